@@ -1,0 +1,135 @@
+//! [`SqliteError`]: why the file cannot be used, without its contents.
+
+use std::io;
+use std::path::PathBuf;
+
+use rusqlite::ErrorCode;
+
+/// A failure of a [`SqliteStore`](crate::SqliteStore).
+///
+/// The functions of the store traits return it as the source of their own errors. It holds no SQL
+/// and nothing that is stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqliteError {
+    /// The file cannot be created, or its mode cannot be read.
+    #[error("the file cannot be opened")]
+    File(#[source] io::Error),
+    /// Other users of the machine may read or write the file.
+    #[error(
+        "{} has mode {mode:04o}: other users may have read the chats and the sealing key in it; \
+         `chmod 600` it, if that is no harm",
+        path.display()
+    )]
+    FileMode {
+        /// The file, or the `-wal` or `-shm` beside it.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// The file holds a database of another program.
+    #[error("the file is the database of another program")]
+    OtherDatabase,
+    /// The tables are older than this version needs, and the store was opened
+    /// [without migrating](crate::SqliteOptions::without_migration).
+    #[error(
+        "the tables have schema {schema}, and this version needs {needed}: call \
+         `SqliteStore::migrate`, or open the file without `SqliteOptions::without_migration`"
+    )]
+    NotMigrated {
+        /// The schema of the file.
+        schema: i64,
+        /// The schema that this version needs.
+        needed: i64,
+    },
+    /// A newer version of this package has migrated the file.
+    #[error(
+        "the tables have schema {schema}, which is newer than this version of \
+         ui-message-stream-sqlite reads ({known}); upgrade the server"
+    )]
+    NewerSchema {
+        /// The schema of the file.
+        schema: i64,
+        /// The newest schema that this version reads.
+        known: i64,
+    },
+    /// A newer version of this package has written the run.
+    #[error(
+        "run: format {format} is newer than this version of ui-message-stream-sqlite reads \
+         ({known}); upgrade the server"
+    )]
+    NewerRunFormat {
+        /// The format of the run.
+        format: i64,
+        /// The newest format that this version reads.
+        known: i64,
+    },
+    /// Another process has locked the file for longer than the
+    /// [busy timeout](crate::SqliteOptions::with_busy_timeout).
+    #[error("the file is locked by another process")]
+    Busy,
+    /// The disk is full.
+    #[error("the disk is full")]
+    Full,
+    /// This process may not write the file, or may not create its `-wal` and `-shm`.
+    #[error("the file or its folder cannot be written")]
+    ReadOnly,
+    /// The file is damaged.
+    #[error("the file is damaged")]
+    Corrupt,
+    /// The disk failed, for example because the file may not grow.
+    #[error("the disk failed (code {code} of SQLite)")]
+    Io {
+        /// The extended result code of SQLite.
+        code: i32,
+    },
+    /// SQLite failed for another reason.
+    #[error("SQLite failed (code {code})")]
+    Sqlite {
+        /// The extended result code of SQLite.
+        code: i32,
+    },
+    /// What is stored is not what this version writes.
+    #[error("a stored {0} cannot be read")]
+    Unreadable(&'static str),
+    /// The system has no random bytes.
+    #[error("no random bytes")]
+    Random,
+    /// A thread of the store has ended, because of a bug.
+    #[error("a thread of the store has ended")]
+    ThreadEnded,
+}
+
+/// An error inside this package: `?` converts the errors of `rusqlite`, whose type is not public
+/// here.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) SqliteError);
+
+impl From<SqliteError> for Failure {
+    fn from(error: SqliteError) -> Self {
+        Failure(error)
+    }
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        // The text of the error may hold SQL and values.
+        let Some(error) = error.sqlite_error() else {
+            return Failure(SqliteError::Unreadable("record"));
+        };
+        let code = error.extended_code;
+        Failure(match error.code {
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => SqliteError::Busy,
+            ErrorCode::DiskFull => SqliteError::Full,
+            ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen => {
+                SqliteError::ReadOnly
+            }
+            ErrorCode::DatabaseCorrupt => SqliteError::Corrupt,
+            ErrorCode::NotADatabase => SqliteError::OtherDatabase,
+            ErrorCode::SystemIoFailure => SqliteError::Io { code },
+            _ => SqliteError::Sqlite { code },
+        })
+    }
+}
+
+pub(crate) type DbResult<T> = Result<T, Failure>;

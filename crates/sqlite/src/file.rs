@@ -1,0 +1,130 @@
+//! [`open`]: the file, which no other user may read, and connections to it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{DbResult, Failure, SqliteError};
+
+/// When a commit counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// When it is on the disk: it survives a power failure.
+    Synced,
+    /// When the system has it: it survives the process. `synchronous=OFF` would do so too, but a
+    /// checkpoint without a sync could damage what others have synced.
+    Written,
+}
+
+/// Creates the file if it does not exist, with a mode that gives other users no access. Refuses a
+/// file that gives them any.
+pub(crate) fn create(path: &Path) -> Result<PathBuf, SqliteError> {
+    // Else SQLite would take `:memory:` and the empty path for names of its own.
+    let path = std::path::absolute(path).map_err(SqliteError::File)?;
+    // Only a file that does not exist is opened here. A process that closes any descriptor of a file
+    // loses all its locks of that file, those of SQLite too.
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(&path) {
+        Ok(_) => sync_folder_of(&path).map_err(SqliteError::File)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(SqliteError::File(error)),
+    }
+    check_modes(&path)?;
+    Ok(path)
+}
+
+/// Opens a connection.
+pub(crate) fn open(
+    path: &Path,
+    durability: Durability,
+    busy_timeout: Duration,
+) -> DbResult<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(busy_timeout)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    let synchronous = match durability {
+        Durability::Synced => "FULL",
+        Durability::Written => "NORMAL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    // Without it, macOS leaves what was synced in the cache of the disk.
+    connection.pragma_update(None, "fullfsync", durability == Durability::Synced)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    // After a long read the log may be larger. Then it is cut again.
+    connection.pragma_update(None, "journal_size_limit", MAX_WAL_BYTES)?;
+    Ok(connection)
+}
+
+/// Puts the file into WAL mode, in which it stays.
+pub(crate) fn use_wal(connection: &Connection, patience: Duration) -> DbResult<()> {
+    let mut waited = Duration::ZERO;
+    loop {
+        let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+        if mode.eq_ignore_ascii_case("wal") {
+            return Ok(());
+        }
+        // While another process does the same, SQLite may fail without waiting.
+        let changed = connection.pragma_update(None, "journal_mode", "wal").map_err(Failure::from);
+        match changed {
+            Ok(()) | Err(Failure(SqliteError::Busy)) if waited < patience => {}
+            Ok(()) => return Err(SqliteError::Busy.into()),
+            Err(failure) => return Err(failure),
+        }
+        std::thread::sleep(RETRY_INTERVAL);
+        waited += RETRY_INTERVAL;
+    }
+}
+
+/// Refuses a file that gives other users access. SQLite creates `-wal` and `-shm` with the mode of
+/// the file.
+#[cfg(unix)]
+fn check_modes(path: &Path) -> Result<(), SqliteError> {
+    use std::os::unix::fs::PermissionsExt;
+
+    for suffix in ["", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(suffix);
+        let path = PathBuf::from(file);
+        let mode = match fs::metadata(&path) {
+            Ok(metadata) => metadata.permissions().mode() & 0o7777,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(SqliteError::File(error)),
+        };
+        if mode & 0o077 != 0 {
+            return Err(SqliteError::FileMode { path, mode });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn check_modes(_: &Path) -> Result<(), SqliteError> {
+    Ok(())
+}
+
+/// Makes a new name in a folder durable.
+#[cfg(unix)]
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+}
+
+#[cfg(not(unix))]
+fn sync_folder_of(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// The number of prepared statements that a connection keeps.
+const STATEMENTS: usize = 64;
+
+/// The bytes that the write-ahead log keeps after a checkpoint.
+const MAX_WAL_BYTES: i64 = 16 << 20;
+
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,0 +1,122 @@
+//! [`Hints`]: wakes the readers of logs that have changed.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+use ui_message_stream::chat::log::RunKey;
+
+/// The runs that readers of this process wait for.
+///
+/// An append of this process wakes the readers at once. The [thread that watches](crate::watch) the
+/// file finds the appends of other processes.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    runs: Mutex<HashMap<RunKey, Hint>>,
+    /// The thread that watches has to look at once.
+    pub(crate) wanted: Notify,
+}
+
+/// What is known of a run. A reader knows what it has read, so what is known here is a lower bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Progress {
+    pub(crate) length: u64,
+    pub(crate) fence: u64,
+    /// The log has ended, or the run does not exist.
+    pub(crate) is_over: bool,
+}
+
+#[derive(Debug)]
+struct Hint {
+    known: Progress,
+    /// Whether the file was read since a reader waits.
+    is_checked: bool,
+    /// Whether no reader waited at the last look.
+    is_idle: bool,
+    /// Wakes readers. The value is not used.
+    changed: watch::Sender<()>,
+}
+
+impl Hints {
+    /// Waits until a log has more than `after` entries, or may have ended, been taken or removed.
+    pub(crate) async fn changed(&self, key: &RunKey, after: u64) {
+        let mut changed = {
+            let mut runs = self.lock();
+            let hint = runs.entry(key.clone()).or_insert_with(|| Hint {
+                known: Progress { length: after, ..Progress::default() },
+                is_checked: false,
+                is_idle: false,
+                changed: watch::Sender::new(()),
+            });
+            if hint.known.length > after || hint.known.is_over {
+                return;
+            }
+            hint.is_idle = false;
+            if !hint.is_checked {
+                self.wanted.notify_one();
+            }
+            hint.changed.subscribe()
+        };
+        // An error means that the run was forgotten: the caller looks again.
+        let _ = changed.changed().await;
+    }
+
+    /// Forgets what is known of a run.
+    pub(crate) fn forget(&self, key: &RunKey) {
+        self.lock().remove(key);
+    }
+
+    /// Adds to what is known of a run, and wakes its readers if this is new.
+    pub(crate) fn add(&self, key: &RunKey, progress: Progress) {
+        if let Some(hint) = self.lock().get_mut(key) {
+            hint.add(progress);
+        }
+    }
+
+    /// The same with what the file says.
+    pub(crate) fn add_checked(&self, key: &RunKey, progress: Progress) {
+        if let Some(hint) = self.lock().get_mut(key) {
+            hint.is_checked = true;
+            hint.add(progress);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Returns the runs that readers wait for: all of them, or those that were not checked yet.
+    pub(crate) fn waited_for(&self, all: bool) -> Vec<RunKey> {
+        let runs = self.lock();
+        let waited = runs.iter().filter(|(_, hint)| all || !hint.is_checked);
+        waited.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Forgets the runs for which no reader has waited since the last call. A reader that reads
+    /// between two waits loses nothing.
+    pub(crate) fn forget_idle(&self) {
+        self.lock().retain(|_, hint| {
+            let was_idle = hint.is_idle;
+            hint.is_idle = hint.changed.receiver_count() == 0;
+            !(was_idle && hint.is_idle)
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Hint>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hint {
+    fn add(&mut self, progress: Progress) {
+        let known = Progress {
+            length: self.known.length.max(progress.length),
+            fence: self.known.fence.max(progress.fence),
+            is_over: self.known.is_over || progress.is_over,
+        };
+        if known != self.known {
+            self.known = known;
+            self.changed.send_replace(());
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! [`SqliteStore`]: the chats, the approvals and the live responses of a server in one SQLite file.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), deny(clippy::unwrap_used))]
+#![deny(clippy::disallowed_methods)]
+
+mod chats;
+mod clock;
+mod error;
+mod file;
+mod hints;
+mod key;
+mod ledger;
+mod options;
+mod queue;
+mod runs;
+mod schema;
+mod state;
+mod sweep;
+mod users;
+mod watch;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use ui_message_stream::approval::{Principal, UnixMillis};
+
+pub use self::error::SqliteError;
+pub use self::options::SqliteOptions;
+pub use self::users::DeletedUser;
+
+use self::clock::Clock;
+use self::error::DbResult;
+use self::file::Durability;
+use self::hints::Hints;
+use self::options::run_blocking;
+use self::queue::Queue;
+
+/// The chats, the approvals, the logs of runs and the sealing key of a server, in one SQLite file.
+///
+/// A clone is cheap and shares everything with the original. It implements
+/// [`ChatStore`](ui_message_stream::chat::store::ChatStore),
+/// [`RunStore`](ui_message_stream::chat::store::RunStore) and
+/// [`LedgerStore`](ui_message_stream::approval::store::LedgerStore):
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ui_message_stream::approval::{Approvals, Principal, Toolbox};
+/// use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult};
+/// use ui_message_stream::chat::{Chat, ChatAgent, ChatServer};
+/// use ui_message_stream_sqlite::SqliteStore;
+///
+/// async fn server(
+///     agent: impl ChatAgent,
+///     tools: impl Toolbox,
+///     store: SqliteStore,
+/// ) -> Result<ChatServer, Box<dyn std::error::Error>> {
+///     let keys = store.sealing_key().await?;
+///     let store = Arc::new(store);
+///     let approvals = Approvals::new(tools).with_keys(keys).with_ledger(store.clone());
+///     Ok(ChatServer::new(agent, approvals).with_store(store.clone()).with_run_store(store))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = std::env::temp_dir().join(format!("sqlite-store-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// let file = folder.join("chats.db");
+/// let chat = Chat::new("c", Principal::new("ada"));
+///
+/// let store = SqliteStore::open(&file).await?;
+/// assert!(matches!(store.save(SaveChat::new(&chat)).await?, SaveResult::Saved(_)));
+/// drop(store);
+///
+/// let store = SqliteStore::open(&file).await?;
+/// assert!(store.load(&chat.owner, &chat.id).await?.is_some());
+/// # drop(store);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # The file
+/// - It is created with mode 0600, and SQLite gives its `-wal` and `-shm` the same mode. A file that
+///   gives other users access is refused with [`SqliteError::FileMode`] and not repaired, because
+///   they may have read it already. On systems without such modes, protect the folder.
+/// - Several processes of one machine may use it at once. It must not be on a network file system,
+///   because SQLite's write-ahead log does not work there.
+/// - Back it up with SQLite's `VACUUM INTO` or its backup command, not by copying the file: the
+///   newest data may be in the `-wal`. **A backup holds the [sealing key](Self::sealing_key)** and
+///   all chats.
+/// - Delete it only together with `-wal` and `-shm`, and only if no process uses it.
+///
+/// # What is lost when something fails
+///
+/// | | the process is killed | the power fails |
+/// |---|---|---|
+/// | chats, approvals, the sealing key | nothing | nothing |
+/// | the logs of live runs | nothing | what was appended since the last save of a chat or an approval, or since SQLite moved its log into the file |
+///
+/// This is what was reported as saved; what was under way is there as a whole or not at all. It
+/// holds if the disk has written what it has confirmed.
+///
+/// # When the file is not available
+/// If the disk is full or fails, or if another process keeps the file locked for longer than
+/// [`with_busy_timeout`](SqliteOptions::with_busy_timeout), each operation is an error, whose
+/// [source](std::error::Error::source) is a [`SqliteError`]. Nothing was changed, and no approval
+/// was claimed. The store recovers by itself. [`ping`](Self::ping) is a check for a load balancer.
+///
+/// # Threads
+/// All work is done on threads of the store: one that writes, two that read, and one that looks for
+/// appends of other processes five times a second while readers wait. At most 64 operations wait for
+/// each kind of thread; further ones wait in the caller. If a future is dropped, its operation takes
+/// place as a whole or not at all.
+///
+/// # The clock
+/// The time is that of the system, which all processes of the machine share. If the system's clock is
+/// set back by up to a minute, the store's time stands still until the clock has caught up. If it is
+/// set back by more, it was wrong before, and the store follows it.
+///
+/// # Formats and migrations
+/// The tables have a schema number, and each chat, approval and run the number of its format.
+/// [`open`](Self::open) migrates the tables in one transaction, which only one process at a time can
+/// begin. To migrate in a step of its own, call [`migrate`](Self::migrate) and open the file with
+/// [`without_migration`](SqliteOptions::without_migration). A file with a newer schema is refused.
+#[doc(alias = "database")]
+#[doc(alias = "persist")]
+#[derive(Clone)]
+pub struct SqliteStore {
+    inner: Arc<Inner>,
+}
+
+/// What the clones of a store share.
+struct Inner {
+    writer: Queue<Writer>,
+    readers: Queue<Connection>,
+    clock: Arc<Clock>,
+    hints: Arc<Hints>,
+    path: PathBuf,
+    options: SqliteOptions,
+}
+
+/// The connections that write. One thread owns both, because SQLite lets one connection at a time
+/// write anyway. So only this thread moves the write-ahead log into the file.
+struct Writer {
+    /// A commit is on the disk.
+    synced: Connection,
+    /// A commit survives the process.
+    written: Connection,
+}
+
+impl SqliteStore {
+    /// Opens a file with the default [`SqliteOptions`], or creates it.
+    ///
+    /// # Errors
+    /// As [`SqliteOptions::open`].
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, SqliteError> {
+        SqliteOptions::new().open(path).await
+    }
+
+    /// Brings the tables of a file to the newest schema, and creates the file if it does not exist.
+    /// Of several processes that do this at once, one does it, and the others wait.
+    ///
+    /// ```
+    /// use ui_message_stream_sqlite::{SqliteOptions, SqliteStore};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = std::env::temp_dir().join(format!("sqlite-migrate-doc-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// # let file = folder.join("chats.db");
+    /// // In the deployment:
+    /// SqliteStore::migrate(&file).await?;
+    /// // In the server:
+    /// let store = SqliteOptions::new().without_migration().open(&file).await?;
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`SqliteOptions::open`]. The tables are then as they were before.
+    pub async fn migrate(path: impl AsRef<Path>) -> Result<(), SqliteError> {
+        let path = path.as_ref().to_owned();
+        run_blocking(move || match SqliteOptions::new().open_migrated(&path) {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.0),
+        })
+        .await
+    }
+
+    /// Checks that the file can be written: writes a row and waits until it is on the disk.
+    ///
+    /// # Errors
+    /// [`SqliteError`] if the file cannot be written now.
+    pub async fn ping(&self) -> Result<(), SqliteError> {
+        self.write(Durability::Synced, |transaction, clock| {
+            state::tell_time(transaction, clock).map(drop)
+        })
+        .await
+    }
+
+    /// Sets the clock of a store that was opened
+    /// [with a test clock](SqliteOptions::with_test_clock). A store with the system's clock is not
+    /// changed. A time before the current one has no effect.
+    pub fn set_test_time(&self, now: UnixMillis) {
+        self.inner.clock.set_test_time(now);
+    }
+
+    /// Runs a transaction that writes. Other processes wait for its end.
+    async fn write<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
+    ) -> Result<T, SqliteError> {
+        let clock = Arc::clone(&self.inner.clock);
+        let job = move |writer: &mut Writer| {
+            let connection = match durability {
+                Durability::Synced => &mut writer.synced,
+                Durability::Written => &mut writer.written,
+            };
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let result = run(&transaction, &clock)?;
+            transaction.commit()?;
+            Ok(result)
+        };
+        self.inner.writer.run(job).await
+    }
+
+    /// Runs a transaction that reads. It sees everything that was committed before it began.
+    async fn read<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
+    ) -> Result<T, SqliteError> {
+        let clock = Arc::clone(&self.inner.clock);
+        let job = move |connection: &mut Connection| run(&connection.transaction()?, &clock);
+        self.inner.readers.run(job).await
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The thread that watches waits for this, and ends.
+        self.hints.wanted.notify_one();
+    }
+}
+
+/// Returns an owner as it is stored: different owners never have the same text.
+fn owner_key(owner: &Principal) -> String {
+    serde_json::json!([owner.tenant(), owner.id()]).to_string()
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

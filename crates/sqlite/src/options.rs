@@ -1,0 +1,168 @@
+//! [`SqliteOptions`]: how a [`SqliteStore`] is opened.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use ui_message_stream::approval::UnixMillis;
+
+use crate::clock::Clock;
+use crate::error::{DbResult, SqliteError};
+use crate::file::{self, Durability};
+use crate::hints::Hints;
+use crate::queue::Queue;
+use crate::{Inner, SqliteStore, Writer, schema, watch};
+
+/// How a [`SqliteStore`] is opened.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use ui_message_stream_sqlite::SqliteOptions;
+///
+/// # async fn open() -> Result<(), ui_message_stream_sqlite::SqliteError> {
+/// let options = SqliteOptions::new().with_busy_timeout(Duration::from_secs(2));
+/// let store = options.open("data/chats.db").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct SqliteOptions {
+    pub(crate) busy_timeout: Duration,
+    pub(crate) max_ended_bytes: u64,
+    migrates: bool,
+    test_time: Option<UnixMillis>,
+}
+
+impl SqliteOptions {
+    /// Creates the default options.
+    pub fn new() -> Self {
+        SqliteOptions {
+            busy_timeout: DEFAULT_BUSY_TIMEOUT,
+            max_ended_bytes: DEFAULT_MAX_ENDED_BYTES,
+            migrates: true,
+            test_time: None,
+        }
+    }
+
+    /// Sets how long an operation waits for its turn, and then for the lock of another process. The
+    /// default is 5 seconds each. After that the operation fails, and nothing was changed.
+    #[must_use]
+    pub fn with_busy_timeout(mut self, time: Duration) -> Self {
+        self.busy_timeout = time;
+        self
+    }
+
+    /// Sets the maximum number of bytes of all ended logs together. The default is 256 MiB. The
+    /// [sweep](SqliteStore::sweep) deletes the oldest ones beyond.
+    #[must_use]
+    pub fn with_max_ended_bytes(mut self, bytes: u64) -> Self {
+        self.max_ended_bytes = bytes;
+        self
+    }
+
+    /// Opens the file only if its tables have the newest schema. Call [`SqliteStore::migrate`]
+    /// before, for example in a step of the deployment.
+    ///
+    /// By default [`open`](Self::open) migrates.
+    #[must_use]
+    pub fn without_migration(mut self) -> Self {
+        self.migrates = false;
+        self
+    }
+
+    /// Sets a clock for tests. It stands at `now` until [`SqliteStore::set_test_time`] sets it.
+    #[must_use]
+    pub fn with_test_clock(mut self, now: UnixMillis) -> Self {
+        self.test_time = Some(now);
+        self
+    }
+
+    /// Opens the file, or creates it with mode 0600, and starts the threads of the store.
+    ///
+    /// # Errors
+    /// - [`SqliteError::File`] if the file cannot be created, for example because its folder does
+    ///   not exist.
+    /// - [`SqliteError::FileMode`] if other users have access to the file.
+    /// - [`SqliteError::ReadOnly`] if this process may not write the file.
+    /// - [`SqliteError::OtherDatabase`] if the file is not one of this package.
+    /// - [`SqliteError::NewerSchema`] and [`SqliteError::NotMigrated`] if the tables are too new, or
+    ///   too old and are not to be migrated.
+    /// - The other errors if the file cannot be read or written.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, SqliteError> {
+        let path = path.as_ref().to_owned();
+        run_blocking(move || self.open_now(&path).map_err(|failure| failure.0)).await
+    }
+
+    fn open_now(self, path: &Path) -> DbResult<SqliteStore> {
+        warn_if_old();
+        let (path, synced) = self.open_migrated(path)?;
+        let patience = self.busy_timeout;
+        let open = || file::open(&path, Durability::Written, patience);
+        let writer = Writer { synced, written: open()? };
+        let readers = (0..READERS).map(|_| open()).collect::<DbResult<Vec<Connection>>>()?;
+        let watched = open()?;
+        let clock = self.test_time.map_or_else(Clock::system, Clock::test);
+        let inner = Arc::new(Inner {
+            writer: Queue::start("sqlite-writer", vec![writer], patience)
+                .map_err(SqliteError::File)?,
+            readers: Queue::start("sqlite-reader", readers, patience).map_err(SqliteError::File)?,
+            clock: Arc::new(clock),
+            hints: Arc::new(Hints::default()),
+            path,
+            options: self,
+        });
+        watch::start(&inner, watched).map_err(SqliteError::File)?;
+        Ok(SqliteStore { inner })
+    }
+
+    /// Opens the first connection, and brings the tables to the newest schema or checks that they
+    /// have it.
+    pub(crate) fn open_migrated(&self, path: &Path) -> DbResult<(PathBuf, Connection)> {
+        let path = file::create(path)?;
+        let mut connection = file::open(&path, Durability::Synced, self.busy_timeout)?;
+        if self.migrates {
+            file::use_wal(&connection, self.busy_timeout)?;
+            schema::migrate(&mut connection)?;
+        } else {
+            schema::check(&mut connection)?;
+        }
+        // SQLite opens a file for reading if it may not write it.
+        connection.execute("UPDATE state SET latest_time = latest_time", [])?;
+        Ok((path, connection))
+    }
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Runs a function that waits for the disk on a thread for such functions.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    run: impl FnOnce() -> Result<T, SqliteError> + Send + 'static,
+) -> Result<T, SqliteError> {
+    tokio::task::spawn_blocking(run).await.map_err(|_| SqliteError::ThreadEnded)?
+}
+
+/// Logs a warning if this SQLite may damage a file that several processes write.
+fn warn_if_old() {
+    let version = rusqlite::version_number();
+    let is_fixed = version >= 3_051_003
+        || (3_050_007..3_051_000).contains(&version)
+        || (3_044_006..3_045_000).contains(&version);
+    if !is_fixed {
+        tracing::warn!(
+            version = rusqlite::version(),
+            "this SQLite may damage a file that several processes write (the WAL-reset bug): use \
+             3.51.3 or later, which comes with rusqlite 0.39, or let one process write the file"
+        );
+    }
+}
+
+const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const DEFAULT_MAX_ENDED_BYTES: u64 = 256 << 20;
+
+/// The number of threads that read.
+const READERS: usize = 2;

@@ -1,0 +1,468 @@
+//! [`RunStore`] of a [`SqliteStore`]: a row for each run and for each entry of its log.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params};
+use ui_message_stream::BoxFuture;
+use ui_message_stream::chat::log::{
+    AppendEntries, AppendRefusal, AppendResult, BeginResult, BeginRun, Fence, HolderStatus,
+    LogEntry, LogPage, ReadLog, RunKey, RunState, TakeCondition, TakeRefusal, TakeResult, TakeRun,
+};
+use ui_message_stream::chat::store::{RunStore, RunStoreError};
+
+use crate::clock::MAX_SET_BACK;
+use crate::error::{DbResult, SqliteError};
+use crate::file::Durability;
+use crate::hints::Progress;
+use crate::{SqliteStore, owner_key};
+
+impl RunStore for SqliteStore {
+    fn begin<'a>(
+        &'a self,
+        begin: BeginRun<'a>,
+    ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
+        let (key, columns) = (begin.key, KeyColumns::of(begin.key));
+        let BeginRun { max_user_runs, .. } = begin;
+        let (holder, lease) = (begin.holder.to_string(), millis(begin.lease));
+        Box::pin(async move {
+            let begun = self.write(Durability::Written, move |transaction, clock| {
+                let now = clock.now(0);
+                match Run::load(transaction, &columns)? {
+                    Some(run) => run.begin_again(transaction, now, &holder),
+                    None => {
+                        let new = NewRun { columns, holder, lease, now };
+                        new.begin(transaction, max_user_runs)
+                    }
+                }
+            });
+            let begun = begun.await.map_err(RunStoreError::new)?;
+            // A reader may have looked for the run before it began.
+            self.inner.hints.forget(key);
+            Ok(begun)
+        })
+    }
+
+    fn append<'a>(
+        &'a self,
+        append: AppendEntries<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
+        let (key, columns) = (append.key, KeyColumns::of(append.key));
+        let AppendEntries { fence, position, end, .. } = append;
+        // The bytes of an entry are shared.
+        let entries = append.entries.to_vec();
+        Box::pin(async move {
+            let length = position.saturating_add(entries.len() as u64);
+            let appended = self.write(Durability::Written, move |transaction, clock| {
+                let now = clock.now(0);
+                let Some(run) = Run::load(transaction, &columns)? else {
+                    return Ok(AppendResult::Refused(AppendRefusal::NotFound));
+                };
+                run.append(transaction, now, &Append { fence, position, entries, end })
+            });
+            let appended = appended.await.map_err(RunStoreError::new)?;
+            if let AppendResult::Appended(_) = appended {
+                let progress = Progress { length, fence: fence.0, is_over: end };
+                self.inner.hints.add(key, progress);
+            }
+            Ok(appended)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        read: ReadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
+        let columns = KeyColumns::of(read.key);
+        let ReadLog { after, max_bytes, is_reader, .. } = read;
+        Box::pin(async move {
+            let found = self.read(move |transaction, clock| {
+                let now = clock.now(0);
+                let Some(run) = Run::load(transaction, &columns)? else { return Ok(None) };
+                let page = run.read(transaction, now, after, max_bytes)?;
+                let is_noted = !is_reader || now - run.read_at < READ_PRECISION;
+                Ok(Some((page, (!is_noted).then_some((run.key, now)))))
+            });
+            let Some((page, read)) = found.await.map_err(RunStoreError::new)? else {
+                return Ok(None);
+            };
+            if let Some((run, now)) = read {
+                self.note_read(run, now);
+            }
+            Ok(Some(page))
+        })
+    }
+
+    fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
+        let (key, columns) = (take.key, KeyColumns::of(take.key));
+        let TakeRun { fence, condition, .. } = take;
+        let holder = take.holder.to_string();
+        Box::pin(async move {
+            let taken = self.write(Durability::Written, move |transaction, clock| {
+                let now = clock.now(0);
+                let Some(run) = Run::load(transaction, &columns)? else {
+                    return Ok(TakeResult::Refused(TakeRefusal::NotFound));
+                };
+                run.take(transaction, now, fence, &holder, condition)
+            });
+            let taken = taken.await.map_err(RunStoreError::new)?;
+            if let TakeResult::Taken(fence) = taken {
+                self.inner.hints.add(key, Progress { fence: fence.0, ..Progress::default() });
+            }
+            Ok(taken)
+        })
+    }
+
+    fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
+        Box::pin(self.inner.hints.changed(key, after))
+    }
+}
+
+impl SqliteStore {
+    /// Stores that a run was read. The reader does not wait for it, and it may be lost: the next
+    /// read stores it again.
+    fn note_read(&self, run: i64, now: i64) {
+        self.inner.writer.try_start(move |connections| {
+            let noted = connections.written.prepare_cached(NOTE_READ);
+            if let Err(error) = noted.and_then(|mut note| note.execute([run, now])) {
+                let error = crate::error::Failure::from(error).0;
+                tracing::debug!(%error, "that a run was read was not stored");
+            }
+        });
+    }
+}
+
+/// The key of a run as it is stored.
+pub(crate) struct KeyColumns {
+    owner: String,
+    key: RunKey,
+}
+
+impl KeyColumns {
+    pub(crate) fn of(key: &RunKey) -> Self {
+        KeyColumns { owner: owner_key(&key.owner), key: key.clone() }
+    }
+
+    fn chat(&self) -> &[u8] {
+        self.key.chat.as_bytes()
+    }
+
+    fn run(&self) -> &[u8] {
+        self.key.run.as_bytes()
+    }
+}
+
+/// A run that does not exist yet.
+struct NewRun {
+    columns: KeyColumns,
+    holder: String,
+    lease: i64,
+    now: i64,
+}
+
+impl NewRun {
+    fn begin(self, transaction: &Transaction<'_>, max_runs: usize) -> DbResult<BeginResult> {
+        let NewRun { columns, holder, lease, now } = self;
+        let mut statement = transaction.prepare_cached(COUNTED)?;
+        let runs = statement.query_map([&columns.owner], Run::from_row)?;
+        let counted: Vec<Run> = runs.collect::<Result<_, _>>()?;
+        let live: Vec<Run> = counted.into_iter().filter(|run| run.is_leased(now)).collect();
+        if live.len() >= max_runs {
+            let unread = live.iter().find(|run| run.read_at + READER_TIMEOUT <= now);
+            let Some(oldest) = unread else { return Ok(BeginResult::TooManyRuns) };
+            transaction
+                .prepare_cached("UPDATE runs SET has_to_end = 1 WHERE key = ?1")?
+                .execute([oldest.key])?;
+        }
+        transaction.prepare_cached(INSERT)?.execute(named_params! {
+            ":owner": columns.owner, ":chat": columns.chat(), ":run": columns.run(),
+            ":format": FORMAT, ":holder": holder, ":fence": FIRST, ":lease": lease, ":now": now,
+        })?;
+        Ok(BeginResult::Begun(fence_of(FIRST)))
+    }
+}
+
+/// An append, with what it needs on another thread.
+struct Append {
+    fence: Fence,
+    position: u64,
+    entries: Vec<LogEntry>,
+    end: bool,
+}
+
+/// A stored run, with the last entry of its log.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) key: i64,
+    format: i64,
+    holder: String,
+    fence: i64,
+    lease: i64,
+    /// The last renewal of the lease, with or without an entry.
+    renewed_at: i64,
+    read_at: i64,
+    has_to_end: bool,
+    pub(crate) ended_at: Option<i64>,
+    /// The number of entries.
+    length: i64,
+}
+
+impl Run {
+    /// Loads a run. Fails if a newer version has written it.
+    pub(crate) fn load(connection: &Connection, key: &KeyColumns) -> DbResult<Option<Self>> {
+        let mut statement = connection.prepare_cached(LOAD)?;
+        let run = statement.query_row(params![key.owner, key.chat(), key.run()], Self::from_row);
+        match run.optional()? {
+            Some(Run { format, .. }) if format > FORMAT => {
+                Err(SqliteError::NewerRunFormat { format, known: FORMAT }.into())
+            }
+            run => Ok(run),
+        }
+    }
+
+    /// Reads the columns that [`LOAD`] selects.
+    pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let renewed_at: i64 = row.get(5)?;
+        let last_at: Option<i64> = row.get(10)?;
+        Ok(Run {
+            key: row.get(0)?,
+            format: row.get(1)?,
+            holder: row.get(2)?,
+            fence: row.get(3)?,
+            lease: row.get(4)?,
+            renewed_at: last_at.map_or(renewed_at, |last_at| last_at.max(renewed_at)),
+            read_at: row.get(6)?,
+            has_to_end: row.get(7)?,
+            ended_at: row.get(8)?,
+            length: row.get::<_, Option<i64>>(9)?.map_or(0, |last| last + 1),
+        })
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        Progress {
+            length: unsigned(self.length),
+            fence: unsigned(self.fence),
+            is_over: self.ended_at.is_some(),
+        }
+    }
+
+    pub(crate) fn lease_end(&self) -> i64 {
+        self.renewed_at.saturating_add(self.lease)
+    }
+
+    /// Whether the lease has not passed. A lease that was renewed far in the future was renewed
+    /// before the clock was set back.
+    pub(crate) fn is_leased(&self, now: i64) -> bool {
+        now < self.lease_end() && self.renewed_at.saturating_sub(now) <= MAX_SET_BACK
+    }
+
+    fn begin_again(
+        &self,
+        transaction: &Transaction<'_>,
+        now: i64,
+        holder: &str,
+    ) -> DbResult<BeginResult> {
+        let is_same = self.holder == holder && self.fence == FIRST && self.length == 0;
+        if !is_same || self.ended_at.is_some() {
+            return Ok(BeginResult::Exists);
+        }
+        self.renew(transaction, now)?;
+        Ok(BeginResult::Begun(fence_of(FIRST)))
+    }
+
+    fn append(
+        &self,
+        transaction: &Transaction<'_>,
+        now: i64,
+        append: &Append,
+    ) -> DbResult<AppendResult> {
+        let refused = |refusal| Ok(AppendResult::Refused(refusal));
+        if fence_of(self.fence) != append.fence {
+            return refused(AppendRefusal::Taken);
+        }
+        let position = match i64::try_from(append.position) {
+            Ok(position) if position <= self.length => position,
+            _ => return refused(AppendRefusal::Gap),
+        };
+        let status = AppendResult::Appended(HolderStatus {
+            unread: Duration::from_millis(unsigned(now - self.read_at)),
+            has_to_end: self.has_to_end,
+        });
+        let has_ended = self.ended_at.is_some();
+        if position < self.length || has_ended {
+            let renews_only = append.entries.is_empty() && !append.end;
+            let stored = unsigned(self.length - position);
+            let ends_alike = !append.end || has_ended && stored == append.entries.len() as u64;
+            let is_repeated =
+                !renews_only && ends_alike && self.holds(transaction, position, &append.entries)?;
+            return match is_repeated {
+                true => Ok(status),
+                false if has_ended => refused(AppendRefusal::Ended),
+                false => refused(AppendRefusal::Gap),
+            };
+        }
+        let mut insert = transaction.prepare_cached(INSERT_ENTRY)?;
+        for (entry, position) in append.entries.iter().zip(position..) {
+            let is_note = matches!(entry, LogEntry::Note(_));
+            insert.execute(params![self.key, position, now, is_note, &**entry.bytes()])?;
+        }
+        if append.end {
+            let bytes: i64 =
+                transaction.prepare_cached(BYTES)?.query_row([self.key], |row| row.get(0))?;
+            transaction.prepare_cached(END)?.execute([self.key, now, bytes])?;
+        } else if append.entries.is_empty() {
+            self.renew(transaction, now)?;
+        }
+        Ok(status)
+    }
+
+    /// Whether the log holds these entries at this position.
+    fn holds(
+        &self,
+        transaction: &Transaction<'_>,
+        position: i64,
+        entries: &[LogEntry],
+    ) -> DbResult<bool> {
+        let mut statement = transaction.prepare_cached(ENTRIES)?;
+        let mut rows = statement.query([self.key, position])?;
+        for entry in entries {
+            let Some(row) = rows.next()? else { return Ok(false) };
+            if entry_from_row(row)? != *entry {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn read(
+        &self,
+        transaction: &Transaction<'_>,
+        now: i64,
+        after: u64,
+        max_bytes: usize,
+    ) -> DbResult<LogPage> {
+        let mut entries = Vec::new();
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        if after < self.length {
+            let mut statement = transaction.prepare_cached(ENTRIES)?;
+            let mut rows = statement.query([self.key, after])?;
+            let mut bytes = 0_usize;
+            while let Some(row) = rows.next()? {
+                let entry = entry_from_row(row)?;
+                bytes = bytes.saturating_add(entry.bytes().len().max(1));
+                if !entries.is_empty() && bytes > max_bytes {
+                    break;
+                }
+                entries.push(entry);
+            }
+        }
+        let state = match (self.ended_at, self.is_leased(now)) {
+            (Some(_), _) => RunState::Ended,
+            (None, true) => RunState::Leased,
+            (None, false) => RunState::LeasePassed,
+        };
+        let length = unsigned(self.length);
+        Ok(LogPage { entries, length, fence: fence_of(self.fence), state })
+    }
+
+    fn take(
+        &self,
+        transaction: &Transaction<'_>,
+        now: i64,
+        fence: Fence,
+        holder: &str,
+        condition: TakeCondition,
+    ) -> DbResult<TakeResult> {
+        let refused = |refusal| Ok(TakeResult::Refused(refusal));
+        let newest = fence_of(self.fence);
+        if self.ended_at.is_some() {
+            return refused(TakeRefusal::Ended);
+        }
+        let is_repeated = fence.0.checked_add(1) == Some(newest.0) && self.holder == holder;
+        if is_repeated {
+            self.renew(transaction, now)?;
+            return Ok(TakeResult::Taken(newest));
+        }
+        if newest != fence {
+            return refused(TakeRefusal::OtherFence(newest));
+        }
+        if condition == TakeCondition::LeasePassed && self.is_leased(now) {
+            return refused(TakeRefusal::LeaseRenewed);
+        }
+        let next = self.fence + 1;
+        transaction.prepare_cached(TAKE)?.execute(params![self.key, next, holder, now])?;
+        Ok(TakeResult::Taken(fence_of(next)))
+    }
+
+    /// Begins the lease again.
+    fn renew(&self, transaction: &Transaction<'_>, now: i64) -> DbResult<()> {
+        transaction
+            .prepare_cached("UPDATE runs SET renewed_at = ?2 WHERE key = ?1")?
+            .execute([self.key, now])?;
+        Ok(())
+    }
+}
+
+fn entry_from_row(row: &Row<'_>) -> rusqlite::Result<LogEntry> {
+    let bytes = Bytes::from(row.get::<_, Vec<u8>>(1)?);
+    Ok(if row.get(0)? { LogEntry::Note(bytes) } else { LogEntry::Frame(bytes) })
+}
+
+fn fence_of(stored: i64) -> Fence {
+    Fence(unsigned(stored))
+}
+
+fn unsigned(number: i64) -> u64 {
+    number.try_into().unwrap_or(0)
+}
+
+fn millis(time: Duration) -> i64 {
+    time.as_millis().try_into().unwrap_or(i64::MAX)
+}
+
+/// Selects the columns of a [`Run`].
+macro_rules! select_run {
+    ($condition:literal) => {
+        concat!(
+            "SELECT key, format, holder, fence, lease, renewed_at, read_at, has_to_end, ended_at, \
+                last.position, last.at \
+            FROM runs LEFT JOIN run_entries AS last ON last.run = runs.key AND last.position = \
+                (SELECT max(position) FROM run_entries WHERE run_entries.run = runs.key) ",
+            $condition
+        )
+    };
+}
+
+const LOAD: &str = select_run!("WHERE owner = ?1 AND chat = ?2 AND runs.run = ?3");
+/// The runs of an owner that may count as live, oldest first.
+const COUNTED: &str = select_run!(
+    "WHERE owner = ?1 AND ended_at IS NULL AND has_to_end = 0 AND fence = 1 ORDER BY key"
+);
+/// The runs whose log has not ended, also those whose lease has passed.
+pub(crate) const WITHOUT_END: &str = select_run!("WHERE ended_at IS NULL");
+pub(crate) const BY_NUMBER: &str = select_run!("WHERE runs.key = ?1");
+const INSERT: &str = "INSERT INTO runs (owner, chat, run, format, holder, fence, lease, \
+        renewed_at, read_at, has_to_end) \
+    VALUES (:owner, :chat, :run, :format, :holder, :fence, :lease, :now, :now, 0)";
+const INSERT_ENTRY: &str = "INSERT INTO run_entries (run, position, at, is_note, body) \
+    VALUES (?1, ?2, ?3, ?4, ?5)";
+const ENTRIES: &str = "SELECT is_note, body FROM run_entries \
+    WHERE run = ?1 AND position >= ?2 ORDER BY position";
+const END: &str = "UPDATE runs SET ended_at = ?2, ended_bytes = ?3 WHERE key = ?1";
+/// The bytes of a log, with those that a run and an entry need besides their content.
+pub(crate) const BYTES: &str = "SELECT 512 + count(*) * 64 + coalesce(sum(length(body)), 0) \
+    FROM run_entries WHERE run = ?1";
+const TAKE: &str = "UPDATE runs SET fence = ?2, holder = ?3, renewed_at = ?4 WHERE key = ?1";
+const NOTE_READ: &str = "UPDATE runs SET read_at = ?2 WHERE key = ?1 AND read_at < ?2";
+
+/// The format of a run and of its entries. It is stored with each run.
+const FORMAT: i64 = 1;
+
+/// The fence of the holder that began a run.
+const FIRST: i64 = 1;
+
+/// The time, in milliseconds, after which a reader that reads no more does not count.
+const READER_TIMEOUT: i64 = 30_000;
+
+/// A run that was read within this time, in milliseconds, is not marked as read again.
+const READ_PRECISION: i64 = 1_000;

@@ -1,0 +1,98 @@
+//! [`SqliteStore::sweep`]: deletes what is kept no longer.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::clock::Clock;
+use crate::error::{DbResult, SqliteError};
+use crate::file::Durability;
+use crate::runs::{BY_NUMBER, BYTES, Run, WITHOUT_END};
+use crate::{SqliteStore, ledger};
+
+impl SqliteStore {
+    /// Deletes what is kept no longer: chats whose time has passed, approvals
+    /// [24 hours](ui_message_stream::approval::store::RECORD_RETENTION) after they have expired, and
+    /// logs 10 minutes after their end, or earlier if all ended logs have more than
+    /// [`max_ended_bytes`](crate::SqliteOptions::with_max_ended_bytes).
+    ///
+    /// The store calls it once a minute. Each step is a short transaction, so that other writers get
+    /// their turn.
+    ///
+    /// # Errors
+    /// [`SqliteError`] if the file cannot be written. Part may have been deleted.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the rest is deleted by the next call.
+    pub async fn sweep(&self) -> Result<(), SqliteError> {
+        loop {
+            let deleted = self.write(Durability::Written, |transaction, clock| {
+                let now = crate::state::now(transaction, clock)?;
+                let chats = transaction.prepare_cached(SWEEP_CHATS)?.execute([now])?;
+                Ok(chats + ledger::sweep(transaction, now)?)
+            });
+            if deleted.await? == 0 {
+                break;
+            }
+        }
+        let max_bytes = self.inner.options.max_ended_bytes;
+        let runs = self.read(move |connection, clock| runs_to_delete(connection, clock, max_bytes));
+        for run in runs.await? {
+            self.write(Durability::Written, move |transaction, clock| {
+                let mut statement = transaction.prepare_cached(BY_NUMBER)?;
+                let stored = statement.query_row([run], Run::from_row).optional()?;
+                // Its holder may have renewed the lease.
+                if stored.is_some_and(|run| is_over(&run, clock.now(0))) {
+                    transaction
+                        .prepare_cached("DELETE FROM runs WHERE key = ?1")?
+                        .execute([run])?;
+                }
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the runs that are over for too long, and the oldest ones if all that are over have too
+/// many bytes.
+fn runs_to_delete(connection: &Connection, clock: &Clock, max_bytes: u64) -> DbResult<Vec<i64>> {
+    let now = clock.now(0);
+    // The times at which they were over, their keys, and the bytes of their logs.
+    let mut over: Vec<(i64, i64, i64)> = Vec::new();
+    let mut statement = connection.prepare_cached(ENDED)?;
+    for run in statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))? {
+        over.push(run?);
+    }
+    let mut bytes_of = connection.prepare_cached(BYTES)?;
+    let mut statement = connection.prepare_cached(WITHOUT_END)?;
+    for run in statement.query_map([], Run::from_row)? {
+        let run = run?;
+        if is_over(&run, now) {
+            let bytes = bytes_of.query_row([run.key], |row| row.get(0))?;
+            over.push((run.lease_end().min(now), run.key, bytes));
+        }
+    }
+    // The newest first, which are kept.
+    over.sort_unstable_by(|one, other| other.cmp(one));
+    let mut bytes = 0_u64;
+    let mut to_delete = Vec::new();
+    for (at, run, more) in over {
+        bytes = bytes.saturating_add(more.try_into().unwrap_or(0));
+        if at.saturating_add(RETENTION) <= now || bytes > max_bytes {
+            to_delete.push(run);
+        }
+    }
+    to_delete.reverse();
+    Ok(to_delete)
+}
+
+fn is_over(run: &Run, now: i64) -> bool {
+    run.ended_at.is_some() || !run.is_leased(now)
+}
+
+const SWEEP_CHATS: &str = "DELETE FROM chats WHERE key IN \
+    (SELECT key FROM chats WHERE expires_at <= ?1 LIMIT 20)";
+const ENDED: &str = "SELECT ended_at, key, ended_bytes FROM runs WHERE ended_at IS NOT NULL";
+
+/// How long a log is kept after its end, in milliseconds.
+const RETENTION: i64 = 10 * 60 * 1000;

@@ -1,0 +1,82 @@
+//! The thread that finds what other processes have appended, and that [sweeps](SqliteStore::sweep).
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::time::{sleep, timeout};
+
+use crate::error::DbResult;
+use crate::hints::{Hints, Progress};
+use crate::runs::{KeyColumns, Run};
+use crate::{Inner, SqliteStore};
+
+/// Starts the thread. It ends when the store is dropped.
+pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let (store, hints) = (Arc::downgrade(inner), Arc::clone(&inner.hints));
+    let file = WatchedFile { connection, version: None };
+    thread::Builder::new().name("sqlite-watch".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = watch(&store, &hints, file) => {}
+                () = sweep_often(&store) => {}
+            }
+        });
+    })?;
+    Ok(())
+}
+
+/// Looks at the runs that readers wait for, until the store is dropped.
+async fn watch(store: &Weak<Inner>, hints: &Hints, mut file: WatchedFile) {
+    while store.strong_count() > 0 {
+        if hints.is_empty() {
+            hints.wanted.notified().await;
+        } else if timeout(POLL_INTERVAL, hints.wanted.notified()).await.is_err() {
+            hints.forget_idle();
+        }
+        if let Err(failure) = file.look(hints) {
+            // Readers also look from time to time.
+            tracing::debug!(error = %failure.0, "the file cannot be watched");
+            file.version = None;
+        }
+    }
+}
+
+async fn sweep_often(store: &Weak<Inner>) {
+    // An upgraded store lives until its sweep has ended.
+    while let Some(inner) = store.upgrade() {
+        if let Err(error) = (SqliteStore { inner }).sweep().await {
+            tracing::warn!(%error, "what is kept no longer was not deleted");
+        }
+        sleep(SWEEP_INTERVAL).await;
+    }
+}
+
+struct WatchedFile {
+    connection: Connection,
+    /// Changes with each commit of another connection.
+    version: Option<i64>,
+}
+
+impl WatchedFile {
+    /// Reads the runs that readers wait for, unless nothing was committed since the last look.
+    fn look(&mut self, hints: &Hints) -> DbResult<()> {
+        let version: i64 =
+            self.connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+        let has_changed = self.version.replace(version) != Some(version);
+        for key in hints.waited_for(has_changed) {
+            let run = Run::load(&self.connection, &KeyColumns::of(&key))?;
+            let gone = Progress { is_over: true, ..Progress::default() };
+            hints.add_checked(&key, run.map_or(gone, |run| run.progress()));
+        }
+        Ok(())
+    }
+}
+
+/// How often the file is looked at while readers wait. Appends of this process wake them at once.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,0 +1,174 @@
+//! A disk that takes no more, and a file that may not be written.
+
+use std::error::Error;
+use std::process::Command;
+use std::time::Duration;
+
+use test_support::contention;
+use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, update};
+use ui_message_stream::approval::{
+    ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision,
+};
+use ui_message_stream::chat::Chat;
+use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult};
+use ui_message_stream::message::{Part, Role, UiMessage};
+use ui_message_stream_sqlite::{SqliteError, SqliteStore};
+
+use crate::process::{Folder, Process, block_on};
+
+pub(crate) fn a_file_that_cannot_grow_or_be_written_is_an_error_and_loses_nothing() -> String {
+    let full = the_disk_takes_no_more();
+    let read_only = the_file_may_not_be_written();
+    format!("{full}; {read_only}")
+}
+
+/// The system refuses to let the files of the process grow beyond a limit, as a full disk does.
+fn the_disk_takes_no_more() -> String {
+    let folder = Folder::new();
+    block_on(async {
+        let store = SqliteStore::open(folder.file()).await.unwrap();
+        for id in approvals() {
+            assert!(store.insert(&contention::record(id)).await.unwrap());
+        }
+    });
+    let mut shell = Command::new("sh");
+    // In units of 512 or 1024 bytes, depending on the shell. Without the signal, writing is an error.
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 1500; exec \"$0\""]);
+    shell.arg(std::env::current_exe().unwrap());
+    let lines = Process::start_command(shell, "fill", &folder).finish();
+    let of = |what: &str| {
+        let found = lines.iter().filter_map(|line| line.strip_prefix(what));
+        found.map(str::to_owned).collect::<Vec<String>>()
+    };
+    let (saved, failed, granted) = (of("saved "), of("failed "), of("granted "));
+    assert!(!saved.is_empty() && !failed.is_empty(), "{lines:?}");
+    folder.check_integrity();
+    block_on(async {
+        let store = SqliteStore::open(folder.file()).await.unwrap();
+        for number in 0..CHATS {
+            let id = number.to_string();
+            let stored = ChatStore::load(&store, &owner(), &id.as_str().into()).await.unwrap();
+            assert_eq!(stored.is_some(), saved.contains(&id), "chat {id}");
+            if let Some(stored) = stored {
+                assert_eq!(stored.chat, large_chat(&id));
+            }
+        }
+        for id in approvals() {
+            let stored = LedgerStore::load(&store, &[id]).await.unwrap().records.remove(0);
+            let is_claimed = matches!(stored.record.state, ApprovalState::Claimed { .. });
+            assert_eq!(is_claimed, granted.contains(&id.to_string()), "approval {id}");
+        }
+        // There is room again.
+        let chat = large_chat("later");
+        assert!(matches!(store.save(SaveChat::new(&chat)).await.unwrap(), SaveResult::Saved(_)));
+    });
+    format!("{} chats saved and {} refused by a full disk", saved.len(), failed.len())
+}
+
+/// In the process: saves chats and claims approvals, and prints what succeeds and what fails.
+pub(crate) async fn fill(store: SqliteStore) {
+    let holder = LeaseHolderId::from_bytes([1; 16]);
+    let mut approvals = approvals();
+    for number in 0..CHATS {
+        let id = number.to_string();
+        match store.save(SaveChat::new(&large_chat(&id))).await {
+            Ok(SaveResult::Saved(_)) => println!("saved {id}"),
+            Ok(SaveResult::Conflict) => panic!("a conflict"),
+            Err(error) => {
+                expect_full(error.source().unwrap());
+                println!("failed {id}");
+            }
+        }
+        let Some(id) = approvals.next() else { continue };
+        let claimed = update(&store, id, |record, now| {
+            let decided_by = record.requester.clone();
+            let decision = RecordedDecision { decided_by, decided_at: now, reason: None };
+            record.claim(&decision, holder, Duration::from_secs(3600))
+        });
+        let claimed: Result<_, LedgerStoreError> = claimed.await;
+        match claimed.map(|claimed| claimed.unwrap().1) {
+            Ok(ClaimResult::Granted(_)) => println!("granted {id}"),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => expect_full(error.source().unwrap()),
+        }
+    }
+}
+
+fn expect_full(error: &(dyn Error + 'static)) {
+    let error = error.downcast_ref::<SqliteError>().unwrap();
+    assert!(matches!(error, SqliteError::Full | SqliteError::Io { .. }), "{error:?}");
+}
+
+/// A file that its owner may only read.
+#[cfg(unix)]
+fn the_file_may_not_be_written() -> String {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    use std::os::unix::process::CommandExt;
+
+    let folder = Folder::new();
+    let file = folder.file();
+    let chat = large_chat("kept");
+    block_on(async {
+        let store = SqliteStore::open(&file).await.unwrap();
+        assert!(matches!(store.save(SaveChat::new(&chat)).await.unwrap(), SaveResult::Saved(_)));
+        drop(store);
+        // The threads of the store close the file.
+        while file.with_file_name("chats.db-wal").exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let change = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // A copy that any user may run, because root may write every file.
+    let program = file.with_file_name("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut command = Command::new(&program);
+    let is_root = file.metadata().unwrap().uid() == 0;
+    if is_root {
+        for path in [&file, file.parent().unwrap()] {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    }
+    change(&program, 0o755);
+    change(&file, 0o400);
+    let lines = Process::start_command(command, "open", &folder).finish();
+    assert_eq!(lines, ["ReadOnly"]);
+    change(&file, 0o600);
+    if is_root {
+        chown(&file, Some(0), Some(0)).unwrap();
+    }
+    block_on(async {
+        let store = SqliteStore::open(&file).await.unwrap();
+        let stored = ChatStore::load(&store, &owner(), &chat.id).await.unwrap().unwrap();
+        assert_eq!(stored.chat, chat);
+    });
+    "a file that may not be written is refused".to_owned()
+}
+
+#[cfg(not(unix))]
+fn the_file_may_not_be_written() -> String {
+    "read-only files are not tested on this system".to_owned()
+}
+
+fn owner() -> Principal {
+    Principal::new("ada")
+}
+
+fn large_chat(id: &str) -> Chat {
+    let mut chat = Chat::new(id, owner());
+    let text = Part::text(format!("{id} {}", "long ".repeat(10_000)));
+    chat.messages.push(UiMessage::new("m", Role::User, vec![text]));
+    chat
+}
+
+fn approvals() -> impl Iterator<Item = RecordId> {
+    (1..=40).map(|number: u8| RecordId::from_bytes([number; 16]))
+}
+
+/// The chats need 4 MB.
+const CHATS: usize = 80;
+
+#[cfg(unix)]
+const NOBODY: u32 = 65_534;

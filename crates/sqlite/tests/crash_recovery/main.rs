@@ -1,0 +1,36 @@
+//! Several processes on one file: processes that are killed with SIGKILL at random moments while they
+//! write, that claim the same approvals, that migrate at once, and that may not write.
+//!
+//! This program is each of these processes, and the test. Started with `ROLE` it is a
+//! [process](role); otherwise it starts processes and checks what is in the file. `KILLS` sets the
+//! number of kills (20).
+
+mod claims;
+mod kills;
+mod limits;
+mod migrations;
+mod modes;
+mod process;
+mod role;
+
+use test_support::external_processes::say;
+
+fn main() {
+    if let Some(role) = role::Role::from_environment() {
+        return process::block_on(role.run());
+    }
+    // Each test prints a line about what it has checked, and panics if it fails.
+    for (name, test) in TESTS {
+        say(&format!("sqlite, {name}: {}", test()));
+    }
+}
+
+type Test = (&'static str, fn() -> String);
+
+const TESTS: [Test; 5] = [
+    ("file modes", modes::the_file_and_its_log_are_private_with_any_umask),
+    ("migrations", migrations::of_processes_that_migrate_at_once_one_does),
+    ("claims", claims::of_two_processes_that_claim_an_approval_one_is_granted_the_claim),
+    ("limits", limits::a_file_that_cannot_grow_or_be_written_is_an_error_and_loses_nothing),
+    ("kills", kills::what_was_reported_as_saved_survives_a_kill),
+];

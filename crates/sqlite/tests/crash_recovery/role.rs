@@ -1,0 +1,45 @@
+//! [`Role`]: what a process does.
+
+use std::path::PathBuf;
+
+use ui_message_stream_sqlite::SqliteStore;
+
+use crate::process::wait_for_go;
+use crate::{claims, kills, limits};
+
+/// What a process does with a file.
+pub(crate) struct Role {
+    name: String,
+    file: PathBuf,
+}
+
+impl Role {
+    pub(crate) fn from_environment() -> Option<Self> {
+        let name = std::env::var("ROLE").ok()?;
+        Some(Role { name, file: std::env::var_os("FILE").unwrap().into() })
+    }
+
+    pub(crate) async fn run(self) {
+        let Role { name, file } = self;
+        match &*name {
+            "migrate" => {
+                println!("ready");
+                wait_for_go();
+                SqliteStore::open(&file).await.unwrap().ping().await.unwrap();
+            }
+            "hold" => {
+                SqliteStore::open(&file).await.unwrap().ping().await.unwrap();
+                println!("ready");
+                wait_for_go();
+            }
+            "open" => match SqliteStore::open(&file).await {
+                Ok(_) => println!("opened"),
+                Err(error) => println!("{error:?}"),
+            },
+            "claim" => claims::claim_all(SqliteStore::open(&file).await.unwrap()).await,
+            "write" => kills::write(SqliteStore::open(&file).await.unwrap()).await,
+            "fill" => limits::fill(SqliteStore::open(&file).await.unwrap()).await,
+            other => panic!("no role {other}"),
+        }
+    }
+}

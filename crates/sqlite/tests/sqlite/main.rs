@@ -1,0 +1,12 @@
+//! The stores in one SQLite file: the conformance suites, what is kept and for how long, readers that wait,
+//! and a file that is locked, of a newer version, or of another program.
+
+mod clock;
+mod conformance;
+mod faults;
+mod folder;
+mod formats;
+mod hints;
+mod reopening;
+mod retention;
+mod users;

@@ -1,0 +1,133 @@
+//! What was stored is there after the store was closed and opened again, and in another store on the
+//! same file.
+
+use test_support::contention;
+use ui_message_stream::approval::store::LedgerStore;
+use ui_message_stream::approval::{Principal, RecordId};
+use ui_message_stream::chat::log::RunState;
+use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
+
+use crate::folder::{Folder, appended, begin, chat_of, frame, page, run_key, saved};
+
+#[tokio::test]
+async fn everything_is_there_after_the_file_was_closed_and_opened_again() {
+    let folder = Folder::new();
+    let ada = Principal::new("ada").with_tenant("engines");
+    let chat = chat_of(&ada, "chat", 3);
+    let record = contention::record(RecordId::from_bytes([1; 16]));
+    let key = run_key(&ada, "run");
+    let entries = [frame("a"), frame("b")];
+
+    let store = folder.open().await;
+    let revision = saved(&store, SaveChat::new(&chat)).await;
+    assert!(store.insert(&record).await.unwrap());
+    let _ = begin(&store, &key, 1).await;
+    appended(&store, &key, 0, &entries, false).await;
+    drop(store);
+
+    let store = folder.open().await;
+    let loaded = ChatStore::load(&store, &ada, &chat.id).await.unwrap().unwrap();
+    assert_eq!((loaded.revision, &loaded.chat), (revision, &chat));
+    let stored = LedgerStore::load(&store, &[record.id]).await.unwrap().records.remove(0);
+    assert_eq!(stored.record, record);
+    let log = page(&store, &key).await.unwrap();
+    assert_eq!((&*log.entries, log.state), (&entries[..], RunState::Leased));
+    // The holder goes on.
+    appended(&store, &key, 2, &[frame("c")], true).await;
+}
+
+#[tokio::test]
+async fn a_revision_is_not_used_again_after_the_file_was_opened_again() {
+    let folder = Folder::new();
+    let ada = Principal::new("ada");
+    let chat = chat_of(&ada, "chat", 1);
+    let store = folder.open().await;
+    let revision = saved(&store, SaveChat::new(&chat)).await;
+    assert!(store.delete(&ada, &chat.id, revision).await.unwrap());
+    drop(store);
+    let store = folder.open().await;
+    assert_ne!(saved(&store, SaveChat::new(&chat)).await, revision);
+    let old = VersionedChat { chat: chat.clone(), revision };
+    let save = SaveChat::replacing(&old, &chat);
+    assert_eq!(store.save(save).await.unwrap(), SaveResult::Conflict);
+}
+
+#[tokio::test]
+async fn the_sealing_key_is_created_once_and_stays_the_same() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    assert_eq!(folder.count("sealing_key"), 0);
+    let record = contention::record(RecordId::from_bytes([1; 16]));
+    let other = folder.open().await;
+    let (first, second) = tokio::join!(store.sealing_key(), other.sealing_key());
+    drop((store, other));
+    let third = folder.open().await.sealing_key().await;
+    let keys = [first, second, third].map(Result::unwrap);
+    let active = format!("{:?}", keys[0]);
+    for key in &keys {
+        assert_eq!(format!("{key:?}"), active);
+    }
+    // The id of the key is random, and the record has key 1.
+    let id: u32 =
+        folder.connect().query_row("SELECT id FROM sealing_key", [], |row| row.get(0)).unwrap();
+    let mut sealed = record;
+    sealed.key_id = id;
+    let ids = keys.map(|keys| sealed.approval_id(&keys, sealed.requested_at).unwrap());
+    assert!(ids.iter().all(|id| *id == ids[0]));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_file_and_its_log_give_other_users_no_access() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    store.ping().await.unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        assert_eq!(mode(&folder, suffix), 0o600, "{suffix}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_gives_other_users_access_is_refused_and_not_changed() {
+    use ui_message_stream_sqlite::{SqliteError, SqliteStore};
+
+    let folder = Folder::new();
+    for (suffix, wide) in [("", 0o644), ("", 0o640), ("", 0o602), ("-wal", 0o604), ("-shm", 0o660)]
+    {
+        // While a store is open, the log is there.
+        let store = folder.open().await;
+        store.ping().await.unwrap();
+        set_mode(&folder, suffix, wide);
+        let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+        let SqliteError::FileMode { mode: named, path, .. } = &refused else { panic!("{refused}") };
+        assert_eq!(*named, wide);
+        assert!(path.to_str().unwrap().ends_with(&format!("chats.db{suffix}")));
+        assert!(refused.to_string().contains("chmod 600"), "{refused}");
+        assert!(SqliteStore::migrate(folder.file()).await.is_err());
+        assert_eq!(mode(&folder, suffix), wide);
+        set_mode(&folder, suffix, 0o600);
+        // The store that was open has not lost its locks, and goes on.
+        store.ping().await.unwrap();
+    }
+}
+
+#[cfg(unix)]
+fn mode(folder: &Folder, suffix: &str) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+
+    std::fs::metadata(beside(folder, suffix)).unwrap().permissions().mode() & 0o7777
+}
+
+#[cfg(unix)]
+fn set_mode(folder: &Folder, suffix: &str, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(beside(folder, suffix), permissions).unwrap();
+}
+
+#[cfg(unix)]
+fn beside(folder: &Folder, suffix: &str) -> String {
+    format!("{}{suffix}", folder.file().to_str().unwrap())
+}
