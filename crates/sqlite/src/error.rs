@@ -95,9 +95,9 @@ pub enum SqliteError {
     /// The system has no random bytes.
     #[error("no random bytes")]
     Random,
-    /// A thread of the store has ended, because of a bug.
-    #[error("a thread of the store has ended")]
-    ThreadEnded,
+    /// The operation has panicked, because of a bug. It has changed nothing.
+    #[error("the operation has panicked")]
+    Panicked,
 }
 
 /// An error inside this package: `?` converts the errors of `rusqlite`, whose type is not public

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{DbResult, Failure, SqliteError};
@@ -49,6 +50,8 @@ pub(crate) fn open(
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Else a statement with a parameter is prepared again each time the parameter has another value.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     let synchronous = match durability {
         Durability::Synced => "FULL",
         Durability::Written => "NORMAL",

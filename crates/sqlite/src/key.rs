@@ -11,10 +11,9 @@ impl SqliteStore {
     /// Returns the key that seals approval ids. The first call creates it at random and stores it in
     /// the file; later calls, also those of other processes, return the same.
     ///
-    /// **Every backup of the file holds the key.** A person who can read it, and who can also post to
-    /// the server as one of its users, can still not approve a call that was not requested: each
-    /// approval needs its record in the ledger. To keep the key elsewhere, do not call this function,
-    /// and pass a secret of your own to
+    /// **Every backup of the file holds the key.** A person who has the key can create approval ids.
+    /// Each still needs a pending record in the ledger, and a user who may decide on it. To keep the
+    /// key elsewhere, do not call this function, and pass a secret of your own to
     /// [`Approvals::with_keys`](ui_message_stream::approval::Approvals::with_keys): the file then
     /// holds no key. Approvals that are open at such a change are rejected, and the model can request
     /// them again.

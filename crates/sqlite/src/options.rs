@@ -143,7 +143,7 @@ impl Default for SqliteOptions {
 pub(crate) async fn run_blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, SqliteError> + Send + 'static,
 ) -> Result<T, SqliteError> {
-    tokio::task::spawn_blocking(run).await.map_err(|_| SqliteError::ThreadEnded)?
+    tokio::task::spawn_blocking(run).await.map_err(|_| SqliteError::Panicked)?
 }
 
 /// Logs a warning if this SQLite may damage a file that several processes write.

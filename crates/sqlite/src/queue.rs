@@ -1,7 +1,9 @@
 //! [`Queue`]: jobs for threads that own connections, one job at a time each.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -10,12 +12,20 @@ use tokio::time::Instant;
 
 use crate::error::{DbResult, SqliteError};
 
-/// A bounded queue of jobs. The threads end when the queue is dropped and empty.
+/// Bounded queues of jobs, one for each thread. The threads end when this is dropped and the queues
+/// are empty.
 #[derive(Debug)]
 pub(crate) struct Queue<C> {
-    jobs: mpsc::Sender<Job<C>>,
+    workers: Vec<Worker<C>>,
     /// How long a job may wait for its turn.
     patience: Duration,
+}
+
+#[derive(Debug)]
+struct Worker<C> {
+    jobs: mpsc::Sender<Job<C>>,
+    /// The number of jobs that wait or run.
+    load: Arc<AtomicUsize>,
 }
 
 type Job<C> = Box<dyn FnOnce(&mut C) + Send>;
@@ -23,23 +33,8 @@ type Job<C> = Box<dyn FnOnce(&mut C) + Send>;
 impl<C: Send + 'static> Queue<C> {
     /// Starts a thread for each of these, which owns it.
     pub(crate) fn start(name: &str, owned: Vec<C>, patience: Duration) -> io::Result<Self> {
-        let (jobs, waiting) = mpsc::channel(MAX_WAITING);
-        let waiting = Arc::new(Mutex::new(waiting));
-        for mut owned in owned {
-            let waiting: Arc<Mutex<mpsc::Receiver<Job<C>>>> = Arc::clone(&waiting);
-            thread::Builder::new().name(name.to_owned()).spawn(move || {
-                loop {
-                    // The next thread waits for the lock instead of the job.
-                    let next =
-                        waiting.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
-                    match next {
-                        Some(job) => job(&mut owned),
-                        None => return,
-                    }
-                }
-            })?;
-        }
-        Ok(Queue { jobs, patience })
+        let workers = owned.into_iter().map(|owned| Worker::start(name, owned));
+        Ok(Queue { workers: workers.collect::<io::Result<_>>()?, patience })
     }
 
     /// Runs a job on a thread and returns its result.
@@ -51,7 +46,8 @@ impl<C: Send + 'static> Queue<C> {
     ) -> Result<T, SqliteError> {
         let (reply, result) = oneshot::channel();
         let (asked_at, patience) = (Instant::now(), self.patience);
-        let job = move |owned: &mut C| {
+        let worker = self.idlest();
+        let job = worker.counted(move |owned: &mut C| {
             if reply.is_closed() {
                 return;
             }
@@ -61,16 +57,62 @@ impl<C: Send + 'static> Queue<C> {
                 false => job(owned).map_err(|failure| failure.0),
             };
             let _ = reply.send(result);
-        };
-        self.jobs.send(Box::new(job)).await.map_err(|_| SqliteError::ThreadEnded)?;
-        result.await.map_err(|_| SqliteError::ThreadEnded)?
+        });
+        worker.jobs.send(job).await.map_err(|_| SqliteError::Panicked)?;
+        result.await.map_err(|_| SqliteError::Panicked)?
     }
 
     /// Runs a job some time, unless too many others wait.
     pub(crate) fn try_start(&self, job: impl FnOnce(&mut C) + Send + 'static) {
-        let _ = self.jobs.try_send(Box::new(job));
+        let worker = self.idlest();
+        let _ = worker.jobs.try_send(worker.counted(job));
+    }
+
+    /// Returns the first of the threads that have the fewest jobs. Its connection has the newest
+    /// pages in memory.
+    fn idlest(&self) -> &Worker<C> {
+        let load = |worker: &&Worker<C>| worker.load.load(Ordering::Relaxed);
+        self.workers.iter().min_by_key(load).expect("a queue has a thread")
     }
 }
 
-/// The maximum number of waiting jobs. Each holds what it writes.
+impl<C: Send + 'static> Worker<C> {
+    fn start(name: &str, mut owned: C) -> io::Result<Self> {
+        let (jobs, mut waiting) = mpsc::channel::<Job<C>>(MAX_WAITING);
+        thread::Builder::new().name(name.to_owned()).spawn(move || {
+            while let Some(job) = waiting.blocking_recv() {
+                // The caller gets an error, and a transaction was rolled back.
+                let _ = catch_unwind(AssertUnwindSafe(|| job(&mut owned)));
+            }
+        })?;
+        Ok(Worker { jobs, load: Arc::default() })
+    }
+
+    /// Counts a job until it has run or was dropped.
+    fn counted(&self, job: impl FnOnce(&mut C) + Send + 'static) -> Job<C> {
+        let counted = Counted::new(&self.load);
+        Box::new(move |owned| {
+            job(owned);
+            drop(counted);
+        })
+    }
+}
+
+/// A job that counts.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(load: &Arc<AtomicUsize>) -> Self {
+        load.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(load))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The maximum number of jobs that wait for a thread. Each holds what it writes.
 const MAX_WAITING: usize = 64;
