@@ -24,7 +24,13 @@ pub(crate) fn of_two_processes_that_claim_an_approval_one_is_granted_the_claim()
     for process in &processes {
         assert_eq!(process.next_line().as_deref(), Some("ready"));
     }
-    processes.iter_mut().for_each(Process::go);
+    // They wait for each other regularly, so that they stay close together.
+    for _ in 0..ids().count() / BETWEEN_STARTS {
+        processes.iter_mut().for_each(Process::go);
+        for process in &processes {
+            (0..BETWEEN_STARTS).for_each(|_| drop(process.next_line()));
+        }
+    }
     let mut granted: BTreeMap<String, usize> = BTreeMap::new();
     let mut by_process = Vec::new();
     for process in processes {
@@ -53,11 +59,13 @@ pub(crate) fn of_two_processes_that_claim_an_approval_one_is_granted_the_claim()
 /// In the process: claims each approval.
 pub(crate) async fn claim_all(store: SqliteStore) {
     println!("ready");
-    wait_for_go();
     let mut holder = [0; 16];
     holder[..4].copy_from_slice(&std::process::id().to_be_bytes());
     let holder = LeaseHolderId::from_bytes(holder);
-    for id in ids() {
+    for (number, id) in ids().enumerate() {
+        if number % BETWEEN_STARTS == 0 {
+            wait_for_go();
+        }
         let claimed = update(&store, id, |record, now| {
             let decided_by = record.requester.clone();
             let decision = RecordedDecision { decided_by, decided_at: now, reason: None };
@@ -72,5 +80,7 @@ pub(crate) async fn claim_all(store: SqliteStore) {
 }
 
 fn ids() -> impl Iterator<Item = RecordId> {
-    (1..=100).map(|number: u8| RecordId::from_bytes([number; 16]))
+    (1..=250).map(|number: u8| RecordId::from_bytes([number; 16]))
 }
+
+const BETWEEN_STARTS: usize = 5;

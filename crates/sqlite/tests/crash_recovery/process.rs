@@ -25,6 +25,14 @@ impl Folder {
         self.0.join("chats.db")
     }
 
+    /// Moves the write-ahead log into the file.
+    pub(crate) fn empty_log(&self) {
+        let connection = Connection::open(self.file()).unwrap();
+        let empty = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let is_busy: bool = connection.query_row(empty, [], |row| row.get(0)).unwrap();
+        assert!(!is_busy);
+    }
+
     /// Checks the file as SQLite does.
     pub(crate) fn check_integrity(&self) {
         let connection = Connection::open(self.file()).unwrap();

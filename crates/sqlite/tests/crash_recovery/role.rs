@@ -38,6 +38,7 @@ impl Role {
             },
             "claim" => claims::claim_all(SqliteStore::open(&file).await.unwrap()).await,
             "write" => kills::write(SqliteStore::open(&file).await.unwrap()).await,
+            "save" => limits::save(SqliteStore::open(&file).await.unwrap()).await,
             "fill" => limits::fill(SqliteStore::open(&file).await.unwrap()).await,
             other => panic!("no role {other}"),
         }
