@@ -92,7 +92,8 @@ use self::queue::Queue;
 /// - Back it up with SQLite's `VACUUM INTO` or its backup command, not by copying the file: the
 ///   newest data may be in the `-wal`. **A backup holds the [sealing key](Self::sealing_key)** and
 ///   all chats.
-/// - Delete it only together with `-wal` and `-shm`, and only if no process uses it.
+/// - Delete it only together with `-wal` and `-shm`, and only if no process uses it. The `-wal` may
+///   stay when the last process has ended: it belongs to the file.
 ///
 /// # What is lost when something fails
 ///
@@ -108,7 +109,8 @@ use self::queue::Queue;
 /// If the disk is full or fails, or if another process keeps the file locked for longer than
 /// [`with_busy_timeout`](SqliteOptions::with_busy_timeout), each operation is an error, whose
 /// [source](std::error::Error::source) is a [`SqliteError`]. Nothing was changed, and no approval
-/// was claimed. The store recovers by itself. [`ping`](Self::ping) is a check for a load balancer.
+/// was claimed; only after [`SqliteError::Io`] a change may still be found after a crash. The store
+/// recovers by itself. [`ping`](Self::ping) is a check for a load balancer.
 ///
 /// # Threads
 /// All work is done on threads of the store: one that writes, two that read, and one that looks for
