@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum::{Extension, Router};
 use futures::stream;
 use http_body_util::BodyExt;
@@ -359,6 +361,8 @@ struct Slow {
     chats: ChatServer,
     calls: Arc<AtomicUsize>,
     permits: Arc<Semaphore>,
+    /// How many responses have begun.
+    responses: Arc<AtomicUsize>,
 }
 
 fn slow() -> Slow {
@@ -373,8 +377,14 @@ fn slow() -> Slow {
         })
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let routes = chat_routes(chats.clone()).layer(Extension(Principal::new("ada")));
-    Slow { routes, chats, calls, permits }
+    let responses = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&responses);
+    let count = map_response(move |response: Response| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { response }
+    });
+    let routes = chat_routes(chats.clone()).layer(Extension(Principal::new("ada"))).layer(count);
+    Slow { routes, chats, calls, permits, responses }
 }
 
 impl Slow {
@@ -479,11 +489,10 @@ async fn a_regeneration_that_is_delivered_100_times_at_once_calls_the_model_once
         let body = regenerate(&posted(1), None).to_string();
         let mut posts: JoinSet<_> =
             (0..100).map(|_| post_to(server.routes.clone(), body.clone(), String::new())).collect();
-        while server.calls.load(Ordering::SeqCst) < round {
+        // A request that arrives after the run has ended would begin another one.
+        while server.responses.load(Ordering::SeqCst) < 1 + 100 * (round - 1) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // A request that arrives after the run has ended would begin another one.
-        tokio::time::sleep(Duration::from_millis(200)).await;
         server.permits.add_permits(1);
         while let Some(posted) = posts.join_next().await {
             let (status, _, text) = posted.unwrap();
