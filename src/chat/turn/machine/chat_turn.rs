@@ -578,6 +578,9 @@ impl ChatTurn {
 
     /// Saves the results that this turn has redeemed and not saved, and waits for the rest.
     fn settle_rest(&mut self) {
+        // The ledger has closed calls for a request that changes nothing.
+        let closed = self.closed.take().into_iter().flat_map(|closed| closed.results);
+        self.unsaved.extend(closed);
         if self.unsaved.is_empty() && !self.redemption.is_running() {
             match self.has_responded {
                 true => {
