@@ -5,8 +5,8 @@ use std::time::Duration;
 /// How much conversations may hold: each of them, those of one user, and those of all users.
 ///
 /// A [`ChatServer`](crate::chat::ChatServer) applies them, as do the stores in memory. How much one
-/// request may hold is limited by [`Limits`](crate::request::Limits). Each refusal names its setting
-/// and its value.
+/// request may hold is limited by [`Limits`](crate::request::Limits). A refusal because of the size of
+/// a chat or of its approvals names its setting and its value.
 ///
 /// | setting | default | where it is reached |
 /// |---|---|---|

@@ -1,7 +1,8 @@
 //! [`ChatServer`]: serves stored conversations, each turn from the request to the stored message.
 //!
-//! Each turn runs on a task of its own, and continues to its end if the client disconnects. A turn
-//! that calls the agent is a run. A run writes its frames to a log, from which every response reads.
+//! Each turn runs on a task of its own, and continues if the client disconnects. A run without a
+//! reader ends after a time. A turn that calls the agent is a run. A run writes its frames to a
+//! log, from which every response reads.
 //!
 //! ```text
 //! request ──▶ turn ──▶ history ──▶ agent ──▶ log ──▶ history
@@ -38,7 +39,7 @@ use crate::request::ChatRequest;
 /// use ui_message_stream::approval::store::LedgerStore;
 /// use ui_message_stream::approval::{Approvals, KeyRing};
 /// use ui_message_stream::chat::ChatServer;
-/// use ui_message_stream::chat::store::ChatStore;
+/// use ui_message_stream::chat::store::{ChatStore, RunStore};
 ///
 /// /// With shared stores, several servers serve the same conversations and redeem each approval
 /// /// once.
@@ -47,9 +48,10 @@ use crate::request::ChatRequest;
 ///     keys: KeyRing,
 ///     ledger: Arc<dyn LedgerStore>,
 ///     store: Arc<dyn ChatStore>,
+///     runs: Arc<dyn RunStore>,
 /// ) -> ChatServer {
 ///     let approvals = Approvals::new(agent.clone()).with_keys(keys).with_ledger(ledger);
-///     ChatServer::new(agent, approvals).with_store(store)
+///     ChatServer::new(agent, approvals).with_store(store).with_run_store(runs)
 /// }
 /// ```
 #[derive(Clone)]
@@ -98,7 +100,8 @@ impl ChatServer {
     ///
     /// # Cancel safety
     /// If the future is dropped after it was polled, the request is still applied, and the run
-    /// continues on its own task. The same holds if the response is dropped.
+    /// continues on its own task, until it ends or reaches the [limits](crate::limits::ChatLimits) of a
+    /// run without a reader. The same holds if the response is dropped.
     pub async fn stream_response(
         &self,
         principal: &Principal,

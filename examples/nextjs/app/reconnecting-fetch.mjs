@@ -1,5 +1,5 @@
-// Continues broken event streams of `chat_routes`, so that `useChat` never sees a break. To use it,
-// copy this file: `new DefaultChatTransport({ fetch: reconnectingFetch })`.
+// Continues broken event streams of `chat_routes`. `useChat` sees an error only if it takes too long.
+// To use it, copy this file: `new DefaultChatTransport({ fetch: reconnectingFetch })`.
 
 /** Milliseconds before each attempt. After 8 attempts (48 s) without a new frame it gives up. */
 const PAUSES = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 16_000];

@@ -58,8 +58,9 @@ use crate::id::ChatId;
 /// It loads it once, and then [reloads](Self::reload) it, also at each third of the lease of a run.
 ///
 /// # A store in SQL
-/// [`InMemoryChatStore`](super::InMemoryChatStore) is the only store of this crate. In PostgreSQL, a
-/// store can be this. Times are in milliseconds, as in a [`ChatCursor`](super::ChatCursor), and ids
+/// [`InMemoryChatStore`](super::InMemoryChatStore) is the only `ChatStore` of this crate, and
+/// `SqliteStore` of the package `ui-message-stream-sqlite` is one in SQLite. In PostgreSQL, a store
+/// can be this. Times are in milliseconds, as in a [`ChatCursor`](super::ChatCursor), and ids
 /// are compared as bytes:
 ///
 /// ```sql
@@ -137,7 +138,7 @@ use crate::id::ChatId;
 ///     WHERE tenant IS NOT DISTINCT FROM $1 AND owner IS NOT DISTINCT FROM $2 \
 ///     AND ($3::BIGINT IS NULL OR (updated_at, id) < ($3, $4)) \
 ///     ORDER BY updated_at DESC, id DESC LIMIT $5";
-/// /// The same for a conversation whose time has passed, of which the store says nothing.
+/// /// Deletes no row if the conversation is missing, has another revision, or has expired.
 /// const DELETE: &str = "DELETE FROM chats WHERE tenant IS NOT DISTINCT FROM $1 \
 ///     AND owner IS NOT DISTINCT FROM $2 AND id = $3 AND revision = $4 \
 ///     AND (expires_at IS NULL OR expires_at > now_ms()) RETURNING key";

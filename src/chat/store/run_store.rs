@@ -25,7 +25,11 @@ use crate::chat::log::{
 ///   limit of bytes. A run whose lease has passed counts as ended for this.
 /// - A live run is not removed.
 ///
-/// [`run_conformance`](super::run_conformance) tests these requirements.
+/// The types of the arguments and results are in [`chat::log`](crate::chat::log). For a complete
+/// example, see `runs.rs` of the package `ui-message-stream-sqlite`.
+///
+/// [`run_conformance`](super::run_conformance) tests these requirements:
+/// `run_conformance::check(async || MyStore::connect().await).await` in a test is the whole test.
 pub trait RunStore: Send + Sync + fmt::Debug + 'static {
     /// Begins an empty log, with fence 1.
     ///

@@ -34,7 +34,8 @@ export async function pipe(request: Request, path: string): Promise<Response> {
   };
   let upstream: Response;
   try {
-    upstream = await fetch(new URL(path, CHAT_SERVER), init);
+    const { search } = new URL(request.url);
+    upstream = await fetch(new URL(path + search, CHAT_SERVER), init);
   } catch {
     // useChat shows the text of an answer that is not 2xx as its error.
     return new Response('The chat server cannot be reached.', { status: 502 });

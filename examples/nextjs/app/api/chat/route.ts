@@ -4,3 +4,8 @@ import { pipe } from './pipe';
 export function POST(request: Request) {
   return pipe(request, '/api/chat');
 }
+
+/** The list of the user's chats. */
+export function GET(request: Request) {
+  return pipe(request, '/api/chat');
+}

@@ -1,7 +1,12 @@
 import { pipe } from '../pipe';
 
-/** The history: the newest messages of a chat, for a page that is opened again. */
-export async function GET(request: Request, { params }: { params: Promise<{ id: string }> }) {
+async function pipeChat(request: Request, { params }: { params: Promise<{ id: string }> }) {
   const { id } = await params;
   return pipe(request, `/api/chat/${encodeURIComponent(id)}`);
 }
+
+/** The history: the newest messages of a chat, for a page that is opened again. */
+export const GET = pipeChat;
+
+/** Deletes the chat. */
+export const DELETE = pipeChat;
