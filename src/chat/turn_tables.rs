@@ -861,6 +861,19 @@ fn a_result_that_arrives_during_the_last_save_is_not_in_the_log_and_is_saved_lat
 }
 
 #[test]
+fn a_result_that_arrives_after_a_save_without_a_reply_is_not_in_the_log_either() {
+    let mut table = ending_while_a_tool_runs();
+    table.push(("save [u1 a0]", Input::SaveUnknown));
+    table.push(("load", Input::CallSettled(Box::new(executed("s1", "ap1")))));
+    table.push(("", Input::Redeemed));
+    table.push(("", loaded(asked_chat(false))));
+    table.push(("append r1/1@1 abort [DONE] end", appended()));
+    table.push(("load", loaded(asked_chat(false))));
+    table.push(("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))));
+    check(turn(answer("s1", "ap1", true)), table, "save [u1 a0] live r1-1/1 a0");
+}
+
+#[test]
 fn a_run_that_is_ended_while_it_claims_approvals_does_not_call_the_model() {
     let granted = received(
         "p1",

@@ -388,8 +388,8 @@ impl OwnRun {
 
     /// Writes a result that this turn has redeemed.
     pub(super) fn receive(&mut self, received: ReceivedResult) {
-        if matches!(self.phase, Phase::Saving | Phase::Ending) {
-            // The conversation that is being saved lacks it.
+        if self.was_saved || self.phase == Phase::Ending {
+            // The conversation that is being saved, or may have been, lacks it.
             self.results.push(received);
         } else if self.chat.lacks(&received) {
             self.write_result(&received);
