@@ -26,9 +26,9 @@ pub(in crate::chat) struct AgentEvents {
 }
 
 impl AgentEvents {
-    /// If the client cannot answer approval requests, `revoke` is called for each request before its
-    /// event is returned, because the client is told that the call was not executed. If `revoke` fails,
-    /// the events end with an error.
+    /// `revoke` is given if the client cannot answer approval requests. It is called for each request,
+    /// before the event of the request is returned. The client is told that the call was not executed.
+    /// If `revoke` fails, the events end with an error.
     pub(in crate::chat) fn new(agent: &dyn ChatAgent, turn: Turn, revoke: Option<Revoke>) -> Self {
         let events = catch_unwind(AssertUnwindSafe(|| agent.respond(turn)));
         let events = events.unwrap_or_else(|panic| {

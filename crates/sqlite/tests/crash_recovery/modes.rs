@@ -1,4 +1,4 @@
-//! File modes, whatever the process lets others do by default.
+//! The modes of the files that a store creates, under different umasks.
 
 use std::process::Command;
 
