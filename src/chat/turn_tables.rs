@@ -637,27 +637,33 @@ fn a_run_writes_the_results_that_arrive_and_its_end_waits_for_them() {
     check(running(), table, "call agent");
 }
 
-#[test]
-fn an_approval_of_a_provider_is_claimed_when_the_model_is_called() {
-    let granted = received(
-        "p1",
-        "ap1",
-        DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None },
-    );
-    let claimed = granted.result.clone();
-    let table = vec![
+/// A grant to the provider of the call that `a0` asks about.
+fn granted() -> ReceivedResult {
+    let outcome = DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None };
+    received("p1", "ap1", outcome)
+}
+
+/// The steps of a turn that answers `a0` with this grant, until it claims it.
+fn until_the_claim() -> Vec<(&'static str, Input)> {
+    vec![
         ("load", loaded(asked_chat(true))),
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
         ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
-        ("", Input::CallSettled(Box::new(granted))),
+        ("", Input::CallSettled(Box::new(granted()))),
         ("append r1/1@1 results", Input::Redeemed),
         ("", appended()),
         ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
         // The append proves that the run is not taken.
         ("append r1/1@2 step", appended()),
-        ("claim 1", Input::Claimed(vec![claimed])),
-    ];
+    ]
+}
+
+#[test]
+fn an_approval_of_a_provider_is_claimed_when_the_model_is_called() {
+    let claimed = granted().result;
+    let mut table = until_the_claim();
+    table.push(("claim 1", Input::Claimed(vec![claimed])));
     check(turn(answer("p1", "ap1", true)), table, "call agent sends 1 · append r1/1@3 claimed");
 }
 
@@ -875,32 +881,19 @@ fn a_result_that_arrives_after_a_save_without_a_reply_is_not_in_the_log_either()
 
 #[test]
 fn a_run_that_is_ended_while_it_claims_approvals_does_not_call_the_model() {
-    let granted = received(
-        "p1",
-        "ap1",
-        DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None },
-    );
-    let claimed = granted.result.clone();
+    let granted = granted();
     let status = HolderStatus { has_to_end: true, ..HolderStatus::default() };
     let mut chat = with_run(asked_chat(true), "r1", "a0");
     chat.receive_result(&granted);
-    let table = vec![
-        ("load", loaded(asked_chat(true))),
-        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
-        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
-        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
-        ("", Input::CallSettled(Box::new(granted))),
-        ("append r1/1@1 results", Input::Redeemed),
-        ("", appended()),
-        ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
-        ("append r1/1@2 step", appended()),
+    let mut table = until_the_claim();
+    table.extend([
         ("claim 1", Input::Tick),
         ("append r1/1@3", Input::Appended(AppendResult::Appended(status))),
-        ("", Input::Claimed(vec![claimed])),
+        ("", Input::Claimed(vec![granted.result])),
         ("stop agent · append r1/1@3 claimed tool-output-error outcomes", appended()),
         ("load", loaded(chat)),
         ("save [u1 a0]", Input::Saved(true)),
-    ];
+    ]);
     check(turn(answer("p1", "ap1", true)), table, "append r1/1@6 abort [DONE] end");
 }
 
@@ -1060,26 +1053,13 @@ fn calls_that_are_new_after_a_failure_of_the_ledger_are_closed() {
 
 #[test]
 fn a_run_whose_approvals_cannot_be_claimed_ends_with_an_error() {
-    let granted = received(
-        "p1",
-        "ap1",
-        DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None },
-    );
-    let table = vec![
-        ("load", loaded(asked_chat(true))),
-        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
-        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
-        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
-        ("", Input::CallSettled(Box::new(granted))),
-        ("append r1/1@1 results", Input::Redeemed),
-        ("", appended()),
-        ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
-        ("append r1/1@2 step", appended()),
+    let mut table = until_the_claim();
+    table.extend([
         ("claim 1", Input::NotClaimed),
         ("stop agent · append r1/1@3 claimed tool-output-error outcomes", appended()),
         ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
         ("save [u1 a0]", Input::Saved(true)),
-    ];
+    ]);
     check(turn(answer("p1", "ap1", true)), table, "append r1/1@6 error finish [DONE] end");
 }
 
