@@ -10,6 +10,7 @@
 //! A run has one holder, who has the newest fence. Each append proves the fence and renews the
 //! lease of the holder. [`RunStore`](crate::chat::store::RunStore) stores logs.
 
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use crate::id::{ChatId, RunId};
 ///
 /// The owner and the conversation are part of the key, so that the run of another user is never
 /// found.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunKey {
     /// The owner of the conversation.
     pub owner: Principal,
@@ -30,6 +31,13 @@ pub struct RunKey {
     pub chat: ChatId,
     /// The id of the run.
     pub run: RunId,
+}
+
+impl Hash for RunKey {
+    /// Hashes only the id of the run, which is chosen at random.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.run.hash(state);
+    }
 }
 
 /// The number of the holder of a run. It begins at 1, and each take of the run increases it by 1.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
+use bytes::{BufMut, BytesMut};
 
 use super::record::{Note, RunRecord, is_final};
 use crate::approval::{DeferredToolResult, PendingToolCall};
@@ -52,7 +52,8 @@ struct Queue {
     /// The line from which a client continues after the next frame: `id: `, the id of the run, a dot,
     /// and the number of entries before and in the queue.
     id_line: Vec<u8>,
-    bytes: Vec<u8>,
+    /// The bytes of the entries. An allocation of this buffer holds the bytes of several appends.
+    bytes: BytesMut,
     /// The kind of each entry, and where its bytes end.
     entries: Vec<(EntryKind, usize)>,
 }
@@ -347,7 +348,7 @@ impl EntryWriter {
 
     fn note(&mut self, note: Note) {
         // Notes hold only values that can be written.
-        let _ = serde_json::to_writer(&mut self.queue.bytes, &note);
+        let _ = serde_json::to_writer((&mut self.queue.bytes).writer(), &note);
         self.queue.end_entry(EntryKind::Note);
         self.record.push_note(note);
     }
@@ -357,7 +358,7 @@ impl Queue {
     /// Creates an empty queue, for a log of this number of entries.
     fn new(run: &RunId, length: u64) -> Self {
         let id_line = format!("id: {run}.{length}\n").into_bytes();
-        Queue { id_line, bytes: Vec::new(), entries: Vec::new() }
+        Queue { id_line, bytes: BytesMut::with_capacity(BLOCK_BYTES), entries: Vec::new() }
     }
 
     fn frame(&mut self, frame: &[u8]) {
@@ -390,11 +391,9 @@ impl Queue {
         }
     }
 
-    /// Removes and returns the entries. They share one buffer.
+    /// Removes and returns the entries.
     fn take<C: FromIterator<LogEntry>>(&mut self) -> C {
-        let next = Vec::with_capacity(self.bytes.capacity().min(MAX_KEPT_BYTES));
-        let bytes = std::mem::replace(&mut self.bytes, next);
-        let mut rest = Bytes::from(bytes.into_boxed_slice());
+        let mut rest = self.bytes.split().freeze();
         let mut begin = 0;
         let entries = self.entries.drain(..).map(|(kind, end)| {
             let entry = rest.split_to(end - begin);
@@ -465,8 +464,8 @@ fn encoded(chunk: &Chunk<'_>) -> Vec<u8> {
     frame
 }
 
-/// For how many bytes a queue keeps room for its next entries.
-const MAX_KEPT_BYTES: usize = 64 << 10;
+/// The size of an allocation for the bytes of entries.
+const BLOCK_BYTES: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::ready;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::run_store::{RunStore, RunStoreError};
@@ -59,7 +60,8 @@ struct Runs {
     by_key: HashMap<Arc<RunKey>, Run>,
     /// The live runs of each owner, in the order of their beginning.
     live_by_owner: HashMap<Principal, BTreeSet<(u64, Arc<RunKey>)>>,
-    /// The live runs, by the end of their lease.
+    /// The live runs, by the end of their lease when they were listed. Leases are renewed more often
+    /// than this list is looked at: a run whose lease was renewed is listed again when its time comes.
     by_lease_end: BTreeSet<(Duration, Arc<RunKey>)>,
     /// The other runs, by the time of their removal.
     by_removal: BTreeSet<(Duration, Arc<RunKey>)>,
@@ -75,14 +77,22 @@ struct Run {
     fence: Fence,
     lease: Duration,
     lease_end: Duration,
+    /// Under which time a live run stands in the list of lease ends.
+    listed_end: Duration,
     /// When the log is removed. `None` for a live run.
     removal: Option<Duration>,
     read_at: Duration,
     has_to_end: bool,
     has_ended: bool,
     log: Log,
-    /// Wakes readers. The value is not used.
-    changed: watch::Sender<()>,
+    changes: Arc<Changes>,
+}
+
+/// The changes of a run. Its readers wait for the next one.
+#[derive(Debug, Default)]
+struct Changes {
+    count: AtomicU64,
+    notify: Notify,
 }
 
 impl InMemoryRunStore {
@@ -160,7 +170,9 @@ impl RunStore for InMemoryRunStore {
             Ok(status) => AppendResult::Appended(status),
             Err(refusal) => AppendResult::Refused(refusal),
         };
-        runs.expire(now, self.max_ended_bytes);
+        if append.end {
+            runs.expire(now, self.max_ended_bytes);
+        }
         Box::pin(ready(Ok(result)))
     }
 
@@ -188,12 +200,14 @@ impl RunStore for InMemoryRunStore {
             let waiting = runs.by_key.get(key).filter(|run| {
                 !run.has_ended && u64::try_from(run.log.length).is_ok_and(|len| len <= after)
             });
-            waiting.map(|run| run.changed.subscribe())
+            waiting.map(|run| (run.changes.count.load(Ordering::Acquire), Arc::clone(&run.changes)))
         };
         Box::pin(async move {
-            if let Some(mut changed) = changed {
-                // An error means that the run was removed.
-                let _ = changed.changed().await;
+            if let Some((seen, changes)) = changed {
+                let next = changes.notify.notified();
+                if changes.count.load(Ordering::Acquire) == seen {
+                    next.await;
+                }
             }
         })
     }
@@ -232,12 +246,13 @@ impl Runs {
             fence: FIRST,
             lease: begin.lease,
             lease_end: now.saturating_add(begin.lease),
+            listed_end: now,
             removal: None,
             read_at: now,
             has_to_end: false,
             has_ended: false,
             log: Log { pieces: Vec::new(), length: 0, bytes: BYTES_OF_RUN },
-            changed: watch::Sender::new(()),
+            changes: Arc::default(),
         };
         self.by_key.insert(key, run);
         self.list_live(begin.key);
@@ -249,16 +264,16 @@ impl Runs {
         now: Duration,
         append: AppendEntries<'_>,
     ) -> Result<HolderStatus, AppendRefusal> {
-        let run = self.by_key.get_mut(append.key).ok_or(AppendRefusal::NotFound)?;
+        let mut run = self.by_key.get_mut(append.key).ok_or(AppendRefusal::NotFound)?;
         if run.fence != append.fence {
             return Err(AppendRefusal::Taken);
         }
         let position = usize::try_from(append.position).map_err(|_| AppendRefusal::Gap)?;
         let stored = run.log.length.checked_sub(position).ok_or(AppendRefusal::Gap)?;
-        let count = append.entries.len();
-        let is_repeated = run.log.skip(position).take(count).eq(append.entries)
-            && (!append.end || run.has_ended && stored == count);
         if stored > 0 || run.has_ended {
+            let count = append.entries.len();
+            let is_repeated = run.log.skip(position).take(count).eq(append.entries)
+                && (!append.end || run.has_ended && stored == count);
             let renews_only = append.entries.is_empty() && !append.end;
             return match is_repeated && !renews_only {
                 true => Ok(run.status(now)),
@@ -266,16 +281,16 @@ impl Runs {
                 false => Err(AppendRefusal::Gap),
             };
         }
-        // Both take the bytes before this append from the sum, if the run is in it.
-        match append.end {
-            true => self.unlist(append.key),
-            false => self.renew(now, append.key),
+        if run.removal.is_some() {
+            // Its bytes before this append are taken from the sum of ended logs.
+            self.renew(now, append.key);
+            run = self.by_key.get_mut(append.key).ok_or(AppendRefusal::NotFound)?;
         }
-        let run = self.by_key.get_mut(append.key).ok_or(AppendRefusal::NotFound)?;
+        run.lease_end = now.saturating_add(run.lease);
         run.log.append(append.entries);
         let status = run.status(now);
         if !append.entries.is_empty() || append.end {
-            run.changed.send_replace(());
+            run.changes.add();
         }
         if append.end {
             run.has_ended = true;
@@ -299,7 +314,7 @@ impl Runs {
                 return Err(TakeRefusal::LeaseRenewed);
             }
             (run.fence, run.holder) = (next, take.holder);
-            run.changed.send_replace(());
+            run.changes.add();
         }
         self.renew(now, take.key);
         Ok(next)
@@ -308,25 +323,18 @@ impl Runs {
     /// Begins the lease of a run again.
     fn renew(&mut self, now: Duration, key: &RunKey) {
         let Some(run) = self.by_key.get_mut(key) else { return };
-        let lease_end = now.saturating_add(run.lease);
-        if run.removal.is_none() {
-            // It stays in the list of its owner.
-            self.by_lease_end.remove(&(run.lease_end, Arc::clone(&run.key)));
-            self.by_lease_end.insert((lease_end, Arc::clone(&run.key)));
-            run.lease_end = lease_end;
-            return;
+        run.lease_end = now.saturating_add(run.lease);
+        if run.removal.is_some() {
+            self.unlist(key);
+            self.list_live(key);
         }
-        self.unlist(key);
-        if let Some(run) = self.by_key.get_mut(key) {
-            run.lease_end = lease_end;
-            run.removal = None;
-        }
-        self.list_live(key);
     }
 
     fn list_live(&mut self, key: &RunKey) {
-        let Some(run) = self.by_key.get(key) else { return };
-        self.by_lease_end.insert((run.lease_end, Arc::clone(&run.key)));
+        let Some(run) = self.by_key.get_mut(key) else { return };
+        run.removal = None;
+        run.listed_end = run.lease_end;
+        self.by_lease_end.insert((run.listed_end, Arc::clone(&run.key)));
         let live = self.live_by_owner.entry(key.owner.clone()).or_default();
         live.insert((run.number, Arc::clone(&run.key)));
     }
@@ -351,7 +359,7 @@ impl Runs {
                 }
             }
             None => {
-                self.by_lease_end.remove(&(run.lease_end, Arc::clone(&run.key)));
+                self.by_lease_end.remove(&(run.listed_end, Arc::clone(&run.key)));
                 if let Some(live) = self.live_by_owner.get_mut(&key.owner) {
                     live.remove(&(run.number, Arc::clone(&run.key)));
                     if live.is_empty() {
@@ -365,9 +373,17 @@ impl Runs {
     /// Lists the runs whose lease has passed among the ended ones, and removes the logs that are
     /// too old or too many.
     fn expire(&mut self, now: Duration, max_ended_bytes: usize) {
-        while let Some((end, key)) = self.by_lease_end.first().filter(|(end, _)| *end <= now) {
-            let (end, key) = (*end, Arc::clone(key));
-            self.list_ended(&key, end);
+        while self.by_lease_end.first().is_some_and(|(listed, _)| *listed <= now)
+            && let Some((_, key)) = self.by_lease_end.pop_first()
+        {
+            let Some(run) = self.by_key.get_mut(&key) else { continue };
+            let end = run.lease_end;
+            if end <= now {
+                self.list_ended(&key, end);
+            } else {
+                run.listed_end = end;
+                self.by_lease_end.insert((end, key));
+            }
         }
         let is_excess =
             |runs: &Runs, removal: Duration| removal <= now || runs.ended_bytes > max_ended_bytes;
@@ -376,7 +392,9 @@ impl Runs {
         {
             let key = Arc::clone(key);
             self.unlist(&key);
-            self.by_key.remove(&key);
+            if let Some(removed) = self.by_key.remove(&key) {
+                removed.changes.add();
+            }
         }
     }
 }
@@ -403,6 +421,13 @@ impl Log {
     fn skip(&self, count: usize) -> impl Iterator<Item = &LogEntry> {
         let pieces = self.pieces.iter().skip(count / PIECE_ENTRIES);
         pieces.flatten().skip(count % PIECE_ENTRIES)
+    }
+}
+
+impl Changes {
+    fn add(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+        self.notify.notify_waiters();
     }
 }
 

@@ -88,7 +88,8 @@ impl ChatStream {
     }
 
     pub(super) fn of_log(reader: LogReader) -> Self {
-        let pages = stream::unfold(reader, async |mut reader| {
+        // It is moved for each page.
+        let pages = stream::unfold(Box::new(reader), async |mut reader| {
             let page = reader.next_page().await?;
             Some((page, reader))
         });

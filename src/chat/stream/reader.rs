@@ -44,6 +44,8 @@ pub(in crate::chat) struct LogReader {
     /// Since the last tick no such turn has ended.
     may_mend: bool,
     has_begun: bool,
+    /// The last read has returned the newest entry.
+    has_read_all: bool,
     has_ended: bool,
 }
 
@@ -68,6 +70,7 @@ impl LogReader {
             mending: None,
             may_mend: true,
             has_begun: position > 0,
+            has_read_all: false,
             has_ended: false,
         }
     }
@@ -119,6 +122,13 @@ impl LogReader {
 
     async fn read_page(&mut self) -> Option<Bytes> {
         loop {
+            if std::mem::take(&mut self.has_read_all) {
+                match self.wait().await {
+                    Waited::ReadAgain => {}
+                    Waited::InVain => return Some(Bytes::from_static(KEEP_ALIVE)),
+                    Waited::NotMended => return None,
+                }
+            }
             let Ok(page) = self.read().await else {
                 sleep(TICK).await;
                 continue;
@@ -126,7 +136,8 @@ impl LogReader {
             let page = page?;
             self.has_begun = true;
             self.position += u64::try_from(page.entries.len()).unwrap_or(0);
-            self.has_ended = page.state == RunState::Ended && self.position >= page.length;
+            self.has_read_all = self.position >= page.length;
+            self.has_ended = page.state == RunState::Ended && self.has_read_all;
             if page.state == RunState::LeasePassed && self.may_mend && self.mending.is_none() {
                 self.mending = Some(self.mend(page.fence));
             }
@@ -134,13 +145,6 @@ impl LogReader {
             if frames.is_some() || self.has_ended {
                 self.idle_ticks = 0;
                 return frames;
-            }
-            if page.entries.is_empty() {
-                match self.wait().await {
-                    Waited::ReadAgain => {}
-                    Waited::InVain => return Some(Bytes::from_static(KEEP_ALIVE)),
-                    Waited::NotMended => return None,
-                }
             }
         }
     }

@@ -3,16 +3,15 @@
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{Sleep, sleep};
+use tokio::time::sleep;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
@@ -40,7 +39,6 @@ pub(in crate::chat) struct Driver {
     running: FuturesUnordered<BoxFuture<'static, Outcome>>,
     agent: Option<AgentEvents>,
     hints: ChatHints,
-    tick: Pin<Box<Sleep>>,
     response: Option<oneshot::Sender<TurnResult>>,
     accepted: Option<oneshot::Sender<AcceptedResult>>,
     /// The results of the last redemption, for the agent.
@@ -148,7 +146,6 @@ impl Driver {
             posted,
             running: FuturesUnordered::new(),
             agent: None,
-            tick: Box::pin(sleep(chats.run_lease / 3)),
             response: Some(respond),
             accepted: Some(accept),
             deferred: DeferredToolResults::default(),
@@ -157,6 +154,8 @@ impl Driver {
             conflicts: 0,
             run: None,
         };
+        driver.running.push(driver.hint());
+        driver.running.push(driver.tick());
         let span = tracing::info_span!("chat_turn", run_id = Empty, fence = Empty);
         let task = tokio::spawn(driver.run().instrument(span));
         StartedTurn { response, received: None, accepted, task }
@@ -174,8 +173,12 @@ impl Driver {
                     tokio::spawn(self.effects.revoke_unshown(ended));
                 }
                 Action::Start(effect) => {
-                    let effect = self.effects.start(effect, self.max_failures());
-                    self.running.push(effect);
+                    let mut effect = self.effects.start(effect, self.max_failures());
+                    // A store in memory answers at once.
+                    match (&mut effect).now_or_never() {
+                        Some(outcome) => self.settle(outcome),
+                        None => self.running.push(effect),
+                    }
                 }
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
@@ -188,17 +191,22 @@ impl Driver {
 
     /// Waits for one input, or for events of the agent, and passes them to the turn.
     async fn wait(&mut self) {
-        let Driver { turn, running, agent, hints, tick, .. } = self;
+        let Driver { turn, running, agent, .. } = self;
         tokio::select! {
             biased;
             Some(outcome) = running.next() => self.settle(outcome),
-            () = hints.changed() => turn.handle(Input::ChatChanged),
-            () = tick.as_mut() => {
-                tick.set(sleep(self.effects.chats.run_lease / 3));
-                turn.handle(Input::Tick);
-            }
             () = poll_fn(|cx| pass_events(turn, agent, cx)) => {}
         }
+    }
+
+    /// Waits until another turn has changed the conversation.
+    fn hint(&self) -> BoxFuture<'static, Outcome> {
+        self.hints.changed().map(|()| Outcome::Input(Input::ChatChanged)).boxed()
+    }
+
+    /// Waits for a third of a lease.
+    fn tick(&self) -> BoxFuture<'static, Outcome> {
+        sleep(self.effects.chats.run_lease / 3).map(|()| Outcome::Input(Input::Tick)).boxed()
     }
 
     /// Returns how often an operation may fail in a row.
@@ -231,6 +239,8 @@ impl Driver {
             }
             Outcome::Input(input) => {
                 match input {
+                    Input::ChatChanged => self.running.push(self.hint()),
+                    Input::Tick => self.running.push(self.tick()),
                     Input::Saved(true) | Input::Deleted(true) => self.hints.notify_others(),
                     Input::Saved(false) => self.conflicts += 1,
                     Input::Begun(result) => {

@@ -421,7 +421,7 @@ impl OwnRun {
         let entries: Arc<[LogEntry]> = self.writer.take_queue();
         let length = u64::try_from(entries.len()).unwrap_or(0);
         self.in_flight = Some(InFlight { length, bytes, end });
-        let (LiveRun { run, fence, .. }, position) = (self.live.clone(), self.length);
+        let (run, fence, position) = (self.live.run.clone(), self.live.fence, self.length);
         let append = Effect::Append { run, fence, position, entries, end };
         actions.push_back(Action::Start(append));
     }
