@@ -10,6 +10,7 @@ use futures_core::Stream;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde::Serialize;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::{SendError, TrySendError};
 
 use crate::boxed::BoxError;
 use crate::event::{AgentEvent, Text};
@@ -81,7 +82,13 @@ impl UiWriter {
     /// # Errors
     /// [`WriteError`] holding [`Disconnected`] if the response was dropped or has ended.
     pub async fn event(&self, event: AgentEvent) -> Result<(), WriteError> {
-        self.events.send(event).await.map_err(|_| Disconnected.into())
+        // Most events find room, without a place in the line of those that wait.
+        let sent = match self.events.try_send(event) {
+            Err(TrySendError::Full(event)) => self.events.send(event).await,
+            Err(TrySendError::Closed(event)) => Err(SendError(event)),
+            Ok(()) => Ok(()),
+        };
+        sent.map_err(|_| Disconnected.into())
     }
 
     /// Adds all events of a stream, until the stream ends or yields a
@@ -158,9 +165,15 @@ where
     let (events, mut queue) = mpsc::channel(QUEUED_EVENTS);
     let mut writing = AssertUnwindSafe(write(UiWriter { events })).catch_unwind().fuse().boxed();
     let mut error: Option<BoxError> = None;
+    // Events from the queue, the first one last.
+    let mut received = Vec::new();
     stream::poll_fn(move |cx| {
-        if let Poll::Ready(Some(event)) = queue.poll_recv(cx) {
+        if let Some(event) = received.pop() {
             return Poll::Ready(Some(Ok(event)));
+        }
+        if let Poll::Ready(1..) = queue.poll_recv_many(cx, &mut received, QUEUED_EVENTS) {
+            received.reverse();
+            return Poll::Ready(received.pop().map(Ok));
         }
         if let Poll::Ready(written) = writing.poll_unpin(cx) {
             error = match written {
