@@ -419,8 +419,16 @@ impl Log {
 
     /// Iterates over the entries after this number of them.
     fn skip(&self, count: usize) -> impl Iterator<Item = &LogEntry> {
-        let pieces = self.pieces.iter().skip(count / PIECE_ENTRIES);
-        pieces.flatten().skip(count % PIECE_ENTRIES)
+        self.pieces_after(count).flatten()
+    }
+
+    /// Iterates over the pieces with the entries after this number of them.
+    fn pieces_after(&self, count: usize) -> impl Iterator<Item = &[LogEntry]> {
+        let mut skipped = count % PIECE_ENTRIES;
+        self.pieces
+            .iter()
+            .skip(count / PIECE_ENTRIES)
+            .map(move |piece| piece.get(std::mem::take(&mut skipped)..).unwrap_or_default())
     }
 }
 
@@ -441,15 +449,19 @@ impl Run {
             self.read_at = now;
         }
         let skipped = usize::try_from(read.after).unwrap_or(usize::MAX);
-        let mut bytes = 0;
-        let rest = self.log.skip(skipped).take_while(|entry| {
-            let is_first = bytes == 0;
-            bytes += entry.bytes().len().max(1);
-            is_first || bytes <= read.max_bytes
-        });
-        let left = self.log.length.saturating_sub(skipped);
-        let mut entries = Vec::with_capacity(left.min(read.max_bytes / BYTES_OF_ENTRY));
-        entries.extend(rest.cloned());
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for piece in self.log.pieces_after(skipped) {
+            let fitting = piece.iter().take_while(|entry| {
+                let is_first = bytes == 0;
+                bytes += entry.bytes().len().max(1);
+                is_first || bytes <= read.max_bytes
+            });
+            let count = fitting.count();
+            entries.extend_from_slice(&piece[..count]);
+            if count < piece.len() {
+                break;
+            }
+        }
         let state = match (self.has_ended, now < self.lease_end) {
             (true, _) => RunState::Ended,
             (false, true) => RunState::Leased,

@@ -235,7 +235,7 @@ fn joined(front: Option<Bytes>, entries: &[LogEntry]) -> Option<Bytes> {
 }
 
 /// The maximum number of bytes that are read from a log at once.
-const MAX_PAGE_BYTES: usize = 64 << 10;
+const MAX_PAGE_BYTES: usize = 16 << 10;
 
 /// How long a reader waits for a hint before it reads the log again.
 const TICK: Duration = Duration::from_secs(1);
