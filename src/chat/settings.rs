@@ -9,7 +9,7 @@ use super::hints::Hints;
 use super::inner::Inner;
 use super::run_counts::RunCounters;
 use super::server::ChatServer;
-use super::store::{ChatStore, InMemoryChatStore, InMemoryRunStore, RunStore};
+use super::store::{ChatStore, InMemoryChatStore, InMemoryRunStore, RunCache, RunStore};
 use super::{HistoryImport, PostedHistory};
 use crate::approval::Approvals;
 use crate::chunk::Version;
@@ -130,7 +130,7 @@ impl ChatServer {
     #[must_use]
     pub fn with_run_store(self, runs: Arc<dyn RunStore>) -> Self {
         self.configure(|inner| {
-            inner.runs = runs;
+            inner.runs = Arc::new(RunCache::new(runs));
             inner.is_default_run_store = false;
         })
     }

@@ -100,6 +100,24 @@ pub enum SqliteError {
     Panicked,
 }
 
+impl SqliteError {
+    /// Returns the error for another operation of the same transaction.
+    pub(crate) fn same(&self) -> Self {
+        match self {
+            SqliteError::OtherDatabase => SqliteError::OtherDatabase,
+            SqliteError::Busy => SqliteError::Busy,
+            SqliteError::Full => SqliteError::Full,
+            SqliteError::ReadOnly => SqliteError::ReadOnly,
+            SqliteError::Corrupt => SqliteError::Corrupt,
+            SqliteError::Io { code } => SqliteError::Io { code: *code },
+            SqliteError::Sqlite { code } => SqliteError::Sqlite { code: *code },
+            SqliteError::Panicked => SqliteError::Panicked,
+            // The other errors do not end a transaction.
+            _ => SqliteError::Sqlite { code: rusqlite::ffi::SQLITE_ERROR },
+        }
+    }
+}
+
 /// An error inside this package: `?` converts the errors of `rusqlite`, whose type is not public
 /// here.
 #[derive(Debug)]

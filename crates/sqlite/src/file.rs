@@ -61,6 +61,8 @@ pub(crate) fn open(
     connection.pragma_update(None, "fullfsync", durability == Durability::Synced)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "foreign_keys", true)?;
+    // The last page of each log that is written stays in memory.
+    connection.pragma_update(None, "cache_size", CACHE_PAGES)?;
     // After a long read the log may be larger. Then it is cut again.
     connection.pragma_update(None, "journal_size_limit", MAX_WAL_BYTES)?;
     Ok(connection)
@@ -126,6 +128,9 @@ fn sync_folder_of(_: &Path) -> io::Result<()> {
 
 /// The number of prepared statements that a connection keeps.
 const STATEMENTS: usize = 64;
+
+/// How many pages of 4 KiB a connection keeps in memory at most.
+const CACHE_PAGES: i64 = 4_096;
 
 /// The bytes that the write-ahead log keeps after a checkpoint.
 const MAX_WAL_BYTES: i64 = 16 << 20;

@@ -19,12 +19,13 @@ mod state;
 mod sweep;
 mod users;
 mod watch;
+mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, Transaction};
 use ui_message_stream::approval::{Principal, UnixMillis};
 
 pub use self::error::SqliteError;
@@ -37,6 +38,7 @@ use self::file::Durability;
 use self::hints::Hints;
 use self::options::run_blocking;
 use self::queue::Queue;
+use self::writer::Writer;
 
 /// The chats, the approvals, the logs of runs and the sealing key of a server, in one SQLite file.
 ///
@@ -114,8 +116,9 @@ use self::queue::Queue;
 ///
 /// # Threads
 /// All work is done on threads of the store: one that writes, two that read, and one that looks for
-/// appends of other processes five times a second while readers wait. At most 64 operations wait for
-/// each kind of thread; further ones wait in the caller. If a future is dropped, its operation takes
+/// appends of other processes five times a second while readers wait. Writes that wait at the same
+/// time share a transaction. At most 64 operations wait for each kind of thread; further ones wait in
+/// the caller. If a future is dropped, its operation takes
 /// place as a whole or not at all.
 ///
 /// # The clock
@@ -137,21 +140,12 @@ pub struct SqliteStore {
 
 /// What the clones of a store share.
 struct Inner {
-    writer: Queue<Writer>,
+    writer: Writer,
     readers: Queue<Connection>,
     clock: Arc<Clock>,
     hints: Arc<Hints>,
     path: PathBuf,
     options: SqliteOptions,
-}
-
-/// The connections that write. One thread owns both, because SQLite lets one connection at a time
-/// write anyway. So only this thread moves the write-ahead log into the file.
-struct Writer {
-    /// A commit is on the disk.
-    synced: Connection,
-    /// A commit survives the process.
-    written: Connection,
 }
 
 impl SqliteStore {
@@ -214,25 +208,13 @@ impl SqliteStore {
         self.inner.clock.set_test_time(now);
     }
 
-    /// Runs a transaction that writes. Other processes wait for its end.
+    /// Runs an operation in a transaction that writes. Other processes wait for its end.
     async fn write<T: Send + 'static>(
         &self,
         durability: Durability,
         run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
-        let clock = Arc::clone(&self.inner.clock);
-        let job = move |writer: &mut Writer| {
-            let connection = match durability {
-                Durability::Synced => &mut writer.synced,
-                Durability::Written => &mut writer.written,
-            };
-            let transaction =
-                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let result = run(&transaction, &clock)?;
-            transaction.commit()?;
-            Ok(result)
-        };
-        self.inner.writer.run(job).await
+        self.inner.writer.run(durability, run).await
     }
 
     /// Runs a transaction that reads. It sees everything that was committed before it began.

@@ -12,7 +12,8 @@ use crate::error::{DbResult, SqliteError};
 use crate::file::{self, Durability};
 use crate::hints::Hints;
 use crate::queue::Queue;
-use crate::{Inner, SqliteStore, Writer, schema, watch};
+use crate::writer::{Connections, Writer};
+use crate::{Inner, SqliteStore, schema, watch};
 
 /// How a [`SqliteStore`] is opened.
 ///
@@ -99,15 +100,15 @@ impl SqliteOptions {
         let (path, synced) = self.open_migrated(path)?;
         let patience = self.busy_timeout;
         let open = || file::open(&path, Durability::Written, patience);
-        let writer = Writer { synced, written: open()? };
+        let connections = Connections { synced, written: open()? };
         let readers = (0..READERS).map(|_| open()).collect::<DbResult<Vec<Connection>>>()?;
         let watched = open()?;
-        let clock = self.test_time.map_or_else(Clock::system, Clock::test);
+        let clock = Arc::new(self.test_time.map_or_else(Clock::system, Clock::test));
         let inner = Arc::new(Inner {
-            writer: Queue::start("sqlite-writer", vec![writer], patience)
+            writer: Writer::start(connections, Arc::clone(&clock), patience)
                 .map_err(SqliteError::File)?,
             readers: Queue::start("sqlite-reader", readers, patience).map_err(SqliteError::File)?,
-            clock: Arc::new(clock),
+            clock,
             hints: Arc::new(Hints::default()),
             path,
             options: self,

@@ -62,12 +62,6 @@ impl<C: Send + 'static> Queue<C> {
         result.await.map_err(|_| SqliteError::Panicked)?
     }
 
-    /// Runs a job some time, unless too many others wait.
-    pub(crate) fn try_start(&self, job: impl FnOnce(&mut C) + Send + 'static) {
-        let worker = self.idlest();
-        let _ = worker.jobs.try_send(worker.counted(job));
-    }
-
     /// Returns the first of the threads that have the fewest jobs. Its connection has the newest
     /// pages in memory.
     fn idlest(&self) -> &Worker<C> {

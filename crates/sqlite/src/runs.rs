@@ -122,12 +122,9 @@ impl SqliteStore {
     /// Stores that a run was read. The reader does not wait for it, and it may be lost: the next
     /// read stores it again.
     fn note_read(&self, run: i64, now: i64) {
-        self.inner.writer.try_start(move |connections| {
-            let noted = connections.written.prepare_cached(NOTE_READ);
-            if let Err(error) = noted.and_then(|mut note| note.execute([run, now])) {
-                let error = crate::error::Failure::from(error).0;
-                tracing::debug!(%error, "that a run was read was not stored");
-            }
+        self.inner.writer.try_start(Durability::Written, move |transaction, _| {
+            transaction.prepare_cached(NOTE_READ)?.execute([run, now])?;
+            Ok(())
         });
     }
 }

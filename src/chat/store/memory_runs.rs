@@ -3,13 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::ready;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::changes::Changes;
 use super::run_store::{RunStore, RunStoreError};
 use crate::approval::{LeaseHolderId, Principal};
 use crate::boxed::BoxFuture;
@@ -86,13 +85,6 @@ struct Run {
     has_ended: bool,
     log: Log,
     changes: Arc<Changes>,
-}
-
-/// The changes of a run. Its readers wait for the next one.
-#[derive(Debug, Default)]
-struct Changes {
-    count: AtomicU64,
-    notify: Notify,
 }
 
 impl InMemoryRunStore {
@@ -200,14 +192,11 @@ impl RunStore for InMemoryRunStore {
             let waiting = runs.by_key.get(key).filter(|run| {
                 !run.has_ended && u64::try_from(run.log.length).is_ok_and(|len| len <= after)
             });
-            waiting.map(|run| (run.changes.count.load(Ordering::Acquire), Arc::clone(&run.changes)))
+            waiting.map(|run| run.changes.next())
         };
         Box::pin(async move {
-            if let Some((seen, changes)) = changed {
-                let next = changes.notify.notified();
-                if changes.count.load(Ordering::Acquire) == seen {
-                    next.await;
-                }
+            if let Some(next) = changed {
+                next.await;
             }
         })
     }
@@ -429,13 +418,6 @@ impl Log {
             .iter()
             .skip(count / PIECE_ENTRIES)
             .map(move |piece| piece.get(std::mem::take(&mut skipped)..).unwrap_or_default())
-    }
-}
-
-impl Changes {
-    fn add(&self) {
-        self.count.fetch_add(1, Ordering::Release);
-        self.notify.notify_waiters();
     }
 }
 

@@ -4,12 +4,14 @@
 //! the client can forge them.
 
 pub mod chat_conformance;
+mod changes;
 mod chat_page;
 mod chat_store;
 mod conformance_case;
 mod error;
 mod memory;
 mod memory_runs;
+mod run_cache;
 pub mod run_conformance;
 mod run_store;
 mod save_chat;
@@ -19,5 +21,6 @@ pub use self::chat_store::ChatStore;
 pub use self::error::ChatStoreError;
 pub use self::memory::InMemoryChatStore;
 pub use self::memory_runs::InMemoryRunStore;
+pub(super) use self::run_cache::RunCache;
 pub use self::run_store::{RunStore, RunStoreError};
 pub use self::save_chat::{ReloadedChat, SaveChat, SaveResult, VersionedChat};

@@ -9,4 +9,5 @@ mod formats;
 mod hints;
 mod reopening;
 mod retention;
+mod shared_transactions;
 mod users;

@@ -1,0 +1,218 @@
+//! [`Writer`]: the thread that writes. Operations that wait at the same time share one transaction.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::error::{DbResult, Failure, SqliteError};
+use crate::file::Durability;
+
+/// The queue of the thread that writes. The thread ends when this is dropped and the queue is empty.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+    /// How long a job may wait for its turn.
+    patience: Duration,
+}
+
+/// The connections that write. One thread owns both, because SQLite lets one connection at a time
+/// write anyway. So only this thread moves the write-ahead log into the file.
+pub(crate) struct Connections {
+    /// A commit is on the disk.
+    pub(crate) synced: Connection,
+    /// A commit survives the process.
+    pub(crate) written: Connection,
+}
+
+/// An operation of a transaction.
+trait Job: Send {
+    fn durability(&self) -> Durability;
+    /// Returns whether the job has waited for too long.
+    fn is_late(&self) -> bool;
+    /// Runs the operation. What it has written is kept unless this is an error.
+    fn run(&mut self, transaction: &Transaction<'_>, clock: &Clock) -> Result<(), SqliteError>;
+    /// Sends the result to the caller, when the transaction has ended so.
+    fn end(self: Box<Self>, committed: Result<(), SqliteError>);
+}
+
+struct Write<F, T> {
+    durability: Durability,
+    /// When the job has waited for too long.
+    deadline: Instant,
+    operation: Option<F>,
+    result: Option<Result<T, SqliteError>>,
+    /// `None` if no caller waits.
+    reply: Option<oneshot::Sender<Result<T, SqliteError>>>,
+}
+
+impl Writer {
+    pub(crate) fn start(
+        mut connections: Connections,
+        clock: Arc<Clock>,
+        patience: Duration,
+    ) -> io::Result<Self> {
+        let (jobs, mut waiting) = mpsc::channel(MAX_WAITING);
+        thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
+            let mut queue = VecDeque::new();
+            while let Some(job) = queue.pop_front().or_else(|| waiting.blocking_recv()) {
+                while queue.len() < MAX_WAITING
+                    && let Ok(other) = waiting.try_recv()
+                {
+                    queue.push_back(other);
+                }
+                connections.run(job, &mut queue, &clock);
+            }
+        })?;
+        Ok(Writer { jobs, patience })
+    }
+
+    /// Runs an operation in a transaction, and returns its result when it is committed.
+    ///
+    /// If the future is dropped, the operation takes place as a whole, or not at all.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        operation: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
+    ) -> Result<T, SqliteError> {
+        let (reply, result) = oneshot::channel();
+        let job = self.job(durability, operation, Some(reply));
+        self.jobs.send(job).await.map_err(|_| SqliteError::Panicked)?;
+        result.await.map_err(|_| SqliteError::Panicked)?
+    }
+
+    /// Runs an operation some time, unless too many others wait.
+    pub(crate) fn try_start(
+        &self,
+        durability: Durability,
+        operation: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<()> + Send + 'static,
+    ) {
+        let operation = |transaction: &Transaction<'_>, clock: &Clock| {
+            let done = operation(transaction, clock);
+            if let Err(Failure(error)) = &done {
+                tracing::debug!(%error, "an optional change was not stored");
+            }
+            done
+        };
+        let _ = self.jobs.try_send(self.job(durability, operation, None));
+    }
+
+    fn job<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        operation: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
+        reply: Option<oneshot::Sender<Result<T, SqliteError>>>,
+    ) -> Box<dyn Job> {
+        let deadline = Instant::now() + self.patience;
+        let operation = Some(operation);
+        Box::new(Write { durability, deadline, operation, result: None, reply })
+    }
+}
+
+impl<F, T> Job for Write<F, T>
+where
+    F: FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send,
+    T: Send,
+{
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn is_late(&self) -> bool {
+        Instant::now() > self.deadline
+    }
+
+    fn run(&mut self, transaction: &Transaction<'_>, clock: &Clock) -> Result<(), SqliteError> {
+        let is_dropped = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
+        let Some(operation) = self.operation.take().filter(|_| !is_dropped) else { return Ok(()) };
+        let result = operation(transaction, clock).map_err(|failure| failure.0);
+        self.result.insert(result).as_ref().map(drop).map_err(SqliteError::same)
+    }
+
+    fn end(self: Box<Self>, committed: Result<(), SqliteError>) {
+        let Some(reply) = self.reply else { return };
+        let result = match (self.result, committed) {
+            (Some(Ok(value)), Ok(())) => Ok(value),
+            (Some(Err(error)), _) | (_, Err(error)) => Err(error),
+            // Its caller is gone, or it has panicked.
+            (None, Ok(())) => return,
+        };
+        let _ = reply.send(result);
+    }
+}
+
+impl Connections {
+    /// Runs a job, together with those that follow it in the queue and need the same durability.
+    fn run(&mut self, first: Box<dyn Job>, queue: &mut VecDeque<Box<dyn Job>>, clock: &Clock) {
+        let durability = first.durability();
+        let connection = match durability {
+            Durability::Synced => &mut self.synced,
+            Durability::Written => &mut self.written,
+        };
+        let others = queue.iter().take_while(|job| job.durability() == durability).count();
+        let jobs = std::iter::once(first).chain(queue.drain(..others));
+        // The jobs before these may have waited for the lock of another process.
+        let (late, mut jobs): (Vec<_>, Vec<_>) = jobs.partition(|job| job.is_late());
+        late.into_iter().for_each(|job| job.end(Err(SqliteError::Busy)));
+        let (ran, ended) = transact(connection, &mut jobs, clock);
+        jobs.drain(ran..).rev().for_each(|job| queue.push_front(job));
+        for job in jobs {
+            job.end(ended.as_ref().map(drop).map_err(|failure| failure.0.same()));
+        }
+    }
+}
+
+/// Runs jobs in one transaction. Returns how many of them have run, and how the transaction has ended.
+fn transact(
+    connection: &mut Connection,
+    jobs: &mut [Box<dyn Job>],
+    clock: &Clock,
+) -> (usize, DbResult<()>) {
+    let count = jobs.len();
+    let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+        Ok(transaction) => transaction,
+        Err(error) => return (count, Err(error.into())),
+    };
+    for (before, job) in jobs.iter_mut().enumerate() {
+        if let Err(failure) = run_job(&transaction, &mut **job, clock, count == 1) {
+            // What the jobs before it have written is lost too.
+            return (before + 1, Err(failure));
+        }
+    }
+    (count, transaction.commit().map_err(Failure::from))
+}
+
+/// Runs a job of a transaction. An error is one of the whole transaction, and not of the job alone.
+fn run_job(
+    transaction: &Transaction<'_>,
+    job: &mut dyn Job,
+    clock: &Clock,
+    is_alone: bool,
+) -> DbResult<()> {
+    if !is_alone {
+        transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
+    }
+    let run = catch_unwind(AssertUnwindSafe(|| job.run(transaction, clock)));
+    let failure = run.unwrap_or(Err(SqliteError::Panicked)).err();
+    if let Some(error) = failure {
+        // Some failures of the disk have ended the transaction.
+        if is_alone || transaction.is_autocommit() {
+            return Err(error.into());
+        }
+        transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
+    }
+    if !is_alone {
+        transaction.prepare_cached("RELEASE job")?.execute([])?;
+    }
+    Ok(())
+}
+
+/// The maximum number of jobs that wait for the thread. Each holds what it writes.
+const MAX_WAITING: usize = 64;

@@ -1,0 +1,287 @@
+//! [`RunCache`]: a store of runs, with the newest entries that this process has appended.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::changes::Changes;
+use super::run_store::{RunStore, RunStoreError};
+use crate::boxed::BoxFuture;
+use crate::chat::log::{
+    AppendEntries, AppendResult, BeginResult, BeginRun, Fence, LogEntry, LogPage, ReadLog, RunKey,
+    RunState, TakeResult, TakeRun,
+};
+
+/// Answers the reads of clients from memory, if this process has appended the entries.
+///
+/// Most clients read a run from the server that writes it, and otherwise each frame would be read
+/// from the store again. Entries never change, so what is kept here is always a part of the log. The
+/// state of a run is not kept: a client that has read everything asks the store.
+#[derive(Debug)]
+pub(in crate::chat) struct RunCache {
+    store: Arc<dyn RunStore>,
+    runs: Mutex<HashMap<RunKey, CachedRun>>,
+}
+
+#[derive(Debug)]
+struct CachedRun {
+    /// The number of entries before those that are kept.
+    first: u64,
+    entries: VecDeque<LogEntry>,
+    bytes: usize,
+    fence: Fence,
+    appended_at: Instant,
+    /// When a client has read the store. The store counts from then on how long nobody has read.
+    store_read_at: Option<Instant>,
+    changes: Arc<Changes>,
+}
+
+impl RunCache {
+    pub(in crate::chat) fn new(store: Arc<dyn RunStore>) -> Self {
+        RunCache { store, runs: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, CachedRun>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, append: AppendEntries<'_>) {
+        let mut runs = self.lock();
+        if append.end {
+            return remove(&mut runs, append.key);
+        }
+        if append.entries.is_empty() {
+            return;
+        }
+        let run = runs.entry(append.key.clone()).or_insert_with(|| CachedRun {
+            first: append.position,
+            entries: VecDeque::new(),
+            bytes: 0,
+            fence: append.fence,
+            appended_at: Instant::now(),
+            store_read_at: None,
+            changes: Arc::default(),
+        });
+        run.add(append);
+    }
+
+    /// Returns the entries after those that a client has read, if they are kept.
+    fn read_kept(&self, read: ReadLog<'_>) -> Option<LogPage> {
+        let mut runs = self.lock();
+        let run = runs.get_mut(read.key).filter(|_| read.is_reader)?;
+        let skipped = run.index_of(read.after)?;
+        let now = Instant::now();
+        if run.store_read_at.is_none_or(|at| now - at >= STORE_READ_INTERVAL) {
+            run.store_read_at = Some(now);
+            return None;
+        }
+        let mut bytes = 0;
+        let fitting = run.entries.range(skipped..).take_while(|entry| {
+            let is_first = bytes == 0;
+            bytes += entry.bytes().len().max(1);
+            is_first || bytes <= read.max_bytes
+        });
+        let entries = fitting.cloned().collect();
+        Some(LogPage { entries, length: run.length(), fence: run.fence, state: RunState::Leased })
+    }
+}
+
+impl RunStore for RunCache {
+    fn begin<'a>(
+        &'a self,
+        begin: BeginRun<'a>,
+    ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
+        // The log of a run that another server has taken is not appended to here any more.
+        self.lock().retain(|_, run| run.appended_at.elapsed() < MAX_IDLE);
+        self.store.begin(begin)
+    }
+
+    fn append<'a>(
+        &'a self,
+        append: AppendEntries<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
+        Box::pin(async move {
+            let result = self.store.append(append).await?;
+            match result {
+                AppendResult::Appended(_) => self.add(append),
+                AppendResult::Refused(_) => remove(&mut self.lock(), append.key),
+            }
+            Ok(result)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        read: ReadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
+        match self.read_kept(read) {
+            Some(page) => Box::pin(std::future::ready(Ok(Some(page)))),
+            None => self.store.read(read),
+        }
+    }
+
+    fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
+        self.store.take(take)
+    }
+
+    fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
+        let next = match self.lock().get(key) {
+            Some(run) if run.length() > after => return Box::pin(std::future::ready(())),
+            Some(run) => run.changes.next(),
+            None => return self.store.changed(key, after),
+        };
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = next => {}
+                () = self.store.changed(key, after) => {}
+            }
+        })
+    }
+}
+
+impl CachedRun {
+    fn length(&self) -> u64 {
+        self.first + u64::try_from(self.entries.len()).unwrap_or(0)
+    }
+
+    /// Returns where the entry after this number of them is kept.
+    fn index_of(&self, count: u64) -> Option<usize> {
+        let index = usize::try_from(count.checked_sub(self.first)?).ok()?;
+        (index < self.entries.len()).then_some(index)
+    }
+
+    fn add(&mut self, append: AppendEntries<'_>) {
+        if append.position > self.length() {
+            // Another process has appended in between.
+            (self.first, self.bytes) = (append.position, 0);
+            self.entries.clear();
+        }
+        // A repeated append holds entries that are kept already.
+        let known = usize::try_from(self.length() - append.position).unwrap_or(usize::MAX);
+        let new = append.entries.get(known..).unwrap_or_default();
+        self.bytes += new.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+        self.entries.extend(new.iter().cloned());
+        while self.bytes > MAX_BYTES
+            && let Some(oldest) = self.entries.pop_front()
+        {
+            self.first += 1;
+            self.bytes -= oldest.bytes().len();
+        }
+        (self.fence, self.appended_at) = (append.fence, Instant::now());
+        self.changes.add();
+    }
+}
+
+/// Removes a run, and has those that wait for it ask the store.
+fn remove(runs: &mut HashMap<RunKey, CachedRun>, key: &RunKey) {
+    if let Some(run) = runs.remove(key) {
+        run.changes.add();
+    }
+}
+
+/// The maximum number of bytes that are kept of a run. A client that is further behind asks the store.
+const MAX_BYTES: usize = 64 << 10;
+
+/// How often the store is asked although the entries are kept.
+const STORE_READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a run is kept after the last append.
+const MAX_IDLE: Duration = Duration::from_secs(10 * 60);
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::approval::{LeaseHolderId, Principal};
+    use crate::chat::log::{TakeCondition, TakeResult};
+    use crate::chat::store::{InMemoryRunStore, run_conformance};
+    use crate::id::{ChatId, RunId};
+
+    fn key() -> RunKey {
+        let (owner, chat) = (Principal::new("ada"), ChatId::new("c"));
+        RunKey { owner, chat, run: RunId::new("run_1") }
+    }
+
+    async fn begun(store: &dyn RunStore) -> Fence {
+        let (key, holder) = (key(), LeaseHolderId::from_bytes([1; 16]));
+        let lease = Duration::from_secs(10);
+        let begin = BeginRun { key: &key, holder, lease, max_user_runs: 16 };
+        match store.begin(begin).await.unwrap() {
+            BeginResult::Begun(fence) => fence,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn append(store: &dyn RunStore, fence: Fence, position: u64, texts: &[&str]) {
+        let frames = texts.iter().map(|text| Bytes::copy_from_slice(text.as_bytes()));
+        let entries: Vec<LogEntry> = frames.map(LogEntry::Frame).collect();
+        let append = AppendEntries { key: &key(), fence, position, entries: &entries, end: false };
+        let appended = store.append(append).await.unwrap();
+        assert!(matches!(appended, AppendResult::Appended(_)), "{appended:?}");
+    }
+
+    /// Reads as a client, to the end of what is there.
+    async fn read_all(store: &dyn RunStore, mut after: u64) -> Vec<String> {
+        let mut texts = Vec::new();
+        loop {
+            let read = ReadLog { key: &key(), after, max_bytes: 4, is_reader: true };
+            let page = store.read(read).await.unwrap().unwrap();
+            let text = |entry: &LogEntry| String::from_utf8(entry.bytes().to_vec()).unwrap();
+            texts.extend(page.entries.iter().map(text));
+            after += u64::try_from(page.entries.len()).unwrap();
+            if page.entries.is_empty() {
+                return texts;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cached_store_meets_the_requirements_of_a_store() {
+        let new = async || RunCache::new(Arc::new(InMemoryRunStore::new()));
+        assert!(run_conformance::check(new).await >= 30);
+    }
+
+    #[tokio::test]
+    async fn a_client_reads_the_whole_log_after_another_server_has_taken_the_run() {
+        let store = Arc::new(InMemoryRunStore::new());
+        let cache = RunCache::new(store.clone());
+        let fence = begun(&cache).await;
+        append(&cache, fence, 0, &["a", "b"]).await;
+        assert_eq!(read_all(&cache, 0).await, ["a", "b"]);
+        append(&cache, fence, 2, &["c"]).await;
+
+        let holder = LeaseHolderId::from_bytes([2; 16]);
+        let take = TakeRun { key: &key(), fence, holder, condition: TakeCondition::Any };
+        let TakeResult::Taken(next) = store.take(take).await.unwrap() else { panic!() };
+        append(&*store, next, 3, &["d", "e"]).await;
+        assert_eq!(read_all(&cache, 0).await, ["a", "b", "c", "d", "e"]);
+        assert_eq!(read_all(&cache, 2).await, ["c", "d", "e"]);
+
+        // This server takes the run back, behind what the other one has appended.
+        let holder = LeaseHolderId::from_bytes([3; 16]);
+        let take = TakeRun { key: &key(), fence: next, holder, condition: TakeCondition::Any };
+        let TakeResult::Taken(newest) = cache.take(take).await.unwrap() else { panic!() };
+        append(&cache, newest, 5, &["f"]).await;
+        append(&cache, newest, 5, &["f"]).await;
+        for after in 0..=6 {
+            let all = ["a", "b", "c", "d", "e", "f"];
+            assert_eq!(read_all(&cache, after).await, all[usize::try_from(after).unwrap()..]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_far_behind_reads_the_store() {
+        let cache = RunCache::new(Arc::new(InMemoryRunStore::new()));
+        let fence = begun(&cache).await;
+        let long = "x".repeat(MAX_BYTES / 2 + 1);
+        for position in 0..5 {
+            append(&cache, fence, position, &[&long]).await;
+        }
+        assert!(cache.lock().values().all(|run| run.bytes <= MAX_BYTES && run.first == 4));
+        assert_eq!(read_all(&cache, 0).await.len(), 5);
+    }
+}
