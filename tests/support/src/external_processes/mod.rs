@@ -1,9 +1,10 @@
 //! External programs that tests use: Node with the pinned packages, the demo as a process, and
-//! `redis-server`.
+//! `redis-server`, alone and as a cluster.
 //!
 //! If a program is missing, the test prints this past the test harness and passes. With `CI=true`
 //! it fails.
 
+pub mod redis_cluster;
 pub mod redis_server;
 
 use std::ffi::OsStr;

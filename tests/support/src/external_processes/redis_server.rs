@@ -16,12 +16,19 @@ pub struct RedisServer {
     process: Child,
     port: u16,
     folder: PathBuf,
+    settings: Vec<String>,
 }
 
 impl RedisServer {
     /// Starts a Redis server that writes every change to its disk before it replies. Returns `None`
     /// if `redis-server` is not installed.
     pub fn start() -> Option<Self> {
+        Self::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    /// Starts a Redis server that writes nothing to its disk, unless these settings say so. Returns
+    /// `None` if `redis-server` is not installed.
+    pub fn start_with(settings: &[&str]) -> Option<Self> {
         if Command::new("redis-server").arg("--version").output().is_err() {
             missing("redis-server is not installed");
             return None;
@@ -31,10 +38,17 @@ impl RedisServer {
         let name = format!("ui-message-stream-redis-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         // Another process may take a free port before the server listens on it.
-        for _ in 0..20 {
+        for _ in 0..50 {
             fs::create_dir_all(&folder).unwrap();
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let server = RedisServer { process: run(port, &folder), port, folder: folder.clone() };
+            // The nodes of a cluster talk on another port.
+            if port > u16::MAX - CLUSTER_PORT_OFFSET {
+                continue;
+            }
+            let settings: Vec<String> =
+                settings.iter().map(|&setting| setting.to_owned()).collect();
+            let process = run(port, &folder, &settings);
+            let server = RedisServer { process, port, folder: folder.clone(), settings };
             if let Some(server) = server.once_it_answers() {
                 return Some(server);
             }
@@ -60,7 +74,7 @@ impl RedisServer {
 
     /// Starts the server again, on the same port and with the data on its disk.
     pub fn start_again(&mut self) {
-        self.process = run(self.port, &self.folder);
+        self.process = run(self.port, &self.folder, &self.settings);
         assert!(answers(self.port, &mut self.process), "redis-server does not start again");
     }
 
@@ -71,7 +85,7 @@ impl RedisServer {
         assert!(sent.unwrap().success());
     }
 
-    /// Sends a command of one line and returns the first line of the reply.
+    /// Sends a command of one line. Returns the reply if it is a text, or else its first line.
     pub fn command(&self, command: &str) -> String {
         ask(self.port, command).unwrap()
     }
@@ -89,13 +103,13 @@ impl Drop for RedisServer {
     }
 }
 
-fn run(port: u16, folder: &Path) -> Child {
+fn run(port: u16, folder: &Path, settings: &[String]) -> Child {
     let port = port.to_string();
     Command::new("redis-server")
         .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
-        .args(["--appendonly", "yes", "--appendfsync", "always"])
         .arg("--dir")
         .arg(folder)
+        .args(settings)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -127,5 +141,14 @@ fn ask(port: u16, command: &str) -> std::io::Result<String> {
         stream.read_exact(&mut byte)?;
         reply.extend(byte);
     }
-    Ok(String::from_utf8_lossy(&reply).trim().to_owned())
+    let line = String::from_utf8_lossy(&reply).trim().to_owned();
+    let Some(length) = line.strip_prefix('$').and_then(|length| length.parse().ok()) else {
+        return Ok(line);
+    };
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
+
+/// The distance between the two ports of a node of a cluster.
+const CLUSTER_PORT_OFFSET: u16 = 10_000;

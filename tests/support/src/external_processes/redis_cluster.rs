@@ -1,0 +1,68 @@
+//! A real Redis Cluster of three nodes.
+
+use std::time::Duration;
+
+use super::redis_server::RedisServer;
+
+/// A running Redis Cluster without replicas. When it is dropped, its processes are killed.
+#[derive(Debug)]
+pub struct RedisCluster {
+    nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Starts a cluster that writes every change to its disks before it replies. Returns `None` if
+    /// `redis-server` is not installed.
+    pub fn start() -> Option<Self> {
+        let settings =
+            ["--appendonly", "yes", "--appendfsync", "always", "--cluster-enabled", "yes"];
+        let nodes: Option<Vec<RedisServer>> =
+            (0..NODES).map(|_| RedisServer::start_with(&settings)).collect();
+        let cluster = RedisCluster { nodes: nodes? };
+        for (number, node) in cluster.nodes.iter().enumerate() {
+            let (first, last) = (SLOTS * number / NODES, SLOTS * (number + 1) / NODES - 1);
+            node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
+            node.command(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+            node.command(&format!("CLUSTER MEET 127.0.0.1 {}", cluster.nodes[0].port()));
+        }
+        cluster.wait_until_complete();
+        Some(cluster)
+    }
+
+    /// Returns the URLs of all nodes.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(RedisServer::url).collect()
+    }
+
+    /// Returns the nodes.
+    pub fn nodes(&self) -> &[RedisServer] {
+        &self.nodes
+    }
+
+    /// Kills a node with SIGKILL, and starts it again with the data on its disk after `meanwhile`.
+    pub async fn restart_node(&mut self, number: usize, meanwhile: impl Future<Output = ()>) {
+        self.nodes[number].kill();
+        meanwhile.await;
+        self.nodes[number].start_again();
+    }
+
+    fn wait_until_complete(&self) {
+        let is_complete = |node: &RedisServer| {
+            let info = node.command("CLUSTER INFO");
+            let nodes = format!("cluster_known_nodes:{NODES}\r");
+            info.contains("cluster_state:ok\r") && info.contains(&nodes)
+        };
+        for _ in 0..1500 {
+            if self.nodes.iter().all(is_complete) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the nodes do not become a cluster");
+    }
+}
+
+const NODES: usize = 3;
+
+/// The number of slots of a cluster.
+const SLOTS: usize = 16384;
