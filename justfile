@@ -59,7 +59,7 @@ connections:
 # Sixteen threads race for many approvals, and processes are killed at each point; needs redis-server.
 approvals:
     MEMORY_RACES=100000 cargo test --test approval ledger_store -- --nocapture
-    REDIS_RACES=10000 cargo test -p ui-message-stream-redis --test redis -- --nocapture
+    REDIS_RACES=10000 LOST_REPLIES=200 cargo test -p ui-message-stream-redis --all-features --test redis -- --nocapture
     KILLS=100 cargo test -p ui-message-stream-redis --test crash_recovery
     SQLITE_RACES=1000 cargo test -p ui-message-stream-sqlite --test sqlite conformance -- --nocapture
     KILLS=300 cargo test -p ui-message-stream-sqlite --test crash_recovery

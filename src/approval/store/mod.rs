@@ -2,7 +2,7 @@
 //!
 //! A store has four operations: insert, load, list, and compare-and-swap. The rules for the state
 //! of a record are in the module [`approval`](crate::approval). [`InMemoryLedger`] serves one
-//! process. Several servers share a `RedisLedger` (package `ui-message-stream-redis`), or their own
+//! process. Several servers share a `RedisStore` (package `ui-message-stream-redis`), or their own
 //! implementation of this trait, which `conformance` tests (feature `testing`).
 
 #[cfg(feature = "testing")]
@@ -25,7 +25,7 @@ use crate::id::ChatId;
 
 /// The storage of approval records.
 ///
-/// [`InMemoryLedger`] implements it for one process, `RedisLedger` (package
+/// [`InMemoryLedger`] implements it for one process, `RedisStore` (package
 /// `ui-message-stream-redis`) for several servers. For another database, implement these four
 /// functions and test them with `conformance::check` (feature `testing`). Pass the store to
 /// [`Approvals::with_ledger`](crate::approval::Approvals::with_ledger):

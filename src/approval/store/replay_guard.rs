@@ -12,7 +12,7 @@ use crate::boxed::BoxFuture;
 /// The storage of which approvals were used, for [stateless
 /// approvals](crate::approval::Approvals::stateless_replayable): one entry for each approval.
 ///
-/// [`InMemoryReplayGuard`] implements it for one process, `RedisLedger` (package
+/// [`InMemoryReplayGuard`] implements it for one process, `RedisStore` (package
 /// `ui-message-stream-redis`) for several. In Redis, `set_if_absent` is the command
 /// `SET key value NX GET PXAT keep_until`, and `first_use` is `GET key`.
 pub trait ReplayGuard: Send + Sync + fmt::Debug + 'static {

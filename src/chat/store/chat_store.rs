@@ -59,8 +59,8 @@ use crate::id::ChatId;
 ///
 /// # A store in SQL
 /// [`InMemoryChatStore`](super::InMemoryChatStore) is the only `ChatStore` of this crate, and
-/// `SqliteStore` of the package `ui-message-stream-sqlite` is one in SQLite. In PostgreSQL, a store
-/// can be this. Times are in milliseconds, as in a [`ChatCursor`](super::ChatCursor), and ids
+/// `SqliteStore` of the package `ui-message-stream-sqlite` is one in SQLite, and `RedisStore` of
+/// `ui-message-stream-redis` one in Redis. In PostgreSQL, a store can be this. Times are in milliseconds, as in a [`ChatCursor`](super::ChatCursor), and ids
 /// are compared as bytes:
 ///
 /// ```sql

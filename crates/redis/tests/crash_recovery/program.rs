@@ -21,7 +21,7 @@ use ui_message_stream::approval::{
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessageStream};
-use ui_message_stream_redis::RedisLedger;
+use ui_message_stream_redis::{RedisOptions, RedisStore};
 
 use super::effects::EffectLog;
 use super::points::{Point, Stop};
@@ -54,7 +54,7 @@ impl Settings {
 /// Prints the address, and serves until the process is killed.
 pub(crate) async fn serve(settings: Settings) {
     let Settings { stop, redis, prefix, effects, idempotent } = settings;
-    let ledger = RedisLedger::connect(&redis).await.unwrap().with_prefix(prefix);
+    let ledger = RedisOptions::new().with_prefix(prefix).connect(&redis).await.unwrap();
     let ledger = Ledger { inner: ledger, stop: stop.clone(), claimed: Mutex::default() };
     let approvals = Approvals::new(Tool { stop: stop.clone(), effects, idempotent })
         .with_keys(KeyRing::new(1, &[7; 32]).unwrap())
@@ -149,7 +149,7 @@ impl Toolbox for Tool {
 /// The ledger, with points before and after its writes.
 #[derive(Debug)]
 struct Ledger {
-    inner: RedisLedger,
+    inner: RedisStore,
     stop: Stop,
     claimed: Mutex<HashSet<RecordId>>,
 }

@@ -17,7 +17,7 @@ use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
 use ui_message_stream::approval::{ApprovalState, OUTCOME_UNKNOWN, Principal, RecordId};
 use ui_message_stream::message::ToolState;
 use ui_message_stream::testing::Conversation;
-use ui_message_stream_redis::RedisLedger;
+use ui_message_stream_redis::{RedisOptions, RedisStore};
 
 use super::effects::EffectLog;
 use super::points::Point;
@@ -63,7 +63,7 @@ impl Trial {
         let name = format!("ui-message-stream-effects-{}-{}", std::process::id(), self.number);
         let effects = EffectLog::at(std::env::temp_dir().join(name));
         let prefix = format!("trial-{}:", self.number);
-        let ledger = RedisLedger::connect(redis).await.unwrap().with_prefix(&*prefix);
+        let ledger = RedisOptions::new().with_prefix(&*prefix).connect(redis).await.unwrap();
         let start = async |point: Option<Point>| {
             let point = point.map_or("", Point::name);
             Program::start(&[
@@ -112,7 +112,7 @@ impl Trial {
         Observed { after_kill, after_restart }
     }
 
-    async fn status(&self, ledger: &RedisLedger, effects: &EffectLog, record: RecordId) -> Status {
+    async fn status(&self, ledger: &RedisStore, effects: &EffectLog, record: RecordId) -> Status {
         let stored = ledger.load(&[record]).await.unwrap().records.remove(0).record;
         let state = match stored.state {
             ApprovalState::Pending => State::Pending,
@@ -187,7 +187,7 @@ impl fmt::Display for Status {
 }
 
 /// Returns the only pending approval request.
-async fn pending(ledger: &RedisLedger) -> RecordId {
+async fn pending(ledger: &RedisStore) -> RecordId {
     let pending = ledger
         .pending(PendingFilter::Requester(&Principal::anonymous()).into())
         .await

@@ -1,5 +1,5 @@
-//! The ledger in a real Redis: the conformance suite, contention between clients with a connection
-//! each, and a Redis that ends, hangs, is full, or whose replies are lost.
+//! The ledger in a real Redis: a Redis that ends, hangs, is full, or whose replies are lost, and
+//! what is kept for how long.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -7,42 +7,23 @@ use std::time::Duration;
 
 use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;
-use test_support::external_processes::{number, say};
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::approval::store::{
     ApprovalUse, LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, ReplayGuard,
-    conformance, update,
+    update,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Claim, ClaimResult, LeaseHolderId, RecordId, RecordedDecision,
     UnixMillis,
 };
-use ui_message_stream_redis::RedisLedger;
+use ui_message_stream_redis::{RedisOptions, RedisStore};
 
 use super::proxy::Proxy;
 
 #[tokio::test]
-async fn the_redis_ledger_passes_the_conformance_suite() {
-    let Some(redis) = RedisServer::start() else { return };
-    let url = redis.url();
-    let cases = conformance::check(async || RedisLedger::connect(&url).await.unwrap()).await;
-    say(&format!("conformance of the ledger in Redis: {cases} cases"));
-}
-
-#[test]
-fn of_16_clients_that_claim_an_approval_exactly_one_is_granted_the_claim() {
-    let Some(redis) = RedisServer::start() else { return };
-    let url = redis.url();
-    let tally = contention::race(number("REDIS_RACES", 300), async || {
-        Arc::new(RedisLedger::connect(&url).await.unwrap()) as Arc<dyn LedgerStore>
-    });
-    say(&format!("the ledger in Redis, 16 clients: {tally}"));
-}
-
-#[tokio::test]
 async fn of_simultaneous_uses_of_a_stateless_approval_one_is_the_first() {
     let Some(redis) = RedisServer::start() else { return };
-    let guard = Arc::new(RedisLedger::connect(&redis.url()).await.unwrap());
+    let guard = Arc::new(RedisStore::connect(&redis.url()).await.unwrap());
     let now = guard.load(&[]).await.unwrap().now;
     let uses = (0..16).map(|_| {
         let (guard, until) = (Arc::clone(&guard), now.after(Duration::from_secs(60)));
@@ -65,7 +46,7 @@ async fn of_simultaneous_uses_of_a_stateless_approval_one_is_the_first() {
 #[tokio::test]
 async fn the_first_use_of_a_stateless_approval_can_be_read_and_reading_stores_nothing() {
     let Some(redis) = RedisServer::start() else { return };
-    let guard = RedisLedger::connect(&redis.url()).await.unwrap();
+    let guard = RedisStore::connect(&redis.url()).await.unwrap();
     let now = guard.load(&[]).await.unwrap().now;
     let until = now.after(HOUR);
     assert_eq!(guard.first_use(id(1)).await.unwrap(), None);
@@ -79,7 +60,7 @@ async fn the_first_use_of_a_stateless_approval_can_be_read_and_reading_stores_no
     assert_eq!(guard.set_if_absent(id(2), ApprovalUse::Claimed, until).await.unwrap(), None);
     assert_eq!(guard.first_use(id(2)).await.unwrap(), Some(ApprovalUse::Claimed));
     // Another client of the same Redis reads the same, and an entry is kept until its time.
-    let other = RedisLedger::connect(&redis.url()).await.unwrap();
+    let other = RedisStore::connect(&redis.url()).await.unwrap();
     assert_eq!(other.first_use(id(2)).await.unwrap(), Some(ApprovalUse::Claimed));
     assert_eq!(guard.set_if_absent(id(3), ApprovalUse::Claimed, now).await.unwrap(), None);
     assert_eq!(guard.first_use(id(3)).await.unwrap(), None);
@@ -88,7 +69,7 @@ async fn the_first_use_of_a_stateless_approval_can_be_read_and_reading_stores_no
 #[tokio::test]
 async fn reading_the_first_use_fails_if_redis_does_not_answer() {
     let Some(mut redis) = RedisServer::start() else { return };
-    let guard = RedisLedger::connect(&redis.url()).await.unwrap();
+    let guard = RedisStore::connect(&redis.url()).await.unwrap();
     redis.kill();
     // `None` would mean that the call was not executed.
     assert!(guard.first_use(id(1)).await.is_err());
@@ -97,7 +78,7 @@ async fn reading_the_first_use_fails_if_redis_does_not_answer() {
 #[tokio::test]
 async fn after_a_restart_redis_has_all_confirmed_writes_and_the_ledger_reconnects() {
     let Some(mut redis) = RedisServer::start() else { return };
-    let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
+    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
     let (claimed, pending) = (contention::record(id(1)), contention::record(id(2)));
     assert!(ledger.insert(&claimed).await.unwrap());
     assert!(ledger.insert(&pending).await.unwrap());
@@ -117,11 +98,11 @@ async fn after_a_restart_redis_has_all_confirmed_writes_and_the_ledger_reconnect
 #[tokio::test]
 async fn operations_fail_while_redis_hangs_and_succeed_afterwards() {
     let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
+    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
     assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
     redis.hang(true);
     let claimed = claim(&ledger, id(1), 1).await;
-    let connected = RedisLedger::connect(&redis.url()).await;
+    let connected = RedisStore::connect(&redis.url()).await;
     redis.hang(false);
     assert!(claimed.is_err() && connected.is_err());
     assert_eq!(claim(&ledger, id(1), 1).await.unwrap(), granted(id(1)));
@@ -130,7 +111,7 @@ async fn operations_fail_while_redis_hangs_and_succeed_afterwards() {
 #[tokio::test]
 async fn connecting_to_an_address_without_a_redis_is_an_error() {
     for url in ["redis://127.0.0.1:1/", "http://127.0.0.1/", "", "rediss://127.0.0.1:1/"] {
-        assert!(RedisLedger::connect(url).await.is_err(), "{url}");
+        assert!(RedisStore::connect(url).await.is_err(), "{url}");
     }
 }
 
@@ -138,7 +119,7 @@ async fn connecting_to_an_address_without_a_redis_is_an_error() {
 async fn a_write_whose_reply_is_lost_is_applied_once_and_reports_success() {
     let Some(redis) = RedisServer::start() else { return };
     let proxy = Proxy::before(redis.port());
-    let ledger = RedisLedger::connect(&proxy.url).await.unwrap();
+    let ledger = RedisStore::connect(&proxy.url).await.unwrap();
     let mut record = contention::record(id(1));
     // The scripts are loaded: the next reply is that of the write.
     assert!(ledger.insert(&contention::record(id(2))).await.unwrap());
@@ -159,7 +140,7 @@ async fn a_write_whose_reply_is_lost_is_applied_once_and_reports_success() {
 async fn a_claim_whose_replies_are_all_lost_is_granted_when_the_same_holder_repeats_it() {
     let Some(redis) = RedisServer::start() else { return };
     let proxy = Proxy::before(redis.port());
-    let ledger = RedisLedger::connect(&proxy.url).await.unwrap();
+    let ledger = RedisStore::connect(&proxy.url).await.unwrap();
     assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
     let stored = ledger.load(&[id(1)]).await.unwrap().records.remove(0);
     assert!(ledger.compare_and_swap(&stored.record, stored.revision).await.unwrap());
@@ -179,7 +160,7 @@ async fn a_claim_whose_replies_are_all_lost_is_granted_when_the_same_holder_repe
 #[tokio::test]
 async fn a_full_redis_grants_no_claims_until_it_has_memory_again() {
     let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
+    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
     assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
     redis.command("CONFIG SET maxmemory 1");
     assert!(ledger.insert(&contention::record(id(2))).await.is_err());
@@ -192,25 +173,9 @@ async fn a_full_redis_grants_no_claims_until_it_has_memory_again() {
 }
 
 #[tokio::test]
-async fn connecting_to_a_redis_that_may_evict_keys_logs_a_warning() {
-    let Some(redis) = RedisServer::start() else { return };
-    let log = CapturedLog::default();
-    let writer = log.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-    let _subscription = subscribe(subscriber);
-    RedisLedger::connect(&redis.url()).await.unwrap();
-    assert_eq!(log.text(), "");
-    redis.command("CONFIG SET maxmemory-policy allkeys-lru");
-    RedisLedger::connect(&redis.url()).await.unwrap();
-    assert!(log.text().contains("WARN"), "{}", log.text());
-    assert!(log.text().contains("allkeys-lru"), "{}", log.text());
-}
-
-#[tokio::test]
 async fn records_and_lists_are_deleted_a_day_after_the_approval_expires() {
     let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisLedger::connect(&redis.url()).await.unwrap().with_prefix("p:");
+    let ledger = RedisOptions::new().with_prefix("p:").connect(&redis.url()).await.unwrap();
     let mut last = contention::record(id(1));
     last.expires_at = last.expires_at.after(HOUR);
     let last_deletion = format!(":{}", last.expires_at.after(RECORD_RETENTION).0);
@@ -222,7 +187,7 @@ async fn records_and_lists_are_deleted_a_day_after_the_approval_expires() {
     claim(&ledger, id(1), 1).await.unwrap();
     assert_eq!(redis.command(&format!("PEXPIRETIME p:record:{}", id(1))), last_deletion);
     // A list is deleted together with the last of its records.
-    for list in ["p:chat:*", "p:person:*"] {
+    for list in ["p:chat:*", "p:person:*", "p:all:*"] {
         let script = format!("return redis.call('PEXPIRETIME', redis.call('KEYS', '{list}')[1])");
         assert_eq!(redis.command(&format!("EVAL \"{script}\" 0")), last_deletion);
     }
@@ -235,7 +200,7 @@ async fn records_and_lists_are_deleted_a_day_after_the_approval_expires() {
 #[tokio::test]
 async fn lists_drop_records_whose_retention_has_ended() {
     let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
+    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
     let mut expired = contention::record(id(1));
     expired.expires_at.0 -= 25 * 60 * 60 * 1000;
     let stored = contention::record(id(2));
@@ -250,10 +215,12 @@ async fn lists_drop_records_whose_retention_has_ended() {
 }
 
 #[tokio::test]
-async fn ledgers_with_different_prefixes_share_no_records() {
+async fn stores_with_different_prefixes_share_no_records() {
     let Some(redis) = RedisServer::start() else { return };
-    let first = RedisLedger::connect(&redis.url()).await.unwrap().with_prefix("one:");
-    let second = first.clone().with_prefix("other:");
+    let connect = async |prefix: &str| {
+        RedisOptions::new().with_prefix(prefix).connect(&redis.url()).await.unwrap()
+    };
+    let (first, second) = (connect("one:").await, connect("other:").await);
     let record = contention::record(id(1));
     assert!(first.insert(&record).await.unwrap());
     assert!(second.load(&[id(1)]).await.unwrap().records.is_empty());
@@ -271,7 +238,7 @@ async fn ledgers_with_different_prefixes_share_no_records() {
 #[tokio::test]
 async fn a_record_that_cannot_be_read_does_not_affect_other_records() {
     let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
+    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
     for number in [1, 2] {
         assert!(ledger.insert(&contention::record(id(number))).await.unwrap());
     }
@@ -284,7 +251,7 @@ async fn a_record_that_cannot_be_read_does_not_affect_other_records() {
 #[tokio::test]
 async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_source() {
     let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
+    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
     for number in [1, 2] {
         assert!(ledger.insert(&contention::record(id(number))).await.unwrap());
     }
@@ -317,7 +284,7 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
 #[tokio::test]
 async fn the_time_does_not_go_back_unless_the_clock_was_more_than_a_minute_ahead() {
     let Some(redis) = RedisServer::start() else { return };
-    let ledger = RedisLedger::connect(&redis.url()).await.unwrap();
+    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
     let now = ledger.load(&[]).await.unwrap().now;
     // As if Redis had returned this time before its clock was set back.
     let earlier = now.after(Duration::from_secs(50));
@@ -333,7 +300,7 @@ async fn the_time_does_not_go_back_unless_the_clock_was_more_than_a_minute_ahead
 }
 
 async fn claim(
-    ledger: &RedisLedger,
+    ledger: &RedisStore,
     id: RecordId,
     number: u8,
 ) -> Result<ClaimResult, LedgerStoreError> {

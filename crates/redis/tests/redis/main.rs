@@ -1,4 +1,15 @@
-//! The ledger in a real Redis.
+//! The stores in a real Redis and in a Redis Cluster of three nodes: the conformance suites, what
+//! is kept and for how long, readers that wait, and a Redis that ends, hangs, is full, restarts
+//! without its data, or whose replies are lost.
 
+mod backend;
+mod conformance;
+mod faults;
+mod formats;
+mod hints;
 mod ledger;
 mod proxy;
+mod restarts;
+mod retention;
+mod users;
+mod warnings;

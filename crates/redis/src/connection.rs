@@ -1,0 +1,136 @@
+//! [`Connection`]: the connection for all operations, to one Redis or to the nodes of a Redis
+//! Cluster.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+#[cfg(feature = "cluster")]
+use redis::cluster::ClusterClient;
+#[cfg(feature = "cluster")]
+use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{
+    Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture,
+    RedisResult, ScriptInvocation, Value,
+};
+use tokio::time::timeout;
+
+use crate::error::RedisStoreError;
+
+/// A connection that is opened again when it is lost, and that many operations use at once. A clone
+/// is the same connection.
+#[derive(Clone)]
+pub(crate) enum Connection {
+    Single(ConnectionManager),
+    #[cfg(feature = "cluster")]
+    Cluster(ClusterConnection),
+}
+
+impl Connection {
+    pub(crate) async fn to_redis(info: ConnectionInfo) -> Result<Self, RedisStoreError> {
+        // One attempt: the next operation that needs the connection makes the next attempt.
+        // Responses have their own time limit, in `with_timeout`.
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(0)
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(None);
+        let client = Client::open(info).map_err(RedisStoreError::redis)?;
+        let connecting = ConnectionManager::new_with_config(client, config);
+        Ok(Connection::Single(with_timeout(connecting).await?))
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(crate) async fn to_cluster(nodes: Vec<ConnectionInfo>) -> Result<Self, RedisStoreError> {
+        let client = ClusterClient::builder(nodes)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .response_timeout(OPERATION_TIMEOUT)
+            .tcp_settings(tcp_settings())
+            .build()
+            .map_err(RedisStoreError::redis)?;
+        Ok(Connection::Cluster(with_timeout(client.get_async_connection()).await?))
+    }
+
+    /// Runs a script, and runs it again if the connection was lost. Every script gives the same
+    /// response when it is run again.
+    pub(crate) async fn run<T: FromRedisValue + Send>(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, RedisStoreError> {
+        let mut connection = self.clone();
+        let run = async {
+            match script.invoke_async(&mut connection).await {
+                Err(error) if error.is_io_error() || error.is_connection_dropped() => {
+                    script.invoke_async(&mut connection).await
+                }
+                result => result,
+            }
+        };
+        with_timeout(run).await
+    }
+}
+
+impl ConnectionLike for Connection {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Connection::Single(connection) => connection.req_packed_command(command),
+            #[cfg(feature = "cluster")]
+            Connection::Cluster(connection) => connection.req_packed_command(command),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Connection::Single(connection) => {
+                connection.req_packed_commands(pipeline, offset, count)
+            }
+            #[cfg(feature = "cluster")]
+            Connection::Cluster(connection) => {
+                connection.req_packed_commands(pipeline, offset, count)
+            }
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Connection::Single(connection) => connection.get_db(),
+            #[cfg(feature = "cluster")]
+            Connection::Cluster(connection) => connection.get_db(),
+        }
+    }
+}
+
+/// Parses the URL of a Redis.
+pub(crate) fn parse_url(url: &str) -> Result<ConnectionInfo, RedisStoreError> {
+    let info = url.into_connection_info().map_err(RedisStoreError::redis)?;
+    Ok(info.set_tcp_settings(tcp_settings()))
+}
+
+/// Returns TCP settings that detect a lost peer within seconds. The defaults of the system take
+/// hours.
+fn tcp_settings() -> TcpSettings {
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE_INTERVAL).with_interval(KEEPALIVE_INTERVAL);
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(OPERATION_TIMEOUT);
+    settings
+}
+
+/// Waits for an operation for at most [`OPERATION_TIMEOUT`].
+pub(crate) async fn with_timeout<T>(
+    operation: impl Future<Output = RedisResult<T>> + Send,
+) -> Result<T, RedisStoreError> {
+    match timeout(OPERATION_TIMEOUT, operation).await {
+        Ok(result) => result.map_err(RedisStoreError::redis),
+        Err(_) => Err(RedisStoreError::Timeout(OPERATION_TIMEOUT)),
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,0 +1,66 @@
+//! [`RedisStoreError`]: why Redis cannot be used.
+
+use std::time::Duration;
+
+use redis::ErrorKind;
+
+/// A failure of a [`RedisStore`](crate::RedisStore).
+///
+/// The functions of the store traits return it as the source of their own errors.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedisStoreError {
+    /// The prefix of the keys holds a brace, which has a meaning in Redis Cluster.
+    #[error("the prefix of the keys must not hold braces")]
+    Prefix,
+    /// Redis is not reachable, or it has refused the operation. It is not known whether the
+    /// operation took place.
+    #[error("Redis failed")]
+    Redis(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Redis has not answered in time. It is not known whether the operation took place.
+    #[error("Redis has not answered within {0:?}")]
+    Timeout(Duration),
+    /// A newer version of this package has written the run.
+    #[error(
+        "run: format {format} is newer than this version of ui-message-stream-redis reads \
+         ({known}); upgrade the server"
+    )]
+    NewerRunFormat {
+        /// The format of the run.
+        format: u64,
+        /// The newest format that this version reads.
+        known: u64,
+    },
+    /// What is stored is not what this version writes.
+    #[error("a stored {0} cannot be read")]
+    Unreadable(&'static str),
+    /// The system has no random bytes.
+    #[error("no random bytes")]
+    Random,
+}
+
+impl RedisStoreError {
+    /// Wraps an error of the client, whose type is not public here.
+    pub(crate) fn redis(error: redis::RedisError) -> Self {
+        if error.code() == Some(NEWER_RUN) {
+            let format = error.detail().and_then(|format| format.trim().parse().ok());
+            return RedisStoreError::NewerRunFormat {
+                format: format.unwrap_or(0),
+                known: RUN_FORMAT,
+            };
+        }
+        match error.kind() {
+            // Its text holds the reply, and so what is stored.
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
+                RedisStoreError::Unreadable("reply")
+            }
+            _ => RedisStoreError::Redis(error.into()),
+        }
+    }
+}
+
+/// The error with which a script refuses a run of a newer format.
+const NEWER_RUN: &str = "NEWERRUN";
+
+/// The format of a run, which `run.lua` writes.
+const RUN_FORMAT: u64 = 1;

@@ -1,0 +1,140 @@
+//! [`Keys`]: the names of the keys in Redis.
+//!
+//! The part of a key in braces decides its slot in Redis Cluster. The chats and the runs of a user
+//! are in one slot, so that a script can change a chat together with the list of the user's chats.
+//! All approvals are in one slot, because a record is found by its id alone.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use ui_message_stream::approval::store::PendingFilter;
+use ui_message_stream::approval::{Principal, RecordId};
+use ui_message_stream::chat::log::RunKey;
+use ui_message_stream::id::ChatId;
+
+/// Names the keys of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    prefix: Box<str>,
+    /// What the keys of approvals begin with.
+    ledger: Box<str>,
+}
+
+impl Keys {
+    /// A prefix holds no braces.
+    pub(crate) fn new(prefix: &str, is_cluster: bool) -> Self {
+        let ledger = match is_cluster {
+            true => format!("{{{prefix}}}"),
+            false => prefix.to_owned(),
+        };
+        Keys { prefix: prefix.into(), ledger: ledger.into() }
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Returns a key that only the ledger uses.
+    pub(crate) fn ledger(&self, suffix: impl fmt::Display) -> String {
+        format!("{}{suffix}", self.ledger)
+    }
+
+    pub(crate) fn record(&self, id: RecordId) -> String {
+        self.ledger(format_args!("record:{id}"))
+    }
+
+    pub(crate) fn approval_use(&self, approval: RecordId) -> String {
+        self.ledger(format_args!("use:{approval}"))
+    }
+
+    /// Returns the index of the pending records that match a filter.
+    pub(crate) fn pending(&self, filter: PendingFilter<'_>) -> String {
+        match filter {
+            PendingFilter::Chat { requester, chat } => {
+                let digest = digest([requester.tenant(), requester.id(), Some(chat)]);
+                self.ledger(format_args!("chat:{digest}"))
+            }
+            PendingFilter::Requester(requester) => {
+                self.ledger(format_args!("person:{}", user_digest(requester)))
+            }
+        }
+    }
+
+    /// Returns the index of all records of a requester.
+    pub(crate) fn records_of(&self, requester: &Principal) -> String {
+        self.ledger(format_args!("all:{}", user_digest(requester)))
+    }
+
+    /// Returns the keys of a user.
+    pub(crate) fn user(&self, owner: &Principal) -> UserKeys {
+        UserKeys(format!("{}{{{}}}:", self.prefix, user_digest(owner)))
+    }
+}
+
+/// Names the keys of one user.
+#[derive(Debug, Clone)]
+pub(crate) struct UserKeys(String);
+
+impl UserKeys {
+    pub(crate) fn chat(&self, id: &str) -> String {
+        format!("{}chat:{id}", self.0)
+    }
+
+    /// Returns the key that holds the attempt that deleted a chat.
+    pub(crate) fn deleted_chat(&self, id: &ChatId) -> String {
+        format!("{}deleted:{id}", self.0)
+    }
+
+    /// Returns the list of the chats by the time of their last save.
+    pub(crate) fn chats(&self) -> String {
+        format!("{}chats", self.0)
+    }
+
+    /// Returns the titles of the chats.
+    pub(crate) fn titles(&self) -> String {
+        format!("{}titles", self.0)
+    }
+
+    /// Returns the states of the runs.
+    pub(crate) fn runs(&self) -> String {
+        format!("{}runs", self.0)
+    }
+
+    /// Returns the log of the run with this [field](run_field) among the states.
+    pub(crate) fn log(&self, field: &str) -> String {
+        format!("{}log:{field}", self.0)
+    }
+
+    /// Returns the channel on which the changes of a run are announced.
+    pub(crate) fn channel(&self, field: &str) -> String {
+        format!("{}changed:{field}", self.0)
+    }
+}
+
+/// Returns the name of a run among those of its user: different runs never have the same name.
+pub(crate) fn run_field(key: &RunKey) -> String {
+    format!("{}:{}{}", key.chat.len(), key.chat, key.run)
+}
+
+fn user_digest(user: &Principal) -> String {
+    digest([user.tenant(), user.id()])
+}
+
+/// Returns the SHA-256 digest of optional texts, in hex.
+///
+/// Each text is hashed with its presence and its length, so that different texts never hash the
+/// same bytes.
+fn digest<const N: usize>(texts: [Option<&str>; N]) -> String {
+    let mut digest = Sha256::new();
+    for text in texts {
+        match text {
+            Some(text) => {
+                digest.update([1]);
+                digest.update((text.len() as u64).to_be_bytes());
+                digest.update(text);
+            }
+            None => digest.update([0]),
+        }
+    }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,132 @@
+//! [`RedisOptions`]: how a [`RedisStore`] uses Redis.
+
+use std::sync::Arc;
+
+use redis::ConnectionInfo;
+
+use crate::connection::{Connection, parse_url};
+use crate::error::RedisStoreError;
+use crate::follow::Follower;
+use crate::hints::Hints;
+use crate::keys::Keys;
+use crate::{Inner, RedisStore, warnings};
+
+/// How a [`RedisStore`] uses Redis.
+///
+/// ```no_run
+/// use ui_message_stream_redis::RedisOptions;
+///
+/// # async fn connect() -> Result<(), ui_message_stream_redis::RedisStoreError> {
+/// // This Redis is configured with `appendonly yes` and `appendfsync always`.
+/// let options = RedisOptions::new().with_prefix("shop:").assume_durable();
+/// let store = options.connect("redis://127.0.0.1/").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    prefix: Box<str>,
+    is_durable: bool,
+}
+
+impl RedisOptions {
+    /// Creates the default options.
+    pub fn new() -> Self {
+        RedisOptions { prefix: DEFAULT_PREFIX.into(), is_durable: false }
+    }
+
+    /// Sets the prefix of all keys, which must not hold braces. The default is
+    /// `ui-message-stream:`.
+    ///
+    /// Stores with different prefixes in one Redis are independent.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: impl Into<Box<str>>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Declares that Redis never loses a write that it has confirmed: `appendonly yes`,
+    /// `appendfsync always`, and no failover to a replica. An approval that was requested before a
+    /// restart of Redis is then executed after it.
+    ///
+    /// **If this is not true, an approved call may be executed a second time** after a restart. By
+    /// default, approvals of tools that are not idempotent are refused if Redis was restarted since
+    /// the request. See [`RedisStore`](RedisStore#a-restart-of-redis-voids-open-approval-requests).
+    #[must_use]
+    pub fn assume_durable(mut self) -> Self {
+        self.is_durable = true;
+        self
+    }
+
+    /// Connects to the Redis at a URL such as `redis://user:password@host:6379/0`.
+    ///
+    /// The connection attempt fails after one second, and in any case after five seconds. Then the
+    /// settings of Redis are read, which takes at most five more seconds. A warning is logged if
+    /// Redis may evict keys or lose writes, and if the settings cannot be read.
+    ///
+    /// # Errors
+    /// - [`RedisStoreError::Prefix`] if the prefix holds a brace.
+    /// - The other errors if `url` is not the URL of a Redis, or if no Redis answers there in time.
+    pub async fn connect(self, url: &str) -> Result<RedisStore, RedisStoreError> {
+        let info = parse_url(url)?;
+        let keys = self.keys(false)?;
+        let connection = Connection::to_redis(info.clone()).await?;
+        self.store(connection, keys, vec![info]).await
+    }
+
+    /// Connects to a Redis Cluster. `urls` are those of some of its nodes, from which the others
+    /// are found. All have the same user and password.
+    ///
+    /// ```no_run
+    /// use ui_message_stream_redis::RedisOptions;
+    ///
+    /// # async fn connect() -> Result<(), ui_message_stream_redis::RedisStoreError> {
+    /// let nodes = ["redis://10.0.0.1/", "redis://10.0.0.2/"];
+    /// let store = RedisOptions::new().with_prefix("shop:").connect_cluster(nodes).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    #[cfg(feature = "cluster")]
+    pub async fn connect_cluster(
+        self,
+        urls: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<RedisStore, RedisStoreError> {
+        let nodes = urls.into_iter().map(|url| parse_url(url.as_ref()));
+        let nodes: Vec<ConnectionInfo> = nodes.collect::<Result<_, _>>()?;
+        let keys = self.keys(true)?;
+        let connection = Connection::to_cluster(nodes.clone()).await?;
+        self.store(connection, keys, nodes).await
+    }
+
+    fn keys(&self, is_cluster: bool) -> Result<Keys, RedisStoreError> {
+        match self.prefix.contains(['{', '}']) {
+            true => Err(RedisStoreError::Prefix),
+            false => Ok(Keys::new(&self.prefix, is_cluster)),
+        }
+    }
+
+    async fn store(
+        self,
+        connection: Connection,
+        keys: Keys,
+        nodes: Vec<ConnectionInfo>,
+    ) -> Result<RedisStore, RedisStoreError> {
+        warnings::check(&connection, self.is_durable).await;
+        let hints = Arc::new(Hints::default());
+        let follower = Follower::new(Arc::clone(&hints), nodes)?;
+        let is_durable = self.is_durable;
+        let inner = Inner { connection, keys, is_durable, hints, follower };
+        Ok(RedisStore { inner: Arc::new(inner) })
+    }
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const DEFAULT_PREFIX: &str = "ui-message-stream:";

@@ -1,0 +1,40 @@
+-- Saves a chat if it has the revision that is replaced. Returns 1 if this attempt saved it, else 0.
+-- KEYS: the chat, the list of the user's chats by the time of their last save, their titles.
+-- ARGV: the id of the chat, the revision that is replaced (empty if the chat is new), the new
+-- revision, the head, the title, the number of messages, the time to live in milliseconds (empty if
+-- there is none), and the places and the bodies of the messages that have changed.
+local id, replaced, revision = ARGV[1], ARGV[2], ARGV[3]
+local length, keep_for = tonumber(ARGV[6]), tonumber(ARGV[7])
+local kept = redis.call('HMGET', KEYS[1], 'revision', 'length')
+-- The revision is random: only this save has it, and its first reply was lost.
+if kept[1] == revision then return 1 end
+if (kept[1] or '') ~= replaced then return 0 end
+
+local clock = redis.call('TIME')
+local time = clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- If Redis's clock was set back a bit, the chat that is saved now is still the newest.
+local now = time
+local newest = tonumber(redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or '0')
+if newest > time and newest <= time + 60000 then now = newest end
+
+redis.call('HSET', KEYS[1], 'revision', revision, 'head', ARGV[4], 'length', length)
+for at = 8, #ARGV, 2 do
+    redis.call('HSET', KEYS[1], 'm' .. ARGV[at], ARGV[at + 1])
+end
+for place = length, tonumber(kept[2] or '0') - 1 do
+    redis.call('HDEL', KEYS[1], 'm' .. place)
+end
+
+-- The lists are kept as long as any of the chats in them.
+local left = redis.call('PTTL', KEYS[2])
+redis.call('ZADD', KEYS[2], now, id)
+local expires_at = keep_for and string.format('%.0f', time + keep_for) or ''
+redis.call('HSET', KEYS[3], id, expires_at .. ' ' .. ARGV[5])
+for at = 1, 3 do
+    if not keep_for then
+        redis.call('PERSIST', KEYS[at])
+    elseif at == 1 or left == -2 or left >= 0 and left < keep_for then
+        redis.call('PEXPIRE', KEYS[at], ARGV[7])
+    end
+end
+return 1

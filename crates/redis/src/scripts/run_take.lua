@@ -1,0 +1,16 @@
+-- Gives a run to a new holder. Returns what became of it, and the newest fence.
+-- ARGV, further: the channel of the run, the fence that the caller knows, the new holder, and
+-- whether the lease must have passed.
+local run, newer = load()
+if newer then return newer end
+if not run then return {'not found', 0} end
+if run.ended then return {'ended', run.fence} end
+local is_repeated = text(run.fence - 1) == ARGV[3] and run.holder == ARGV[4]
+if not is_repeated then
+    if text(run.fence) ~= ARGV[3] then return {'other fence', run.fence} end
+    if ARGV[5] == '1' and is_leased(run) then return {'leased', run.fence} end
+    run.fence, run.holder = run.fence + 1, ARGV[4]
+    redis.call('PUBLISH', ARGV[2], redis.call('LLEN', KEYS[2]) .. ' ' .. text(run.fence) .. ' 0')
+end
+renew(run)
+return {'taken', run.fence}

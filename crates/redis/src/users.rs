@@ -1,0 +1,98 @@
+//! [`RedisStore::delete_user`]: deletes everything of one user.
+
+use ui_message_stream::approval::Principal;
+use ui_message_stream::approval::store::PendingFilter;
+
+use crate::error::RedisStoreError;
+use crate::{RedisStore, scripts};
+
+/// What [`RedisStore::delete_user`] has deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DeletedUser {
+    /// The number of chats.
+    pub chats: usize,
+    /// The number of runs, live ones included.
+    pub runs: usize,
+    /// The number of approvals, open and decided ones.
+    pub approvals: usize,
+}
+
+impl RedisStore {
+    /// Deletes everything of a user: the approvals that were requested from the user, the chats,
+    /// and the logs of their runs. It does this in steps, so that Redis serves others in between.
+    /// If it fails or is dropped, call it again: it deletes the rest.
+    ///
+    /// Sign the user out first: a request that comes later begins new chats. A live run ends when
+    /// it writes next, and stores nothing. A tool that is running is not stopped, and its outcome
+    /// is not stored. Decisions of the user about approvals of others stay in the records of those
+    /// others, and so do the ids of used stateless approvals until they expire. The ids of chats
+    /// that were deleted within the last minute before stay for the rest of it.
+    ///
+    /// Snapshots, replicas and backups keep the data as long as they exist, and the file of
+    /// `appendonly` until Redis writes it anew.
+    ///
+    /// ```no_run
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream_redis::RedisStore;
+    ///
+    /// # async fn forget(store: RedisStore) -> Result<(), ui_message_stream_redis::RedisStoreError>
+    /// { let deleted = store.delete_user(&Principal::new("ada")).await?; println!("{} chats
+    /// deleted", deleted.chats);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RedisStoreError`] if Redis fails. Part may have been deleted.
+    pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, RedisStoreError> {
+        let approvals = self.delete_approvals(user).await?;
+        let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
+        let (connection, keys) = (&self.inner.connection, self.inner.keys.user(user));
+        loop {
+            let mut list = scripts::USER_LIST.key(keys.chats());
+            list.key(keys.runs());
+            let (chats, runs): (Vec<String>, Vec<String>) = connection.run(&list).await?;
+            if chats.is_empty() && runs.is_empty() {
+                return Ok(deleted);
+            }
+            let mut invocation = scripts::USER_DELETE.key(keys.chats());
+            invocation.key(keys.titles()).key(keys.runs()).arg(chats.len());
+            for id in &chats {
+                invocation.key(keys.chat(id)).arg(id);
+            }
+            for field in &runs {
+                invocation.key(keys.log(field)).arg(field).arg(keys.channel(field));
+            }
+            let (chats, runs): (usize, usize) = connection.run(&invocation).await?;
+            deleted.chats += chats;
+            deleted.runs += runs;
+        }
+    }
+
+    /// Deletes the approvals that were requested from a user. Returns their number.
+    async fn delete_approvals(&self, user: &Principal) -> Result<usize, RedisStoreError> {
+        let (connection, keys) = (&self.inner.connection, &self.inner.keys);
+        let mut deleted = 0;
+        loop {
+            let mut list = scripts::LEDGER_LIST.key(keys.records_of(user));
+            let ids: Vec<String> = connection.run(list.arg(100)).await?;
+            if ids.is_empty() {
+                return Ok(deleted);
+            }
+            let records: Vec<String> =
+                ids.iter().map(|id| keys.ledger(format_args!("record:{id}"))).collect();
+            let mut in_chats = scripts::LEDGER_CHAT_INDEXES.prepare_invoke();
+            in_chats.key(&records);
+            let in_chats: Vec<String> = connection.run(&in_chats).await?;
+            let mut invocation = scripts::LEDGER_DELETE.key(keys.records_of(user));
+            invocation
+                .key(keys.pending(PendingFilter::Requester(user)))
+                .key(&records)
+                .key(in_chats)
+                .arg(ids.len())
+                .arg(&ids);
+            deleted += connection.run::<usize>(&invocation).await?;
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! A Redis that ends, hangs or is full, and replies that are lost: chats and logs are as the
+//! callers were told.
+
+use std::error::Error;
+use std::time::Duration;
+
+#[cfg(feature = "cluster")]
+use futures::future::join_all;
+use test_support::external_processes::number;
+#[cfg(feature = "cluster")]
+use test_support::external_processes::redis_cluster::RedisCluster;
+use test_support::external_processes::redis_server::RedisServer;
+use ui_message_stream::approval::Principal;
+#[cfg(feature = "cluster")]
+use ui_message_stream::chat::Chat;
+use ui_message_stream::chat::log::{
+    AppendEntries, BeginResult, BeginRun, Fence, TakeCondition, TakeResult, TakeRun,
+};
+use ui_message_stream::chat::store::{
+    ChatStore, ListChats, ReloadedChat, RunStore, SaveChat, SaveResult, VersionedChat,
+};
+#[cfg(feature = "cluster")]
+use ui_message_stream_redis::RedisOptions;
+use ui_message_stream_redis::RedisStore;
+
+use crate::backend::{appended, begin, chat_of, frame, holder, page, run_key, saved};
+use crate::proxy::Proxy;
+
+#[tokio::test]
+async fn an_operation_whose_reply_is_lost_takes_effect_once_and_reports_it() {
+    let Some(redis) = RedisServer::start() else { return };
+    let proxy = Proxy::before(redis.port());
+    let store = RedisStore::connect(&proxy.url).await.unwrap();
+    let ada = Principal::new("ada");
+    // The first round loads the scripts.
+    for round in 0..=number("LOST_REPLIES", 20) {
+        let lost = usize::from(round > 0);
+        let mut chat = chat_of(&ada, &format!("chat {round}"), 2);
+        proxy.lose_replies(lost);
+        let inserted = saved(&store, SaveChat::new(&chat)).await;
+        let inserted = VersionedChat { chat: chat.clone(), revision: inserted };
+        chat.messages.truncate(1);
+        proxy.lose_replies(lost);
+        let replaced = saved(&store, SaveChat::replacing(&inserted, &chat)).await;
+        proxy.lose_replies(lost);
+        match store.reload(&ada, &chat.id, inserted.revision).await.unwrap() {
+            ReloadedChat::Changed(stored) => {
+                assert_eq!((stored.revision, &stored.chat), (replaced, &chat));
+            }
+            other => panic!("{other:?}"),
+        }
+        let conflict = store.save(SaveChat::replacing(&inserted, &chat)).await.unwrap();
+        assert_eq!(conflict, SaveResult::Conflict);
+        proxy.lose_replies(lost);
+        let listed = store.list(&ada, ListChats { limit: 9, after: None }).await.unwrap();
+        assert_eq!(listed.chats.len(), 1);
+        proxy.lose_replies(lost);
+        assert!(store.delete(&ada, &chat.id, replaced).await.unwrap());
+        assert!(!store.delete(&ada, &chat.id, replaced).await.unwrap());
+
+        let key = run_key(&ada, &format!("run {round}"));
+        proxy.lose_replies(lost);
+        assert_eq!(begin(&store, &key, 1).await, BeginResult::Begun(Fence(1)));
+        for position in 0..2 {
+            proxy.lose_replies(lost);
+            appended(&store, &key, position, &[frame("a")], false).await;
+        }
+        let (fence, condition) = (Fence(1), TakeCondition::Any);
+        let take = TakeRun { key: &key, fence, holder: holder(2), condition };
+        proxy.lose_replies(lost);
+        assert_eq!(store.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
+        let end = AppendEntries {
+            key: &key,
+            fence: Fence(2),
+            position: 2,
+            entries: &[frame("b")],
+            end: true,
+        };
+        proxy.lose_replies(lost);
+        let _ = store.append(end).await.unwrap();
+        proxy.lose_replies(lost);
+        assert_eq!(page(&store, &key).await.unwrap().entries, [frame("a"), frame("a"), frame("b")]);
+    }
+}
+
+#[tokio::test]
+async fn after_a_restart_redis_has_all_confirmed_writes_and_the_store_reconnects() {
+    let Some(mut redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    let chat = chat_of(&ada, "chat", 3);
+    let revision = saved(&store, SaveChat::new(&chat)).await;
+    let key = run_key(&ada, "run");
+    let _ = begin(&store, &key, 1).await;
+    appended(&store, &key, 0, &[frame("a")], false).await;
+    redis.kill();
+    expect_errors(&store, &ada, "chat").await;
+    redis.start_again();
+    store.ping().await.unwrap();
+    let stored = store.load(&ada, &chat.id).await.unwrap().unwrap();
+    assert_eq!((stored.revision, &stored.chat), (revision, &chat));
+    appended(&store, &key, 1, &[frame("b")], true).await;
+    assert_eq!(page(&store, &key).await.unwrap().entries, [frame("a"), frame("b")]);
+}
+
+#[cfg(feature = "cluster")]
+#[tokio::test]
+async fn after_a_node_of_a_cluster_has_restarted_its_users_have_their_chats() {
+    let Some(mut cluster) = RedisCluster::start() else { return };
+    let store = RedisOptions::new().connect_cluster(cluster.urls()).await.unwrap();
+    let chats: Vec<Chat> = (0..12)
+        .map(|number| chat_of(&Principal::new(format!("user {number}")), "chat", 2))
+        .collect();
+    let mut revisions = Vec::new();
+    for chat in &chats {
+        revisions.push(saved(&store, SaveChat::new(chat)).await);
+    }
+    let load = async |chat: &Chat| ChatStore::load(&store, &chat.owner, &chat.id).await;
+    let meanwhile = async {
+        let loaded = join_all(chats.iter().map(load)).await;
+        // The users of the other nodes have theirs meanwhile.
+        assert!(loaded.iter().any(Result::is_err) && loaded.iter().any(Result::is_ok));
+        assert!(loaded.iter().flatten().all(Option::is_some));
+    };
+    cluster.restart_node(1, meanwhile).await;
+    for (chat, revision) in chats.iter().zip(revisions) {
+        let stored = async {
+            loop {
+                match load(chat).await {
+                    Ok(stored) => return stored.unwrap(),
+                    // The nodes do not know yet that the node is back.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
+        let stored = tokio::time::timeout(Duration::from_secs(60), stored).await.unwrap();
+        assert_eq!((stored.revision, &stored.chat), (revision, chat));
+    }
+}
+
+#[tokio::test]
+async fn while_redis_is_full_writes_fail_and_change_nothing() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    let chat = chat_of(&ada, "chat", 3);
+    let revision = saved(&store, SaveChat::new(&chat)).await;
+    let key = run_key(&ada, "run");
+    let _ = begin(&store, &key, 9).await;
+    redis.command("CONFIG SET maxmemory 1");
+    assert!(store.ping().await.is_err());
+    let mut longer = chat.clone();
+    longer.messages.truncate(1);
+    let stored = VersionedChat { chat: chat.clone(), revision };
+    assert!(store.save(SaveChat::replacing(&stored, &longer)).await.is_err());
+    let append = AppendEntries {
+        key: &key,
+        fence: Fence(1),
+        position: 0,
+        entries: &[frame("a")],
+        end: true,
+    };
+    assert!(store.append(append).await.is_err());
+    let other = run_key(&ada, "other");
+    let lease = Duration::from_secs(1);
+    let begin_other = BeginRun { key: &other, holder: holder(1), lease, max_user_runs: 9 };
+    assert!(store.begin(begin_other).await.is_err());
+    redis.command("CONFIG SET maxmemory 0");
+    store.ping().await.unwrap();
+    let loaded = store.load(&ada, &chat.id).await.unwrap().unwrap();
+    assert_eq!((loaded.revision, &loaded.chat), (revision, &chat));
+    assert_eq!(page(&store, &key).await.unwrap().length, 0);
+    assert!(page(&store, &other).await.is_none());
+    let _ = saved(&store, SaveChat::replacing(&stored, &longer)).await;
+}
+
+#[tokio::test]
+async fn operations_fail_while_redis_hangs_and_succeed_afterwards() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    redis.hang(true);
+    expect_errors(&store, &ada, "chat").await;
+    redis.hang(false);
+    store.ping().await.unwrap();
+    // What was sent before the store gave up may have taken place.
+    let deleted = store.delete_user(&ada).await.unwrap();
+    assert!(deleted.chats <= 1 && deleted.runs <= 1, "{deleted:?}");
+}
+
+#[tokio::test]
+async fn an_owner_or_an_id_that_looks_like_a_key_is_none() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    // Two runs whose ids are the same text when they are joined.
+    for (chat, run, text) in [("a", "bc", "one"), ("ab", "c", "other")] {
+        let mut key = run_key(&ada, run);
+        key.chat = chat.into();
+        assert_eq!(begin(&store, &key, 9).await, BeginResult::Begun(Fence(1)));
+        appended(&store, &key, 0, &[frame(text)], false).await;
+        assert_eq!(page(&store, &key).await.unwrap().entries, [frame(text)]);
+    }
+    for id in ["one}:chats", "{other}", "s", "\r\n*1"] {
+        saved(&store, SaveChat::new(&chat_of(&ada, id, 1))).await;
+    }
+    assert_eq!(store.delete_user(&ada).await.unwrap().chats, 4);
+}
+
+/// Each kind of operation is an error.
+async fn expect_errors(store: &RedisStore, owner: &Principal, id: &str) {
+    let (chat, key) = (chat_of(owner, "new", 1), run_key(owner, "new"));
+    let id = id.into();
+    let lease = Duration::from_secs(1);
+    let begin = BeginRun { key: &key, holder: holder(1), lease, max_user_runs: 9 };
+    let list = ListChats { limit: 1, after: None };
+    let (ping, load, save, list, begin) = tokio::join!(
+        store.ping(),
+        store.load(owner, &id),
+        store.save(SaveChat::new(&chat)),
+        store.list(owner, list),
+        store.begin(begin),
+    );
+    let errors: [Box<dyn Error>; 5] = [
+        ping.unwrap_err().into(),
+        load.unwrap_err().into(),
+        save.unwrap_err().into(),
+        list.unwrap_err().into(),
+        begin.unwrap_err().into(),
+    ];
+    for error in errors {
+        assert!(error.source().is_some() || error.to_string().contains("within"), "{error}");
+    }
+}

@@ -1,0 +1,181 @@
+//! What is kept for how long.
+
+use std::time::Duration;
+
+use test_support::external_processes::redis_server::RedisServer;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::log::{AppendResult, BeginResult, Fence, ReadLog, RunState};
+use ui_message_stream::chat::store::{ChatStore, ListChats, RunStore, SaveChat, VersionedChat};
+use ui_message_stream_redis::RedisStore;
+
+use crate::backend::{append, appended, begin, chat_of, frame, keys, page, run_key, saved};
+
+#[tokio::test]
+async fn an_ended_log_is_kept_for_ten_minutes_and_not_longer() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&store, &key, 1).await;
+    appended(&store, &key, 0, &[frame("a")], true).await;
+    let (state, log) = (left(&redis, ":runs"), left(&redis, ":log:"));
+    assert!((599..=1220).contains(&state) && (599..=660).contains(&log), "{state} {log}");
+    move_back(&redis, "run", "ended", 599);
+    assert_eq!(page(&store, &key).await.unwrap().state, RunState::Ended);
+    move_back(&redis, "run", "ended", 1);
+    assert!(page(&store, &key).await.is_none());
+    // The run of another chat removes it.
+    let other = run_key(&Principal::new("ada"), "other");
+    assert_eq!(begin(&store, &other, 1).await, BeginResult::Begun(Fence(1)));
+    assert_eq!(fields(&redis), ["4:chatother"]);
+    // And a run with the same key is a new one.
+    assert_eq!(begin(&store, &key, 9).await, BeginResult::Begun(Fence(1)));
+    assert_eq!(page(&store, &key).await.unwrap().length, 0);
+}
+
+#[tokio::test]
+async fn a_live_run_is_kept_and_one_whose_lease_has_passed_for_ten_minutes() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&store, &key, 1).await;
+    appended(&store, &key, 0, &[frame("a")], false).await;
+    for name in [":runs", ":log:"] {
+        let left = left(&redis, name);
+        assert!((900..=1220).contains(&left), "{name}: {left}");
+        redis.command(&format!("EXPIRE {} 60", key_with(&redis, name)));
+    }
+    // A renewal keeps both keys.
+    appended(&store, &key, 1, &[], false).await;
+    assert!(left(&redis, ":runs") >= 900 && left(&redis, ":log:") >= 900);
+    // The lease is 10 seconds.
+    move_back(&redis, "run", "renewed", 609);
+    assert_eq!(page(&store, &key).await.unwrap().state, RunState::LeasePassed);
+    move_back(&redis, "run", "renewed", 1);
+    assert!(page(&store, &key).await.is_none());
+}
+
+#[tokio::test]
+async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    let (read, unread, third) =
+        (run_key(&ada, "read"), run_key(&ada, "unread"), run_key(&ada, "third"));
+    for key in [&read, &unread] {
+        assert_eq!(begin(&store, key, 2).await, BeginResult::Begun(Fence(1)));
+    }
+    assert_eq!(begin(&store, &third, 2).await, BeginResult::TooManyRuns);
+    move_back(&redis, "read", "read", 30);
+    move_back(&redis, "unread", "read", 30);
+    let reads = ReadLog { key: &read, after: 0, max_bytes: 1, is_reader: true };
+    store.read(reads).await.unwrap();
+    assert_eq!(begin(&store, &third, 2).await, BeginResult::Begun(Fence(1)));
+    for (key, has_to_end, seconds) in [(&read, false, 0), (&unread, true, 30), (&third, false, 0)] {
+        let AppendResult::Appended(status) = append(&store, key, 0, &[], false).await else {
+            panic!("refused")
+        };
+        assert_eq!(status.has_to_end, has_to_end);
+        assert!(status.unread >= Duration::from_secs(seconds));
+    }
+}
+
+#[tokio::test]
+async fn a_log_of_16_mebibytes_is_read_as_a_whole_and_in_pages() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&store, &key, 1).await;
+    let part: Vec<_> = (0..4096).map(|number: u32| frame(&format!("{number:0>1024}"))).collect();
+    for position in 0..4 {
+        appended(&store, &key, position * 4096, &part, position == 3).await;
+    }
+    let whole = page(&store, &key).await.unwrap();
+    assert!(whole.entries.chunks(4096).all(|chunk| chunk == part) && whole.entries.len() == 16_384);
+    assert_eq!(whole.state, RunState::Ended);
+    let mut entries = Vec::new();
+    while entries.len() < whole.entries.len() {
+        let after = entries.len() as u64;
+        let max_bytes = 700 << 10;
+        let read = ReadLog { key: &key, after, max_bytes, is_reader: true };
+        let page = store.read(read).await.unwrap().unwrap();
+        assert_eq!(page.entries.len(), 700.min(whole.entries.len() - entries.len()));
+        entries.extend(page.entries);
+    }
+    assert_eq!(entries, whole.entries);
+}
+
+#[tokio::test]
+async fn what_holds_a_chat_is_kept_for_its_time_and_no_longer() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+    let chat = chat_of(&ada, "one", 2);
+    let revision = saved(&store, SaveChat::new(&chat).with_keep_for(minutes(2))).await;
+    let other = chat_of(&ada, "other", 2);
+    let _ = saved(&store, SaveChat::new(&other).with_keep_for(minutes(1))).await;
+    // The lists are kept as long as the chat that is kept longest.
+    for (name, seconds) in
+        [(":chat:one", 120), (":chat:other", 60), (":chats", 120), (":titles", 120)]
+    {
+        let left = left(&redis, name);
+        assert!((seconds - 5..=seconds).contains(&left), "{name}: {left}");
+    }
+    let stored = VersionedChat { chat: chat.clone(), revision };
+    let _ = saved(&store, SaveChat::replacing(&stored, &chat)).await;
+    for name in [":chat:one", ":chats", ":titles"] {
+        assert_eq!(redis.command(&format!("TTL {}", key_with(&redis, name))), ":-1", "{name}");
+    }
+    let third = chat_of(&ada, "third", 2);
+    let _ = saved(&store, SaveChat::new(&third).with_keep_for(minutes(1))).await;
+    assert_eq!(redis.command(&format!("TTL {}", key_with(&redis, ":chats"))), ":-1");
+}
+
+#[tokio::test]
+async fn a_list_forgets_the_chats_whose_time_has_passed() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    saved(&store, SaveChat::new(&chat_of(&ada, "kept", 1))).await;
+    for id in 0..250 {
+        let chat = chat_of(&ada, &id.to_string(), 1);
+        let save = SaveChat::new(&chat).with_keep_for(Some(Duration::from_millis(1)));
+        saved(&store, save).await;
+    }
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let page = store.list(&ada, ListChats { limit: 10, after: None }).await.unwrap();
+    assert_eq!(page.chats.iter().map(|chat| chat.id.as_str()).collect::<Vec<_>>(), ["kept"]);
+    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":chats"))), ":1");
+    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":titles"))), ":1");
+}
+
+/// Returns the only key whose name contains this text.
+fn key_with(redis: &RedisServer, name: &str) -> String {
+    let mut keys = keys(redis);
+    keys.retain(|key| key.contains(name));
+    assert_eq!(keys.len(), 1, "{name}: {keys:?}");
+    keys.remove(0)
+}
+
+/// Returns for how many seconds a key is kept.
+fn left(redis: &RedisServer, name: &str) -> u64 {
+    let left = redis.command(&format!("TTL {}", key_with(redis, name)));
+    left.strip_prefix(':').and_then(|left| left.parse().ok()).unwrap_or_else(|| panic!("{left}"))
+}
+
+/// Returns the runs of the only user.
+fn fields(redis: &RedisServer) -> Vec<String> {
+    let list = "return table.concat(redis.call('HKEYS', KEYS[1]), ' ')";
+    let fields = redis.command(&format!("EVAL \"{list}\" 1 {}", key_with(redis, ":runs")));
+    fields.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Moves a time in the state of a run back, as if the seconds had passed.
+fn move_back(redis: &RedisServer, run: &str, time: &str, seconds: u64) {
+    let script = "local run = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1])) \
+        run[ARGV[2]] = run[ARGV[2]] - ARGV[3] * 1000 \
+        redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(run)) return 1";
+    let key = key_with(redis, ":runs");
+    let moved = redis.command(&format!("EVAL \"{script}\" 1 {key} 4:chat{run} {time} {seconds}"));
+    assert_eq!(moved, ":1");
+}
