@@ -165,13 +165,8 @@ impl Driver {
         loop {
             match self.turn.poll() {
                 Action::Start(Effect::CallAgent(call)) => self.call_agent(*call),
-                // The turn may end before it.
-                Action::Start(Effect::Release { run, fence }) => {
-                    tokio::spawn(self.effects.release(run, fence));
-                }
-                Action::Start(Effect::RevokeUnshown(ended)) => {
-                    tokio::spawn(self.effects.revoke_unshown(ended));
-                }
+                Action::Start(Effect::Release { run, fence }) => self.effects.release(run, fence),
+                Action::Start(Effect::RevokeUnshown(ended)) => self.effects.revoke_unshown(ended),
                 Action::Start(effect) => {
                     let mut effect = self.effects.start(effect, self.max_failures());
                     // A store in memory answers at once.
@@ -206,7 +201,7 @@ impl Driver {
 
     /// Waits for a third of a lease.
     fn tick(&self) -> BoxFuture<'static, Outcome> {
-        sleep(self.effects.chats.run_lease / 3).map(|()| Outcome::Input(Input::Tick)).boxed()
+        sleep(self.effects.chats().run_lease / 3).map(|()| Outcome::Input(Input::Tick)).boxed()
     }
 
     /// Returns how often an operation may fail in a row.
@@ -226,39 +221,18 @@ impl Driver {
     fn settle(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Loaded(stored) => {
-                self.effects.set_known(stored.clone());
+                self.effects.set_known(stored.as_deref().cloned());
                 let loaded = stored.map(|stored| (Box::new(stored.chat), stored.revision));
-                self.settle(Outcome::Input(Input::Loaded(loaded)));
+                self.pass(Input::Loaded(loaded));
             }
             Outcome::Saved(chat, result) => {
                 if let SaveResult::Saved(revision) = result {
                     self.effects.set_known(Some(VersionedChat { chat: *chat, revision }));
                 }
                 let is_saved = result != SaveResult::Conflict;
-                self.settle(Outcome::Input(Input::Saved(is_saved)));
+                self.pass(Input::Saved(is_saved));
             }
-            Outcome::Input(input) => {
-                match input {
-                    Input::ChatChanged => self.running.push(self.hint()),
-                    Input::Tick => self.running.push(self.tick()),
-                    Input::Saved(true) | Input::Deleted(true) => self.hints.notify_others(),
-                    Input::Saved(false) => self.conflicts += 1,
-                    Input::Begun(result) => {
-                        self.run = self.effects.chats.run_counters.count_begun(result);
-                    }
-                    _ => {}
-                }
-                if matches!(input, Input::Saved(_)) {
-                    self.failed_saves = 0;
-                }
-                match self.conflicts >= MAX_CONFLICTS {
-                    true => {
-                        let error = "the chat changes faster than it can be read";
-                        self.fail(ChatStoreError::new(error).into());
-                    }
-                    false => self.turn.handle(input),
-                }
-            }
+            Outcome::Input(input) => self.pass(input),
             Outcome::Failed(failure) => self.fail(failure),
             Outcome::SaveUnknown(failure) => {
                 self.failed_saves += 1;
@@ -267,18 +241,7 @@ impl Driver {
                     false => self.turn.handle(Input::SaveUnknown),
                 }
             }
-            Outcome::NotRedeemed(was_closing, failure) => {
-                tracing::error!(error = %failure, "the answers of a turn could not be redeemed");
-                match self.accepted.take().filter(|_| self.response.is_none()) {
-                    // The caller may have been dropped.
-                    Some(sender) => drop(sender.send(Err(failure))),
-                    None => self.failure = Some(failure),
-                }
-                if was_closing {
-                    self.turn.handle(Input::CallsNotClosed);
-                }
-                self.turn.handle(if was_closing { Input::Redeemed } else { Input::NotRedeemed });
-            }
+            Outcome::NotRedeemed(was_closing, failure) => self.not_redeemed(was_closing, failure),
             Outcome::NotClaimed(failure) => {
                 tracing::error!(error = %failure, "approvals for a provider could not be claimed");
                 self.turn.handle(Input::NotClaimed);
@@ -305,10 +268,47 @@ impl Driver {
         }
     }
 
+    /// Passes the reply to an effect to the turn.
+    fn pass(&mut self, input: Input) {
+        match input {
+            Input::ChatChanged => self.running.push(self.hint()),
+            Input::Tick => self.running.push(self.tick()),
+            Input::Saved(true) | Input::Deleted(true) => self.hints.notify_others(),
+            Input::Saved(false) => self.conflicts += 1,
+            Input::Begun(result) => {
+                self.run = self.effects.chats().run_counters.count_begun(result);
+            }
+            _ => {}
+        }
+        if matches!(input, Input::Saved(_)) {
+            self.failed_saves = 0;
+        }
+        match self.conflicts >= MAX_CONFLICTS {
+            true => {
+                let error = "the chat changes faster than it can be read";
+                self.fail(ChatStoreError::new(error).into());
+            }
+            false => self.turn.handle(input),
+        }
+    }
+
+    fn not_redeemed(&mut self, was_closing: bool, failure: ChatError) {
+        tracing::error!(error = %failure, "the answers of a turn could not be redeemed");
+        match self.accepted.take().filter(|_| self.response.is_none()) {
+            // The caller may have been dropped.
+            Some(sender) => drop(sender.send(Err(failure))),
+            None => self.failure = Some(failure),
+        }
+        if was_closing {
+            self.turn.handle(Input::CallsNotClosed);
+        }
+        self.turn.handle(if was_closing { Input::Redeemed } else { Input::NotRedeemed });
+    }
+
     fn respond(&mut self, response: Response) {
         let Some(sender) = self.response.take() else { return };
         if let Response::TooManyRuns = response {
-            self.effects.chats.run_counters.count_refused();
+            self.effects.chats().run_counters.count_refused();
         }
         let response = match (response, self.failure.take()) {
             (Response::Failed, Some(failure)) => Err(failure),
@@ -319,7 +319,7 @@ impl Driver {
     }
 
     fn call_agent(&mut self, call: AgentCall) {
-        let Effects { chats, .. } = &self.effects;
+        let chats = self.effects.chats();
         let Driver { deferred, posted, .. } = self;
         if let Some(request) = posted {
             chats.warn_of_kept(&call.chat, request);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+use futures_util::future::BoxFuture;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
 use super::machine::{Effect, EndedMessage, Input};
 use crate::approval::{
-    ChatApprovals, DeferredToolResult, LeaseHolderId, PendingToolCall, Principal, ResumePlan,
+    ChatApprovals, LeaseHolderId, PendingApproval, PendingToolCall, Principal, ResumePlan,
     RunningCalls,
 };
 use crate::chat::agent::events::Revoke;
@@ -24,22 +24,26 @@ use crate::chat::store::{SaveChat, SaveResult, VersionedChat};
 use crate::chat::{Chat, ChatError};
 use crate::id::{ChatId, RunId};
 
-/// The stores and the approvals of one turn.
-#[derive(Clone)]
+/// Performs the effects of one turn.
 pub(super) struct Effects {
+    context: Arc<Context>,
+    /// The version of the conversation that this turn has loaded or saved last.
+    known: Option<Arc<VersionedChat>>,
+}
+
+/// The stores and the approvals of one turn.
+pub(super) struct Context {
     pub(super) chats: Arc<Inner>,
     principal: Principal,
     owner: Principal,
     chat_id: ChatId,
     holder: LeaseHolderId,
-    /// The version of the conversation that this turn has loaded or saved last.
-    known: Option<Arc<VersionedChat>>,
 }
 
 /// The result of an effect.
 pub(super) enum Outcome {
     Input(Input),
-    Loaded(Option<VersionedChat>),
+    Loaded(Option<Box<VersionedChat>>),
     Saved(Box<Chat>, SaveResult),
     /// The store has failed again and again.
     Failed(ChatError),
@@ -62,7 +66,12 @@ impl Effects {
         chat_id: ChatId,
     ) -> Self {
         let holder = LeaseHolderId::from_bytes(fresh_id().into_bytes());
-        Effects { chats: Arc::clone(chats), principal, owner, chat_id, holder, known: None }
+        let context = Context { chats: Arc::clone(chats), principal, owner, chat_id, holder };
+        Effects { context: Arc::new(context), known: None }
+    }
+
+    pub(super) fn chats(&self) -> &Inner {
+        &self.context.chats
     }
 
     /// Keeps a version of the conversation, so that it is not loaded again before it has changed.
@@ -70,98 +79,26 @@ impl Effects {
         self.known = known.map(Arc::new);
     }
 
-    /// Ends a log that no conversation names. If that fails, its lease passes.
-    pub(super) fn release(&self, run: RunId, fence: Fence) -> BoxFuture<'static, ()> {
-        let (chats, key) = (Arc::clone(&self.chats), self.key(&run));
-        async move {
-            let append = AppendEntries { key: &key, fence, position: 0, entries: &[], end: true };
-            if let Err(error) = chats.runs.append(append).await {
-                tracing::warn!(%error, "a run that was not needed is not ended");
-            }
-        }
-        .boxed()
-    }
-
-    /// Revokes those approval requests of a run that was taken which the conversation does not show.
-    /// The turn that took the run may have revoked what it found before the agent was stopped.
-    pub(super) fn revoke_unshown(&self, ended: EndedMessage) -> BoxFuture<'static, ()> {
-        let effects = self.clone();
-        async move {
-            let Effects { chats, owner, chat_id, .. } = &effects;
-            let approvals = effects.approvals();
-            let revoked: Result<(), ChatError> = async {
-                let chat = chats.load(owner, chat_id).await?.map(|stored| stored.chat);
-                Ok(revoke_requested_in_vain(chats, &approvals, chat, &ended).await?)
-            }
-            .await;
-            if let Err(error) = revoked {
-                tracing::warn!(%error, "approval requests of a run that was taken stay open");
-            }
-        }
-        .boxed()
-    }
-
     /// Starts an effect, which is repeated until it has failed this many times.
-    /// [`Effect::CallAgent`], [`Effect::Release`] and [`Effect::RevokeUnshown`] are not among the
-    /// effects.
     pub(super) fn start(&self, effect: Effect, max_failures: u32) -> BoxFuture<'static, Outcome> {
-        let (chats, holder) = (Arc::clone(&self.chats), self.holder);
-        let (lease, limits) = (self.chats.run_lease, &self.chats.limits);
-        match effect {
-            Effect::Load => self.load(max_failures),
-            Effect::Save { chat, unchanged, revision, ended } => {
-                self.save(chat, unchanged, revision, ended)
-            }
-            Effect::RevokePending => self.revoke_pending(max_failures),
-            Effect::Delete(revision) => self.delete(revision),
-            Effect::Redeem { plan, chat } => self.redeem(*plan, *chat, None),
-            Effect::CloseOpenCalls { open, plan, chat } => self.redeem(*plan, *chat, Some(open)),
-            Effect::FindDecided(open) => self.find_decided(open, max_failures),
-            Effect::Claim { run, approvals } => self.claim(&run, approvals, max_failures),
-            Effect::Begin(run) => {
-                let (key, max_user_runs) = (self.key(&run), limits.max_user_runs());
-                async move {
-                    let begin = BeginRun { key: &key, holder, lease, max_user_runs };
-                    let begun = repeated(max_failures, || chats.runs.begin(begin)).await;
-                    outcome(begun, Input::Begun)
-                }
-                .boxed()
-            }
-            Effect::Append { run, fence, position, entries, end } => {
-                let key = self.key(&run);
-                async move {
-                    let entries = &entries;
-                    let append = AppendEntries { key: &key, fence, position, entries, end };
-                    let appended = repeated(max_failures, || chats.runs.append(append)).await;
-                    outcome(appended, Input::Appended)
-                }
-                .boxed()
-            }
-            Effect::Take { run, fence, condition } => {
-                let key = self.key(&run);
-                async move {
-                    let take = TakeRun { key: &key, fence, holder, condition };
-                    let taken = repeated(max_failures, || chats.runs.take(take)).await;
-                    outcome(taken, |taken| {
-                        chats.run_counters.count_taken(condition, taken);
-                        Input::Taken(taken)
-                    })
-                }
-                .boxed()
-            }
-            Effect::Read(run) => {
-                let key = self.key(&run);
-                async move {
-                    let read = ReadLog::whole(&key);
-                    let page = repeated(max_failures, || chats.runs.read(read)).await;
-                    outcome(page, |page| Input::Log(page.map(|page| page.entries)))
-                }
-                .boxed()
-            }
-            Effect::CallAgent(_) | Effect::Release { .. } | Effect::RevokeUnshown(_) => {
-                ready(Outcome::Input(Input::AgentEnded)).boxed()
-            }
+        let (context, known) = (Arc::clone(&self.context), self.known.clone());
+        async move {
+            let outcome = context.perform(effect, known.as_deref(), max_failures).await;
+            outcome.unwrap_or_else(Outcome::Failed)
         }
+        .boxed()
+    }
+
+    /// Performs [`Effect::Release`] on a task of its own: the turn may end before it.
+    pub(super) fn release(&self, run: RunId, fence: Fence) {
+        let context = Arc::clone(&self.context);
+        tokio::spawn(async move { context.release(run, fence).await });
+    }
+
+    /// Performs [`Effect::RevokeUnshown`] on a task of its own: the turn may end before it.
+    pub(super) fn revoke_unshown(&self, ended: EndedMessage) {
+        let context = Arc::clone(&self.context);
+        tokio::spawn(async move { context.revoke_unshown(&ended).await });
     }
 
     /// Waits for the next result of the calls that are executed.
@@ -180,19 +117,22 @@ impl Effects {
 
     /// Returns what revokes an approval request that the client cannot answer.
     pub(super) fn revoker(&self) -> Revoke {
-        let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
+        let context = Arc::clone(&self.context);
         Arc::new(move |id| {
-            let (chats, approvals) = (Arc::clone(&chats), approvals.clone());
+            let context = Arc::clone(&context);
             async move {
                 // The request may name another message, or none.
-                revoke(&chats, &approvals, |pending| pending.approval_id == id).await
+                let is_it = |pending: &PendingApproval| pending.approval_id == id;
+                revoke(&context.chats, &context.approvals(), is_it).await
             }
             .boxed()
         })
     }
+}
 
-    fn key(&self, run: &RunId) -> RunKey {
-        RunKey { owner: self.owner.clone(), chat: self.chat_id.clone(), run: run.clone() }
+impl Context {
+    fn key(&self, run: RunId) -> RunKey {
+        RunKey { owner: self.owner.clone(), chat: self.chat_id.clone(), run }
     }
 
     fn approvals(&self) -> ChatApprovals {
@@ -200,116 +140,142 @@ impl Effects {
         approvals.on_behalf_of(&self.owner).granting_to_providers()
     }
 
-    fn load(&self, max_failures: u32) -> BoxFuture<'static, Outcome> {
-        let effects = self.clone();
-        async move {
-            let Effects { chats, owner, chat_id, known, .. } = &effects;
-            let load = || match known {
-                Some(known) => chats.reload((**known).clone()).boxed(),
-                None => chats.load(owner, chat_id).boxed(),
-            };
-            match repeated(max_failures, load).await {
-                Ok(stored) => Outcome::Loaded(stored),
-                Err(error) => Outcome::Failed(error),
+    /// Performs an effect. Returns an error if it has failed too often.
+    async fn perform(
+        &self,
+        effect: Effect,
+        known: Option<&VersionedChat>,
+        max_failures: u32,
+    ) -> Result<Outcome, ChatError> {
+        let Context { chats, owner, chat_id, holder, .. } = self;
+        let (holder, lease) = (*holder, chats.run_lease);
+        Ok(Outcome::Input(match effect {
+            Effect::Load => {
+                let load = || match known {
+                    Some(known) => chats.reload(known.clone()).boxed(),
+                    None => chats.load(owner, chat_id).boxed(),
+                };
+                let loaded = repeated(max_failures, load).await?;
+                return Ok(Outcome::Loaded(loaded.map(Box::new)));
             }
+            Effect::Save { chat, unchanged, revision, ended } => {
+                return Ok(self.save(chat, unchanged, revision, ended).await);
+            }
+            Effect::Redeem { plan, chat } => return Ok(self.redeem(*plan, *chat, None).await),
+            Effect::CloseOpenCalls { open, plan, chat } => {
+                return Ok(self.redeem(*plan, *chat, Some(open)).await);
+            }
+            Effect::Claim { run, approvals } => {
+                let (chat, sender) = (self.approvals(), sender_of(&run));
+                let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();
+                match repeated(max_failures, claim).await {
+                    Ok(claimed) => Input::Claimed(claimed),
+                    Err(error) => return Ok(Outcome::NotClaimed(error)),
+                }
+            }
+            Effect::FindDecided(open) => {
+                let approvals = self.approvals();
+                let find = || decided(&approvals, &open).boxed();
+                Input::CallsClosed(repeated(max_failures, find).await?)
+            }
+            Effect::RevokePending => {
+                let approvals = self.approvals();
+                repeated(max_failures, || revoke(chats, &approvals, |_| true).boxed()).await?;
+                Input::Revoked
+            }
+            // Once: after a lost reply it is not known which revision is gone.
+            Effect::Delete(revision) => {
+                Input::Deleted(chats.store.delete(owner, chat_id, revision).await?)
+            }
+            Effect::Begin(run) => {
+                let (key, max_user_runs) = (&self.key(run), chats.limits.max_user_runs());
+                let begin = BeginRun { key, holder, lease, max_user_runs };
+                Input::Begun(repeated(max_failures, || chats.runs.begin(begin)).await?)
+            }
+            Effect::Append { run, fence, position, entries, end } => {
+                let (key, entries) = (&self.key(run), &*entries);
+                let append = AppendEntries { key, fence, position, entries, end };
+                Input::Appended(repeated(max_failures, || chats.runs.append(append)).await?)
+            }
+            Effect::Take { run, fence, condition } => {
+                let take = TakeRun { key: &self.key(run), fence, holder, condition };
+                let taken = repeated(max_failures, || chats.runs.take(take)).await?;
+                chats.run_counters.count_taken(condition, taken);
+                Input::Taken(taken)
+            }
+            Effect::Read(run) => {
+                let key = self.key(run);
+                let read = || chats.runs.read(ReadLog::whole(&key));
+                let page = repeated(max_failures, read).await?;
+                Input::Log(page.map(|page| page.entries))
+            }
+            // The driver does not start these here.
+            Effect::CallAgent(_) | Effect::Release { .. } | Effect::RevokeUnshown(_) => {
+                Input::AgentEnded
+            }
+        }))
+    }
+
+    /// Ends a log that no conversation names. If that fails, its lease passes.
+    async fn release(&self, run: RunId, fence: Fence) {
+        let key = &self.key(run);
+        let append = AppendEntries { key, fence, position: 0, entries: &[], end: true };
+        if let Err(error) = self.chats.runs.append(append).await {
+            tracing::warn!(%error, "a run that was not needed is not ended");
         }
-        .boxed()
+    }
+
+    /// Revokes those approval requests of a run that was taken which the conversation does not show.
+    /// The turn that took the run may have revoked what it found before the agent was stopped.
+    async fn revoke_unshown(&self, ended: &EndedMessage) {
+        let Context { chats, owner, chat_id, .. } = self;
+        let revoked: Result<(), ChatError> = async {
+            let chat = chats.load(owner, chat_id).await?.map(|stored| stored.chat);
+            Ok(revoke_requested_in_vain(chats, &self.approvals(), chat, ended).await?)
+        }
+        .await;
+        if let Err(error) = revoked {
+            tracing::warn!(%error, "approval requests of a run that was taken stay open");
+        }
     }
 
     /// Saves the conversation once: if the reply is lost, the turn has to compare.
-    fn save(
+    async fn save(
         &self,
         chat: Box<Chat>,
         unchanged: usize,
         revision: Option<u64>,
         ended: Option<EndedMessage>,
-    ) -> BoxFuture<'static, Outcome> {
-        let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
-        async move {
-            // The log holds no more requests than this version of the conversation.
-            if let Some(ended) = ended
-                && let Err(error) = revoke_unshown(&chats, &approvals, &chat, &ended).await
-            {
-                tracing::warn!(%error, "an approval request that is not shown stays open");
-            }
-            let keep_for = chats.limits.chat_ttl();
-            let save = SaveChat { chat: &chat, revision, unchanged, keep_for };
-            match chats.store.save(save).await {
-                Ok(result) => Outcome::Saved(chat, result),
-                Err(error) => {
-                    sleep(BACKOFF).await;
-                    Outcome::SaveUnknown(error.into())
-                }
+    ) -> Outcome {
+        let chats = &self.chats;
+        // The log holds no more requests than this version of the conversation.
+        if let Some(ended) = ended
+            && let Err(error) = revoke_unshown(chats, &self.approvals(), &chat, &ended).await
+        {
+            tracing::warn!(%error, "an approval request that is not shown stays open");
+        }
+        let keep_for = chats.limits.chat_ttl();
+        let save = SaveChat { chat: &chat, revision, unchanged, keep_for };
+        match chats.store.save(save).await {
+            Ok(result) => Outcome::Saved(chat, result),
+            Err(error) => {
+                sleep(BACKOFF).await;
+                Outcome::SaveUnknown(error.into())
             }
         }
-        .boxed()
     }
 
-    fn redeem(
+    async fn redeem(
         &self,
         plan: ResumePlan,
         chat: Chat,
         open: Option<Vec<PendingToolCall>>,
-    ) -> BoxFuture<'static, Outcome> {
-        let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
-        async move {
-            let is_closing = open.is_some();
-            match Redeemed::new(&chats, &approvals, plan, chat, open).await {
-                Ok(redeemed) => Outcome::Redeeming(is_closing, redeemed),
-                Err(error) => Outcome::NotRedeemed(is_closing, error.into()),
-            }
+    ) -> Outcome {
+        let is_closing = open.is_some();
+        match Redeemed::new(&self.chats, &self.approvals(), plan, chat, open).await {
+            Ok(redeemed) => Outcome::Redeeming(is_closing, redeemed),
+            Err(error) => Outcome::NotRedeemed(is_closing, error.into()),
         }
-        .boxed()
-    }
-
-    fn find_decided(
-        &self,
-        open: Vec<PendingToolCall>,
-        max_failures: u32,
-    ) -> BoxFuture<'static, Outcome> {
-        let approvals = self.approvals();
-        async move {
-            let results = repeated(max_failures, || decided(&approvals, &open).boxed()).await;
-            outcome(results, Input::CallsClosed)
-        }
-        .boxed()
-    }
-
-    fn revoke_pending(&self, max_failures: u32) -> BoxFuture<'static, Outcome> {
-        let (chats, approvals) = (Arc::clone(&self.chats), self.approvals());
-        async move {
-            let revoke = || revoke(&chats, &approvals, |_| true).boxed();
-            outcome(repeated(max_failures, revoke).await, |()| Input::Revoked)
-        }
-        .boxed()
-    }
-
-    /// Deletes the conversation once: after a lost reply it is not known which revision is gone.
-    fn delete(&self, revision: u64) -> BoxFuture<'static, Outcome> {
-        let effects = self.clone();
-        async move {
-            let Effects { chats, owner, chat_id, .. } = &effects;
-            let deleted = chats.store.delete(owner, chat_id, revision).await;
-            outcome(deleted.map_err(ChatError::from), Input::Deleted)
-        }
-        .boxed()
-    }
-
-    fn claim(
-        &self,
-        run: &RunId,
-        approvals: Vec<DeferredToolResult>,
-        max_failures: u32,
-    ) -> BoxFuture<'static, Outcome> {
-        let (chat, sender) = (self.approvals(), sender_of(run));
-        async move {
-            let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();
-            match repeated(max_failures, claim).await {
-                Ok(claimed) => Outcome::Input(Input::Claimed(claimed)),
-                Err(error) => Outcome::NotClaimed(error),
-            }
-        }
-        .boxed()
     }
 }
 
@@ -338,13 +304,6 @@ async fn repeated<'a, T, E: Into<ChatError>>(
         }
         tracing::warn!(%error, "an operation of a turn has failed");
         sleep(BACKOFF * failures.min(10)).await;
-    }
-}
-
-fn outcome<T>(result: Result<T, ChatError>, input: impl FnOnce(T) -> Input) -> Outcome {
-    match result {
-        Ok(value) => Outcome::Input(input(value)),
-        Err(error) => Outcome::Failed(error),
     }
 }
 
