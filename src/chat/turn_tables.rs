@@ -5,9 +5,11 @@ mod harness;
 
 use self::harness::*;
 use crate::approval::DeferredOutcome;
-use crate::chat::conversation::{PostedHistory, ReceivedResult};
+use crate::chat::Chat;
+use crate::chat::conversation::{KeptSteps, LiveRun, LostRun, PostedHistory, ReceivedResult};
 use crate::chat::log::{
-    AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, TakeRefusal, TakeResult,
+    AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, TakeRefusal,
+    TakeResult,
 };
 use crate::chat::turn::machine::{Action, ChatTurn, Effect, Input, Request};
 use crate::event::AgentEvent;
@@ -25,12 +27,59 @@ fn a_new_message_begins_a_run_and_ends_it_after_the_save() {
         ("call agent", text("Hello")),
         ("append r1/1@2 start-step text-start text-delta", appended()),
         ("", finish()),
-        ("stop agent · append r1/1@5 text-end finish-step", appended()),
+        ("stop agent · append r1/1@5 text-end finish-step ended", appended()),
         ("load", Input::Loaded(Some((Box::new(live_chat("r1", "a1")), 7)))),
         ("save [u1 a1]@7", Input::Saved(true)),
-        ("append r1/1@7 finish [DONE] end", appended()),
+        ("append r1/1@8 finish [DONE] end", appended()),
     ];
     check(turn(post(NEW_MESSAGE)), table, "end");
+}
+
+/// Returns a turn whose agent has ended a step and begun the next one. The log holds 7 entries.
+fn in_the_second_step() -> ChatTurn {
+    let mut turn = running();
+    turn.handle(text("One"));
+    turn.handle(Input::Agent(AgentEvent::StepFinish));
+    let step = "append r1/1@2 start-step text-start text-delta text-end finish-step";
+    let mut turn = check(turn, vec![(step, appended())], "");
+    turn.handle(Input::Agent(AgentEvent::StepStart));
+    turn
+}
+
+#[test]
+fn the_message_is_saved_at_the_end_of_each_step_but_the_last() {
+    let table = vec![
+        ("load", loaded(live_chat("r1", "a1"))),
+        ("save [u1 a1] live r1/1 a1 keeps 7", Input::Saved(true)),
+        ("", text("Two")),
+        ("append r1/1@7 start-step text-start text-delta", appended()),
+        ("", Input::AgentEnded),
+        ("append r1/1@10 text-end finish-step ended", appended()),
+        ("load", loaded(live_chat("r1", "a1"))),
+        ("save [u1 a1]", Input::Saved(true)),
+        ("append r1/1@13 finish [DONE] end", appended()),
+    ];
+    check(in_the_second_step(), table, "end");
+}
+
+#[test]
+fn a_save_of_a_step_whose_reply_was_lost_is_not_repeated() {
+    let table = vec![
+        ("load", loaded(live_chat("r1", "a1"))),
+        ("save [u1 a1] live r1/1 a1 keeps 7", Input::SaveUnknown),
+    ];
+    check(in_the_second_step(), table, "");
+}
+
+#[test]
+fn a_turn_whose_run_is_taken_during_a_save_waits_for_the_reply() {
+    let table = vec![
+        ("load", loaded(live_chat("r1", "a1"))),
+        ("save [u1 a1] live r1/1 a1 keeps 7", Input::Tick),
+        ("load · append r1/1@7", refused(AppendRefusal::Taken)),
+        ("stop agent", Input::Saved(false)),
+    ];
+    check(in_the_second_step(), table, "revoke unshown · end");
 }
 
 #[test]
@@ -108,11 +157,11 @@ fn a_second_message_takes_the_run_and_keeps_its_message() {
         // The fence in the chat keeps the old holder from saving an end without these frames.
         ("save [u1] live r0/2 a0", Input::Saved(true)),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
-        ("append r0/2@5 text-end finish-step", appended()),
+        ("append r0/2@5 text-end finish-step ended", appended()),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 a0 u2] live r1/1 a1", Input::Saved(true)),
-        ("append r0/2@7 abort [DONE] end", appended()),
+        ("append r0/2@8 abort [DONE] end", appended()),
     ];
     check(turn(post(SECOND_MESSAGE)), table, "join r1 a1 · append r1/1@0 start step");
 }
@@ -156,9 +205,13 @@ fn an_edit_stops_the_run_and_removes_what_follows_the_message() {
         ("read r0", Input::Log(Some(Vec::new()))),
         ("load", loaded(live_chat("r0", "a0"))),
         ("close 0", nothing_closed()),
+        ("save [u1] live r0/2 a0", Input::Saved(true)),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("append r0/2@0 start ended", appended()),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1] live r1/1 a1", Input::Saved(true)),
-        ("append r0/2@0 abort [DONE] end", appended()),
+        ("append r0/2@2 abort [DONE] end", appended()),
     ];
     let edit = r#"{"id":"c","messageId":"u1","messages":[
         {"id":"u1","role":"user","parts":[{"type":"text","text":"changed"}]}]}"#;
@@ -196,10 +249,10 @@ fn stop_keeps_the_half_written_message_and_names_no_run() {
         ("take r0/1 any", taken(2)),
         ("read r0", Input::Log(Some(log_of_half_a_text()))),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
-        ("append r0/2@5 text-end finish-step", appended()),
+        ("append r0/2@5 text-end finish-step ended", appended()),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("save [u1 a0]", Input::Saved(true)),
-        ("append r0/2@7 abort [DONE] end", appended()),
+        ("append r0/2@8 abort [DONE] end", appended()),
     ];
     check(turn(Request::Stop), table, "nothing · end");
 }
@@ -208,6 +261,7 @@ fn stop_keeps_the_half_written_message_and_names_no_run() {
 fn a_save_that_only_sets_the_fence_revokes_no_requests_that_the_log_shows() {
     let mut log = log_of_a_question(false);
     log.push(frame(r#"{"type":"finish-step"}"#));
+    log.push(LogEntry::Note(r#"{"ended":{"frames":[]}}"#.into()));
     let mut answered = live_chat("r0", "a0");
     answered.receive_result(&executed("s1", "ap1"));
     let table = vec![
@@ -236,7 +290,7 @@ fn a_deletion_takes_the_run_and_revokes_before_and_after_it_deletes() {
         ("revoke all", Input::Revoked),
         ("delete @1", Input::Deleted(true)),
         ("revoke all", Input::Revoked),
-        ("append r0/2@5 text-end finish-step abort [DONE] end", appended()),
+        ("append r0/2@5 text-end finish-step ended abort [DONE] end", appended()),
     ];
     check(turn(Request::Delete), table, "nothing · end");
 }
@@ -304,9 +358,9 @@ fn a_run_whose_chat_was_deleted_does_not_save_it() {
         ("", text("Hello")),
         ("append r1/1@2 start-step text-start text-delta", appended()),
         ("", finish()),
-        ("stop agent · append r1/1@5 text-end finish-step", appended()),
+        ("stop agent · append r1/1@5 text-end finish-step ended", appended()),
         ("load", Input::Loaded(None)),
-        ("append r1/1@7", refused(AppendRefusal::Taken)),
+        ("append r1/1@8", refused(AppendRefusal::Taken)),
     ];
     check(running(), table, "stop agent · revoke unshown · end");
 }
@@ -317,11 +371,11 @@ fn a_run_whose_chat_the_store_has_lost_saves_it_after_an_append() {
         ("", text("Hello")),
         ("append r1/1@2 start-step text-start text-delta", appended()),
         ("", finish()),
-        ("stop agent · append r1/1@5 text-end finish-step", appended()),
+        ("stop agent · append r1/1@5 text-end finish-step ended", appended()),
         ("load", Input::Loaded(None)),
-        ("append r1/1@7", appended()),
+        ("append r1/1@8", appended()),
         ("save [u1 a1]", Input::Saved(true)),
-        ("append r1/1@7 finish [DONE] end", appended()),
+        ("append r1/1@8 finish [DONE] end", appended()),
     ];
     check(running(), table, "end");
 }
@@ -424,11 +478,287 @@ fn a_reader_mends_the_conversation_when_the_lease_has_passed() {
         ("load", loaded(live_chat("r0", "a0"))),
         ("save [u1] live r0/2 a0", Input::Saved(true)),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
-        ("append r0/2@5 text-end finish-step", appended()),
+        ("append r0/2@5 text-end finish-step ended", appended()),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("save [u1 a0]", Input::Saved(true)),
-        ("append r0/2@7 abort [DONE] end", appended()),
+        ("append r0/2@8 error finish [DONE] end", appended()),
     ];
+    check(mend(), table, "nothing · end");
+}
+
+/// A run that was lost, and whose log has 6 entries.
+fn lost(run: &str) -> LostRun {
+    LostRun { run: run.into(), fence: Fence(2), entries: 6, losses: 1 }
+}
+
+/// What is read of a lost run: its log, and the conversation with the fence of the new holder.
+fn lost_run(log: Vec<LogEntry>, chat: Chat) -> Vec<(&'static str, Input)> {
+    vec![
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(log))),
+        ("load", loaded(fenced(chat, 2))),
+    ]
+}
+
+fn log_of_a_step_with_a_call() -> Vec<LogEntry> {
+    let mut log = log_of_a_question(false);
+    log[4] = frame(r#"{"type":"tool-output-available","toolCallId":"s1","output":1}"#);
+    log.push(frame(r#"{"type":"finish-step"}"#));
+    log
+}
+
+#[test]
+fn a_run_that_was_lost_between_two_steps_is_resumed_by_another_run() {
+    let mut table = lost_run(log_of_a_step_with_a_call(), live_chat("r0", "a0"));
+    table.extend([
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0 resumes r0", Input::Saved(true)),
+        ("append r0/2@6 resumed-by end", appended()),
+    ]);
+    check(mend(), table, "join r1 a0 · append r1/1@0 start step");
+}
+
+#[test]
+fn a_run_is_resumed_at_most_twice() {
+    let lost_again = |losses| {
+        let resumes = Some(LostRun { losses, ..lost("r") });
+        let mut chat = live_chat("r0", "a0");
+        chat.set_live_run(LiveRun { resumes, ..live("r0", "a0") });
+        chat
+    };
+    let table = lost_run(log_of_a_step_with_a_call(), lost_again(1));
+    check(mend(), table, "begin r1");
+    let mut table = lost_run(log_of_a_step_with_a_call(), lost_again(2));
+    table.extend([
+        ("append r0/2@6 ended", appended()),
+        ("load", loaded(fenced(lost_again(2), 2))),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@7 error finish [DONE] end", appended()),
+    ]);
+    check(mend(), table, "nothing · end");
+}
+
+#[test]
+fn a_lost_run_whose_message_is_complete_or_waits_for_an_answer_is_finished() {
+    let mut text = log_of_half_a_text();
+    text.push(frame(r#"{"type":"text-end","id":"1"}"#));
+    text.push(frame(r#"{"type":"finish-step"}"#));
+    let mut question = log_of_a_question(false);
+    question.push(frame(r#"{"type":"finish-step"}"#));
+    let mut table = lost_run(text, live_chat("r0", "a0"));
+    table.extend([
+        ("append r0/2@7 ended", appended()),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("save [u1 a0]", Input::Saved(true)),
+    ]);
+    check(mend(), table, "append r0/2@8 finish [DONE] end");
+    let mut table = lost_run(question, live_chat("r0", "a0"));
+    table.extend([
+        ("find 1", nothing_closed()),
+        ("append r0/2@6 ended", appended()),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("find 1", nothing_closed()),
+        ("save [u1 a0]", Input::Saved(true)),
+    ]);
+    check(mend(), table, "append r0/2@7 finish [DONE] end");
+}
+
+#[test]
+fn a_lost_run_with_an_empty_log_gets_a_start_for_its_readers() {
+    let mut table = lost_run(Vec::new(), live_chat("r0", "a0"));
+    table.extend([
+        ("append r0/2@0 start", appended()),
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1] live r1/1 a0 resumes r0", Input::Saved(true)),
+        ("append r0/2@1 resumed-by end", appended()),
+    ]);
+    check(mend(), table, "join r1 a0 · append r1/1@0 start step");
+}
+
+#[test]
+fn a_step_whose_log_is_gone_is_not_repeated() {
+    let table = vec![
+        ("take r0/1 passed", Input::Taken(TakeResult::Refused(TakeRefusal::NotFound))),
+        ("read r0", Input::Log(None)),
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("save [u1]", Input::Saved(true)),
+    ];
+    check(mend(), table, "nothing · end");
+    // The message holds more than the log.
+    let log = log_of_a_step_with_a_call();
+    let mut chat = crate::chat::run_log::keep_log(&live_chat("r0", "a0"), &live("r0", "a0"), &log);
+    let kept = Some(KeptSteps { entries: 7, begun_parts: 0 });
+    chat.set_live_run(LiveRun { kept, ..live("r0", "a0") });
+    let mut table = lost_run(log, chat.clone());
+    table.extend([
+        ("append r0/2@6 ended", appended()),
+        ("load", loaded(fenced(chat, 2))),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@7 error finish [DONE] end", appended()),
+    ]);
+    check(mend(), table, "nothing · end");
+}
+
+#[test]
+fn all_calls_of_a_cut_step_get_results_although_one_has_been_decided() {
+    let mut log = log_of_a_question(false);
+    log.push(frame(
+        r#"{"type":"tool-input-available","toolCallId":"s2","toolName":"act","input":{}}"#,
+    ));
+    let chat = || fenced(live_chat("r0", "a0"), 2);
+    let mut table = lost_run(log, chat());
+    table.extend([
+        ("find 1", Input::CallsClosed(vec![executed("s1", "ap1")])),
+        (
+            "append r0/2@6 results tool-output-available finish-step tool-output-error ended",
+            appended(),
+        ),
+        ("load", loaded(chat())),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@11 error finish [DONE] end", appended()),
+    ]);
+    check(mend(), table, "nothing · end");
+}
+
+#[test]
+fn a_lost_run_whose_model_call_has_ended_ends_as_this_call_has() {
+    let mut log = log_of_half_a_text();
+    log.push(frame(r#"{"type":"text-end","id":"1"}"#));
+    log.push(frame(r#"{"type":"finish-step"}"#));
+    let abort = r#"{"ended":{"frames":["data: {\"type\":\"abort\"}\n\n"]}}"#;
+    log.push(LogEntry::Note(abort.into()));
+    let mut table = lost_run(log.clone(), live_chat("r0", "a0"));
+    table.push(("save [u1 a0]", Input::Saved(true)));
+    check(mend(), table, "append r0/2@8 abort [DONE] end");
+    // Another turn has saved the message.
+    let table = lost_run(log, answered_chat());
+    check(mend(), table, "append r0/2@8 abort [DONE] end");
+}
+
+#[test]
+fn a_call_of_the_client_in_a_kept_step_stays_open_when_the_run_is_lost() {
+    let call = r#"{"client-executed":[{"toolCallId":"c1","toolName":"act","input":{}}]}"#;
+    let mut log = log_of_a_question(false);
+    log[3] = LogEntry::Note(call.into());
+    log[4] =
+        frame(r#"{"type":"tool-input-available","toolCallId":"c1","toolName":"act","input":{}}"#);
+    log.push(frame(r#"{"type":"finish-step"}"#));
+    let mut chat = crate::chat::run_log::keep_log(&live_chat("r0", "a0"), &live("r0", "a0"), &log);
+    assert_eq!(chat.client_executed.len(), 1);
+    let kept = Some(KeptSteps { entries: 6, begun_parts: 0 });
+    chat.set_live_run(LiveRun { kept, ..live("r0", "a0") });
+    log.push(frame(r#"{"type":"start-step"}"#));
+    log.push(frame(r#"{"type":"text-start","id":"1"}"#));
+    let mut table = lost_run(log, chat);
+    table.push(("find 1", nothing_closed()));
+    check(mend(), table, "append r0/2@8 text-end finish-step ended");
+}
+
+#[test]
+fn a_question_that_is_sent_again_reads_the_end_of_its_lost_run() {
+    let chat = || fenced(live_chat("r0", "a0"), 2);
+    let table = vec![
+        ("load", loaded(live_chat("r0", "a0"))),
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(log_of_half_a_text()))),
+        ("load", loaded(chat())),
+        ("append r0/2@5 text-end finish-step ended", appended()),
+        ("load", loaded(chat())),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@8 error finish [DONE] end", appended()),
+    ];
+    check(turn(post(NEW_MESSAGE)), table, "join r0 a0 · end");
+}
+
+#[test]
+fn answers_that_are_known_read_the_end_of_their_lost_run() {
+    let answered = || {
+        let mut chat = asked_chat(false);
+        chat.record_received(&executed("s1", "ap1"));
+        chat.set_unread_results(false);
+        fenced(with_run(chat, "r0", "a0"), 2)
+    };
+    let log = vec![
+        frame(r#"{"type":"start","messageId":"a0"}"#),
+        LogEntry::Note(r#""step""#.into()),
+        frame(r#"{"type":"start-step"}"#),
+        frame(r#"{"type":"text-start","id":"1"}"#),
+    ];
+    let mut saved = answered();
+    saved.end_live_run();
+    let table = vec![
+        ("load", loaded(answered())),
+        ("redeem 1", Input::Redeemed),
+        ("load", loaded(answered())),
+        ("take r0/2 passed", taken(3)),
+        ("read r0", Input::Log(Some(log))),
+        ("load", loaded(fenced(answered(), 3))),
+        ("append r0/3@4 text-end finish-step ended", appended()),
+        ("load", loaded(fenced(answered(), 3))),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("load", loaded(saved.clone())),
+        ("append r0/3@7 error finish [DONE] end", appended()),
+        ("load", loaded(saved)),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "join r0 a0 · end");
+}
+
+#[test]
+fn a_run_that_was_lost_before_it_began_ends_the_log_that_it_resumes() {
+    let chat = || {
+        let mut chat = chat_with(log_of_a_step_with_a_call());
+        chat.set_live_run(LiveRun { resumes: Some(lost("r0")), ..live("r9", "a0") });
+        fenced(chat, 2)
+    };
+    let mend = turn(Request::Mend { run: "r9".into(), fence: Fence(1) });
+    let table = vec![
+        ("take r9/1 passed", taken(2)),
+        ("read r9", Input::Log(Some(Vec::new()))),
+        ("load", loaded(chat())),
+        ("append r0/2@6 resumed-by end", refused(AppendRefusal::Ended)),
+        ("append r9/2@0 start", appended()),
+        ("load", loaded(chat())),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0 resumes r9", Input::Saved(true)),
+        ("append r9/2@1 resumed-by end", appended()),
+    ];
+    check(mend, table, "join r1 a0 · append r1/1@0 start step");
+}
+
+#[test]
+fn a_regeneration_that_is_sent_again_joins_the_run_whose_first_step_is_kept() {
+    let regenerate = post(
+        r#"{"id":"c","trigger":"regenerate-message","messageId":"a0","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#,
+    );
+    let regenerated = |live_run: LiveRun| {
+        let Request::Post(request) = &regenerate else { panic!("not a post") };
+        let mut chat = answered_chat();
+        let _ = chat.apply_request(request, PostedHistory::Keep);
+        let log = log_of_a_step_with_a_call();
+        chat.set_live_run(live("r5", "a5"));
+        let mut chat = crate::chat::run_log::keep_log(&chat, &live("r5", "a5"), &log);
+        chat.set_live_run(live_run);
+        chat
+    };
+    let kept = Some(KeptSteps { entries: 6, begun_parts: 0 });
+    let resumes = Some(lost("r4"));
+    for run in [LiveRun { kept, ..live("r5", "a5") }, LiveRun { resumes, ..live("r5", "a5") }] {
+        let table = vec![("load", loaded(regenerated(run))), ("take r5/1 passed", is_live())];
+        check(turn(regenerate.clone()), table, "join r5 a5 · end");
+    }
+}
+
+#[test]
+fn the_log_of_a_resumed_run_names_the_run_that_resumes_it() {
+    // The turn that has saved this was lost before it ended the log.
+    let mut chat = live_chat("r9", "a0");
+    let resumes = Some(lost("r0"));
+    chat.set_live_run(LiveRun { resumes, ..live("r9", "a0") });
+    let mut table = lost_run(log_of_a_step_with_a_call(), chat.clone());
+    table.push(("append r0/2@6 resumed-by end", appended()));
+    table.push(("load", loaded(chat)));
     check(mend(), table, "nothing · end");
 }
 
@@ -439,8 +769,8 @@ fn a_question_whose_run_was_lost_before_it_wrote_anything_is_answered_by_another
         ("read r0", Input::Log(Some(log_of_half_a_text()[..2].to_vec()))),
         ("load", loaded(live_chat("r0", "a0"))),
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
-        ("save [u1] live r1/1 a0", Input::Saved(true)),
-        ("append r0/2@2 abort [DONE] end", appended()),
+        ("save [u1] live r1/1 a0 resumes r0", Input::Saved(true)),
+        ("append r0/2@2 resumed-by end", appended()),
     ];
     check(mend(), table, "join r1 a0 · append r1/1@0 start step");
 }
@@ -490,11 +820,7 @@ fn a_mended_conversation_learns_what_the_ledger_has_decided() {
         ("read r0", Input::Log(Some(log_of_a_question(false)))),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("find 1", Input::CallsClosed(vec![executed("s1", "ap1")])),
-        (
-            "append r0/2@5 results tool-output-available finish-step start-step data-run-end \
-             finish-step",
-            appended(),
-        ),
+        ("append r0/2@5 results tool-output-available finish-step ended", appended()),
     ];
     check(mend(), table, "load");
 }
@@ -523,10 +849,11 @@ fn a_save_without_a_reply_is_compared_with_the_chat() {
 fn the_end_follows_a_save_whose_reply_was_lost() {
     let table = vec![
         ("", finish()),
-        ("stop agent · load", loaded(live_chat("r1", "a1"))),
+        ("stop agent · append r1/1@2 ended", appended()),
+        ("load", loaded(live_chat("r1", "a1"))),
         ("save [u1]", Input::Saved(false)),
         ("load", loaded(answered_chat())),
-        ("append r1/1@2 finish [DONE] end", appended()),
+        ("append r1/1@3 finish [DONE] end", appended()),
     ];
     check(running(), table, "end");
 }
@@ -610,13 +937,13 @@ fn a_run_writes_the_results_that_arrive_and_its_end_waits_for_them() {
         ("", appended()),
         ("append r1/1@4 tool-approval-request", appended()),
         ("", finish()),
-        ("stop agent · append r1/1@5 finish-step", appended()),
+        ("stop agent · append r1/1@5 finish-step ended", appended()),
         ("load", loaded(live_chat("r1", "a1"))),
         ("save [u1 a1]", Input::Saved(false)),
         ("load", loaded(told.clone())),
-        ("append r1/1@6 results tool-output-available", appended()),
+        ("append r1/1@7 results tool-output-available", appended()),
         // The result is unread: the model is called again, in the same run.
-        ("append r1/1@8 step", appended()),
+        ("append r1/1@9 step", appended()),
     ];
     check(running(), table, "call agent");
 }
@@ -725,11 +1052,11 @@ fn a_run_without_readers_and_one_that_has_to_end_are_stopped() {
         let table = vec![
             ("", text("a")),
             ("append r1/1@2 start-step text-start text-delta", status),
-            ("stop agent · append r1/1@5 text-end finish-step", appended()),
+            ("stop agent · append r1/1@5 text-end finish-step ended", appended()),
             ("load", loaded(live_chat("r1", "a1"))),
             ("save [u1 a1]", Input::Saved(true)),
         ];
-        check(running(), table, "append r1/1@7 abort [DONE] end");
+        check(running(), table, "append r1/1@8 abort [DONE] end");
     }
 }
 
@@ -739,11 +1066,11 @@ fn a_log_that_is_too_long_ends_with_an_error() {
     let table = vec![
         ("", text(&long)),
         ("append r1/1@2 start-step text-start text-delta", appended()),
-        ("stop agent · append r1/1@5 text-end finish-step", appended()),
+        ("stop agent · append r1/1@5 text-end finish-step ended", appended()),
         ("load", loaded(live_chat("r1", "a1"))),
         ("save [u1 a1]", Input::Saved(true)),
     ];
-    check(running(), table, "append r1/1@7 error finish [DONE] end");
+    check(running(), table, "append r1/1@8 error finish [DONE] end");
 }
 
 #[test]
@@ -755,41 +1082,41 @@ fn a_message_that_is_refused_for_too_many_runs_keeps_what_the_old_run_has_writte
         ("read r0", Input::Log(Some(log_of_half_a_text()))),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("close 0", nothing_closed()),
-        ("append r0/2@5 text-end finish-step", appended()),
+        ("append r0/2@5 text-end finish-step ended", appended()),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("begin r1", too_many()),
         ("", Input::Tick),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("begin r1-1", too_many()),
         ("too many runs · save [u1 a0]", Input::Saved(true)),
-        ("append r0/2@7 abort [DONE] end", appended()),
+        ("append r0/2@8 abort [DONE] end", appended()),
     ];
     check(turn(post(SECOND_MESSAGE)), table, "end");
 }
 
 #[test]
 fn a_mended_message_of_a_user_with_too_many_runs_is_saved_and_not_continued() {
+    let mut log = log_of_a_question(false);
+    log.push(frame(r#"{"type":"finish-step"}"#));
     let mut chat = fenced(live_chat("r0", "a0"), 2);
     chat.receive_result(&executed("s1", "ap1"));
     let table = vec![
         ("load", loaded(live_chat("r0", "a0"))),
         ("take r0/1 passed", taken(2)),
-        ("read r0", Input::Log(Some(log_of_a_question(false)))),
+        ("read r0", Input::Log(Some(log))),
         ("load", loaded(chat.clone())),
-        (
-            "append r0/2@5 results tool-output-available finish-step start-step data-run-end \
-             finish-step",
-            appended(),
-        ),
+        ("append r0/2@6 results tool-output-available", appended()),
         ("load", loaded(chat.clone())),
         ("begin r1", Input::Begun(BeginResult::TooManyRuns)),
         ("", Input::Tick),
         ("load", loaded(chat.clone())),
         ("begin r1-1", Input::Begun(BeginResult::TooManyRuns)),
-        ("too many runs · save [u1 a0]", Input::Saved(true)),
-        ("append r0/2@11 abort [DONE] end", appended()),
+        ("append r0/2@8 ended", appended()),
+        ("load", loaded(chat.clone())),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r0/2@9 error finish [DONE] end", appended()),
     ];
-    check(turn(Request::Follow), table, "end");
+    check(turn(Request::Follow), table, "nothing · end");
 }
 
 #[test]
@@ -823,7 +1150,8 @@ fn ending_while_a_tool_runs() -> Vec<(&'static str, Input)> {
             "join r1 a0 · redeem 1 · append r1/1@0 start",
             Input::Appended(AppendResult::Appended(status)),
         ),
-        ("stop agent · load", loaded(with_run(asked_chat(false), "r1", "a0"))),
+        ("stop agent · append r1/1@1 ended", appended()),
+        ("load", loaded(with_run(asked_chat(false), "r1", "a0"))),
     ]
 }
 
@@ -831,7 +1159,7 @@ fn ending_while_a_tool_runs() -> Vec<(&'static str, Input)> {
 fn the_result_of_a_tool_that_ends_after_its_run_was_ended_is_saved() {
     let mut table = ending_while_a_tool_runs();
     table.push(("save [u1 a0]", Input::Saved(true)));
-    table.push(("append r1/1@1 abort [DONE] end", appended()));
+    table.push(("append r1/1@2 abort [DONE] end", appended()));
     table.push(("", Input::CallSettled(Box::new(executed("s1", "ap1")))));
     table.push(("load", loaded(asked_chat(false))));
     table.push(("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))));
@@ -844,7 +1172,7 @@ fn a_result_that_arrives_during_the_last_save_is_not_in_the_log_and_is_saved_lat
     table.push(("save [u1 a0]", Input::CallSettled(Box::new(executed("s1", "ap1")))));
     table.push(("", Input::Redeemed));
     table.push(("", Input::Saved(true)));
-    table.push(("append r1/1@1 abort [DONE] end", appended()));
+    table.push(("append r1/1@2 abort [DONE] end", appended()));
     table.push(("load", loaded(asked_chat(false))));
     table.push(("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))));
     check(turn(answer("s1", "ap1", true)), table, "save [u1 a0] live r1-1/1 a0");
@@ -857,7 +1185,7 @@ fn a_result_that_arrives_after_a_save_without_a_reply_is_not_in_the_log_either()
     table.push(("load", Input::CallSettled(Box::new(executed("s1", "ap1")))));
     table.push(("", Input::Redeemed));
     table.push(("", loaded(asked_chat(false))));
-    table.push(("append r1/1@1 abort [DONE] end", appended()));
+    table.push(("append r1/1@2 abort [DONE] end", appended()));
     table.push(("load", loaded(asked_chat(false))));
     table.push(("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))));
     check(turn(answer("s1", "ap1", true)), table, "save [u1 a0] live r1-1/1 a0");
@@ -874,11 +1202,11 @@ fn a_run_that_is_ended_while_it_claims_approvals_does_not_call_the_model() {
         ("claim 1", Input::Tick),
         ("append r1/1@3", Input::Appended(AppendResult::Appended(status))),
         ("", Input::Claimed(vec![granted.result])),
-        ("stop agent · append r1/1@3 claimed tool-output-error outcomes", appended()),
+        ("stop agent · append r1/1@3 claimed tool-output-error outcomes ended", appended()),
         ("load", loaded(chat)),
         ("save [u1 a0]", Input::Saved(true)),
     ]);
-    check(turn(answer("p1", "ap1", true)), table, "append r1/1@6 abort [DONE] end");
+    check(turn(answer("p1", "ap1", true)), table, "append r1/1@7 abort [DONE] end");
 }
 
 #[test]
@@ -995,21 +1323,19 @@ fn the_result_of_a_call_that_runs_beside_a_new_message_is_recorded() {
 
 #[test]
 fn a_repeated_message_closes_no_calls_of_its_lost_response_and_continues_it() {
+    let mut log = log_of_a_question(false);
+    log.push(frame(r#"{"type":"finish-step"}"#));
     let table = vec![
         ("load", loaded(live_chat("r0", "a0"))),
         ("take r0/1 passed", taken(2)),
-        ("read r0", Input::Log(Some(log_of_a_question(false)))),
+        ("read r0", Input::Log(Some(log))),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("find 1", Input::CallsClosed(vec![executed("s1", "ap1")])),
-        (
-            "append r0/2@5 results tool-output-available finish-step start-step data-run-end \
-             finish-step",
-            appended(),
-        ),
+        ("append r0/2@6 results tool-output-available", appended()),
         ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
     ];
-    check(turn(post(NEW_MESSAGE)), table, "save [u1 a0] live r1/1 a0");
+    check(turn(post(NEW_MESSAGE)), table, "save [u1 a0] live r1/1 a0 resumes r0");
 }
 
 #[test]
@@ -1040,9 +1366,9 @@ fn a_run_whose_approvals_cannot_be_claimed_ends_with_an_error() {
     let mut table = until_the_claim();
     table.extend([
         ("claim 1", Input::NotClaimed),
-        ("stop agent · append r1/1@3 claimed tool-output-error outcomes", appended()),
+        ("stop agent · append r1/1@3 claimed tool-output-error outcomes ended", appended()),
         ("load", loaded(with_run(asked_chat(true), "r1", "a0"))),
         ("save [u1 a0]", Input::Saved(true)),
     ]);
-    check(turn(answer("p1", "ap1", true)), table, "append r1/1@6 error finish [DONE] end");
+    check(turn(answer("p1", "ap1", true)), table, "append r1/1@7 error finish [DONE] end");
 }

@@ -17,7 +17,9 @@ use ui_message_stream::chat::store::{
     RunStoreError, SaveChat, SaveResult, VersionedChat,
 };
 use ui_message_stream::chat::{ChatError, ChatServer, ChatStream, Turn};
+use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ChatId;
+use ui_message_stream::json::Json;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
 
@@ -207,8 +209,80 @@ async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response(
     // The run loads the chat at the next third of its lease.
     server.faults.panics.store(true, Ordering::SeqCst);
     let text = text_of(response).await;
-    assert!(text.contains("An ") && text.contains(r#""type":"abort""#), "{text}");
+    assert!(text.contains("An ") && text.contains("The server was interrupted."), "{text}");
     let chat = server.chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!(chat.messages.len(), 2, "what the run has written is kept");
     assert_eq!(server.chats.run_counts().lapsed, 1);
+}
+
+/// The agent calls a tool in its first step. Its second step never ends, or, in a second run, at once.
+#[tokio::test(start_paused = true)]
+async fn a_response_goes_on_when_its_run_is_lost_between_two_steps() {
+    let (faults, calls) = (Arc::new(Faults::default()), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&calls);
+    let agent = move |_: Turn| {
+        let first = [
+            AgentEvent::tool_input(ToolCall::new("c1", "look"), Json::parse("{}").unwrap()),
+            AgentEvent::tool_output("c1", Json::string("seen")),
+            AgentEvent::StepFinish,
+            AgentEvent::StepStart,
+        ];
+        match counted.fetch_add(1, Ordering::SeqCst) {
+            0 => stream::iter(first).chain(stream::pending()).boxed(),
+            _ => stream::iter([AgentEvent::text("All of it.")]).boxed(),
+        }
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = chats.with_store(faults.clone()).with_run_store(faults.clone());
+    let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let id = ChatId::from("chat");
+    while faults.chats.load(&ada(), &id).await.unwrap().unwrap().chat.messages.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The run loads the chat at the next third of its lease.
+    faults.panics.store(true, Ordering::SeqCst);
+    let text = text_of(response).await;
+    let count = |part: &str| text.matches(part).count();
+    assert_eq!((count(r#""type":"start","#), count("[DONE]")), (1, 1), "{text}");
+    assert!(text.contains("seen") && text.contains("All of it."), "{text}");
+    assert!(!text.contains("error") && !text.contains("abort"), "{text}");
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    let chat = chats.chat(&ada(), &id).await.unwrap();
+    let json = serde_json::to_value(&chat.messages[1]).unwrap();
+    let parts: Vec<_> =
+        json["parts"].as_array().unwrap().iter().map(|part| &part["type"]).collect();
+    assert_eq!(parts, ["step-start", "tool-look", "step-start", "text"]);
+
+    // A client that was cut before the server was lost goes on in the same way.
+    let cut = text.lines().position(|line| line.contains("seen")).unwrap();
+    let last = text.lines().nth(cut - 1).unwrap().strip_prefix("id: ").unwrap();
+    let rest = chats.resume_stream(&ada(), &id, Some(last)).await.unwrap().unwrap();
+    assert_eq!(text_of(rest).await, text[text.find("seen").unwrap() + "seen\"}\n\n".len()..]);
+}
+
+/// A save of a step is not repeated, and the next step is saved with the one before.
+#[tokio::test(start_paused = true)]
+async fn a_run_goes_on_although_no_save_of_its_steps_has_a_reply() {
+    let faults = Arc::new(Faults::default());
+    let lost = Arc::clone(&faults);
+    let agent = move |_: Turn| {
+        lost.lost_saves.store(25, Ordering::SeqCst);
+        let steps = stream::iter(0..25).then(|step| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let text = AgentEvent::text(format!("Step {step}."));
+            stream::iter([text, AgentEvent::StepFinish, AgentEvent::StepStart])
+        });
+        steps.flatten().chain(stream::once(async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            AgentEvent::text("All of it.")
+        }))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = chats.with_store(faults.clone()).with_run_store(faults.clone());
+    let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let text = text_of(response).await;
+    assert!(text.contains("All of it.") && text.contains("[DONE]"), "{text}");
+    assert_eq!(faults.lost_saves.load(Ordering::SeqCst), 0, "each step was saved");
+    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
+    assert!(serde_json::to_string(&chat.messages[1]).unwrap().contains("All of it."));
 }

@@ -70,7 +70,8 @@ function rest(url, { body, ...init }, last) {
   return [body ? `${url}`.replace(/\/?(?=\?|$)/, path) : url, { ...init, method: 'GET', headers }];
 }
 
-const follows = ([run, number], [lastRun, lastNumber]) => run === lastRun && +number > +lastNumber;
+// A run resumes one that was lost with its server.
+const follows = ([run, at], [last, before]) => run !== last || +at > +before;
 const isEventStream = ({ headers }) => headers.get('content-type')?.startsWith('text/event-stream');
 const lost = () => new DOMException('The connection to the server was lost.', 'NetworkError');
 const sleep = (time, signal) =>

@@ -17,6 +17,43 @@ pub(crate) struct LiveRun {
     pub(crate) fence: Fence,
     /// The message that the run writes: a new one, or one that it continues.
     pub(crate) message_id: MessageId,
+    /// What the stored message holds of the run. `None` if it holds nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kept: Option<KeptSteps>,
+    /// The lost run that this run resumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resumes: Option<LostRun>,
+}
+
+/// A run that was lost with its server, and that another run resumes without a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LostRun {
+    pub(crate) run: RunId,
+    /// The fence of the turn that has taken it, and the number of entries of its log, but the last one:
+    /// the run that resumes it.
+    pub(crate) fence: Fence,
+    pub(crate) entries: u64,
+    /// How many runs in a row were lost, this one included.
+    pub(crate) losses: u32,
+}
+
+/// The part of a live run that the stored message holds already: up to the end of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct KeptSteps {
+    /// The number of entries of the log.
+    pub(crate) entries: u64,
+    /// The number of parts that the message had when the run began.
+    pub(crate) begun_parts: usize,
+}
+
+#[cfg(feature = "approvals")]
+impl LiveRun {
+    /// Returns whether this is the same run, with the same holder.
+    pub(crate) fn is_same_run(&self, other: &Self) -> bool {
+        self.run == other.run && self.fence == other.fence
+    }
 }
 
 /// The run of a conversation, and what happened to calls since its model was called.

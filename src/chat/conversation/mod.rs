@@ -22,6 +22,8 @@ mod stop_reason;
 mod stored;
 
 use std::collections::{HashMap, HashSet};
+#[cfg(feature = "approvals")]
+use std::sync::Arc;
 
 #[cfg(feature = "approvals")]
 use serde::de::Error as _;
@@ -32,7 +34,7 @@ pub use self::delivery::{PostedHistory, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
 #[cfg(feature = "approvals")]
-pub(crate) use self::live_run::{LiveRun, ReceivedResult};
+pub(crate) use self::live_run::{KeptSteps, LiveRun, LostRun, ReceivedResult};
 pub use self::messages::{Messages, MessagesIter};
 #[cfg(feature = "approvals")]
 pub(crate) use self::recorder::{RECORDED_VERSION, call_outcome};
@@ -445,17 +447,23 @@ impl Chat {
         }
     }
 
-    /// Returns the id of the message of the live run, if it is the response to this message and is
-    /// not stored yet.
+    /// Returns the id of the message of the live run, if the run writes it in response to this
+    /// message. Its first steps may be stored.
     fn live_response_to(&self, question: &MessageId) -> Option<&MessageId> {
-        let is_last = self.messages.last().is_some_and(|last| last.id == *question);
-        self.new_live_message().filter(|_| is_last)
+        let last = self.messages.last()?;
+        let before = self.messages.len().checked_sub(2).and_then(|at| self.messages.get(at));
+        self.new_live_message().filter(|live| match last.id == **live {
+            true => before.is_some_and(|before| before.id == *question),
+            false => last.id == *question,
+        })
     }
 
-    /// Returns the id of the message of the live run, if it is not stored yet.
+    /// Returns the id of the message of the live run, if the run does not continue the message with
+    /// the results of answers.
     fn new_live_message(&self) -> Option<&MessageId> {
-        let live = self.runs.live.as_ref().map(|live| &live.message_id);
-        live.filter(|id| self.message(id).is_none())
+        let live = self.runs.live.as_ref()?;
+        let is_new = live.resumes.is_some() || live.kept.is_some_and(|kept| kept.begun_parts == 0);
+        Some(&live.message_id).filter(|id| is_new || self.message(id).is_none())
     }
 
     /// Inserts an assistant message at the end, or replaces the stored message with its id. The
@@ -678,6 +686,21 @@ impl Chat {
     /// Returns the run that writes in this conversation.
     pub(crate) fn live_run(&self) -> Option<&LiveRun> {
         self.runs.live.as_ref()
+    }
+
+    /// Returns the message that the live run continues, with the parts that it had when the run
+    /// began. Returns `None` if the run writes a new message.
+    pub(crate) fn message_before_run(&self, live: &LiveRun) -> Option<Arc<UiMessage>> {
+        let message = self.messages.shared_by_id(&live.message_id)?;
+        match live.kept {
+            None => Some(message),
+            Some(KeptSteps { begun_parts: 0, .. }) => None,
+            Some(kept) => {
+                let mut begun = (*message).clone();
+                begun.parts.truncate(kept.begun_parts);
+                Some(Arc::new(begun))
+            }
+        }
     }
 
     /// Makes this run the one that writes.

@@ -318,7 +318,7 @@ impl Chat {
         let holds = self.message_of_call(&result.result);
         let is_of_live = self.runs.live.as_ref().is_some_and(|live| match holds {
             Some(message) => message.id == live.message_id,
-            // The message is not stored before the run has ended.
+            // The run has announced the call in a step that the stored message lacks.
             None => true,
         });
         match is_of_live {

@@ -8,9 +8,12 @@
 mod record;
 mod writer;
 
-pub(crate) use self::writer::{LogClient, LogWriter};
+pub(crate) use self::record::{RunRecord, resumed_by};
+#[cfg(test)]
+pub(crate) use self::writer::INTERRUPTED;
+pub(crate) use self::writer::{LogClient, LogWriter, TakenEnd};
 
-use self::record::{OpenChunks, RunRecord, each_chunk};
+use self::record::{OpenChunks, each_chunk};
 use crate::chat::conversation::{Chat, LiveRun};
 use crate::chat::log::LogEntry;
 use crate::chunk::Chunk;

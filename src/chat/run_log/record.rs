@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use crate::chat::conversation::{Chat, LiveRun, ReceivedResult, RecordedMessage, 
 use crate::chat::log::LogEntry;
 use crate::chunk::{Chunk, ReceivedChunk};
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, MessageId, ToolCallId};
+use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::json::Json;
 use crate::message::UiMessage;
 use crate::reducer::Reducer;
@@ -40,6 +41,29 @@ pub(crate) enum Note {
     /// The calls that the last model call has settled without executing them, and those of which it
     /// is unknown whether they were executed. The frames show only error texts.
     Outcomes { rejected: Vec<ToolCallId>, unknown: Vec<ToolCallId> },
+    /// A model call, or a response without one, has ended.
+    Ended {
+        /// The frames that the client reads last, if no model call follows.
+        frames: Vec<String>,
+        /// Whether no model call follows: a turn that has taken the run has aborted it, or has written
+        /// that the server was interrupted.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_last: bool,
+    },
+    /// The server of the run was lost. This run writes what follows, and is the last entry.
+    ResumedBy(RunId),
+}
+
+impl Note {
+    /// Returns how a model call has ended, as far as this note says it: `None` if it says nothing, and
+    /// `Some(None)` if a call begins.
+    fn end(&self) -> Option<Option<(&[String], bool)>> {
+        match self {
+            Note::Ended { frames, is_last } => Some(Some((frames.as_slice(), *is_last))),
+            Note::Step => Some(None),
+            _ => None,
+        }
+    }
 }
 
 /// The message that the log of a run holds, entry by entry.
@@ -50,7 +74,7 @@ pub(crate) enum Note {
 pub(crate) struct RunRecord {
     message_id: MessageId,
     /// The message when the run began, if the run continues one.
-    begun: Option<UiMessage>,
+    begun: Option<Arc<UiMessage>>,
     /// The conversation when the run began, with the message up to the last model call.
     chat: Chat,
     reducer: Reducer,
@@ -66,6 +90,8 @@ pub(crate) struct RunRecord {
     /// The number of next frames that show what a note holds.
     skipped_frames: usize,
     open: OpenChunks,
+    /// The current step has content, or it has sent an approval to a provider.
+    is_in_step: bool,
 }
 
 /// The chunks that need an end.
@@ -85,7 +111,7 @@ impl RunRecord {
                 Some(message) => Reducer::continuing(message.clone()),
                 None => Reducer::new(),
             },
-            begun: chat.message(&message_id).cloned(),
+            begun: chat.message_before_run(live),
             message_id,
             chat: chat.clone(),
             text: String::new(),
@@ -96,24 +122,30 @@ impl RunRecord {
             outcomes: HashMap::new(),
             skipped_frames: 0,
             open: OpenChunks::default(),
+            is_in_step: false,
         }
     }
 
-    /// Creates the record of a log.
+    /// Creates the record of a log. The message in `chat` holds the entries that are kept.
     pub(crate) fn of_log(chat: &Chat, live: &LiveRun, entries: &[LogEntry]) -> Self {
         let mut record = Self::new(chat, live);
-        entries.iter().for_each(|entry| record.push_entry(entry));
+        let kept = live.kept.map_or(0, |kept| kept.entries);
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX).min(entries.len());
+        let (kept, new) = entries.split_at(kept);
+        for note in kept.iter().filter_map(note_of) {
+            if let Note::ClientExecuted(calls) = &note {
+                record.client_executed.extend(calls.iter().cloned());
+            }
+            record.notes.push(note);
+        }
+        new.iter().for_each(|entry| record.push_entry(entry));
         record
     }
 
     /// Adds an entry of the log. An entry that this version cannot read changes nothing.
     fn push_entry(&mut self, entry: &LogEntry) {
         match entry {
-            LogEntry::Note(bytes) => {
-                if let Ok(note) = serde_json::from_slice(bytes) {
-                    self.push_note(note);
-                }
-            }
+            LogEntry::Note(_) => note_of(entry).into_iter().for_each(|note| self.push_note(note)),
             LogEntry::Frame(_) => each_chunk(entry, |chunk| self.push_chunk(chunk)),
         }
     }
@@ -127,6 +159,11 @@ impl RunRecord {
             return;
         }
         self.open.push(chunk);
+        match chunk {
+            Chunk::FinishStep {} => self.is_in_step = false,
+            Chunk::Start { .. } | Chunk::StartStep {} | Chunk::MessageMetadata { .. } => {}
+            _ => self.is_in_step = true,
+        }
         self.add_text();
         // The reducer accepts each chunk that the translator emits.
         let _ = self.reducer.push_chunk(chunk);
@@ -159,7 +196,10 @@ impl RunRecord {
 
     pub(crate) fn push_note(&mut self, note: Note) {
         match &note {
-            Note::Step => self.fold(),
+            Note::Step => {
+                self.fold();
+                self.is_in_step = false;
+            }
             Note::Results { results, frames } => {
                 self.unfolded.extend(results.iter().cloned());
                 self.skipped_frames = *frames;
@@ -185,7 +225,12 @@ impl RunRecord {
                 self.outcomes.extend(of(unknown, DeferredOutcome::OutcomeUnknown));
             }
             Note::ClientExecuted(calls) => self.client_executed.extend(calls.iter().cloned()),
-            Note::Claimed(approvals) => self.chat.remove_unsent(approvals),
+            Note::Claimed(approvals) => {
+                self.chat.remove_unsent(approvals);
+                self.is_in_step = true;
+            }
+            Note::Ended { .. } => self.is_in_step = false,
+            Note::ResumedBy(_) => {}
         }
         self.notes.push(note);
     }
@@ -214,9 +259,14 @@ impl RunRecord {
         })
     }
 
+    /// Returns the number of parts that the message had when the run began.
+    pub(crate) fn begun_parts(&self) -> usize {
+        self.begun.as_ref().map_or(0, |begun| begun.parts.len())
+    }
+
     /// Returns the calls that the run has announced and that the client does not execute.
     pub(crate) fn own_calls(&mut self) -> Vec<ToolCallId> {
-        let begun = self.begun.as_ref();
+        let begun = self.begun.as_deref();
         let is_begun = |id: &ToolCallId| {
             begun.is_some_and(|begun| begun.tool_parts().any(|part| part.tool_call_id == *id))
         };
@@ -236,6 +286,18 @@ impl RunRecord {
     /// step is open.
     pub(crate) fn open_chunks(&self) -> (&[String], &[String], bool) {
         (&self.open.text, &self.open.reasoning, self.open.step)
+    }
+
+    /// Returns whether the log breaks off in a step. What its holder would have done in the rest of the
+    /// step, and what it has done, is unknown.
+    pub(crate) fn breaks_off(&self) -> bool {
+        self.is_in_step
+    }
+
+    /// Returns whether the last model call has ended, and if so, whether the log says that no other one
+    /// follows.
+    pub(crate) fn end_of_call(&self) -> Option<bool> {
+        self.notes.iter().rev().find_map(Note::end)?.map(|(_, is_last)| is_last)
     }
 
     /// Returns the conversation with the message and the results of this log. `chat` is the newest
@@ -268,7 +330,9 @@ impl RunRecord {
                 Note::ClientExecuted(_)
                 | Note::Recorded(_)
                 | Note::Metadata(_)
-                | Note::Outcomes { .. } => {}
+                | Note::Outcomes { .. }
+                | Note::Ended { .. }
+                | Note::ResumedBy(_) => {}
             }
         }
         kept.set_unread_results(unread);
@@ -315,6 +379,29 @@ impl OpenChunks {
             Chunk::FinishStep {} => self.step = false,
             _ => {}
         }
+    }
+}
+
+/// Returns the frames with which the last model call of a log has ended. Returns `None` if it has not
+/// ended.
+pub(crate) fn end_of_last_call(entries: &[LogEntry]) -> Option<Vec<String>> {
+    let mut notes = entries.iter().rev().filter_map(note_of);
+    notes.find_map(|note| Some(note.end()?.map(|(frames, _)| frames.to_vec())))?
+}
+
+/// Returns the run that writes what follows the log that ends with this entry.
+pub(crate) fn resumed_by(last: &LogEntry) -> Option<RunId> {
+    match note_of(last)? {
+        Note::ResumedBy(run) => Some(run),
+        _ => None,
+    }
+}
+
+/// Returns the note that an entry holds, unless this version cannot read it.
+fn note_of(entry: &LogEntry) -> Option<Note> {
+    match entry {
+        LogEntry::Note(bytes) => serde_json::from_slice(bytes).ok(),
+        LogEntry::Frame(_) => None,
     }
 }
 

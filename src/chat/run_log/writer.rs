@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bytes::{BufMut, BytesMut};
 
-use super::record::{Note, RunRecord, is_final};
+use super::record::{Note, RunRecord, end_of_last_call, is_final};
 use crate::approval::{DeferredToolResult, PendingToolCall};
 use crate::chat::conversation::{Chat, LiveRun, RECORDED_VERSION, ReceivedResult};
 use crate::chat::log::LogEntry;
@@ -35,6 +35,19 @@ pub(crate) struct LogClient {
     pub(crate) version: Version,
     /// Whether it can answer approval requests.
     pub(crate) has_approvals: bool,
+}
+
+/// How the message of a log ends whose holder is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenEnd {
+    /// The user has stopped the run, or has sent another message.
+    Aborted,
+    /// The run was lost, and its message is complete, or waits for an answer.
+    Complete,
+    /// The run was lost in a step.
+    Interrupted,
+    /// The run was lost between two steps, and another run resumes it.
+    Resumed,
 }
 
 /// Everything of a writer but the translator, which lends its chunks.
@@ -97,6 +110,10 @@ impl LogWriter {
         entries: &[LogEntry],
         client: LogClient,
     ) -> Self {
+        if entries.is_empty() {
+            // Its readers need the start.
+            return Self::begin(chat, live, None, client);
+        }
         let mut record = RunRecord::of_log(chat, live, entries);
         let mut translator = Translator::continuing(record.message());
         // The old holder has not given them results.
@@ -109,6 +126,11 @@ impl LogWriter {
 
     pub(crate) fn record(&self) -> &RunRecord {
         &self.entries.record
+    }
+
+    /// Returns the number of entries that were not appended yet.
+    pub(crate) fn queued_entries(&self) -> u64 {
+        self.entries.queue.entries.len().try_into().unwrap_or(u64::MAX)
     }
 
     /// Removes and returns the entries that were not appended yet.
@@ -178,6 +200,10 @@ impl LogWriter {
     /// Writes the end of a model call: an event after which the agent emits nothing, or `None` if it
     /// has stopped without one. What the client reads last is kept back until the log ends.
     pub(crate) fn end_call(&mut self, event: Option<&AgentEvent>) {
+        self.write_end(event, false);
+    }
+
+    fn write_end(&mut self, event: Option<&AgentEvent>, is_last: bool) {
         let (mut last, mut metadata, version) = (Vec::new(), None, self.entries.client.version);
         let entries = &mut self.entries;
         let mut out = |chunk: Chunk<'_>| {
@@ -196,11 +222,9 @@ impl LogWriter {
             }
             None => self.translator.end(&mut out),
         }
-        self.last = last;
         metadata.into_iter().for_each(|metadata| self.entries.note(Note::Metadata(metadata)));
         self.note_outcomes();
-        // Results of calls may follow.
-        self.restart_translator();
+        self.note_end(last, is_last);
     }
 
     /// Writes the end of a response without a model call. The message does not change, although the
@@ -211,8 +235,15 @@ impl LogWriter {
             true => last.push(encoded(&chunk.for_version(version))),
             false => frames.push(encoded(&chunk.for_version(version))),
         });
-        self.last = last;
         self.show(&frames, Vec::new());
+        self.note_end(last, false);
+    }
+
+    /// Writes what the client reads last, so that a turn that takes the run writes the same end.
+    fn note_end(&mut self, last: Vec<Vec<u8>>, is_last: bool) {
+        let frames = last.iter().map(|frame| String::from_utf8_lossy(frame).into_owned());
+        self.entries.note(Note::Ended { frames: frames.collect(), is_last });
+        self.last = last;
         // Results of calls may follow.
         self.restart_translator();
     }
@@ -272,9 +303,27 @@ impl LogWriter {
         }
     }
 
-    /// Ends the message of a log whose holder is gone, as far as the log shows it. The same log
-    /// always gets the same end.
-    pub(crate) fn abort(&mut self) {
+    /// Ends the message of a log whose holder is gone. If the last model call has ended, the log says
+    /// how, unless a result has arrived since that no model can read.
+    pub(crate) fn end_taken(&mut self, end: TakenEnd) {
+        self.close_open();
+        match (end, self.entries.record.end_of_call()) {
+            // The next run writes the end.
+            (TakenEnd::Resumed, _) | (_, Some(true)) => {}
+            (TakenEnd::Interrupted, _) => {
+                self.write_end(Some(&AgentEvent::error(INTERRUPTED)), true);
+            }
+            (_, Some(false)) => {}
+            (TakenEnd::Aborted, None) => {
+                self.write_end(Some(&AgentEvent::Abort { reason: None }), true);
+            }
+            // A result that arrives before the save is read by the model.
+            (TakenEnd::Complete, None) => self.write_end(None, false),
+        }
+    }
+
+    /// Ends the text and the step that are open.
+    fn close_open(&mut self) {
         let (text, reasoning, is_step_open) = self.entries.record.open_chunks();
         let (text, reasoning) = (text.to_vec(), reasoning.to_vec());
         for id in text {
@@ -286,14 +335,24 @@ impl LogWriter {
         if is_step_open {
             self.entries.write(&Chunk::FinishStep {});
         }
-        self.end_call(Some(&AgentEvent::Abort { reason: None }));
     }
 
-    /// Returns the end of a log whose message is complete.
-    pub(crate) fn plain_end(run: &RunId, length: u64) -> Vec<LogEntry> {
-        let finish = encoded(&Chunk::Finish { finish_reason: None, message_metadata: None });
-        let mut queue = Queue::new(run, length);
-        queue.frame(&finish);
+    /// Returns the end of the log of a lost run that this run resumes.
+    pub(crate) fn resumed_by(run: &RunId) -> Vec<LogEntry> {
+        // The note holds only an id.
+        let note = serde_json::to_vec(&Note::ResumedBy(run.clone())).unwrap_or_default();
+        vec![LogEntry::Note(note.into())]
+    }
+
+    /// Returns the end of a log whose message is saved: the end of its last model call.
+    pub(crate) fn end_of_saved(run: &RunId, entries: &[LogEntry]) -> Vec<LogEntry> {
+        let finish = || {
+            let finish = Chunk::Finish { finish_reason: None, message_metadata: None };
+            vec![String::from_utf8_lossy(&encoded(&finish)).into_owned()]
+        };
+        let mut queue = Queue::new(run, entries.len().try_into().unwrap_or(u64::MAX));
+        let last = end_of_last_call(entries).unwrap_or_else(finish);
+        last.iter().for_each(|frame| queue.frame(frame.as_bytes()));
         queue.frame(DONE);
         queue.take()
     }
@@ -463,6 +522,9 @@ fn encoded(chunk: &Chunk<'_>) -> Vec<u8> {
     Encoder::default().encode(chunk, &mut frame);
     frame
 }
+
+/// What the client shows of a run that was lost in a step.
+pub(crate) const INTERRUPTED: &str = "The server was interrupted. The answer is not complete.";
 
 /// The size of an allocation for the bytes of entries.
 const BLOCK_BYTES: usize = 4 << 10;

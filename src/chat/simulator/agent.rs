@@ -21,6 +21,9 @@ pub(super) fn answer(
     }
     for _ in 0..random.below(5) {
         emit(world, random, &mut events);
+        if random.one_in(3) {
+            events.extend([AgentEvent::StepFinish, AgentEvent::StepStart]);
+        }
     }
     match random.below(5) {
         0 => {}
@@ -30,11 +33,18 @@ pub(super) fn answer(
     events
 }
 
-/// The agent writes a text, or calls a tool of the server, of the provider or of the client.
+/// The agent writes a text, has executed a tool, or calls one of the server, of the provider or of the
+/// client.
 fn emit(world: &mut World, random: &mut Random, events: &mut Vec<AgentEvent>) {
     let number = world.fresh();
     let call = |prefix: &str| ToolCall::new(format!("{prefix}{number}"), "act");
-    let (call, is_asked) = match random.below(5) {
+    let (call, is_asked) = match random.below(6) {
+        5 => {
+            let call = call("e");
+            let output = AgentEvent::tool_output(call.id.clone(), Json::string("seen"));
+            events.push(AgentEvent::tool_input(call, Json::parse("{}").unwrap()));
+            return events.push(output);
+        }
         0 => (call("s"), true),
         1 => (call("p").provider_executed(), true),
         2 => (call("c").client_executed(), false),

@@ -2,6 +2,7 @@
 
 use super::simulation::Simulation;
 use crate::chat::log::RunState;
+use crate::chat::run_log::resumed_by;
 use crate::chat::turn::machine::Request;
 
 impl Simulation {
@@ -17,7 +18,7 @@ impl Simulation {
     fn read_on(&mut self, at: usize) {
         let Simulation { world, random, .. } = self;
         let (reader, now) = (&world.readers[at], world.now);
-        let position = reader.entries.len();
+        let position = reader.skipped + reader.entries.len();
         let Some(page) = world.read(&reader.run, position as u64, true) else {
             // The store has removed the log.
             world.readers[at].server = None;
@@ -30,7 +31,14 @@ impl Simulation {
         world.readers[at].entries.extend(page.entries.into_iter().take(more));
         world.check_reader(at);
         if page.state == RunState::Ended && is_read {
-            self.world.readers[at].server = None;
+            let reader = &mut world.readers[at];
+            match reader.entries.last().and_then(resumed_by) {
+                Some(next) => {
+                    reader.follow(next);
+                    world.counts.followed += 1;
+                }
+                None => (reader.server, reader.has_ended) = (None, true),
+            }
         } else if page.state == RunState::LeasePassed && may_mend {
             let reader = &mut self.world.readers[at];
             reader.is_mending = true;

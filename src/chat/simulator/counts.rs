@@ -30,6 +30,12 @@ counts! {
     // Runs that were taken, and those of them whose lease had passed.
     taken,
     mended,
+    // Saves of a message up to the end of a step, lost runs that were resumed, readers that went on in
+    // the run that resumes, and lost runs that ended with an error.
+    kept,
+    resumed,
+    followed,
+    interrupted,
     // Effects of approvals, those of them that a provider had, and approvals that were claimed for a
     // provider and not sent.
     effects,
@@ -57,7 +63,7 @@ counts! {
     ledger_faults,
     long_jumps,
     removed_logs,
-    // Readers that continue after a failure, and conversations whose users send answers again.
+    // Readers that reconnect after a failure, and conversations whose users send answers again.
     reconnected,
     repaired,
     steps,

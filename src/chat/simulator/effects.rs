@@ -217,6 +217,10 @@ impl Effects<'_> {
         if is_taken && is_held {
             self.world.check_take(self.at, run);
         }
+        if is_taken {
+            let length = self.world.log(run).len();
+            self.world.taken_logs.entry(run.clone()).or_insert(length);
+        }
         let is_stop = matches!(self.world.drivers[self.at].request, Request::Stop);
         self.world.has_stopped |= is_taken && is_stop;
         self.world.counts.taken += u64::from(is_taken);

@@ -1,14 +1,15 @@
 //! What must hold in every interleaving.
 
 use super::driver::Driver;
+use super::readers::Reader;
 use super::world::{NamedRun, World, shows};
 use crate::approval::PendingToolCall;
 use crate::chat::conversation::{Chat, LiveRun, PostedHistory, RequestEffect};
 use crate::chat::log::{LogEntry, RunState};
-use crate::chat::run_log::message_shown_by;
+use crate::chat::run_log::{INTERRUPTED, is_content, keep_log, message_shown_by};
 use crate::chat::turn::machine::{AgentCall, Request};
 use crate::id::{ApprovalId, MessageId, RunId};
-use crate::message::{ToolPart, UiMessage};
+use crate::message::{Part, ToolPart, UiMessage};
 
 impl World {
     /// A tool or a provider acts on an approval.
@@ -48,11 +49,12 @@ impl World {
         }
     }
 
-    /// A response reads a run. A client that does not hold the message reads it first, as it was when
-    /// the run began.
+    /// A response reads a run. A client that does not hold the message reads it first, with the parts
+    /// that it had when the run began. Calls may have got results since, which the log holds too.
     pub(super) fn check_join(&mut self, run: &RunId, id: &MessageId, begun: Option<&UiMessage>) {
         let named = self.named.iter().find(|named| named.live.run == *run);
-        if named.is_none_or(|named| named.chat.message(id) != begun) {
+        let begun = begun.map(parts_of);
+        if named.is_none_or(|named| named.chat.message(id).map(parts_of) != begun) {
             self.violated(format!("a reader of {run:?} begins with another message"));
         }
     }
@@ -94,7 +96,10 @@ impl World {
             self.violated(format!("{run:?} is not live and accepted content"));
         }
         for (number, entry) in entries.iter().enumerate().skip(before.len()) {
-            let LogEntry::Frame(bytes) = entry else { continue };
+            let LogEntry::Frame(bytes) = entry else {
+                self.counts.interrupted += u64::from(contains(entry, INTERRUPTED));
+                continue;
+            };
             if !bytes.starts_with(format!("id: {run}.{number}\n").as_bytes()) {
                 self.violated(format!("frame {number} of {run:?} has another id"));
             }
@@ -104,7 +109,8 @@ impl World {
     /// What a reader has read is the beginning of the log.
     pub(super) fn check_reader(&mut self, at: usize) {
         let reader = &self.readers[at];
-        if !self.log(&reader.run).starts_with(&reader.entries) {
+        let log = self.log(&reader.run);
+        if !log.get(reader.skipped..).unwrap_or_default().starts_with(&reader.entries) {
             self.violated(format!("a reader of {:?} read something else", reader.run));
         }
     }
@@ -120,6 +126,10 @@ impl World {
         let was = self.live().cloned();
         let now = next.live_run().cloned();
         let run_of = |live: &Option<LiveRun>| live.as_ref().map(|live| live.run.clone());
+        let kept_by = |live: &Option<LiveRun>| live.as_ref().and_then(|live| live.kept);
+        if run_of(&was) == run_of(&now) && kept_by(&was) != kept_by(&now) {
+            self.check_kept_step(&now, &next);
+        }
         if run_of(&was) != run_of(&now) {
             let kept = was.as_ref().and_then(|was| next.message(&was.message_id).cloned());
             // A page that is opened again must not execute the calls again.
@@ -151,6 +161,25 @@ impl World {
         self.revision += 1;
         self.chat = Some((next, self.revision));
         true
+    }
+
+    /// The message of a live run is saved up to the end of a step.
+    fn check_kept_step(&mut self, live: &Option<LiveRun>, next: &Chat) {
+        self.counts.kept += 1;
+        let Some((live, kept)) = live.as_ref().and_then(|live| Some((live, live.kept?))) else {
+            return;
+        };
+        let Some(named) = self.named.iter().find(|named| named.live.run == live.run) else {
+            return self.violated(format!("{:?} was not named and keeps a step", live.run));
+        };
+        let log = self.log(&live.run);
+        let entries = usize::try_from(kept.entries).unwrap().min(log.len());
+        let written = keep_log(&named.chat, &named.live, &log[..entries]);
+        if log.len() < entries
+            || written.message(&live.message_id) != next.message(&live.message_id)
+        {
+            self.violated(format!("{:?} keeps another message than its log", live.run));
+        }
     }
 
     fn refuse(&mut self, what: String) -> bool {
@@ -197,8 +226,25 @@ impl World {
             self.violated(format!("{:?} was named twice", live.run));
         }
         self.counts.continued += u64::from(next.message(&live.message_id).is_some());
+        if let Some(lost) = &live.resumes {
+            self.counts.resumed += 1;
+            if lost.losses > 2 || self.breaks_off(&lost.run) {
+                self.violated(format!("{:?} resumes {lost:?}", live.run));
+            }
+        }
         let (chat, kept) = (next.clone(), None);
         self.named.push(NamedRun { live, chat, kept, is_replaced: false, is_lost: false });
+    }
+
+    /// Whether the holder of a run has written something after its last complete step.
+    fn breaks_off(&self, run: &RunId) -> bool {
+        let ends_step = |entry: &LogEntry| {
+            contains(entry, r#""type":"finish-step""#) || **entry.bytes() == *STEP
+        };
+        let content = ["text-start", "tool-input-available", "tool-approval-request"];
+        let written = self.taken_logs.get(run).map_or(&[][..], |length| &self.log(run)[..*length]);
+        let mut rest = written.iter().rev().take_while(|entry| !ends_step(entry));
+        rest.any(|entry| content.iter().any(|kind| contains(entry, &format!(r#""type":"{kind}""#))))
     }
 
     /// A turn has ended.
@@ -213,6 +259,7 @@ impl World {
         (0..self.readers.len()).for_each(|at| self.check_reader(at));
         let runs = self.named.iter().flat_map(|named| self.found_in_run(named));
         let mut found: Vec<String> = runs.collect();
+        found.extend(self.readers.iter().filter_map(|reader| self.found_by(reader)));
         found.extend(self.found_in_chat());
         if !self.counts.has_failed() {
             found.extend(self.found_in_logs());
@@ -254,6 +301,33 @@ impl World {
             found.push(format!("{run:?}: no frame shows {:?}", hidden.tool_call_id));
         }
         found
+    }
+
+    /// A client that goes on in the run that resumes the first one holds the same content as a client
+    /// that reads only the second run. Each log can show a `data-run-end` that no message holds.
+    fn found_by(&self, reader: &Reader) -> Option<String> {
+        let (first, begun) = reader.before.first()?;
+        let named = |run: &RunId| self.named.iter().find(|named| named.live.run == *run);
+        let (first, last) = (named(first)?, named(&reader.run)?);
+        let is_whole = contains(begun.first()?, r#""type":"start""#);
+        if !is_whole || !reader.has_ended || first.is_lost || last.is_lost {
+            return None;
+        }
+        let before = reader.before.iter().flat_map(|(_, entries)| entries);
+        let read: Vec<_> = before.chain(&reader.entries).cloned().collect();
+        let held = message_shown_by(&first.chat, &first.live, &read);
+        if held.id != first.live.message_id {
+            // Only the page that holds this message reads the first run.
+            return None;
+        }
+        let shown = message_shown_by(&last.chat, &last.live, self.log(&reader.run));
+        let content = |mut message: UiMessage| {
+            message.parts.retain(is_content);
+            parts_of(&message)
+        };
+        let is_same = content(held.clone()) == content(shown.clone());
+        let texts = || format!("{} instead of {}", json(&held), json(&shown));
+        (!is_same).then(|| format!("a reader of {:?} holds {}", reader.run, texts()))
     }
 
     /// No answer is lost or left unread, and no run is left.
@@ -298,6 +372,21 @@ impl World {
 
 fn json(message: &UiMessage) -> String {
     serde_json::to_string(message).unwrap()
+}
+
+/// Returns what identifies the parts of a message, without the states of its calls.
+fn parts_of(message: &UiMessage) -> Vec<String> {
+    let parts = message.parts.iter().map(|part| match part {
+        Part::Tool(part) => part.tool_call_id.to_string(),
+        Part::Data(part) => part.name.to_string(),
+        part => serde_json::to_string(part).unwrap(),
+    });
+    parts.collect()
+}
+
+/// Whether an entry contains this text.
+fn contains(entry: &LogEntry, text: &str) -> bool {
+    std::str::from_utf8(entry.bytes()).unwrap().contains(text)
 }
 
 /// The note that the model is called.

@@ -8,10 +8,17 @@ pub(super) struct Readers(Vec<Reader>);
 
 /// A client that reads a log through a server.
 pub(super) struct Reader {
+    /// The run that the client reads. It may resume the run that the client has read first.
     pub(super) run: RunId,
     /// `None` if the reader is not connected, or has read the end.
     pub(super) server: Option<usize>,
+    /// The number of entries of the log before those that the client has read.
+    pub(super) skipped: usize,
     pub(super) entries: Vec<LogEntry>,
+    /// The runs that the client has read to their ends, with what it has read.
+    pub(super) before: Vec<(RunId, Vec<LogEntry>)>,
+    /// Whether the client has read the end of the response.
+    pub(super) has_ended: bool,
     /// Whether a turn mends the conversation for this reader.
     pub(super) is_mending: bool,
     /// When the reader may have the conversation mended again.
@@ -21,8 +28,20 @@ pub(super) struct Reader {
 impl Readers {
     /// A new response reads a log.
     pub(super) fn attach(&mut self, run: RunId, server: usize, entries: Vec<LogEntry>) {
-        let server = Some(server);
-        self.0.push(Reader { run, server, entries, is_mending: false, rests_until: 0 });
+        self.0.push(Reader {
+            run,
+            server: Some(server),
+            skipped: 0,
+            entries,
+            before: Vec::new(),
+            has_ended: false,
+            is_mending: false,
+            rests_until: 0,
+        });
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Reader> {
+        self.0.iter()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -52,6 +71,15 @@ impl Readers {
             at
         });
         lost.collect()
+    }
+}
+
+impl Reader {
+    /// The client goes on with the run that resumes the one that it has read. It has read the start.
+    pub(super) fn follow(&mut self, next: RunId) {
+        let run = std::mem::replace(&mut self.run, next);
+        self.before.push((run, std::mem::take(&mut self.entries)));
+        self.skipped = 1;
     }
 }
 

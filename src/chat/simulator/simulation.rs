@@ -128,11 +128,11 @@ impl Simulation {
         }
     }
 
-    /// After a crash or a failure, users send their answers again. Then nothing may be lost.
+    /// After a crash, a failure or an error, users send their answers again. Then nothing may be lost.
     fn repair(&mut self) {
         (self.world.ledger_fails, self.world.gives_up) = (false, false);
         self.world.limits = ChatLimits::default();
-        if !self.world.counts.has_failed() {
+        if !self.world.counts.has_failed() && self.world.counts.interrupted == 0 {
             return;
         }
         self.world.counts.repaired += 1;

@@ -95,7 +95,7 @@ impl Step<'_> {
     /// The agent fails after it has recorded a request that it does not emit.
     fn ask_in_vain(&mut self) {
         let live = self.world.drivers[self.at].turn.own_run();
-        let Some(LiveRun { run, fence, message_id }) = live.cloned() else { return };
+        let Some(LiveRun { run, fence, message_id, .. }) = live.cloned() else { return };
         let is_taken = self.world.state(&run).is_none_or(|state| state.1 != fence);
         // The holder of a run that was taken does not know of the request.
         if !is_taken && self.random.one_in(2) {

@@ -47,6 +47,8 @@ pub(super) struct World {
     pub(super) removed: Vec<ApprovalId>,
     /// All logs, also those that the store has removed.
     pub(super) logs: BTreeMap<RunId, Vec<LogEntry>>,
+    /// How many entries a log had when its run was taken first.
+    pub(super) taken_logs: BTreeMap<RunId, usize>,
     pub(super) readers: Readers,
     pub(super) drivers: Vec<Driver>,
     /// The tasks, each with its server.

@@ -15,7 +15,7 @@ use crate::chat::conversation::ReceivedResult;
 use crate::chat::error::ChatError;
 use crate::chat::inner::Inner;
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
-use crate::chat::run_log::{content_parts, position_of};
+use crate::chat::run_log::{content_parts, position_of, resumed_by};
 use crate::chat::store::RunStoreError;
 use crate::chat::turn::driver::{Driver, TurnRequest};
 use crate::chat::turn::machine::{Request, Response};
@@ -138,6 +138,12 @@ impl LogReader {
             self.position += u64::try_from(page.entries.len()).unwrap_or(0);
             self.has_read_all = self.position >= page.length;
             self.has_ended = page.state == RunState::Ended && self.has_read_all;
+            let resumed_by = page.entries.last().filter(|_| self.has_ended).and_then(resumed_by);
+            if let Some(run) = resumed_by {
+                // The client holds the start: a lost log has one.
+                self.key.run = run;
+                (self.position, self.has_read_all, self.has_ended) = (1, false, false);
+            }
             if page.state == RunState::LeasePassed && self.may_mend && self.mending.is_none() {
                 self.mending = Some(self.mend(page.fence));
             }
@@ -212,7 +218,7 @@ impl LogReader {
 /// Why a reader waits no longer.
 enum Waited {
     ReadAgain,
-    /// Nothing was sent for so long that the client needs a sign of life.
+    /// Nothing was sent for so long that a comment has to keep the connection open.
     InVain,
     /// The run is lost, and the conversation cannot be mended now.
     NotMended,

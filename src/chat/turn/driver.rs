@@ -235,7 +235,7 @@ impl Driver {
             Outcome::Input(input) => self.pass(input),
             Outcome::Failed(failure) => self.fail(failure),
             Outcome::SaveUnknown(failure) => {
-                self.failed_saves += 1;
+                self.failed_saves += u32::from(!self.turn.is_keeping_step());
                 match self.failed_saves >= self.max_failures() {
                     true => self.fail(failure),
                     false => self.turn.handle(Input::SaveUnknown),

@@ -67,7 +67,11 @@ pub(super) fn effect_text(effect: &Effect) -> String {
         Effect::Save { chat, revision, .. } => {
             let ids: Vec<&str> = chat.messages.iter().map(|message| message.id.as_str()).collect();
             let live = chat.live_run().map_or_else(String::new, |live| {
-                format!(" live {}/{} {}", live.run, live.fence.0, live.message_id)
+                let kept = live.kept.map(|kept| format!(" keeps {}", kept.entries));
+                let kept = kept.unwrap_or_default();
+                let lost = live.resumes.as_ref().map(|lost| format!(" resumes {}", lost.run));
+                let lost = lost.unwrap_or_default();
+                format!(" live {}/{} {}{kept}{lost}", live.run, live.fence.0, live.message_id)
             });
             let new = match chat.new_results().len() {
                 0 => String::new(),
@@ -183,7 +187,13 @@ pub(super) fn answer(call: &str, approval: &str, approved: bool) -> Request {
 }
 
 pub(super) fn live(run: &str, message: &str) -> LiveRun {
-    LiveRun { run: run.into(), fence: Fence(1), message_id: message.into() }
+    LiveRun {
+        run: run.into(),
+        fence: Fence(1),
+        message_id: message.into(),
+        kept: None,
+        resumes: None,
+    }
 }
 
 /// A conversation with the message `u1` and a live run that answers it.

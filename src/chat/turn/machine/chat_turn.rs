@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::io::{Action, Effect, EndedMessage, Input, Request, Response};
 use super::running::{Beginning, Next, OwnRun, RunLimits};
 use crate::approval::{PendingToolCall, Principal, ResumePlan};
-use crate::chat::conversation::{Chat, HistoryImport, LiveRun, PostedHistory, ReceivedResult};
+use crate::chat::conversation::{
+    Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult,
+};
 use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition};
 use crate::chat::run_log::LogClient;
 use crate::chunk::Version;
@@ -52,6 +54,8 @@ pub(crate) struct ChatTurn {
     pub(super) refused_runs: u32,
     /// The old run, taken by this turn.
     pub(super) taken: Option<TakenRun>,
+    /// A lost run that this turn was to join, and whose log it has completed instead.
+    pub(super) ended: Option<LiveRun>,
     /// What the ledger returned for the open calls of the conversation.
     pub(super) closed: Option<ClosedCalls>,
     pub(super) redemption: Redemption,
@@ -127,10 +131,18 @@ pub(super) struct TakenRun {
     pub(super) entries: Vec<LogEntry>,
     /// Whether the log accepts appends of this turn. It does not if it has ended or was removed.
     pub(super) is_open: bool,
-    /// The entries with which the log ends, once the message is kept.
+    /// The entries with which the log ends, if not with the end of its last model call.
     pub(super) end: Option<Vec<LogEntry>>,
-    /// The message of the run.
-    pub(super) message_id: Option<MessageId>,
+    /// The run, once its log is complete. It keeps the whole log.
+    pub(super) closed: Option<LiveRun>,
+    /// The run was taken because its lease had passed, or its log was gone.
+    pub(super) is_lost: bool,
+    /// The store does not hold the log any more.
+    pub(super) is_gone: bool,
+    /// The log of the lost run that this one resumes has its end.
+    pub(super) has_ended_lost: bool,
+    /// Set if the run was lost and the next run of this turn resumes it.
+    pub(super) resumed: Option<LostRun>,
 }
 
 /// The version of the conversation with which the turn works.
@@ -150,6 +162,8 @@ pub(super) enum State {
     Taking(RunId, Fence, Option<Joined>),
     /// Reads the log of the run that this turn has taken.
     Reading,
+    /// Appends the end of the log of a lost run, which the run that this turn has taken resumes.
+    EndingLost(Loaded),
     /// Another turn is about to change the conversation: it has taken the run first, and is ending it,
     /// or it may have begun the run that answers the same request.
     Waiting,
@@ -220,6 +234,7 @@ impl ChatTurn {
             was_named: false,
             refused_runs: 0,
             taken: None,
+            ended: None,
             closed: None,
             redemption,
             answered,
@@ -245,6 +260,11 @@ impl ChatTurn {
         }
         let idle = if matches!(self.state, State::Over) { Action::End } else { Action::Wait };
         self.actions.pop_front().unwrap_or(idle)
+    }
+
+    /// Returns whether a save is under way that the turn can do without.
+    pub(crate) fn is_keeping_step(&self) -> bool {
+        matches!(&self.state, State::Running(own) if own.is_keeping_step())
     }
 
     /// Returns the run of this turn, while the turn is its holder.
@@ -322,10 +342,17 @@ impl ChatTurn {
             }
             (State::Reading, Input::Log(entries)) => {
                 if let Some(taken) = &mut self.taken {
-                    taken.is_open &= entries.is_some();
+                    taken.is_gone = entries.is_none();
+                    taken.is_open &= !taken.is_gone;
                     taken.entries = entries.unwrap_or_default();
                 }
                 self.load();
+            }
+            (State::EndingLost(loaded), Input::Appended(_)) => {
+                if let Some(taken) = &mut self.taken {
+                    taken.has_ended_lost = true;
+                }
+                self.decide(loaded);
             }
             (State::Waiting, Input::Tick | Input::ChatChanged) => self.load(),
             (State::Closing(loaded, calls), Input::CallsClosed(results)) => {
@@ -400,9 +427,8 @@ impl ChatTurn {
                     false => self.settle_rest(),
                 }
             }
-            // The agent stops. This turn only saves the results that it redeems from here on.
+            // This turn only saves the results that it redeems from here on.
             Next::Taken => {
-                self.actions.push_back(Action::StopAgent);
                 self.begun = None;
                 self.unsaved.extend(own.results().iter().cloned());
                 self.start(Effect::RevokeUnshown(own.ended_message()));
@@ -467,9 +493,9 @@ impl ChatTurn {
         let unchanged = revision.map_or(0, |_| chat.messages.shared_prefix(&loaded.chat.messages));
         let is_live = |run: &RunId| chat.live_run().is_some_and(|live| live.run == *run);
         // The end may be that of an earlier attempt, if the chat has changed since.
-        let ended = self.taken.as_ref();
-        let ended = ended.filter(|taken| taken.end.is_some() && !is_live(&taken.run));
-        let ended = ended.and_then(|taken| taken.message_id.clone());
+        let ended = self.taken.as_ref().and_then(|taken| taken.closed.as_ref());
+        let ended = ended.filter(|closed| !is_live(&closed.run));
+        let ended = ended.map(|closed| closed.message_id.clone());
         let ended = ended.map(|id| EndedMessage { id, requested: Vec::new() });
         self.start(Effect::Save { chat: chat.clone(), unchanged, revision, ended });
         self.state = State::Saving(chat, then);
@@ -486,7 +512,7 @@ impl ChatTurn {
         }
         match self.taken.as_ref().filter(|taken| taken.is_open) {
             Some(taken) => {
-                let entries = taken.end.clone().unwrap_or_else(|| taken.plain_end());
+                let entries = taken.end.clone().unwrap_or_else(|| taken.end_of_saved());
                 self.append_end(entries, then, chat);
             }
             None => self.proceed(then, chat),
@@ -520,7 +546,7 @@ impl ChatTurn {
     }
 
     fn respond_join(&mut self, live: &LiveRun, chat: Option<&Chat>) {
-        let begun = chat.and_then(|chat| chat.messages.shared_by_id(&live.message_id));
+        let begun = chat.and_then(|chat| chat.message_before_run(live));
         let LiveRun { run, message_id, .. } = live.clone();
         let shown = self.shown.clone();
         self.respond(Response::Join { run, message_id, begun, shown });

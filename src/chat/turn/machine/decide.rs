@@ -6,12 +6,12 @@ use super::chat_turn::{
 use super::io::{Effect, Response};
 use super::running::Replies;
 use crate::approval::{PendingToolCall, ResumePlan};
-use crate::chat::conversation::{Chat, LiveRun, ReceivedResult, RequestEffect};
+use crate::chat::conversation::{Chat, KeptSteps, LiveRun, LostRun, ReceivedResult, RequestEffect};
 use crate::chat::log::{Fence, LogEntry, TakeCondition, TakeRefusal, TakeResult};
-use crate::chat::run_log::{LogWriter, content_parts};
+use crate::chat::run_log::{LogWriter, RunRecord, TakenEnd, content_parts};
 use crate::id::{MessageId, RunId, ToolCallId};
 use crate::limits::ChatLimitError;
-use crate::message::{Role, UiMessage};
+use crate::message::{Part, Role, UiMessage};
 use crate::request::ChatRequest;
 
 impl ChatTurn {
@@ -34,7 +34,13 @@ impl ChatTurn {
             self.taken.as_ref().filter(|taken| taken.is_open && Some(&taken.run) != named)
         {
             // Another turn has saved the message of this run. Its log has no other holder.
-            return self.append_end(taken.plain_end(), Then::Load, None);
+            let end = match &live {
+                Some(LiveRun { run, resumes: Some(lost), .. }) if lost.run == taken.run => {
+                    LogWriter::resumed_by(run)
+                }
+                _ => taken.end_of_saved(),
+            };
+            return self.append_end(end, Then::Load, None);
         }
         match (&self.goal, live) {
             (Goal::Ask(_), live) => self.decide_question(loaded, live),
@@ -75,7 +81,9 @@ impl ChatTurn {
             {
                 self.close_run(loaded, live);
             }
-            (RequestEffect::Answered(id), _) => self.finish(Then::Stored(Some(id)), None),
+            (RequestEffect::Answered(id), _) => {
+                self.finish(self.stored(Some(id)), Some(loaded.chat));
+            }
             (RequestEffect::NotAnswered, _) => {
                 self.respond(Response::AlreadyReceived);
                 self.finish(Then::Stored(None), None);
@@ -180,7 +188,7 @@ impl ChatTurn {
             Some(id) => self.name_run(loaded, next, id),
             None if next != **chat => self.save(&loaded, next, Then::Load),
             None if self.redemption.is_running() => self.state = State::AwaitingResults,
-            None => self.finish(Then::Stored(message_id), None),
+            None => self.finish(self.stored(message_id), Some(loaded.chat)),
         }
     }
 
@@ -223,6 +231,11 @@ impl ChatTurn {
 
     /// The old run is closed in `next`. Names the run that the goal needs, and saves.
     pub(super) fn name_next(&mut self, loaded: Loaded, mut next: Chat) {
+        let resumed = self.taken.as_ref().filter(|taken| taken.resumed.is_some());
+        if let Some(closed) = resumed.and_then(|taken| taken.closed.as_ref()) {
+            let id = closed.message_id.clone();
+            return self.name_run(loaded, next, id);
+        }
         match &self.goal {
             Goal::Ask(request) => {
                 let effect = next.apply_request(request, self.settings.posted_history);
@@ -236,7 +249,10 @@ impl ChatTurn {
                         // The run that answered it was taken.
                         return match next.message_to_continue().cloned() {
                             Some(unread) => self.name_run(loaded, next, unread),
-                            None => self.save(&loaded, next, Then::Stored(Some(id))),
+                            None => {
+                                let then = self.stored(Some(id));
+                                self.save(&loaded, next, then);
+                            }
                         };
                     }
                     RequestEffect::NotAnswered if self.unanswered_by_taken(&next).is_none() => {
@@ -254,13 +270,7 @@ impl ChatTurn {
                 let id = self.settings.message_id.clone();
                 self.name_run(loaded, next, id);
             }
-            Goal::Mend(_) => {
-                let id = next.message_to_continue().cloned();
-                match id.or_else(|| self.unanswered_by_taken(&next)) {
-                    Some(id) => self.name_run(loaded, next, id),
-                    None => self.save(&loaded, next, Then::Stored(None)),
-                }
-            }
+            Goal::Mend(_) => self.save(&loaded, next, Then::Stored(None)),
             Goal::Settle(_) => self.save(&loaded, next, Then::Load),
             Goal::Stop(_) | Goal::Follow | Goal::Delete => {
                 next.set_stopped();
@@ -272,9 +282,24 @@ impl ChatTurn {
     /// Returns the id of the message with which the taken run was to answer the last message, if it
     /// has written nothing.
     fn unanswered_by_taken(&self, next: &Chat) -> Option<MessageId> {
-        let id = self.taken.as_ref()?.message_id.as_ref()?;
-        let is_asked = next.messages.last().is_some_and(|last| last.role == Role::User);
-        (is_asked && next.message(id).is_none()).then(|| id.clone())
+        let id = &self.taken.as_ref()?.closed.as_ref()?.message_id;
+        (self.is_asked(next) && next.message(id).is_none()).then(|| id.clone())
+    }
+
+    /// Returns the response that is this stored message. If this turn has completed its log, the log is
+    /// the response: the message alone does not show how it has ended.
+    fn stored(&self, message_id: Option<MessageId>) -> Then {
+        match &self.ended {
+            Some(ended) if message_id.as_ref() == Some(&ended.message_id) => {
+                Then::Join(ended.clone())
+            }
+            _ => Then::Stored(message_id),
+        }
+    }
+
+    /// Returns whether the last message is one of the user.
+    fn is_asked(&self, next: &Chat) -> bool {
+        next.messages.last().is_some_and(|last| last.role == Role::User)
     }
 
     /// The request is refused, and the old run is taken. Saves what the old run has written.
@@ -292,7 +317,12 @@ impl ChatTurn {
     fn name_run(&mut self, loaded: Loaded, mut next: Chat, message_id: MessageId) {
         match self.begun.clone() {
             Some((run, fence)) => {
-                let live = LiveRun { run, fence, message_id };
+                let mut resumes = None;
+                if let Some(taken) = self.taken.as_mut().filter(|taken| taken.resumed.is_some()) {
+                    resumes = taken.resumed.clone();
+                    taken.end = Some(LogWriter::resumed_by(&run));
+                }
+                let live = LiveRun { run, fence, message_id, kept: None, resumes };
                 next.set_live_run(live.clone());
                 self.was_named = true;
                 self.save(&loaded, next, Then::Run(live));
@@ -358,6 +388,8 @@ impl ChatTurn {
         joined: Option<Joined>,
         result: TakeResult,
     ) {
+        // A turn that joins or mends a run takes it only if its lease has passed.
+        let is_lost = joined.is_some() || matches!(self.goal, Goal::Mend(_));
         let (fence, is_open) = match (result, joined) {
             (TakeResult::Taken(fence), _) => (fence, true),
             // The chat may still name a run whose log has ended or was removed, for example if the
@@ -382,8 +414,18 @@ impl ChatTurn {
             self.goal = Goal::Mend(run.clone());
         }
         self.start(Effect::Read(run.clone()));
-        let (entries, end, message_id) = (Vec::new(), None, None);
-        self.taken = Some(TakenRun { run, fence, entries, is_open, end, message_id });
+        self.taken = Some(TakenRun {
+            run,
+            fence,
+            entries: Vec::new(),
+            is_open,
+            end: None,
+            closed: None,
+            is_lost,
+            is_gone: false,
+            has_ended_lost: false,
+            resumed: None,
+        });
         self.state = State::Reading;
     }
 
@@ -391,6 +433,14 @@ impl ChatTurn {
     pub(super) fn close_run(&mut self, loaded: Loaded, live: LiveRun) {
         let client = self.client();
         let Some(taken) = self.taken_run(&live) else { return };
+        if let Some(lost) = live.resumes.as_ref().filter(|_| taken.is_unbegun()) {
+            // The turn that has named this run may have been lost before it ended the other log.
+            let end = LogWriter::resumed_by(&live.run).into();
+            let (run, fence, position) = (lost.run.clone(), lost.fence, lost.entries);
+            self.start(Effect::Append { run, fence, position, entries: end, end: true });
+            self.state = State::EndingLost(loaded);
+            return;
+        }
         let (fence, is_open) = (taken.fence, taken.is_open);
         let mut writer = LogWriter::of_taken(&loaded.chat, &live, &taken.entries, client);
         for result in loaded.chat.new_results() {
@@ -406,7 +456,8 @@ impl ChatTurn {
             .filter(|result| next.lacks(result))
             .partition(|result| next.is_call_of(result, &live.message_id));
         of_run.iter().for_each(|result| writer.result(result));
-        writer.abort();
+        let end = self.end_of_taken(&live, &loaded.chat, writer.record());
+        writer.end_taken(end);
         let missing: Vec<_> = writer.take_queue();
         if is_open && !missing.is_empty() {
             if live.fence == fence {
@@ -418,15 +469,54 @@ impl ChatTurn {
             fenced.set_live_fence(fence);
             return self.save(&loaded, fenced, Then::Load);
         }
-        writer.last_frames();
-        if let Some(taken) = &mut self.taken {
-            taken.end = Some(writer.take_queue());
-            taken.message_id = Some(live.message_id.clone());
-        }
         next = writer.record().keep_in(&loaded.chat);
         next.end_live_run();
+        if let Some(taken) = &mut self.taken {
+            let (run, entries) = (live.run.clone(), taken.length());
+            let lost = LostRun { run, fence, entries, losses: losses_of(&live) };
+            taken.resumed = (end == TakenEnd::Resumed).then_some(lost);
+            taken.end = None;
+            let begun_parts = writer.record().begun_parts();
+            let kept = Some(KeptSteps { entries, begun_parts });
+            taken.closed = Some(LiveRun { kept, ..live });
+            self.ended = taken.closed.clone().filter(|_| taken.is_lost && is_open);
+        }
         others.iter().for_each(|result| next.record_received(result));
         self.name_next(loaded, next);
+    }
+
+    /// Returns how the message of the live run ends, which this turn has taken.
+    ///
+    /// A lost run is resumed if every call has its result and the log does not break off in a step.
+    fn end_of_taken(&self, live: &LiveRun, chat: &Chat, record: &RunRecord) -> TakenEnd {
+        let Some(taken) = self.taken.as_ref().filter(|taken| taken.is_lost) else {
+            return TakenEnd::Aborted;
+        };
+        let mut next = record.keep_in(chat);
+        next.end_live_run();
+        let is_unread = next.message_to_continue() == Some(&live.message_id);
+        let kept = live.kept.map_or(0, |kept| kept.entries);
+        let is_shortened = taken.is_gone || taken.length() < kept;
+        let has_ended = record.end_of_call();
+        let end = match next.message(&live.message_id) {
+            _ if has_ended == Some(true) => TakenEnd::Complete,
+            _ if is_shortened || record.breaks_off() => TakenEnd::Interrupted,
+            Some(_) if is_unread => TakenEnd::Resumed,
+            _ if has_ended.is_some() => TakenEnd::Complete,
+            None if self.is_asked(&next) => TakenEnd::Resumed,
+            None => TakenEnd::Complete,
+            Some(message) if next.has_open_calls(message) => TakenEnd::Complete,
+            Some(message) if message.tool_parts().any(|part| !part.is_settled()) => {
+                TakenEnd::Interrupted
+            }
+            Some(message) if ends_with_calls(message) => TakenEnd::Resumed,
+            Some(_) => TakenEnd::Complete,
+        };
+        let may_resume = losses_of(live) <= MAX_LOSSES && self.refused_runs < 2;
+        match end {
+            TakenEnd::Resumed if !may_resume => TakenEnd::Interrupted,
+            end => end,
+        }
     }
 
     /// Returns the live run if this turn has taken it. Otherwise takes it, or waits for the turn that
@@ -454,9 +544,11 @@ impl ChatTurn {
         if let Some(live) = live {
             let Some(taken) = self.taken_run(&live) else { return };
             let mut writer = LogWriter::of_taken(&loaded.chat, &live, &taken.entries, client);
-            writer.abort();
-            writer.last_frames();
-            taken.end = Some(writer.take_queue());
+            writer.end_taken(TakenEnd::Aborted);
+            let missing: Vec<_> = writer.take_queue();
+            let all = [taken.entries.as_slice(), missing.as_slice()].concat();
+            let end = LogWriter::end_of_saved(&live.run, &all);
+            taken.end = Some([missing, end].concat());
         }
         self.revoke(loaded.revision);
     }
@@ -544,6 +636,19 @@ impl ChatTurn {
     }
 }
 
+/// Returns whether the last step of a message has calls, whose results the model has not read.
+fn ends_with_calls(message: &UiMessage) -> bool {
+    let mut last_step = message.parts.iter().rev();
+    let mut last_step =
+        last_step.by_ref().take_while(|part| !matches!(part, Part::StepStart { .. }));
+    last_step.any(|part| matches!(part, Part::Tool(_)))
+}
+
+/// Returns how many runs in a row are lost, if this one is.
+fn losses_of(live: &LiveRun) -> u32 {
+    live.resumes.as_ref().map_or(0, |lost| lost.losses).saturating_add(1)
+}
+
 fn ends_with_response(chat: &Chat) -> bool {
     chat.messages.last().is_some_and(|last| last.role == Role::Assistant)
 }
@@ -554,15 +659,24 @@ impl TakenRun {
         Effect::Append { run, fence, position: self.length(), entries: entries.into(), end }
     }
 
-    /// Returns the end of a log whose message was saved by another turn.
-    pub(super) fn plain_end(&self) -> Vec<LogEntry> {
-        LogWriter::plain_end(&self.run, self.length())
+    /// Returns the end of the log, if its message is saved.
+    pub(super) fn end_of_saved(&self) -> Vec<LogEntry> {
+        LogWriter::end_of_saved(&self.run, &self.entries)
+    }
+
+    /// Returns whether the holder has written nothing, and the log of the lost run that this one
+    /// resumes may lack its end.
+    fn is_unbegun(&self) -> bool {
+        self.entries.is_empty() && !self.has_ended_lost
     }
 
     fn length(&self) -> u64 {
         self.entries.len().try_into().unwrap_or(u64::MAX)
     }
 }
+
+/// How many lost runs in a row are resumed without a request.
+const MAX_LOSSES: u32 = 2;
 
 /// The fence of the holder that began a run.
 const FIRST_FENCE: Fence = Fence(1);

@@ -13,6 +13,7 @@
 //! Running: Redeeming ─▶ Stepping ─▶ Claiming ─▶ Agent ─▶ Loading ─▶ Saving ─▶ Ending ─▶ Over
 //!              │            ▲                              │
 //!              └────────────┴── a result is unread ◀───────┘
+//!                                Agent: the end of a step is saved when the next one begins
 //! Running ── an append is refused, or the chat names another run ─▶ StopAgent ─▶ Over
 //! DELETE: Loading ─▶ Taking ─▶ Reading ─▶ Revoking ─▶ Deleting ─▶ Revoking ─▶ EndingOld ─▶ Over
 //! ```

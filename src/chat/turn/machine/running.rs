@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::io::{Action, AgentCall, Effect, EndedMessage, Input};
 use crate::approval::{DeferredOutcome, DeferredToolResult};
-use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
+use crate::chat::conversation::{Chat, KeptSteps, LiveRun, ReceivedResult};
 use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
-use crate::chat::run_log::{LogClient, LogWriter};
+use crate::chat::run_log::{LogClient, LogWriter, RunRecord};
 use crate::chunk::Chunk;
 use crate::event::{AgentEvent, MASKED_ERROR};
 use crate::id::ApprovalId;
@@ -43,6 +43,12 @@ pub(super) struct OwnRun {
     stopped_by: Option<AgentEvent>,
     /// The message has its end in the log.
     is_message_ended: bool,
+    /// The agent has ended a step, and has not begun the next one.
+    is_step_ended: bool,
+    /// The end of a step, until the conversation holds the message up to there.
+    step_end: Option<StepEnd>,
+    /// The save that the store has not answered.
+    saving: Option<Saving>,
     is_loading: bool,
     has_to_renew: bool,
     /// A save of the end was started, and the conversation was not loaded since.
@@ -92,6 +98,23 @@ pub(super) struct Beginning {
     pub(super) recorded: Vec<ReceivedResult>,
 }
 
+/// What a save stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Saving {
+    /// The message up to the end of a step. The run goes on.
+    StepEnd,
+    /// The complete message, without the run.
+    Message,
+}
+
+/// What the log holds at the end of a step.
+#[derive(Debug)]
+struct StepEnd {
+    record: Box<RunRecord>,
+    /// The number of entries.
+    length: u64,
+}
+
 /// An append that the store has not answered.
 #[derive(Debug)]
 struct InFlight {
@@ -114,6 +137,9 @@ enum Phase {
     Saving,
     /// The end of the log is appended.
     Ending,
+    /// The run is over for this turn, which waits for the reply to a save: it must not be taken for
+    /// the reply to a later one.
+    Over(Next),
 }
 
 /// What a run needs after an input.
@@ -157,6 +183,9 @@ impl OwnRun {
             has_to_call,
             stopped_by: None,
             is_message_ended: false,
+            is_step_ended: false,
+            step_end: None,
+            saving: None,
             is_loading: false,
             has_to_renew: false,
             was_saved: false,
@@ -201,6 +230,10 @@ impl OwnRun {
         self.leaves_unread
     }
 
+    pub(super) fn is_keeping_step(&self) -> bool {
+        self.saving == Some(Saving::StepEnd)
+    }
+
     pub(super) fn accepts_events(&self) -> bool {
         let in_flight = self.in_flight.as_ref().map_or(0, |append| append.bytes);
         self.phase == Phase::Agent && in_flight + self.writer.queued_bytes() < MAX_UNSTORED_BYTES
@@ -220,6 +253,7 @@ impl OwnRun {
         if let Some(id) = event.requested_approval() {
             self.requested.push(id);
         }
+        self.note_step(event);
         self.writer.event(event);
     }
 
@@ -243,21 +277,21 @@ impl OwnRun {
                 self.stop(AgentEvent::error(MASKED_ERROR), actions);
                 self.claimed(Vec::new(), actions);
             }
-            Input::Appended(AppendResult::Refused(_)) => return Next::Taken,
+            Input::Appended(AppendResult::Refused(_)) => self.taken(actions),
             Input::Appended(AppendResult::Appended(status)) => {
                 let has_ended = self.appended(status, actions);
                 if has_ended {
-                    return Next::Ended;
+                    self.phase = Phase::Over(Next::Ended);
                 }
             }
             Input::Loaded(loaded) => {
-                if let Some(next) = self.loaded(loaded) {
-                    return next;
-                }
+                self.loaded(loaded, actions);
             }
-            Input::Saved(true) if self.phase == Phase::Saving => self.end_log(),
-            Input::Saved(false) | Input::SaveUnknown if self.phase == Phase::Saving => {
-                self.phase = Phase::Loading;
+            Input::Saved(is_saved) => self.saved(is_saved),
+            Input::SaveUnknown => {
+                // The next step is saved with this one.
+                self.step_end = None;
+                self.saved(false);
             }
             Input::ChatChanged => self.load(actions),
             Input::Tick => {
@@ -267,19 +301,75 @@ impl OwnRun {
                 }
             }
             // The lease of the run passes, and another turn stores what the log holds.
-            Input::Failed => return Next::Taken,
+            Input::Failed => {
+                self.taken(actions);
+                return Next::Taken;
+            }
             _ => {}
         }
-        Next::Run
+        match self.phase {
+            Phase::Over(next) if self.saving.is_none() => next,
+            _ => Next::Run,
+        }
+    }
+
+    /// Notes the end of a step when the agent begins the next one: the conversation gets the message
+    /// up to there. What the last step has written is saved with the end of the run.
+    fn note_step(&mut self, event: &AgentEvent) {
+        match event {
+            AgentEvent::StepFinish => self.is_step_ended = true,
+            AgentEvent::StepStart if std::mem::take(&mut self.is_step_ended) => {
+                let record = Box::new(self.writer.record().clone());
+                let in_flight = self.in_flight.as_ref().map_or(0, |append| append.length);
+                let length = self.length + in_flight + self.writer.queued_entries();
+                self.step_end = Some(StepEnd { record, length });
+            }
+            AgentEvent::Chunk(chunk) => match **chunk {
+                Chunk::FinishStep {} => self.note_step(&AgentEvent::StepFinish),
+                Chunk::StartStep {} => self.note_step(&AgentEvent::StepStart),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Handles the reply to a save.
+    fn saved(&mut self, is_saved: bool) {
+        match self.saving.take() {
+            Some(Saving::StepEnd) => {
+                self.step_end = self.step_end.take().filter(|_| !is_saved);
+                // The conversation may have been loaded before this save.
+                if self.phase == Phase::Loaded {
+                    self.phase = Phase::Loading;
+                }
+            }
+            Some(Saving::Message) if self.phase == Phase::Saving => match is_saved {
+                true => self.end_log(),
+                false => self.phase = Phase::Loading,
+            },
+            _ => {}
+        }
+    }
+
+    /// Another turn has taken the run. The agent stops.
+    fn taken(&mut self, actions: &mut Actions) {
+        actions.push_back(Action::StopAgent);
+        self.phase = Phase::Over(Next::Taken);
     }
 
     /// Does what can be done now.
     pub(super) fn advance(&mut self, actions: &mut Actions) {
         actions.extend(self.writer.take_dropped().into_iter().map(Action::Report));
+        if let Phase::Over(_) = self.phase {
+            return;
+        }
         if self.in_flight.is_none() && (self.has_to_renew || self.writer.has_queue()) {
             self.append(actions);
         }
         let is_stored = self.in_flight.is_none() && !self.writer.has_queue();
+        if self.has_to_keep_step() {
+            self.load(actions);
+        }
         match self.phase {
             Phase::Stepping if is_stored => {
                 self.claiming = self.writer.record().keep_in(&self.chat).unsent_approvals;
@@ -290,8 +380,8 @@ impl OwnRun {
                 let (run, approvals) = (self.live.run.clone(), self.claiming.clone());
                 actions.push_back(Action::Start(Effect::Claim { run, approvals }));
             }
-            Phase::Loading if is_stored => self.load(actions),
-            Phase::Loaded if is_stored => {
+            Phase::Loading if is_stored && self.saving.is_none() => self.load(actions),
+            Phase::Loaded if is_stored && self.saving.is_none() => {
                 let mut kept = self.writer.record().keep_in(&self.chat);
                 let is_due = kept.message_to_continue() == Some(&self.live.message_id);
                 if self.stopped_by.is_none() && (is_due || self.has_to_call) {
@@ -325,7 +415,38 @@ impl OwnRun {
         let ended = is_unshown.then(|| self.ended_message());
         actions.push_back(Action::Start(Effect::Save { chat, unchanged, revision, ended }));
         self.was_saved = true;
+        self.saving = Some(Saving::Message);
         self.phase = Phase::Saving;
+    }
+
+    /// Saves the conversation with the message up to the end of the last step, if it lacks that and
+    /// the log holds it.
+    fn keep_step(&mut self, actions: &mut Actions) {
+        if !self.has_to_keep_step() {
+            return;
+        }
+        let Some(end) = &self.step_end else { return };
+        let (entries, begun_parts) = (end.length, end.record.begun_parts());
+        let kept = Some(KeptSteps { entries, begun_parts });
+        let is_kept = self.chat.live_run().is_some_and(|live| live.kept == kept);
+        // If the store does not hold the conversation, the user may have deleted it.
+        if is_kept || self.revision.is_none() {
+            self.step_end = None;
+            return;
+        }
+        let mut chat = Box::new(end.record.keep_in(&self.chat));
+        chat.set_live_run(LiveRun { kept, ..self.live.clone() });
+        let (unchanged, revision) =
+            (chat.messages.shared_prefix(&self.chat.messages), self.revision);
+        let save = Effect::Save { chat, unchanged, revision, ended: None };
+        actions.push_back(Action::Start(save));
+        self.saving = Some(Saving::StepEnd);
+    }
+
+    /// Returns whether the log holds the end of a step that the conversation may lack.
+    fn has_to_keep_step(&self) -> bool {
+        let is_stored = self.step_end.as_ref().is_some_and(|end| end.length <= self.length);
+        is_stored && self.phase == Phase::Agent && self.saving.is_none()
     }
 
     /// Writes that the model is called.
@@ -445,8 +566,11 @@ impl OwnRun {
         }
     }
 
-    fn loaded(&mut self, loaded: Option<(Box<Chat>, u64)>) -> Option<Next> {
+    fn loaded(&mut self, loaded: Option<(Box<Chat>, u64)>, actions: &mut Actions) {
         self.is_loading = false;
+        if let Phase::Over(_) = self.phase {
+            return;
+        }
         let newest = match loaded {
             // The store has removed the conversation, and the run saves it again. If the user has
             // deleted it, the run was taken before: then an append that follows is refused.
@@ -457,7 +581,7 @@ impl OwnRun {
                 Some((chat, None))
             }
             loaded => loaded
-                .filter(|(chat, _)| chat.live_run() == Some(&self.live))
+                .filter(|(chat, _)| chat.live_run().is_some_and(|it| it.is_same_run(&self.live)))
                 .map(|(chat, revision)| (chat, Some(revision))),
         };
         let Some((chat, revision)) = newest else {
@@ -467,9 +591,9 @@ impl OwnRun {
                 if self.phase != Phase::Ending {
                     self.end_log();
                 }
-                return None;
+                return;
             }
-            return Some(Next::Taken);
+            return self.taken(actions);
         };
         let lacking = self.results.iter().filter(|result| chat.lacks(result)).cloned();
         let results: Vec<_> = chat.new_results().iter().cloned().chain(lacking).collect();
@@ -479,7 +603,7 @@ impl OwnRun {
         if self.phase == Phase::Loading {
             self.phase = Phase::Loaded;
         }
-        None
+        self.keep_step(actions);
     }
 
     fn end_log(&mut self) {
