@@ -46,7 +46,7 @@ pub enum ChatRejectionKind {
     /// The request has no user: its extensions hold no
     /// [`Principal`](crate::approval::Principal): 401.
     Unauthenticated,
-    /// A store does not respond: 503.
+    /// A store does not respond, or the server is shutting down: 503, with the header `Retry-After`.
     Unavailable,
     /// The content type is not `application/json`: 415.
     UnsupportedMediaType,
@@ -115,7 +115,7 @@ impl ChatRejection {
     fn retry_after(&self) -> Option<&'static str> {
         match &self.0 {
             #[cfg(feature = "approvals")]
-            Cause::TooManyRuns(_) => Some("1"),
+            Cause::TooManyRuns(_) | Cause::Unavailable(_) => Some("1"),
             _ => None,
         }
     }

@@ -29,6 +29,9 @@ pub enum ChatError {
     /// and all of them have readers.
     #[error("too many responses are being written for this user; try again later")]
     TooManyRuns,
+    /// The server is [shutting down](super::ChatServer::shut_down) and begins no more runs.
+    #[error("the server is shutting down; send the request again")]
+    ShuttingDown,
     /// The conversation cannot be loaded or saved.
     #[error(transparent)]
     Store(#[from] ChatStoreError),

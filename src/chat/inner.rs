@@ -10,6 +10,7 @@ use super::hints::Hints;
 use super::log::{ReadLog, RunKey};
 use super::run_counts::RunCounters;
 use super::run_log::keep_log;
+use super::shutdown::Shutdown;
 use super::store::{ChatStore, ChatStoreError, ReloadedChat, RunStore, VersionedChat};
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::{Approvals, Principal};
@@ -37,6 +38,7 @@ pub(super) struct Inner {
     pub(super) run_lease: Duration,
     pub(super) hints: Hints,
     pub(super) run_counters: RunCounters,
+    pub(super) shutdown: Shutdown,
 }
 
 impl Inner {

@@ -37,6 +37,8 @@ mod run_log;
 mod server;
 #[cfg(feature = "approvals")]
 mod settings;
+#[cfg(feature = "approvals")]
+mod shutdown;
 #[cfg(all(test, feature = "approvals"))]
 mod simulator;
 #[cfg(feature = "approvals")]

@@ -12,6 +12,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::client::Client;
 use super::complete::{ChatResponse, RunEnd};
@@ -155,6 +156,9 @@ impl ChatServer {
     ) -> Result<Option<ChatStream>, ChatError> {
         let client = self.0.clients.any_client();
         if let Some(last) = last_event_id {
+            if self.0.shutdown.has_begun() {
+                return Err(ChatError::ShuttingDown);
+            }
             let last = last.rsplit_once('.');
             let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
             let Some((run, position)) = last else { return Ok(None) };
@@ -166,7 +170,7 @@ impl ChatServer {
             let reader = LogReader::new(&self.0, key, position.saturating_add(1), client);
             return Ok(Some(ChatStream::of_log(reader)));
         }
-        Ok(match self.start_turn(principal, id, client, Request::Follow).response().await? {
+        Ok(match self.start_turn(principal, id, client, Request::Follow)?.response().await? {
             Response::Join { run, begun, .. } => {
                 let (key, begun) = (run_key(principal, id, run), begun.as_deref());
                 let reader = LogReader::of_message(&self.0, key, begun, None, client).await;
@@ -279,7 +283,7 @@ impl ChatServer {
                     client: self.0.clients.any_client(),
                     request: Request::Decisions { message_id, plan: Box::new(on_message.plan()) },
                 },
-            );
+            )?;
             match turn.accepted().await {
                 Some(redeemed) => accepted.extend(redeemed?.answers),
                 None => {
@@ -334,7 +338,7 @@ impl ChatServer {
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
         let client = self.0.clients.any_client();
-        self.start_turn(principal, id, client, Request::Stop).response().await.map(drop)
+        self.start_turn(principal, id, client, Request::Stop)?.response().await.map(drop)
     }
 
     /// Lists the conversations of this principal, the last saved first, page by page.
@@ -393,14 +397,50 @@ impl ChatServer {
     #[doc(alias = "remove")]
     pub async fn delete(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
         let client = self.0.clients.any_client();
-        self.start_turn(principal, id, client, Request::Delete).response().await.map(drop)
+        self.start_turn(principal, id, client, Request::Delete)?.response().await.map(drop)
+    }
+
+    /// Lets the live runs end, and hands over those that have not ended after this time. Call it when
+    /// the process has to stop, before the server of the host closes its connections.
+    ///
+    /// From now on, requests that begin, continue or read a run get [`ChatError::ShuttingDown`].
+    /// Loading, stopping and deleting conversations still work. The server closes after `grace`, or as
+    /// soon as all runs and responses have ended. Then agents are dropped, tools are no longer waited
+    /// for, responses end without an end of their message, and requests that stop or delete get
+    /// [`ChatError::ShuttingDown`] too.
+    ///
+    /// When the lease of a dropped run has passed (see [`with_run_lease`](Self::with_run_lease)), the
+    /// next server that a client asks keeps what the run has written and resumes or ends it, as after a
+    /// crash. Returns the number of dropped turns: runs, and requests that had no result yet.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ui_message_stream::chat::ChatServer;
+    ///
+    /// /// The future with which a server of HTTP stops accepting connections.
+    /// async fn stopped<F: Future<Output = ()>>(chats: ChatServer, sigterm: F) {
+    ///     sigterm.await;
+    ///     // The server of HTTP closes its connections when their responses have ended.
+    ///     tokio::spawn(async move { chats.shut_down(Duration::from_secs(20)).await });
+    /// }
+    /// # let _ = stopped::<std::future::Pending<()>>;
+    /// ```
+    #[doc(alias = "graceful_shutdown")]
+    #[doc(alias = "SIGTERM")]
+    pub async fn shut_down(&self, grace: Duration) -> usize {
+        let stopped = self.0.shutdown.shut_down(grace).await;
+        if stopped > 0 {
+            tracing::warn!(stopped, "turns were stopped, because the server is shutting down");
+        }
+        stopped
     }
 
     /// Starts to apply a request to its stored conversation.
     fn start(&self, principal: &Principal, request: ChatRequest) -> Result<StartedTurn, ChatError> {
         self.0.agent.validate_request(&request)?;
         let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
-        Ok(self.start_turn(principal, &id, client, Request::Post(Arc::new(request))))
+        self.start_turn(principal, &id, client, Request::Post(Arc::new(request)))
     }
 
     fn start_turn(
@@ -409,7 +449,7 @@ impl ChatServer {
         id: &ChatId,
         client: Client,
         request: Request,
-    ) -> StartedTurn {
+    ) -> Result<StartedTurn, ChatError> {
         let (owner, chat_id) = (principal.clone(), id.clone());
         let request = TurnRequest { principal: principal.clone(), owner, chat_id, client, request };
         Driver::start(&self.0, request)

@@ -9,6 +9,7 @@ use super::hints::Hints;
 use super::inner::Inner;
 use super::run_counts::RunCounters;
 use super::server::ChatServer;
+use super::shutdown::Shutdown;
 use super::store::{ChatStore, InMemoryChatStore, InMemoryRunStore, RunCache, RunStore};
 use super::{HistoryImport, PostedHistory};
 use crate::approval::Approvals;
@@ -44,6 +45,7 @@ impl ChatServer {
             run_lease: RUN_LEASE,
             hints: Hints::default(),
             run_counters: RunCounters::default(),
+            shutdown: Shutdown::default(),
         }))
     }
 

@@ -31,4 +31,5 @@ mod row_store;
 mod run_counts;
 mod run_store;
 mod same_chat_id;
+mod shutdown;
 mod stored_formats;

@@ -88,12 +88,16 @@ impl ChatStream {
     }
 
     pub(super) fn of_log(reader: LogReader) -> Self {
+        let shutdown = reader.shutdown();
+        let counted = shutdown.count_response();
         // It is moved for each page.
-        let pages = stream::unfold(Box::new(reader), async |mut reader| {
-            let page = reader.next_page().await?;
+        let reader = Box::new((reader, counted));
+        let pages = stream::unfold(reader, async |mut reader| {
+            let page = reader.0.next_page().await?;
             Some((page, reader))
         });
-        ChatStream(pages.boxed())
+        let closed = async move { shutdown.closed().await };
+        ChatStream(pages.take_until(closed).boxed())
     }
 
     /// Converts the body to an HTTP response with its status and headers.

@@ -16,6 +16,7 @@ use crate::chat::error::ChatError;
 use crate::chat::inner::Inner;
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
 use crate::chat::run_log::{content_parts, position_of, resumed_by};
+use crate::chat::shutdown::Shutdown;
 use crate::chat::store::RunStoreError;
 use crate::chat::turn::driver::{Driver, TurnRequest};
 use crate::chat::turn::machine::{Request, Response};
@@ -108,6 +109,11 @@ impl LogReader {
         self
     }
 
+    /// Returns the shutdown of the server, which ends this response.
+    pub(super) fn shutdown(&self) -> Shutdown {
+        self.chats.shutdown.clone()
+    }
+
     /// Returns the next frames, or a comment if there are none for a while. Returns `None` at the end
     /// of the log, or if the client has read nothing for too long.
     pub(super) async fn next_page(&mut self) -> Option<Bytes> {
@@ -186,7 +192,8 @@ impl LogReader {
             client: self.client,
             request: Request::Mend { run, fence },
         };
-        Driver::start(&self.chats, request).response().boxed()
+        let turn = Driver::start(&self.chats, request);
+        async move { turn?.response().await }.boxed()
     }
 
     /// Waits for the log to change, at most until the next tick.

@@ -113,15 +113,22 @@ impl StartedTurn {
         match self.task.await.map_err(JoinError::try_into_panic) {
             Err(Ok(panic)) => resume_unwind(panic),
             Err(Err(error)) => Err(ChatStoreError::new(error).into()),
-            Ok(()) => Err(ChatStoreError::new("the turn has ended without a response").into()),
+            Ok(()) => Err(ChatError::ShuttingDown),
         }
     }
 }
 
 impl Driver {
-    /// Starts a turn on a task of its own.
-    pub(in crate::chat) fn start(chats: &Arc<Inner>, request: TurnRequest) -> StartedTurn {
+    /// Starts a turn on a task of its own. A server that is shutting down starts only turns that begin
+    /// no run.
+    pub(in crate::chat) fn start(
+        chats: &Arc<Inner>,
+        request: TurnRequest,
+    ) -> Result<StartedTurn, ChatError> {
         let TurnRequest { principal, owner, chat_id, client, request } = request;
+        let shutdown = chats.shutdown.clone();
+        let may_begin_run = !matches!(request, Request::Stop | Request::Delete);
+        let counted = shutdown.count_turn(may_begin_run).ok_or(ChatError::ShuttingDown)?;
         let (respond, response) = oneshot::channel();
         let (accept, accepted) = oneshot::channel();
         let posted = match &request {
@@ -157,8 +164,16 @@ impl Driver {
         driver.running.push(driver.hint());
         driver.running.push(driver.tick());
         let span = tracing::info_span!("chat_turn", run_id = Empty, fence = Empty);
-        let task = tokio::spawn(driver.run().instrument(span));
-        StartedTurn { response, received: None, accepted, task }
+        let turn = async move {
+            tokio::select! {
+                biased;
+                () = driver.run() => {}
+                () = shutdown.closed() => {}
+            }
+            drop(counted);
+        };
+        let task = tokio::spawn(turn.instrument(span));
+        Ok(StartedTurn { response, received: None, accepted, task })
     }
 
     async fn run(mut self) {

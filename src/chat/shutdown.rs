@@ -1,0 +1,102 @@
+//! [`Shutdown`]: lets the turns and the responses of a server end, and stops those that do not.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Whether a server works, and what has not ended. All clones share this.
+#[derive(Debug, Clone)]
+pub(super) struct Shutdown(watch::Sender<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    turns: usize,
+    responses: usize,
+    phase: Phase,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    /// No run begins any more.
+    Closing,
+    /// Turns and responses that have not ended are stopped.
+    Closed,
+}
+
+/// A turn or a response that has not ended. It is counted until this value is dropped.
+#[derive(Debug)]
+pub(super) struct Counted(Shutdown, Count);
+
+type Count = fn(&mut State) -> &mut usize;
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Shutdown(watch::Sender::new(State::default()))
+    }
+}
+
+impl Shutdown {
+    /// Counts a turn. Returns `None` if the server begins no more such turns.
+    pub(super) fn count_turn(&self, may_begin_run: bool) -> Option<Counted> {
+        let is_counted = self.0.send_if_modified(|state| {
+            let is_allowed = match state.phase {
+                Phase::Open => true,
+                Phase::Closing => !may_begin_run,
+                Phase::Closed => false,
+            };
+            state.turns += usize::from(is_allowed);
+            is_allowed
+        });
+        is_counted.then(|| Counted(self.clone(), State::turns))
+    }
+
+    pub(super) fn count_response(&self) -> Counted {
+        self.0.send_modify(|state| state.responses += 1);
+        Counted(self.clone(), State::responses)
+    }
+
+    /// Returns whether the server begins no more runs.
+    pub(super) fn has_begun(&self) -> bool {
+        self.0.borrow().phase != Phase::Open
+    }
+
+    /// Waits until turns and responses have to stop.
+    pub(super) async fn closed(&self) {
+        let mut state = self.0.subscribe();
+        // The sender is in `self`.
+        let _ = state.wait_for(|state| state.phase == Phase::Closed).await;
+    }
+
+    /// Waits until all turns and responses have ended, for at most this time, and stops the others.
+    /// Returns how many turns were stopped.
+    pub(super) async fn shut_down(&self, grace: Duration) -> usize {
+        self.0.send_modify(|state| state.phase = Phase::Closing);
+        let mut state = self.0.subscribe();
+        let have_ended = state.wait_for(|state| state.turns == 0 && state.responses == 0);
+        // What has not ended is counted below.
+        let _ = timeout(grace, have_ended).await;
+        let turns = self.0.borrow().turns;
+        self.0.send_modify(|state| state.phase = Phase::Closed);
+        turns
+    }
+}
+
+impl State {
+    fn turns(&mut self) -> &mut usize {
+        &mut self.turns
+    }
+
+    fn responses(&mut self) -> &mut usize {
+        &mut self.responses
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let count = self.1;
+        self.0.0.send_modify(|state| *count(state) -= 1);
+    }
+}
