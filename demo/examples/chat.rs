@@ -3,17 +3,20 @@
 //!
 //! Run `cargo run --example chat`, then open the page and ask it to delete a file. With a real
 //! provider: `OPENAI_API_KEY=… cargo run -p chat-openai`.
+//!
+//! Chats, approvals and the world of the tools are in the file `chat.db`, or the one that `UIMS_DATA`
+//! names. Kill the demo, start it again, and the page goes on. `CHAT_STORE=memory` keeps nothing.
 
 use std::error::Error;
 use std::sync::Arc;
 
-use demo::{ScriptedModel, SharedWorld};
+use demo::{ScriptedModel, Storage};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     if std::env::var_os("OPENAI_API_KEY").is_some() {
         println!("A scripted model answers; for a real one: cargo run -p chat-openai");
     }
-    let world = Arc::new(SharedWorld::default());
-    demo::run(Arc::new(ScriptedModel::new(Arc::clone(&world))), world).await
+    let storage = Storage::open().await?;
+    demo::run(Arc::new(ScriptedModel::new(storage.world())), storage).await
 }

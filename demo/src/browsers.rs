@@ -13,15 +13,15 @@ use uuid::Uuid;
 /// What identifies the browsers.
 #[derive(Clone)]
 pub(crate) struct Browsers {
-    /// Signs the cookies. It is new with each start, as the chats are.
+    /// Signs the cookies.
     key: Key,
     cookie: String,
 }
 
 impl Browsers {
-    pub(crate) fn new(port: u16) -> Self {
+    pub(crate) fn new(key: Key, port: u16) -> Self {
         // A browser sends the cookies of a host to all of its ports, so the name contains the port.
-        Browsers { key: Key::generate(), cookie: format!("demo-user-{port}") }
+        Browsers { key, cookie: format!("demo-user-{port}") }
     }
 }
 

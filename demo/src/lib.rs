@@ -6,17 +6,25 @@
 mod browsers;
 mod page;
 mod scripted_model;
+mod storage;
 mod world;
 
 use std::env::VarError;
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::Json;
 use axum::routing::get;
 use tokio::net::TcpListener;
+#[cfg(unix)]
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use ui_message_stream::agent::{Agent, Tool};
 use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
@@ -27,21 +35,26 @@ use ui_message_stream::model::Model;
 use ui_message_stream::policy::ChatPolicy;
 
 pub use scripted_model::ScriptedModel;
+pub use storage::Storage;
 pub use world::SharedWorld;
 
 use browsers::Browsers;
-use world::{DeleteFile, Transfer, Weather};
+use storage::text_of;
+use world::{DeleteFile, Transfer, Weather, World};
 
 /// Serves the page, the chat and the approvals on `127.0.0.1:$PORT` (3000 by default). The chat
-/// uses `model`, and the tools act on `world`.
+/// uses `model`; the chats and the world of the tools are in `storage`.
+///
+/// On SIGTERM and Ctrl-C, live responses get 20 seconds. The rest goes on after the next start.
 ///
 /// Each browser is a user of its own, by a cookie. All clients without this cookie are one anonymous
 /// user.
 ///
 /// # Errors
 /// If `PORT` is not a port number, if the server cannot listen on that port, which the error then names,
-/// or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], is not a number.
-pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), Box<dyn Error>> {
+/// or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], or
+/// `UIMS_LEASE_MS`, the lease of live responses and of approved tool calls, is not a number.
+pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await;
@@ -54,11 +67,17 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
          -d '{{\"id\":\"'$(date +%s)'\",\"messages\":[{{\"id\":\"1\",\"role\":\"user\",\"parts\":[{{\"type\":\"text\",\"text\":\"weather\"}}]}}]}}'"
     );
     println!("Each browser is a user of its own. All clients without its cookie are one user.");
+    println!("Chats and files are {}.", storage.description());
 
-    let browsers = Browsers::new(address.port());
-    let chats = agent(model, Arc::clone(&world))?
-        .into_chat_server()
-        .with_limits(limits(|name| std::env::var(name))?);
+    let browsers = Browsers::new(storage.cookie_key(), address.port());
+    let world = storage.world();
+    let lease = match text_of("UIMS_LEASE_MS")? {
+        Some(lease) => Some(lease.parse().map_err(|_| not_a_number("UIMS_LEASE_MS"))?),
+        None => None,
+    };
+    let lease = lease.map(Duration::from_millis);
+    let chats = storage.chat_server(agent(model, Arc::clone(&world))?, lease).await?;
+    let chats = chats.with_limits(limits(|name| std::env::var(name))?);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
     let page =
@@ -66,16 +85,47 @@ pub async fn run(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<(), B
     let app = Router::new()
         .route("/", page)
         .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
-        .route("/api/world", get(async move || Json(world.now())))
+        .route("/api/world", get(async move || show(&world)))
         .nest("/api/chat", chat_routes(chats.clone()))
-        .nest("/api/approvals", approval_routes(chats))
+        .nest("/api/approvals", approval_routes(chats.clone()))
         .layer(from_fn_with_state(browsers, browsers::identify))
         .layer(without_authentication())
         // Only pages of this server may read the world and stop runs, not only post.
         .layer(ChatPolicy::default());
 
-    serve(listener, app).await;
+    let (stopped, has_stopped) = oneshot::channel::<()>();
+    let shut_down = tokio::spawn(async move {
+        stop_signal().await;
+        drop(stopped);
+        chats.shut_down(GRACE).await
+    });
+    serve(listener, app).with_graceful_shutdown(async { drop(has_stopped.await) }).await;
+    shut_down.await?;
     Ok(())
+}
+
+/// Waits for SIGTERM or Ctrl-C.
+async fn stop_signal() {
+    let interrupt = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt => {}
+        }
+        return;
+    }
+    drop(interrupt.await);
+}
+
+/// How long live responses go on after SIGTERM.
+const GRACE: Duration = Duration::from_secs(20);
+
+fn show(world: &SharedWorld) -> Result<Json<World>, StatusCode> {
+    world.now().map(Json).map_err(|error| {
+        tracing::error!(%error, "the world cannot be read");
+        StatusCode::INTERNAL_SERVER_ERROR
+    })
 }
 
 /// Returns the limits of the chats: the defaults, unless the variables of the environment set others.
@@ -114,7 +164,7 @@ const LIMIT_VARIABLES: [(&str, SetLimit); 9] = [
 
 /// Creates an agent whose tools act on `world`.
 fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
-    let (delete_in, transfer_in) = (Arc::clone(&world), Arc::clone(&world));
+    let (delete_in, transfer_in) = (Arc::clone(&world), world);
     let weather =
         Tool::new("get_weather", async |input: Weather| Ok::<_, JsonError>(input.report()))
             .with_title("Look up the weather");
@@ -122,12 +172,12 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         let world = Arc::clone(&delete_in);
         async move {
             sleep(input.duration()).await;
-            Ok::<_, JsonError>(world.delete(&input))
+            in_database(move || world.delete(&input)).await
         }
     });
     let transfer = Tool::new("transfer", move |input: Transfer| {
-        let sent = transfer_in.send(input);
-        async move { Ok::<_, JsonError>(sent) }
+        let world = Arc::clone(&transfer_in);
+        in_database(move || world.send(&input))
     });
     let location = Tool::client_executed(
         "get_location",
@@ -150,6 +200,14 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
         .tool(location.with_title("Share your location")))
+}
+
+/// Works with the database of the world, which can make a thread wait.
+async fn in_database<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, rusqlite::Error> + Send + 'static,
+) -> io::Result<T> {
+    let result = spawn_blocking(work).await.map_err(io::Error::other)?;
+    result.map_err(io::Error::other)
 }
 
 #[cfg(test)]

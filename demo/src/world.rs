@@ -1,9 +1,9 @@
-//! The world that the demo's tools act on. It is held in memory, so that the page can show what
-//! happened and what did not.
+//! The world that the demo's tools act on. The page shows it: what happened, and what did not.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -31,37 +31,59 @@ pub(crate) struct DeleteFile {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Transfer {
     pub(crate) to: String,
-    pub(crate) amount: u64,
+    pub(crate) amount: u32,
 }
 
-/// The world, shared by all chats.
+/// The world, shared by all chats. It is in a database, so that a restart of the demo does not
+/// contradict the chats.
 #[derive(Debug)]
-pub struct SharedWorld(Mutex<World>);
-
-impl Default for SharedWorld {
-    fn default() -> Self {
-        let files = [
-            "notes.txt",
-            "budget.xlsx",
-            "holiday.jpg",
-            "draft.md",
-            "report.pdf",
-            "old.log",
-            "invoice.csv",
-            "backup.zip",
-            "tickets.eml",
-            "recipe.md",
-        ];
-        SharedWorld(Mutex::new(World {
-            files: files.map(str::to_owned).to_vec(),
-            transfers: Vec::new(),
-        }))
-    }
-}
+pub struct SharedWorld(Mutex<Connection>);
 
 impl SharedWorld {
-    pub(crate) fn now(&self) -> World {
-        self.lock().clone()
+    /// Creates the world in a database that has none.
+    pub(crate) fn new(mut connection: Connection) -> Result<Self, rusqlite::Error> {
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        // What a tool has done must not be lost, because it is not done again.
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if !transaction.table_exists(None, "demo_files")? {
+            transaction.execute_batch(TABLES)?;
+            for file in FILES {
+                transaction.execute("INSERT INTO demo_files (name) VALUES (?1)", [file])?;
+            }
+        }
+        transaction.commit()?;
+        Ok(SharedWorld(Mutex::new(connection)))
+    }
+
+    /// Returns the key of the cookies. The first call creates it.
+    pub(crate) fn cookie_key(
+        &self,
+        create: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Vec<u8>, rusqlite::Error> {
+        let mut connection = self.lock();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let select = "SELECT key FROM demo_cookie_key";
+        let stored = transaction.query_row(select, [], |row| row.get(0)).optional()?;
+        if let Some(key) = stored {
+            return Ok(key);
+        }
+        let key = create();
+        transaction.execute("INSERT INTO demo_cookie_key (key) VALUES (?1)", [&key])?;
+        transaction.commit()?;
+        Ok(key)
+    }
+
+    pub(crate) fn now(&self) -> Result<World, rusqlite::Error> {
+        let connection = self.lock();
+        let mut files = connection.prepare("SELECT name FROM demo_files ORDER BY place")?;
+        let files = files.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let select = "SELECT recipient, amount FROM demo_transfers ORDER BY place";
+        let mut transfers = connection.prepare(select)?;
+        let transfers = transfers
+            .query_map([], |row| Ok(Transfer { to: row.get(0)?, amount: row.get(1)? }))?
+            .collect::<Result<_, _>>()?;
+        Ok(World { files, transfers })
     }
 
     /// Returns the file that a text names, also if it is missing. If the text names none, returns the
@@ -70,29 +92,57 @@ impl SharedWorld {
         let is_punctuation = |c: char| !c.is_alphanumeric();
         let mut words = text.split_whitespace().map(|word| word.trim_matches(is_punctuation));
         let named = words.find(|word| word.contains('.')).map(str::to_owned);
-        let chosen = named.or_else(|| self.lock().files.first().cloned());
-        chosen.unwrap_or_else(|| "notes.txt".to_owned())
+        let first = || self.now().ok()?.files.into_iter().next();
+        named.or_else(first).unwrap_or_else(|| "notes.txt".to_owned())
     }
 
     /// Deletes a file if it exists.
-    pub(crate) fn delete(&self, DeleteFile { path }: &DeleteFile) -> Value {
-        let mut world = self.lock();
-        let before = world.files.len();
-        world.files.retain(|file| file != path);
-        json!({ "path": path, "deleted": world.files.len() < before })
+    pub(crate) fn delete(
+        &self,
+        DeleteFile { path }: &DeleteFile,
+    ) -> Result<Value, rusqlite::Error> {
+        let deleted = self.lock().execute("DELETE FROM demo_files WHERE name = ?1", [path])?;
+        Ok(json!({ "path": path, "deleted": deleted > 0 }))
     }
 
     /// Sends money.
-    pub(crate) fn send(&self, transfer: Transfer) -> Value {
-        let output = json!({ "to": transfer.to, "amount": transfer.amount, "sent": true });
-        self.lock().transfers.push(transfer);
-        output
+    pub(crate) fn send(
+        &self,
+        Transfer { to, amount }: &Transfer,
+    ) -> Result<Value, rusqlite::Error> {
+        let insert = "INSERT INTO demo_transfers (recipient, amount) VALUES (?1, ?2)";
+        self.lock().execute(insert, (to, amount))?;
+        Ok(json!({ "to": to, "amount": amount, "sent": true }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, World> {
+    fn lock(&self) -> MutexGuard<'_, Connection> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+const FILES: [&str; 10] = [
+    "notes.txt",
+    "budget.xlsx",
+    "holiday.jpg",
+    "draft.md",
+    "report.pdf",
+    "old.log",
+    "invoice.csv",
+    "backup.zip",
+    "tickets.eml",
+    "recipe.md",
+];
+
+const TABLES: &str = "
+    CREATE TABLE demo_files (place INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+    CREATE TABLE demo_transfers (
+        place INTEGER PRIMARY KEY, recipient TEXT NOT NULL, amount INTEGER NOT NULL
+    );
+    CREATE TABLE demo_cookie_key (key BLOB NOT NULL);
+";
+
+/// How long an operation waits for the chats to be saved.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl DeleteFile {
     /// Returns how long the deletion takes. An archive is large, so that a user can see a tool run.
@@ -146,11 +196,11 @@ mod tests {
 
     #[test]
     fn a_file_that_is_named_and_gone_is_not_replaced_by_another_one() {
-        let world = SharedWorld::default();
+        let world = SharedWorld::new(Connection::open_in_memory().unwrap()).unwrap();
         for deleted in [true, false] {
             let path = world.file_named_in("Please delete budget.xlsx!");
             assert_eq!(path, "budget.xlsx");
-            assert_eq!(world.delete(&DeleteFile { path })["deleted"], deleted);
+            assert_eq!(world.delete(&DeleteFile { path }).unwrap()["deleted"], deleted);
         }
         assert_eq!(world.file_named_in("delete a file"), "notes.txt");
     }

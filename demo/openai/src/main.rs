@@ -7,13 +7,13 @@ use std::env::{VarError, var};
 use std::error::Error;
 use std::sync::Arc;
 
-use demo::SharedWorld;
+use demo::Storage;
 use ui_message_stream::model::Model;
 use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    demo::run(model()?, Arc::new(SharedWorld::default())).await
+    demo::run(model()?, Storage::open().await?).await
 }
 
 /// Creates the model that the environment variables select.

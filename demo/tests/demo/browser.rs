@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use test_support::external_processes::{Demo, missing, node_project, run_node, say};
+use test_support::external_processes::{Demo, built_example, missing, node_project, run_node, say};
 
 #[test]
 fn a_person_gets_through_both_pages() {
@@ -26,6 +26,19 @@ fn both_pages_show_a_chat_again_after_a_reload_and_in_a_second_tab() {
 #[test]
 fn both_pages_show_each_part_of_a_live_answer_once_after_a_reload_a_cut_and_in_a_second_tab() {
     run_with_both_pages(&["live.mjs"]);
+}
+
+#[test]
+fn the_page_goes_on_after_the_demo_is_killed_and_started_again() {
+    let Some(browser) = browser() else { return };
+    let program = built_example("chat", &[]);
+    let mut arguments = vec!["restarts.mjs", "--program", program.to_str().unwrap()];
+    let screenshots = std::env::var("SCREENSHOTS");
+    if let Ok(folder) = &screenshots {
+        arguments.extend(["--screenshots", folder]);
+    }
+    let printed = run_node(&browser, &arguments);
+    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
 }
 
 #[test]

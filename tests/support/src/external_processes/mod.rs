@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
@@ -158,6 +159,7 @@ impl Demo {
 #[derive(Debug)]
 pub struct Example {
     process: Child,
+    _data: DataFolder,
     /// The first URL that the example prints, without a path.
     pub url: String,
 }
@@ -170,8 +172,11 @@ impl Example {
 
     /// Starts a program that is built, with these environment variables.
     pub fn run(program: impl AsRef<OsStr>, variables: &[(&str, String)]) -> Self {
+        // Each demo has chats of its own.
+        let data = DataFolder::new();
         let mut process = Command::new(program)
             .env("PORT", "0")
+            .env("UIMS_DATA", data.0.join("chat.db"))
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
             .spawn()
@@ -182,7 +187,28 @@ impl Example {
         let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
         // All further output must be read: the example would block on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
-        Example { url: url.trim_end_matches("/api/chat").to_owned(), process }
+        Example { url: url.trim_end_matches("/api/chat").to_owned(), process, _data: data }
+    }
+}
+
+/// A folder that is deleted when this value is dropped.
+#[derive(Debug)]
+struct DataFolder(PathBuf);
+
+impl DataFolder {
+    fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ui-message-stream-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        DataFolder(folder)
+    }
+}
+
+impl Drop for DataFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

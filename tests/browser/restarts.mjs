@@ -1,0 +1,219 @@
+// The demo is killed while its page is open, and started again with the same file. The page goes on
+// without a reload.
+//
+//   npm ci
+//   node restarts.mjs --program ../../target/debug/examples/chat [--screenshots DIR]
+//
+// KILLS=300 kills it so many times at random moments (10 by default). KILL_SEED repeats a run.
+
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import { launch, SCREENS, until } from './chromium.mjs';
+import { Tab } from './tab.mjs';
+
+const { values: args } = parseArgs({
+  options: { program: { type: 'string' }, screenshots: { type: 'string' } },
+});
+const folder = mkdtempSync(join(tmpdir(), 'restarts-'));
+
+/** The demo as a process, which keeps its port and its file. */
+class Server {
+  #process;
+  url;
+
+  async start() {
+    const PORT = this.url ? new URL(this.url).port : '0';
+    const variables = { PORT, UIMS_DATA: join(folder, 'chat.db'), UIMS_LEASE_MS: '500' };
+    const stdio = ['ignore', 'pipe', 'inherit'];
+    this.#process = spawn(args.program, { env: { ...process.env, ...variables }, stdio });
+    for await (const line of createInterface({ input: this.#process.stdout })) {
+      const url = /http:\/\/\S+/.exec(line)?.[0];
+      if (!url) continue;
+      this.url = url;
+      this.#process.stdout.resume();
+      return;
+    }
+    throw new Error('the demo did not start');
+  }
+
+  async stop(signal) {
+    const ended = new Promise(done => this.#process.once('exit', done));
+    this.#process.kill(signal);
+    await ended;
+  }
+
+  async restart(pause = 300) {
+    await this.stop('SIGKILL');
+    await sleep(pause);
+    await this.start();
+  }
+
+  async world() {
+    return (await fetch(new URL('/api/world', this.url))).json();
+  }
+}
+
+const server = new Server();
+await server.start();
+const browser = await launch();
+
+/** Waits until the page waits for the user. */
+const settle = async tab => {
+  do {
+    await until('the page is idle', () => tab.isIdle());
+    await sleep(300);
+  } while (!(await tab.isIdle()));
+};
+
+/** As `settle`. If an answer was cut off, the user asks for it again. */
+const settleWithRetries = async tab => {
+  await settle(tab);
+  while (await tab.shows('error')) {
+    await tab.page.getByTestId('retry').click();
+    await settle(tab);
+  }
+};
+
+/** Checks that the page shows after a reload what it shows now. */
+const isStored = async tab => {
+  const before = await tab.messages();
+  await tab.page.reload();
+  await tab.isDone(before.length);
+  assert.deepEqual(await tab.messages(), before);
+};
+
+const approveAll = async tab => {
+  const buttons = tab.page.getByTestId('approve');
+  for (let left = await buttons.count(); left > 0; left -= 1) await buttons.first().click();
+};
+
+const CASES = {
+  async 'a question that waits is answered after a restart, once'({ tab }) {
+    const [file] = (await server.world()).files;
+    await tab.say(`delete ${file}`);
+    const card = await tab.sees('delete_file', 'approval-requested');
+    await server.restart();
+    assert((await server.world()).files.includes(file));
+    await card.getByTestId('approve').click();
+    await tab.sees('delete_file', 'output-available');
+    await until('the answer is complete', async () => /is deleted/.test(await tab.text()));
+    await until('the page is idle', () => tab.isIdle());
+    assert(!(await server.world()).files.includes(file));
+    await isStored(tab);
+    await tab.say('Hello again');
+  },
+
+  async 'an answer that is cut off in a text says so, and Try again writes it'({ tab, shoot }) {
+    await tab.write('slow 40');
+    await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
+    const before = await tab.text();
+    await server.restart();
+    await tab.page.getByTestId('error').waitFor();
+    await shoot('interrupted');
+    assert((await tab.text()).startsWith(before), 'what was written is kept');
+    assert.match(await tab.page.getByTestId('error').innerText(), /The server was interrupted/);
+    await tab.page.getByTestId('retry').click();
+    await until('the answer is complete', async () => / 40$/.test(await tab.text()));
+    await until('the page is idle', () => tab.isIdle());
+    await isStored(tab);
+  },
+
+  async 'a tool that runs while the server is killed has no second effect'({ tab }) {
+    const before = (await server.world()).transfers.length;
+    await tab.say('delete backup.zip');
+    const card = await tab.sees('delete_file', 'approval-requested');
+    await card.getByTestId('approve').click();
+    await sleep(1_000);
+    await server.restart();
+    await settle(tab);
+    assert(!(await tab.shows('error')));
+    assert.equal((await server.world()).transfers.length, before);
+    await tab.say('Hello again');
+    await isStored(tab);
+  },
+
+  async 'a server that gets SIGTERM completes the answer first'({ tab }) {
+    await tab.write('slow 20');
+    await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
+    await server.stop('SIGTERM');
+    await until('the answer is complete', async () => / 20$/.test(await tab.text()));
+    await server.start();
+    await until('the page is idle', () => tab.isIdle());
+    await isStored(tab);
+  },
+
+  async 'kills at random moments repeat no effect and lose no message'({ tab, random }) {
+    const kills = Number(process.env.KILLS ?? 10);
+    for (let kill = 0; kill < kills; kill += 1) {
+      const { length } = await tab.messages();
+      const { transfers } = await server.world();
+      await tab.write(`mixed ${kill}`);
+      if (random() < 0.3) {
+        await sleep(random() * 300);
+        await server.restart(random() * 500);
+      }
+      await until('the questions are shown', async () => {
+        await settleWithRetries(tab);
+        return (await tab.page.getByTestId('approve').count()) === 2;
+      });
+      await approveAll(tab);
+      await sleep(random() * 300);
+      await server.restart(random() * 500);
+      await settle(tab);
+      // If the answers did not reach the server, Try again sends them. After a text that was cut off it
+      // would write another answer, with another transfer to approve.
+      if (/approval-responded/.test((await tab.messages()).at(-1).calls)) {
+        await tab.page.getByTestId('retry').click();
+        await settle(tab);
+      }
+      const sent = (await server.world()).transfers.length - transfers.length;
+      assert(sent <= 1, `${sent} transfers for one approval`);
+      const messages = await tab.messages();
+      assert.equal(messages.length, length + 2);
+      const [question, answer] = messages.slice(-2);
+      assert.equal(question.text, `mixed ${kill}`);
+      const transfer = answer.calls.find(call => call.startsWith('transfer'));
+      if (transfer === 'transfer: output-available') assert.equal(sent, 1, 'it was executed');
+      assert.doesNotMatch(transfer, /approval-/, 'an answer was lost');
+      await isStored(tab);
+    }
+  },
+};
+
+/** Numbers from 0 to 1, the same for the same seed. */
+const randomFrom = seed => () => {
+  seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
+  return seed / 2 ** 31;
+};
+
+const seed = Number(process.env.KILL_SEED ?? (Date.now() % 100_000));
+let ran = 0;
+let failed = 0;
+for (const [name, act] of Object.entries(CASES)) {
+  const context = await browser.newContext(SCREENS.desktop);
+  const tab = await Tab.open(context, server.url);
+  const shoot = async moment => {
+    if (!args.screenshots) return;
+    await tab.page.screenshot({ path: join(args.screenshots, `restarts-${moment}.png`) });
+  };
+  ran += 1;
+  try {
+    await act({ tab, shoot, random: randomFrom(seed) });
+    assert.deepEqual(tab.complaints, []);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAILED ${name} (KILL_SEED=${seed}): ${error.message}`);
+  }
+  await context.close();
+}
+await browser.close();
+await server.stop('SIGKILL');
+rmSync(folder, { recursive: true, force: true });
+console.log(`restarts: ${ran} ran, ${failed} failed`);
+process.exitCode = failed ? 1 : 0;
