@@ -22,7 +22,7 @@ const QUEUED_EVENTS: usize = 64;
 
 /// Writes a response. Created by [`UiMessageStream::from_fn`](crate::UiMessageStream::from_fn).
 ///
-/// Its methods wait while 64 events are queued for the client. Clones write to the same response,
+/// Its methods wait while 64 events are queued for the client, and up to 64 others are being sent. Clones write to the same response,
 /// so that several tasks can write at once. The response ends when the function that received the
 /// writer returns. After that, the methods of a clone return [`Disconnected`].
 ///

@@ -161,6 +161,9 @@ impl Connections {
         // The jobs before these may have waited for the lock of another process.
         let (late, mut jobs): (Vec<_>, Vec<_>) = jobs.partition(|job| job.is_late());
         late.into_iter().for_each(|job| job.end(Err(SqliteError::Busy)));
+        if jobs.is_empty() {
+            return;
+        }
         let (ran, ended) = transact(connection, &mut jobs, clock);
         jobs.drain(ran..).rev().for_each(|job| queue.push_front(job));
         for job in jobs {

@@ -21,6 +21,6 @@ pub use self::chat_store::ChatStore;
 pub use self::error::ChatStoreError;
 pub use self::memory::InMemoryChatStore;
 pub use self::memory_runs::InMemoryRunStore;
-pub(super) use self::run_cache::RunCache;
+pub(crate) use self::run_cache::RunCache;
 pub use self::run_store::{RunStore, RunStoreError};
 pub use self::save_chat::{ReloadedChat, SaveChat, SaveResult, VersionedChat};

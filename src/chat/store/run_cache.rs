@@ -20,7 +20,7 @@ use crate::chat::log::{
 /// from the store again. Entries never change, so what is kept here is always a part of the log. The
 /// state of a run is not kept: a client that has read everything asks the store.
 #[derive(Debug)]
-pub(in crate::chat) struct RunCache {
+pub(crate) struct RunCache {
     store: Arc<dyn RunStore>,
     runs: Mutex<HashMap<RunKey, CachedRun>>,
 }
@@ -33,13 +33,13 @@ struct CachedRun {
     bytes: usize,
     fence: Fence,
     appended_at: Instant,
-    /// When a client has read the store. The store counts from then on how long nobody has read.
+    /// When a client has read the store. The store counts the time without a reader from then on.
     store_read_at: Option<Instant>,
     changes: Arc<Changes>,
 }
 
 impl RunCache {
-    pub(in crate::chat) fn new(store: Arc<dyn RunStore>) -> Self {
+    pub(crate) fn new(store: Arc<dyn RunStore>) -> Self {
         RunCache { store, runs: Mutex::default() }
     }
 
@@ -128,7 +128,7 @@ impl RunStore for RunCache {
 
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
         let next = match self.lock().get(key) {
-            Some(run) if run.length() > after => return Box::pin(std::future::ready(())),
+            Some(run) if run.index_of(after).is_some() => return Box::pin(std::future::ready(())),
             Some(run) => run.changes.next(),
             None => return self.store.changed(key, after),
         };
@@ -154,8 +154,12 @@ impl CachedRun {
     }
 
     fn add(&mut self, append: AppendEntries<'_>) {
-        if append.position > self.length() {
-            // Another process has appended in between.
+        if append.fence < self.fence {
+            // The reply to an append of an earlier holder is late. The next holder has read its entries.
+            return;
+        }
+        if append.fence > self.fence || append.position > self.length() {
+            // Another process may have appended in between.
             (self.first, self.bytes) = (append.position, 0);
             self.entries.clear();
         }

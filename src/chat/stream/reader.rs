@@ -202,7 +202,7 @@ impl LogReader {
         let mending = OptionFuture::from(self.mending.as_mut());
         tokio::select! {
             biased;
-            () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
+            // First, because a store may give wrong hints without end.
             Some(mended) = mending => {
                 (self.mending, self.may_mend) = (None, false);
                 return match mended {
@@ -210,6 +210,7 @@ impl LogReader {
                     Err(_) => Waited::NotMended,
                 };
             }
+            () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
             () = tick.as_mut() => {}
         }
         tick.set(sleep(TICK));
