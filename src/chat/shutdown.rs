@@ -63,11 +63,18 @@ impl Shutdown {
         self.0.borrow().phase != Phase::Open
     }
 
+    /// Returns whether turns and responses have to stop.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.borrow().phase == Phase::Closed
+    }
+
     /// Waits until turns and responses have to stop.
-    pub(super) async fn closed(&self) {
-        let mut state = self.0.subscribe();
-        // The sender is in `self`.
-        let _ = state.wait_for(|state| state.phase == Phase::Closed).await;
+    pub(super) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let sender = self.0.clone();
+        async move {
+            // An error means that there is no sender.
+            let _ = sender.subscribe().wait_for(|state| state.phase == Phase::Closed).await;
+        }
     }
 
     /// Waits until all turns and responses have ended, for at most this time, and stops the others.

@@ -88,16 +88,12 @@ impl ChatStream {
     }
 
     pub(super) fn of_log(reader: LogReader) -> Self {
-        let shutdown = reader.shutdown();
-        let counted = shutdown.count_response();
         // It is moved for each page.
-        let reader = Box::new((reader, counted));
-        let pages = stream::unfold(reader, async |mut reader| {
-            let page = reader.0.next_page().await?;
+        let pages = stream::unfold(Box::new(reader), async |mut reader| {
+            let page = reader.next_page().await?;
             Some((page, reader))
         });
-        let closed = async move { shutdown.closed().await };
-        ChatStream(pages.take_until(closed).boxed())
+        ChatStream(pages.boxed())
     }
 
     /// Converts the body to an HTTP response with its status and headers.

@@ -16,7 +16,7 @@ use crate::chat::error::ChatError;
 use crate::chat::inner::Inner;
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
 use crate::chat::run_log::{content_parts, position_of, resumed_by};
-use crate::chat::shutdown::Shutdown;
+use crate::chat::shutdown::Counted;
 use crate::chat::store::RunStoreError;
 use crate::chat::turn::driver::{Driver, TurnRequest};
 use crate::chat::turn::machine::{Request, Response};
@@ -48,6 +48,8 @@ pub(in crate::chat) struct LogReader {
     /// The last read has returned the newest entry.
     has_read_all: bool,
     has_ended: bool,
+    /// The server waits for this response when it is shut down.
+    _counted: Counted,
 }
 
 impl LogReader {
@@ -59,6 +61,7 @@ impl LogReader {
         client: Client,
     ) -> Self {
         LogReader {
+            _counted: chats.shutdown.count_response(),
             chats: Arc::clone(chats),
             key,
             client,
@@ -109,11 +112,6 @@ impl LogReader {
         self
     }
 
-    /// Returns the shutdown of the server, which ends this response.
-    pub(super) fn shutdown(&self) -> Shutdown {
-        self.chats.shutdown.clone()
-    }
-
     /// Returns the next frames, or a comment if there are none for a while. Returns `None` at the end
     /// of the log, or if the client has read nothing for too long.
     pub(super) async fn next_page(&mut self) -> Option<Bytes> {
@@ -134,6 +132,9 @@ impl LogReader {
                     Waited::InVain => return Some(Bytes::from_static(KEEP_ALIVE)),
                     Waited::NotMended => return None,
                 }
+            }
+            if self.chats.shutdown.is_closed() {
+                return None;
             }
             let Ok(page) = self.read().await else {
                 sleep(TICK).await;

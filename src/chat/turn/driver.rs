@@ -27,6 +27,7 @@ use crate::chat::hints::ChatHints;
 use crate::chat::inner::Inner;
 use crate::chat::redeem::{Accepted, Redeemed};
 use crate::chat::run_counts::CountedRun;
+use crate::chat::shutdown::Counted;
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
@@ -49,6 +50,10 @@ pub(in crate::chat) struct Driver {
     conflicts: u32,
     /// The run that this turn has begun last.
     run: Option<CountedRun>,
+    /// The server is shut down, and its time is up.
+    has_to_stop: bool,
+    /// The server waits for this turn when it is shut down.
+    _counted: Counted,
 }
 
 /// A request to a conversation, with its user.
@@ -126,9 +131,8 @@ impl Driver {
         request: TurnRequest,
     ) -> Result<StartedTurn, ChatError> {
         let TurnRequest { principal, owner, chat_id, client, request } = request;
-        let shutdown = chats.shutdown.clone();
         let may_begin_run = !matches!(request, Request::Stop | Request::Delete);
-        let counted = shutdown.count_turn(may_begin_run).ok_or(ChatError::ShuttingDown)?;
+        let counted = chats.shutdown.count_turn(may_begin_run).ok_or(ChatError::ShuttingDown)?;
         let (respond, response) = oneshot::channel();
         let (accept, accepted) = oneshot::channel();
         let posted = match &request {
@@ -160,24 +164,19 @@ impl Driver {
             failed_saves: 0,
             conflicts: 0,
             run: None,
+            has_to_stop: false,
+            _counted: counted,
         };
         driver.running.push(driver.hint());
         driver.running.push(driver.tick());
+        driver.running.push(chats.shutdown.closed().map(|()| Outcome::ServerClosed).boxed());
         let span = tracing::info_span!("chat_turn", run_id = Empty, fence = Empty);
-        let turn = async move {
-            tokio::select! {
-                biased;
-                () = driver.run() => {}
-                () = shutdown.closed() => {}
-            }
-            drop(counted);
-        };
-        let task = tokio::spawn(turn.instrument(span));
+        let task = tokio::spawn(driver.run().instrument(span));
         Ok(StartedTurn { response, received: None, accepted, task })
     }
 
     async fn run(mut self) {
-        loop {
+        while !self.has_to_stop {
             match self.turn.poll() {
                 Action::Start(Effect::CallAgent(call)) => self.call_agent(*call),
                 Action::Start(Effect::Release { run, fence }) => self.effects.release(run, fence),
@@ -248,6 +247,7 @@ impl Driver {
                 self.pass(Input::Saved(is_saved));
             }
             Outcome::Input(input) => self.pass(input),
+            Outcome::ServerClosed => self.has_to_stop = true,
             Outcome::Failed(failure) => self.fail(failure),
             Outcome::SaveUnknown(failure) => {
                 self.failed_saves += u32::from(!self.turn.is_keeping_step());

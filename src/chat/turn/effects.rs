@@ -45,6 +45,8 @@ pub(super) enum Outcome {
     Input(Input),
     Loaded(Option<Box<VersionedChat>>),
     Saved(Box<Chat>, SaveResult),
+    /// The server is shut down, and its time is up.
+    ServerClosed,
     /// The store has failed again and again.
     Failed(ChatError),
     /// The store has failed, and may have saved the conversation.
@@ -159,11 +161,14 @@ impl Context {
                 return Ok(Outcome::Loaded(loaded.map(Box::new)));
             }
             Effect::Save { chat, unchanged, revision, ended } => {
-                return Ok(self.save(chat, unchanged, revision, ended).await);
+                return Ok(self.save(chat, unchanged, revision, ended).boxed().await);
             }
-            Effect::Redeem { plan, chat } => return Ok(self.redeem(*plan, *chat, None).await),
+            // An append is frequent, and the size of the largest operation would be allocated for it.
+            Effect::Redeem { plan, chat } => {
+                return Ok(self.redeem(*plan, *chat, None).boxed().await);
+            }
             Effect::CloseOpenCalls { open, plan, chat } => {
-                return Ok(self.redeem(*plan, *chat, Some(open)).await);
+                return Ok(self.redeem(*plan, *chat, Some(open)).boxed().await);
             }
             Effect::Claim { run, approvals } => {
                 let (chat, sender) = (self.approvals(), sender_of(&run));
