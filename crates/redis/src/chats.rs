@@ -51,13 +51,14 @@ impl ChatStore for RedisStore {
         Box::pin(async move {
             let SaveChat { chat, revision: replaced, keep_for, .. } = save;
             let keys = self.inner.keys.user(&chat.owner);
-            // At random: it is not used again, and it tells an attempt whether it has saved the
-            // chat.
+            // At random: it is not used again, and by it an attempt that is repeated finds that it
+            // has saved the chat.
             let revision = u64::from_be_bytes(random_bytes().map_err(ChatStoreError::new)?);
             let mut invocation = scripts::CHAT_SAVE.key(keys.chat(&chat.id));
             invocation
                 .key(keys.chats())
                 .key(keys.titles())
+                .key(keys.attempts(&chat.id))
                 .arg(chat.id.as_str())
                 .arg(replaced.map(|revision| revision.to_string()).unwrap_or_default())
                 .arg(revision)
@@ -115,7 +116,7 @@ impl ChatStore for RedisStore {
             invocation
                 .key(keys.chats())
                 .key(keys.titles())
-                .key(keys.deleted_chat(id))
+                .key(keys.attempts(id))
                 .arg(id.as_str())
                 .arg(revision)
                 .arg(&attempt);

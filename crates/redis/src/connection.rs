@@ -10,12 +10,13 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    Client, Cmd, ConnectionInfo, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture,
-    RedisResult, ScriptInvocation, Value,
+    Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
+    RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 use tokio::time::timeout;
 
 use crate::error::RedisStoreError;
+use crate::scripts::Invocation;
 
 /// A connection that is opened again when it is lost, and that many operations use at once. A clone
 /// is the same connection.
@@ -51,21 +52,30 @@ impl Connection {
     }
 
     /// Runs a script, and runs it again if the connection was lost. Every script gives the same
-    /// response when it is run again.
+    /// response when it is run again, but for the counts of those that delete a user.
     pub(crate) async fn run<T: FromRedisValue + Send>(
         &self,
-        script: &ScriptInvocation<'_>,
+        script: &Invocation<'_>,
     ) -> Result<T, RedisStoreError> {
         let mut connection = self.clone();
         let run = async {
-            match script.invoke_async(&mut connection).await {
+            match connection.run_once(script).await {
                 Err(error) if error.is_io_error() || error.is_connection_dropped() => {
-                    script.invoke_async(&mut connection).await
+                    connection.run_once(script).await
                 }
                 result => result,
             }
         };
         with_timeout(run).await
+    }
+
+    async fn run_once<T: FromRedisValue>(&mut self, script: &Invocation<'_>) -> RedisResult<T> {
+        match script.by_digest().query_async(self).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                script.by_text().query_async(self).await
+            }
+            result => result,
+        }
     }
 }
 

@@ -83,6 +83,9 @@ async fn follow(hints: Arc<Hints>, nodes: Vec<Client>, mut requests: UnboundedRe
             Ok(()) => return,
             Err(error) => tracing::debug!(%error, "the connection that follows runs is lost"),
         }
+        if requests.is_closed() {
+            return;
+        }
         sleep(POLL_INTERVAL).await;
     }
 }

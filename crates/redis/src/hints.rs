@@ -84,6 +84,11 @@ impl Hints {
         }
     }
 
+    /// Returns what is known of a run.
+    pub(crate) fn known(&self, channel: &str) -> Progress {
+        self.lock().by_channel.get(channel).map(|hint| hint.known).unwrap_or_default()
+    }
+
     /// Adds to what is known of a run, and wakes its readers if this is new.
     pub(crate) fn add(&self, channel: &str, progress: Progress) {
         let mut runs = self.lock();
@@ -99,7 +104,7 @@ impl Hints {
         }
     }
 
-    /// Wakes the readers of these runs: from now on they are told of each change.
+    /// Wakes the readers of these runs: from now on each change wakes them.
     pub(crate) fn subscribed(&self, channels: &[String]) {
         let runs = self.lock();
         for hint in channels.iter().filter_map(|channel| runs.by_channel.get(channel)) {
@@ -107,13 +112,16 @@ impl Hints {
         }
     }
 
-    /// Sets whether the follower has a connection. If it has lost it, wakes all readers, so that
-    /// they look for themselves.
+    /// Sets whether the follower has a connection. If it has lost it, forgets what is known and
+    /// wakes all readers, so that they look for themselves: a Redis that restarts may lose entries.
     pub(crate) fn set_connected(&self, is_connected: bool) {
         let mut runs = self.lock();
         runs.is_connected = is_connected;
         if !is_connected {
-            runs.by_channel.values().for_each(|hint| hint.changed.send_replace(()));
+            for hint in runs.by_channel.values_mut() {
+                hint.known = Progress::default();
+                hint.changed.send_replace(());
+            }
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// A prefix holds no braces.
+    /// A prefix holds no braces, and is not empty in Redis Cluster.
     pub(crate) fn new(prefix: &str, is_cluster: bool) -> Self {
         let ledger = match is_cluster {
             true => format!("{{{prefix}}}"),
@@ -80,9 +80,9 @@ impl UserKeys {
         format!("{}chat:{id}", self.0)
     }
 
-    /// Returns the key that holds the attempt that deleted a chat.
-    pub(crate) fn deleted_chat(&self, id: &ChatId) -> String {
-        format!("{}deleted:{id}", self.0)
+    /// Returns the list of the last attempts that have saved or deleted a chat.
+    pub(crate) fn attempts(&self, id: &ChatId) -> String {
+        format!("{}attempts:{id}", self.0)
     }
 
     /// Returns the list of the chats by the time of their last save.

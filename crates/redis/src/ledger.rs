@@ -6,7 +6,6 @@
 //! says whether the call may begin, and `redis` which Redis the record was inserted into. An index
 //! is a sorted set of record ids, scored by the time at which the record expires in Redis.
 
-use redis::{Script, ScriptInvocation};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
     LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
@@ -14,6 +13,7 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{ApprovalRecord, ApprovalState, RecordId, UnixMillis};
 
+use crate::scripts::{Invocation, Script};
 use crate::{RedisStore, random_bytes, scripts};
 
 impl LedgerStore for RedisStore {
@@ -83,9 +83,9 @@ impl LedgerStore for RedisStore {
                 // The caller reads the record again, and finds the unknown outcome.
                 tracing::warn!(
                     record = %record.id,
-                    "Redis was restarted since this approval was requested, so the call is not executed: \
-                     it may have been executed before; a Redis that loses nothing is declared with \
-                     `RedisOptions::assume_durable`"
+                    "Redis was restarted since this approval was requested, so the call is not \
+                     executed: it may have been executed before; a Redis that loses nothing is \
+                     declared with `RedisOptions::assume_durable`"
                 );
             }
             Ok(swapped == SWAPPED)
@@ -128,7 +128,7 @@ impl RedisStore {
         &self,
         script: &'s Script,
         record: &ApprovalRecord,
-    ) -> Result<ScriptInvocation<'s>, LedgerStoreError> {
+    ) -> Result<Invocation<'s>, LedgerStoreError> {
         let (keys, requester) = (&self.inner.keys, &record.requester);
         let in_chat = PendingFilter::Chat { requester, chat: &record.chat_id };
         let attempt: [u8; 16] = random_bytes().map_err(LedgerStoreError::new)?;

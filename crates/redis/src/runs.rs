@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::ScriptInvocation;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::chat::log::{
     AppendEntries, AppendRefusal, AppendResult, BeginResult, BeginRun, Fence, HolderStatus,
@@ -16,6 +15,7 @@ use crate::chats::millis;
 use crate::error::RedisStoreError;
 use crate::hints::Progress;
 use crate::keys::run_field;
+use crate::scripts::Invocation;
 use crate::{RedisStore, scripts};
 
 impl RunStore for RedisStore {
@@ -80,6 +80,7 @@ impl RunStore for RedisStore {
         Box::pin(async move {
             let run = self.run_keys(read.key);
             let mut page = PartialPage::new(read.max_bytes);
+            let known = self.inner.hints.known(&run.channel);
             // Redis serves others between two parts of a long page. What was read does not change.
             loop {
                 let after = read.after.saturating_add(page.entries.len() as u64);
@@ -92,8 +93,13 @@ impl RunStore for RedisStore {
                 let is_full = page.add(entries, max_bytes)?;
                 let next = read.after.saturating_add(page.entries.len() as u64);
                 if is_full || next >= length {
-                    let (entries, fence) = (page.entries, Fence(fence));
-                    return Ok(Some(LogPage { entries, length, fence, state: run_state(&state)? }));
+                    let (entries, fence, state) = (page.entries, Fence(fence), run_state(&state)?);
+                    // Redis has lost entries, or the run was begun anew. A reader that waits for
+                    // what was known would not wait.
+                    if known.length > length || known.is_over && state != RunState::Ended {
+                        self.inner.hints.forget(&run.channel);
+                    }
+                    return Ok(Some(LogPage { entries, length, fence, state }));
                 }
             }
         })
@@ -138,7 +144,7 @@ impl RedisStore {
 
     async fn run_script<T: redis::FromRedisValue + Send>(
         &self,
-        script: &ScriptInvocation<'_>,
+        script: &Invocation<'_>,
     ) -> Result<T, RunStoreError> {
         self.inner.connection.run(script).await.map_err(RunStoreError::new)
     }
@@ -156,7 +162,7 @@ struct RunKeys {
 
 impl RunKeys {
     /// Prepares a script with the keys and the argument that all scripts of runs have.
-    fn prepare<'s>(&self, script: &'s redis::Script) -> ScriptInvocation<'s> {
+    fn prepare<'s>(&self, script: &'s scripts::Script) -> Invocation<'s> {
         let mut invocation = script.prepare_invoke();
         invocation.key(&self.runs).key(&self.log).arg(&self.field);
         invocation

@@ -2,11 +2,73 @@
 //! only.
 //!
 //! A script whose reply was lost is run again. So each recognizes what its first run has done, and
-//! returns the same reply.
+//! returns the same reply. Only those that delete a user count what is left.
 
 use std::sync::LazyLock;
 
-use redis::Script;
+use redis::{Cmd, ToRedisArgs};
+
+/// The text of a script.
+pub(crate) struct Script {
+    text: &'static str,
+    /// The digest by which Redis knows the text.
+    digest: String,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        Script { text, digest: redis::Script::new(text).get_hash().to_owned() }
+    }
+
+    /// Begins an invocation with this key.
+    pub(crate) fn key(&self, key: impl ToRedisArgs) -> Invocation<'_> {
+        let mut invocation = self.prepare_invoke();
+        invocation.key(key);
+        invocation
+    }
+
+    /// Begins an invocation without keys.
+    pub(crate) fn prepare_invoke(&self) -> Invocation<'_> {
+        Invocation { script: self, keys: Vec::new(), args: Vec::new() }
+    }
+}
+
+/// A script with its keys and arguments.
+pub(crate) struct Invocation<'a> {
+    script: &'a Script,
+    keys: Vec<Vec<u8>>,
+    args: Vec<Vec<u8>>,
+}
+
+impl Invocation<'_> {
+    pub(crate) fn key(&mut self, key: impl ToRedisArgs) -> &mut Self {
+        key.write_redis_args(&mut self.keys);
+        self
+    }
+
+    pub(crate) fn arg(&mut self, arg: impl ToRedisArgs) -> &mut Self {
+        arg.write_redis_args(&mut self.args);
+        self
+    }
+
+    /// Returns the command that runs the script if Redis has its text.
+    pub(crate) fn by_digest(&self) -> Cmd {
+        self.command("EVALSHA", &self.script.digest)
+    }
+
+    /// Returns the command that sends the text, too. In Redis Cluster it goes to the node of the
+    /// keys, as [`by_digest`](Self::by_digest) does. `SCRIPT LOAD` goes to all nodes, and fails if
+    /// one of them is not there.
+    pub(crate) fn by_text(&self) -> Cmd {
+        self.command("EVAL", self.script.text)
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        command
+    }
+}
 
 /// Declares a script, which consists of these files.
 macro_rules! script {
@@ -17,15 +79,15 @@ macro_rules! script {
     };
 }
 
-script!(CHAT_SAVE, "chat_save");
+script!(CHAT_SAVE, "chat", "chat_save");
 script!(CHAT_RELOAD, "chat_reload");
-script!(CHAT_LIST, "chat_list");
-script!(CHAT_DELETE, "chat_delete");
+script!(CHAT_LIST, "chat", "chat_list");
+script!(CHAT_DELETE, "chat", "chat_delete");
 
 script!(RUN_BEGIN, "run", "run_begin");
-script!(RUN_APPEND, "run", "run_append");
+script!(RUN_APPEND, "run", "publish", "run_append");
 script!(RUN_READ, "run", "run_read");
-script!(RUN_TAKE, "run", "run_take");
+script!(RUN_TAKE, "run", "publish", "run_take");
 
 script!(LEDGER_LOAD, "ledger_clock", "ledger_load");
 script!(LEDGER_PENDING, "ledger_clock", "ledger_pending");
@@ -41,4 +103,4 @@ script!(GUARD_SET, "guard_set");
 script!(PING, "ping");
 
 script!(USER_LIST, "user_list");
-script!(USER_DELETE, "user_delete");
+script!(USER_DELETE, "publish", "user_delete");

@@ -2,8 +2,6 @@
 -- KEYS: the list of the chats by the time of their last save, their titles.
 -- ARGV: the time and the id after which the page begins (the time is empty for the first page), the
 -- number of chats.
-local clock = redis.call('TIME')
-local time = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local after, after_id, count = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- Compares the bytes of two ids. The operator `<` of Lua compares them by the rules of a language.
@@ -15,28 +13,19 @@ local function is_less(one, other)
     return #one < #other
 end
 
-local found, expired, offset = {}, {}, 0
+-- The rows before the offset stay in the list. Expired rows are removed, and do not count.
+local found, offset = {}, 0
 while #found < count do
     local rows = redis.call('ZREVRANGEBYSCORE', KEYS[1], after and ARGV[1] or '+inf', '-inf',
-        'WITHSCORES', 'LIMIT', offset, 100)
+        'WITHSCORES', 'LIMIT', offset, math.max(count - #found, 100))
     if #rows == 0 then break end
     for at = 1, #rows, 2 do
+        if #found == count then break end
         local id, saved_at = rows[at], tonumber(rows[at + 1])
-        if saved_at ~= after or is_less(id, after_id) then
-            local expires_at, title =
-                string.match(redis.call('HGET', KEYS[2], id) or '', '^(%d*) (.*)$')
-            expires_at = tonumber(expires_at)
-            if expires_at and expires_at <= time then
-                expired[#expired + 1] = id
-            elseif #found < count then
-                found[#found + 1] = {id, saved_at, title or ''}
-            end
-        end
+        local is_after = saved_at ~= after or is_less(id, after_id)
+        local title = not is_after or title_of(id, KEYS[1], KEYS[2])
+        if title then offset = offset + 1 end
+        if is_after and title then found[#found + 1] = {id, saved_at, title} end
     end
-    offset = offset + 100
-end
-for _, id in ipairs(expired) do
-    redis.call('ZREM', KEYS[1], id)
-    redis.call('HDEL', KEYS[2], id)
 end
 return found

@@ -1,17 +1,16 @@
 -- Saves a chat if it has the revision that is replaced. Returns 1 if this attempt saved it, else 0.
--- KEYS: the chat, the list of the user's chats by the time of their last save, their titles.
+-- KEYS: the chat, the list of the user's chats by the time of their last save, their titles,
+-- the last attempts.
 -- ARGV: the id of the chat, the revision that is replaced (empty if the chat is new), the new
 -- revision, the head, the title, the number of messages, the time to live in milliseconds (empty if
 -- there is none), and the places and the bodies of the messages that have changed.
 local id, replaced, revision = ARGV[1], ARGV[2], ARGV[3]
 local length, keep_for = tonumber(ARGV[6]), tonumber(ARGV[7])
 local kept = redis.call('HMGET', KEYS[1], 'revision', 'length')
--- The revision is random: only this save has it, and its first reply was lost.
-if kept[1] == revision then return 1 end
+-- The revision is random: only this attempt has it.
+if has_taken_effect(KEYS[4], revision) then return 1 end
 if (kept[1] or '') ~= replaced then return 0 end
 
-local clock = redis.call('TIME')
-local time = clock[1] * 1000 + math.floor(clock[2] / 1000)
 -- If Redis's clock was set back a bit, the chat that is saved now is still the newest.
 local now = time
 local newest = tonumber(redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] or '0')
@@ -37,4 +36,9 @@ for at = 1, 3 do
         redis.call('PEXPIRE', KEYS[at], ARGV[7])
     end
 end
+-- A user who saves chats and never lists them keeps no titles of expired chats.
+for _, old in ipairs(redis.call('ZRANGE', KEYS[2], 0, 9)) do
+    title_of(old, KEYS[2], KEYS[3])
+end
+remember(KEYS[4], revision)
 return 1

@@ -1,4 +1,5 @@
--- Deletes records of a requester and the indexes that list them. Returns the number of records.
+-- Deletes records of a requester and the indexes that list them. Returns the number of records. A
+-- repetition counts only what the first run has left.
 -- KEYS: the index of all records of the requester, the index of the pending ones, the records, the
 -- indexes of their chats. ARGV: the number of records, their ids.
 local count, deleted = tonumber(ARGV[1]), 0

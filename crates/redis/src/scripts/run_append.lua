@@ -1,6 +1,7 @@
--- Appends entries and renews the lease. Returns what became of it, and for the holder how long no
--- reader has read the log, in milliseconds, and whether the run has to end. ARGV, further: the
--- channel of the run, the fence, the position, whether the log ends, and the entries.
+-- Appends entries and renews the lease. Returns the result (`appended`, or why the entries were
+-- refused), how long no reader has read the log, in milliseconds, and whether the run has to end.
+-- ARGV, further: the channel of the run, the fence, the position, whether the log ends, and the
+-- entries.
 local run, newer = load()
 if newer then return newer end
 if not run then return {'not found', 0, 0} end
@@ -40,6 +41,6 @@ else
     renew(run)
 end
 if count > 0 or ends then
-    redis.call('PUBLISH', ARGV[2], text(length + count) .. ' ' .. ARGV[3] .. ' ' .. ARGV[5])
+    publish(ARGV[2], text(length + count) .. ' ' .. ARGV[3] .. ' ' .. ARGV[5])
 end
 return appended

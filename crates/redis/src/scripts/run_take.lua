@@ -1,4 +1,5 @@
--- Gives a run to a new holder. Returns what became of it, and the newest fence.
+-- Gives a run to a new holder. Returns the result (`taken`, or why the run was not taken), and the
+-- newest fence.
 -- ARGV, further: the channel of the run, the fence that the caller knows, the new holder, and
 -- whether the lease must have passed.
 local run, newer = load()
@@ -10,7 +11,7 @@ if not is_repeated then
     if text(run.fence) ~= ARGV[3] then return {'other fence', run.fence} end
     if ARGV[5] == '1' and is_leased(run) then return {'leased', run.fence} end
     run.fence, run.holder = run.fence + 1, ARGV[4]
-    redis.call('PUBLISH', ARGV[2], redis.call('LLEN', KEYS[2]) .. ' ' .. text(run.fence) .. ' 0')
+    publish(ARGV[2], redis.call('LLEN', KEYS[2]) .. ' ' .. text(run.fence) .. ' 0')
 end
 renew(run)
 return {'taken', run.fence}

@@ -1,4 +1,5 @@
--- Deletes chats and runs of a user. Returns the numbers of both.
+-- Deletes chats and runs of a user. Returns the numbers of both. A repetition counts only what the
+-- first run has left.
 -- KEYS: the list of the chats, their titles, the runs, the chats, the logs of the runs.
 -- ARGV: the number of chats, their ids, and for each run its field and its channel.
 local chats, deleted_chats, deleted_runs = tonumber(ARGV[1]), 0, 0
@@ -12,6 +13,6 @@ for at = chats + 4, #KEYS do
 end
 for at = chats + 2, #ARGV, 2 do
     deleted_runs = deleted_runs + redis.call('HDEL', KEYS[3], ARGV[at])
-    redis.call('PUBLISH', ARGV[at + 1], '0 0 1')
+    publish(ARGV[at + 1], '0 0 1')
 end
 return {deleted_chats, deleted_runs}

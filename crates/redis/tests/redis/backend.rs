@@ -69,7 +69,7 @@ pub(crate) fn keys(redis: &RedisServer) -> Vec<String> {
     let list = "return table.concat(redis.call('KEYS', '*'), ' ')";
     let keys = redis.command(&format!("EVAL \"{list}\" 0"));
     let keys = keys.split_whitespace().map(str::to_owned);
-    keys.filter(|key| !key.ends_with("clock") && !key.contains(":deleted:")).collect()
+    keys.filter(|key| !key.ends_with("clock") && !key.contains(":attempts:")).collect()
 }
 
 pub(crate) fn chat_of(owner: &Principal, id: &str, messages: usize) -> Chat {

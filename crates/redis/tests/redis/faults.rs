@@ -14,7 +14,7 @@ use ui_message_stream::approval::Principal;
 #[cfg(feature = "cluster")]
 use ui_message_stream::chat::Chat;
 use ui_message_stream::chat::log::{
-    AppendEntries, BeginResult, BeginRun, Fence, TakeCondition, TakeResult, TakeRun,
+    AppendEntries, BeginResult, BeginRun, Fence, ReadLog, TakeCondition, TakeResult, TakeRun,
 };
 use ui_message_stream::chat::store::{
     ChatStore, ListChats, ReloadedChat, RunStore, SaveChat, SaveResult, VersionedChat,
@@ -25,6 +25,7 @@ use ui_message_stream_redis::RedisStore;
 
 use crate::backend::{appended, begin, chat_of, frame, holder, page, run_key, saved};
 use crate::proxy::Proxy;
+use crate::retention::move_back;
 
 #[tokio::test]
 async fn an_operation_whose_reply_is_lost_takes_effect_once_and_reports_it() {
@@ -84,6 +85,78 @@ async fn an_operation_whose_reply_is_lost_takes_effect_once_and_reports_it() {
 }
 
 #[tokio::test]
+async fn an_operation_whose_reply_is_lost_reports_it_also_if_others_change_the_chat_since() {
+    let Some(redis) = RedisServer::start() else { return };
+    let proxy = Proxy::before(redis.port());
+    let store = RedisStore::connect(&proxy.url).await.unwrap();
+    let other = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    // The scripts are loaded: the next reply is that of the operation.
+    let chat = chat_of(&ada, "loads", 1);
+    let revision = saved(&store, SaveChat::new(&chat)).await;
+    assert!(store.delete(&ada, &chat.id, revision).await.unwrap());
+
+    let chat = chat_of(&ada, "chat", 1);
+    let stored = async || other.load(&ada, &chat.id).await.unwrap();
+    let lose = || {
+        proxy.delay_losses(true);
+        proxy.lose_replies(1);
+    };
+    let save_by_other = async |revision| {
+        let stored = stored_after(&stored, revision).await.unwrap();
+        let saved = saved(&other, SaveChat::replacing(&stored, &chat)).await;
+        proxy.delay_losses(false);
+        saved
+    };
+
+    // A new chat that the other replaces.
+    lose();
+    let (own, others) = tokio::join!(saved(&store, SaveChat::new(&chat)), save_by_other(None));
+    assert_ne!(own, others);
+    // A save of a chat that the other replaces.
+    let replaced = stored().await.unwrap();
+    lose();
+    let save = SaveChat::replacing(&replaced, &chat);
+    let (own, others) = tokio::join!(saved(&store, save), save_by_other(Some(others)));
+    assert_ne!(own, others);
+    assert_eq!(stored().await.unwrap().revision, others);
+    // A deletion of a chat that the other creates anew.
+    lose();
+    let create = async {
+        assert!(stored_after(&stored, Some(others)).await.is_none());
+        let created = saved(&other, SaveChat::new(&chat)).await;
+        proxy.delay_losses(false);
+        created
+    };
+    let (is_deleted, created) = tokio::join!(store.delete(&ada, &chat.id, others), create);
+    assert!(is_deleted.unwrap());
+    assert_eq!(stored().await.unwrap().revision, created);
+    assert!(other.delete(&ada, &chat.id, created).await.unwrap());
+    // A new chat that the other deletes.
+    lose();
+    let delete = async {
+        let revision = stored_after(&stored, None).await.unwrap().revision;
+        assert!(other.delete(&ada, &chat.id, revision).await.unwrap());
+        proxy.delay_losses(false);
+    };
+    let _ = tokio::join!(saved(&store, SaveChat::new(&chat)), delete);
+    assert!(stored().await.is_none());
+}
+
+/// Loads a chat until it does not have this revision any more.
+async fn stored_after(
+    load: &impl AsyncFn() -> Option<VersionedChat>,
+    revision: Option<u64>,
+) -> Option<VersionedChat> {
+    loop {
+        let stored = load().await;
+        if stored.as_ref().map(|stored| stored.revision) != revision {
+            return stored;
+        }
+    }
+}
+
+#[tokio::test]
 async fn after_a_restart_redis_has_all_confirmed_writes_and_the_store_reconnects() {
     let Some(mut redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
@@ -138,6 +211,20 @@ async fn after_a_node_of_a_cluster_has_restarted_its_users_have_their_chats() {
     }
 }
 
+#[cfg(feature = "cluster")]
+#[tokio::test]
+async fn while_a_node_of_a_cluster_hangs_the_users_of_the_others_run_scripts_that_are_new() {
+    let Some(cluster) = RedisCluster::start() else { return };
+    let store = RedisOptions::new().connect_cluster(cluster.urls()).await.unwrap();
+    let users: Vec<_> = (0..12).map(|number| Principal::new(format!("user {number}"))).collect();
+    let first = || ListChats { limit: 1, after: None };
+    cluster.nodes()[1].hang(true);
+    // No node knows the script of a list yet.
+    let listed = join_all(users.iter().map(|user| store.list(user, first()))).await;
+    cluster.nodes()[1].hang(false);
+    assert!(listed.iter().any(Result::is_err) && listed.iter().any(Result::is_ok));
+}
+
 #[tokio::test]
 async fn while_redis_is_full_writes_fail_and_change_nothing() {
     let Some(redis) = RedisServer::start() else { return };
@@ -147,8 +234,12 @@ async fn while_redis_is_full_writes_fail_and_change_nothing() {
     let revision = saved(&store, SaveChat::new(&chat)).await;
     let key = run_key(&ada, "run");
     let _ = begin(&store, &key, 9).await;
+    move_back(&redis, "run", "read", 2);
     redis.command("CONFIG SET maxmemory 1");
     assert!(store.ping().await.is_err());
+    // A client that reads is noted, but not now.
+    let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: true };
+    assert!(store.read(read).await.unwrap().is_some());
     let mut longer = chat.clone();
     longer.messages.truncate(1);
     let stored = VersionedChat { chat: chat.clone(), revision };

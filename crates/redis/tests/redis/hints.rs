@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use futures::poll;
 use test_support::external_processes::redis_server::RedisServer;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{Fence, RunKey, TakeCondition, TakeResult, TakeRun};
 use ui_message_stream::chat::store::RunStore;
 use ui_message_stream_redis::RedisStore;
 
-use crate::backend::{Backend, appended, begin, frame, holder, page, run_key};
+use crate::backend::{Backend, appended, begin, frame, holder, keys, page, run_key};
 
 #[tokio::test]
 async fn a_reader_is_woken_by_what_another_server_changes() {
@@ -160,6 +161,75 @@ async fn many_readers_of_one_server_read_the_whole_log_of_another() {
             assert_eq!(within(reader).await.unwrap(), 100);
         }
     }
+}
+
+#[tokio::test]
+async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
+    let Some(redis) = RedisServer::start() else { return };
+    let (writer, reader) = (
+        RedisStore::connect(&redis.url()).await.unwrap(),
+        RedisStore::connect(&redis.url()).await.unwrap(),
+    );
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&writer, &key, 1).await;
+    for position in 0..3 {
+        let wait = woken_at(&reader, &key, position, |length, _| length > position);
+        let entries = [frame("a")];
+        tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+    }
+    let knows_of_the_third = async {
+        while poll!(reader.changed(&key, 2)).is_pending() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    within(knows_of_the_third).await;
+    let log = keys(&redis).into_iter().find(|key| key.contains(":log:")).unwrap();
+    redis.command(&format!("LTRIM {log} 0 0"));
+    assert_eq!(page(&reader, &key).await.unwrap().length, 1);
+    assert!(poll!(reader.changed(&key, 1)).is_pending());
+    let wait = woken_at(&reader, &key, 1, |length, _| length == 2);
+    let entries = [frame("b")];
+    tokio::join!(wait, appended(&writer, &key, 1, &entries, false));
+}
+
+#[tokio::test]
+async fn a_user_of_redis_without_channels_changes_runs_and_reads_them() {
+    let Some(redis) = RedisServer::start() else { return };
+    redis.command("ACL SETUSER default resetchannels");
+    let (writer, reader) = (
+        RedisStore::connect(&redis.url()).await.unwrap(),
+        RedisStore::connect(&redis.url()).await.unwrap(),
+    );
+    let (ada, condition) = (Principal::new("ada"), TakeCondition::Any);
+    let key = run_key(&ada, "run");
+    let _ = begin(&writer, &key, 1).await;
+    let wait = woken_at(&reader, &key, 0, |length, _| length == 1);
+    let entries = [frame("a")];
+    tokio::join!(wait, appended(&writer, &key, 0, &entries, false));
+    let take = TakeRun { key: &key, fence: Fence(1), holder: holder(2), condition };
+    assert_eq!(writer.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
+    assert_eq!(writer.delete_user(&ada).await.unwrap().runs, 1);
+}
+
+#[tokio::test]
+async fn a_dropped_store_leaves_no_task_also_if_redis_is_away() {
+    let Some(mut redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let key = run_key(&Principal::new("ada"), "run");
+    redis.kill();
+    {
+        let mut changed = store.changed(&key, 0);
+        assert!(poll!(&mut changed).is_pending());
+        // The task tries to connect.
+        tokio::task::yield_now().await;
+    }
+    drop(store);
+    let ended = async {
+        while tokio::runtime::Handle::current().metrics().num_alive_tasks() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(ended).await;
 }
 
 /// Waits until the run is in this state, and fails if the hints stop before.

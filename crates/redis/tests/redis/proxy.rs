@@ -3,13 +3,21 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// Forwards the bytes of both sides until it loses a reply.
 pub(crate) struct Proxy {
     pub(crate) url: String,
-    replies_to_lose: Arc<AtomicUsize>,
+    losses: Arc<Losses>,
+}
+
+#[derive(Default)]
+struct Losses {
+    replies_to_lose: AtomicUsize,
+    /// Whether a connection whose reply is lost stays open.
+    is_delayed: AtomicBool,
 }
 
 impl Proxy {
@@ -17,8 +25,8 @@ impl Proxy {
     pub(crate) fn before(redis: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}/", listener.local_addr().unwrap());
-        let replies_to_lose = Arc::new(AtomicUsize::new(0));
-        let to_lose = Arc::clone(&replies_to_lose);
+        let losses = Arc::new(Losses::default());
+        let to_lose = Arc::clone(&losses);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, to_lose) = (client.unwrap(), Arc::clone(&to_lose));
@@ -29,23 +37,33 @@ impl Proxy {
                 thread::spawn(move || forward(redis, to_client, Some(&to_lose)));
             }
         });
-        Proxy { url, replies_to_lose }
+        Proxy { url, losses }
     }
 
     /// Loses the next `count` replies, each together with its connection.
     pub(crate) fn lose_replies(&self, count: usize) {
-        self.replies_to_lose.store(count, Ordering::SeqCst);
+        self.losses.replies_to_lose.store(count, Ordering::SeqCst);
+    }
+
+    /// Keeps the connections whose replies are lost open until this is called with `false`. Their
+    /// clients repeat nothing in this time.
+    pub(crate) fn delay_losses(&self, is_delayed: bool) {
+        self.losses.is_delayed.store(is_delayed, Ordering::SeqCst);
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, to_lose: Option<&AtomicUsize>) {
+fn forward(mut from: TcpStream, mut to: TcpStream, losses: Option<&Losses>) {
     let mut bytes = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
-        let is_lost = to_lose.is_some_and(|to_lose| {
-            to_lose
+        let is_lost = losses.is_some_and(|losses| {
+            losses
+                .replies_to_lose
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
                 .is_ok()
         });
+        while is_lost && losses.is_some_and(|losses| losses.is_delayed.load(Ordering::SeqCst)) {
+            thread::sleep(Duration::from_millis(1));
+        }
         if is_lost || to.write_all(&bytes[..read]).is_err() {
             break;
         }

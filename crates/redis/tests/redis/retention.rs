@@ -149,6 +149,27 @@ async fn a_list_forgets_the_chats_whose_time_has_passed() {
     assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":titles"))), ":1");
 }
 
+#[tokio::test]
+async fn a_save_forgets_old_chats_whose_time_has_passed() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    let kept = chat_of(&ada, "kept", 1);
+    let mut revision = saved(&store, SaveChat::new(&kept)).await;
+    for id in 0..15 {
+        let chat = chat_of(&ada, &id.to_string(), 1);
+        let save = SaveChat::new(&chat).with_keep_for(Some(Duration::from_millis(1)));
+        saved(&store, save).await;
+    }
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    for _ in 0..2 {
+        let stored = VersionedChat { chat: kept.clone(), revision };
+        revision = saved(&store, SaveChat::replacing(&stored, &kept)).await;
+    }
+    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":chats"))), ":1");
+    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":titles"))), ":1");
+}
+
 /// Returns the only key whose name contains this text.
 fn key_with(redis: &RedisServer, name: &str) -> String {
     let mut keys = keys(redis);
@@ -171,7 +192,7 @@ fn fields(redis: &RedisServer) -> Vec<String> {
 }
 
 /// Moves a time in the state of a run back, as if the seconds had passed.
-fn move_back(redis: &RedisServer, run: &str, time: &str, seconds: u64) {
+pub(crate) fn move_back(redis: &RedisServer, run: &str, time: &str, seconds: u64) {
     let script = "local run = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1])) \
         run[ARGV[2]] = run[ARGV[2]] - ARGV[3] * 1000 \
         redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(run)) return 1";
