@@ -124,7 +124,7 @@ async fn a_failover_voids_open_requests_also_if_the_process_of_redis_goes_on() {
 }
 
 #[tokio::test]
-async fn a_redis_that_does_not_tell_its_process_executes_nothing_that_is_not_idempotent() {
+async fn a_redis_that_refuses_info_executes_nothing_that_is_not_idempotent() {
     let Some(redis) = RedisServer::start() else { return };
     redis.command("ACL SETUSER default -info");
     let server = Server::start(&redis, RedisOptions::new(), false).await;
@@ -135,6 +135,19 @@ async fn a_redis_that_does_not_tell_its_process_executes_nothing_that_is_not_ide
     let asked = server.ask().await;
     server.approve(&asked, Shown::Output).await;
     assert_eq!(server.effects(), 1);
+}
+
+#[tokio::test]
+async fn a_record_that_does_not_say_which_redis_it_is_from_executes_nothing() {
+    let Some(redis) = RedisServer::start() else { return };
+    let server = Server::start(&redis, RedisOptions::new(), false).await;
+    let asked = server.ask().await;
+    // As an earlier version has inserted it.
+    let strip = "local key = redis.call('KEYS', '*:record:*')[1] \
+        return redis.call('HDEL', key, 'open', 'redis')";
+    assert_eq!(redis.command(&format!("EVAL \"{strip}\" 0")), ":2");
+    server.approve(&asked, Shown::Error(OUTCOME_UNKNOWN)).await;
+    assert_eq!(server.effects(), 0);
 }
 
 #[tokio::test]
