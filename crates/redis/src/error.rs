@@ -10,8 +10,9 @@ use redis::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisStoreError {
-    /// The prefix of the keys holds a brace, which has a meaning in Redis Cluster.
-    #[error("the prefix of the keys must not hold braces")]
+    /// The prefix of the keys holds a brace, which has a meaning in Redis Cluster, or it is empty
+    /// in Redis Cluster, where it decides the node of the approvals.
+    #[error("the prefix of the keys must not hold braces, nor be empty in Redis Cluster")]
     Prefix,
     /// Redis is not reachable, or it has refused the operation. It is not known whether the
     /// operation took place.
@@ -43,11 +44,10 @@ impl RedisStoreError {
     /// Wraps an error of the client, whose type is not public here.
     pub(crate) fn redis(error: redis::RedisError) -> Self {
         if error.code() == Some(NEWER_RUN) {
-            let format = error.detail().and_then(|format| format.trim().parse().ok());
-            return RedisStoreError::NewerRunFormat {
-                format: format.unwrap_or(0),
-                known: RUN_FORMAT,
-            };
+            let numbers = error.detail().unwrap_or_default().split_whitespace();
+            let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
+            let mut next = || numbers.next().unwrap_or(0);
+            return RedisStoreError::NewerRunFormat { format: next(), known: next() };
         }
         match error.kind() {
             // Its text holds the reply, and so what is stored.
@@ -59,8 +59,6 @@ impl RedisStoreError {
     }
 }
 
-/// The error with which a script refuses a run of a newer format.
+/// The error with which `run.lua` refuses a run of a newer format. The format of the run and the
+/// newest format that the script reads follow.
 const NEWER_RUN: &str = "NEWERRUN";
-
-/// The format of a run, which `run.lua` writes.
-const RUN_FORMAT: u64 = 1;

@@ -67,8 +67,8 @@ use self::keys::Keys;
 /// | Configuration of Redis | Lost if the process is killed | Lost if the power fails |
 /// |---|---|---|
 /// | `appendonly yes`, `appendfsync always` | nothing | nothing |
-/// | `appendonly yes`, `appendfsync everysec` | nothing, or two seconds if the disk is behind | the last second or two |
-/// | snapshots only (the default) | everything since the last snapshot | everything since the last snapshot |
+/// | `appendonly yes`, `appendfsync everysec` | nothing, or up to two seconds | up to two seconds |
+/// | snapshots only (the default) | all since the last snapshot | all since the last snapshot |
 /// | no persistence | everything | everything |
 ///
 /// The table holds only if the disk has written what it has confirmed. After a failover to a
@@ -90,9 +90,9 @@ use self::keys::Keys;
 /// failed over, and may have lost that the call was executed before. The call is then not executed,
 /// and its outcome is [unknown](ui_message_stream::approval::OUTCOME_UNKNOWN). The user can deny
 /// the call, or be asked again in a new request. This holds for every request that is open when
-/// Redis restarts, also if nothing was lost. It also holds if the first replica connects, with which
-/// Redis begins a new history, and in Redis Cluster if the slot of the approvals moves to another
-/// node.
+/// Redis restarts, also if nothing was lost. It also holds if the first replica connects, with
+/// which Redis begins a new history, and in Redis Cluster if the slot of the approvals moves to
+/// another node. Requests that an earlier version stored are void from the beginning.
 ///
 /// It does not hold for tools that are
 /// [idempotent](ui_message_stream::approval::ToolInfo::idempotent), and if the host
@@ -108,9 +108,10 @@ use self::keys::Keys;
 ///
 /// # The clock
 /// The time is Redis's own `TIME`. If Redis's clock is set back by up to a minute, the time of the
-/// ledger and the order of chats do not go back. If it is set back by more, it was wrong before,
-/// and the store follows it. Otherwise no lease would end during that time. In Redis Cluster, each
-/// node has a clock of its own: keep them in step, for example with NTP.
+/// ledger and the order of chats do not go back behind the last write. Of two loads without a write
+/// in between, the second may have the earlier time. If the clock is set back by more, it was wrong
+/// before, and the store follows it. Otherwise no lease would end during that time. In Redis
+/// Cluster, each node has a clock of its own: keep them in step, for example with NTP.
 ///
 /// # When Redis is not available
 /// Every operation ends within five seconds, if necessary with an error. A lost connection is
@@ -122,7 +123,8 @@ use self::keys::Keys;
 /// One connection (in Redis Cluster, one to each node) serves all operations. A second one is
 /// opened when a reader waits for a run: it receives a message for each change of the runs that
 /// readers of this process wait for. No command waits inside Redis. While the second connection is
-/// away, readers look twice a second.
+/// away, readers look twice a second. So they do if the user of Redis may not use the channels: its
+/// ACL needs `&ui-message-stream:*`, with the prefix of the keys.
 ///
 /// # Keys
 /// Each key begins with the [prefix](RedisOptions::with_prefix). All keys of a user follow a digest
@@ -132,7 +134,9 @@ use self::keys::Keys;
 /// All approvals are on one node, because they are found by their id.
 ///
 /// - `{…}:chat:` with the id of a chat, `{…}:chats` and `{…}:titles`: kept for the time to live of
-///   the chats, or until they are deleted. `{…}:deleted:` with the id of a chat, for a minute.
+///   the chats, or until they are deleted.
+/// - `{…}:attempts:` with the id of a chat: kept for a minute after a save or the deletion of the
+///   chat.
 /// - `{…}:runs` and `{…}:log:` with the ids of a chat and a run: kept for 10 minutes after the end
 ///   of a run or of its lease, or somewhat longer.
 /// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`,

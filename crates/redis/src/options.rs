@@ -35,8 +35,8 @@ impl RedisOptions {
         RedisOptions { prefix: DEFAULT_PREFIX.into(), is_durable: false }
     }
 
-    /// Sets the prefix of all keys, which must not hold braces. The default is
-    /// `ui-message-stream:`.
+    /// Sets the prefix of all keys, which must not hold braces, nor be empty in Redis Cluster. The
+    /// default is `ui-message-stream:`.
     ///
     /// Stores with different prefixes in one Redis are independent.
     #[must_use]
@@ -65,7 +65,7 @@ impl RedisOptions {
     /// Redis may evict keys or lose writes, and if the settings cannot be read.
     ///
     /// # Errors
-    /// - [`RedisStoreError::Prefix`] if the prefix holds a brace.
+    /// - [`RedisStoreError::Prefix`] if the prefix holds a brace, or is empty in Redis Cluster.
     /// - The other errors if `url` is not the URL of a Redis, or if no Redis answers there in time.
     pub async fn connect(self, url: &str) -> Result<RedisStore, RedisStoreError> {
         let info = parse_url(url)?;
@@ -102,7 +102,7 @@ impl RedisOptions {
     }
 
     fn keys(&self, is_cluster: bool) -> Result<Keys, RedisStoreError> {
-        match self.prefix.contains(['{', '}']) {
+        match self.prefix.contains(['{', '}']) || is_cluster && self.prefix.is_empty() {
             true => Err(RedisStoreError::Prefix),
             false => Ok(Keys::new(&self.prefix, is_cluster)),
         }

@@ -7,6 +7,8 @@ use crate::error::RedisStoreError;
 use crate::{RedisStore, scripts};
 
 /// What [`RedisStore::delete_user`] has deleted.
+///
+/// The numbers are too small if the connection was lost meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeletedUser {
@@ -19,15 +21,16 @@ pub struct DeletedUser {
 }
 
 impl RedisStore {
-    /// Deletes everything of a user: the approvals that were requested from the user, the chats,
-    /// and the logs of their runs. It does this in steps, so that Redis serves others in between.
-    /// If it fails or is dropped, call it again: it deletes the rest.
+    /// Deletes everything of a user: the chats, the logs of their runs, and then the approvals that
+    /// were requested from the user, because a live run can request more. It does this in steps, so
+    /// that Redis serves others in between. If it fails or is dropped, call it again: it deletes
+    /// the rest.
     ///
     /// Sign the user out first: a request that comes later begins new chats. A live run ends when
     /// it writes next, and stores nothing. A tool that is running is not stopped, and its outcome
     /// is not stored. Decisions of the user about approvals of others stay in the records of those
     /// others, and so do the ids of used stateless approvals until they expire. The ids of chats
-    /// that were deleted within the last minute before stay for the rest of it.
+    /// that were saved or deleted within the last minute before stay for the rest of it.
     ///
     /// Snapshots, replicas and backups keep the data as long as they exist, and the file of
     /// `appendonly` until Redis writes it anew.
@@ -36,9 +39,11 @@ impl RedisStore {
     /// use ui_message_stream::approval::Principal;
     /// use ui_message_stream_redis::RedisStore;
     ///
-    /// # async fn forget(store: RedisStore) -> Result<(), ui_message_stream_redis::RedisStoreError>
-    /// { let deleted = store.delete_user(&Principal::new("ada")).await?; println!("{} chats
-    /// deleted", deleted.chats);
+    /// # async fn forget(
+    /// #     store: RedisStore,
+    /// # ) -> Result<(), ui_message_stream_redis::RedisStoreError> {
+    /// let deleted = store.delete_user(&Principal::new("ada")).await?;
+    /// println!("{} chats deleted", deleted.chats);
     /// # Ok(())
     /// # }
     /// ```
@@ -46,15 +51,14 @@ impl RedisStore {
     /// # Errors
     /// [`RedisStoreError`] if Redis fails. Part may have been deleted.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, RedisStoreError> {
-        let approvals = self.delete_approvals(user).await?;
-        let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
+        let mut deleted = DeletedUser::default();
         let (connection, keys) = (&self.inner.connection, self.inner.keys.user(user));
         loop {
             let mut list = scripts::USER_LIST.key(keys.chats());
             list.key(keys.runs());
             let (chats, runs): (Vec<String>, Vec<String>) = connection.run(&list).await?;
             if chats.is_empty() && runs.is_empty() {
-                return Ok(deleted);
+                break;
             }
             let mut invocation = scripts::USER_DELETE.key(keys.chats());
             invocation.key(keys.titles()).key(keys.runs()).arg(chats.len());
@@ -68,6 +72,8 @@ impl RedisStore {
             deleted.chats += chats;
             deleted.runs += runs;
         }
+        deleted.approvals = self.delete_approvals(user).await?;
+        Ok(deleted)
     }
 
     /// Deletes the approvals that were requested from a user. Returns their number.

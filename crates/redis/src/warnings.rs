@@ -4,13 +4,13 @@ use redis::{Cmd, Value};
 
 use crate::connection::{Connection, with_timeout};
 
-/// Logs a warning if Redis may evict keys, if it loses writes when it is killed, and if it does not
-/// tell these settings.
+/// Logs a warning if Redis may evict keys, if it loses writes when it is killed, and if
+/// these settings cannot be read.
 pub(crate) async fn check(connection: &Connection, is_durable: bool) {
     let (memory, persistence, fsync) = tokio::join!(
-        told(connection, &["INFO", "memory"]),
-        told(connection, &["INFO", "persistence"]),
-        told(connection, &["CONFIG", "GET", "appendfsync"]),
+        texts(connection, &["INFO", "memory"]),
+        texts(connection, &["INFO", "persistence"]),
+        texts(connection, &["CONFIG", "GET", "appendfsync"]),
     );
     check_eviction(&memory);
     check_persistence(&persistence, &fsync, is_durable);
@@ -21,12 +21,12 @@ fn check_eviction(memory: &[String]) {
     match policies.iter().find(|policy| **policy != "noeviction") {
         Some(policy) => tracing::warn!(
             policy,
-            "this Redis may evict chats and approvals, which are lost then: set maxmemory-policy to \
-             noeviction"
+            "this Redis may evict chats and approvals, which are lost then: set maxmemory-policy \
+             to noeviction"
         ),
         None if policies.is_empty() => tracing::warn!(
-            "Redis does not tell its maxmemory-policy, which should be noeviction: else it may evict \
-             chats and approvals"
+            "the maxmemory-policy of Redis cannot be read; it should be noeviction: else Redis may \
+             evict chats and approvals"
         ),
         None => {}
     }
@@ -46,27 +46,28 @@ fn check_persistence(persistence: &[String], fsync: &[String], is_durable: bool)
         tracing::warn!(
             fsync,
             declared_durable = is_durable,
-            "a restart of this Redis may lose the last chats and approvals: set appendfsync to always"
+            "a restart of this Redis may lose the last chats and approvals: set appendfsync to \
+             always"
         );
     } else if enabled.is_empty() || is_durable && fsync.is_empty() {
         tracing::warn!(
             declared_durable = is_durable,
-            "Redis does not tell how it is made persistent: appendonly should be yes, and appendfsync \
-             always"
+            "the persistence settings of Redis cannot be read: appendonly should be yes, and \
+             appendfsync always"
         );
     }
 }
 
 /// Returns all texts in the reply to a command, or none if it fails. Redis Cluster replies for each
 /// of its nodes.
-async fn told(connection: &Connection, words: &[&str]) -> Vec<String> {
+async fn texts(connection: &Connection, words: &[&str]) -> Vec<String> {
     let (mut connection, mut command) = (connection.clone(), Cmd::new());
     command.arg(words);
-    let mut texts = Vec::new();
+    let mut found = Vec::new();
     if let Ok(reply) = with_timeout(command.query_async::<Value>(&mut connection)).await {
-        collect(reply, &mut texts);
+        collect(reply, &mut found);
     }
-    texts
+    found
 }
 
 fn collect(reply: Value, texts: &mut Vec<String>) {

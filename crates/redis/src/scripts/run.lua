@@ -25,7 +25,7 @@ local function load()
     local run = json and cjson.decode(json)
     if not run then return nil end
     if run.format > FORMAT then
-        return nil, redis.error_reply('NEWERRUN ' .. string.format('%.0f', run.format))
+        return nil, redis.error_reply(string.format('NEWERRUN %.0f %.0f', run.format, FORMAT))
     end
     if is_kept(run) then return run end
 end

@@ -93,10 +93,12 @@ fn events(approvals: Approvals, stop: Stop, chat: ChatRequest) -> impl Stream<It
             stop.pass(Point::AfterEmission).await;
         }
         if !is_approval_response {
-            let (call, input) = (format!("call_{}", chat.messages().len()), Json::string("notes.txt"));
+            let call = format!("call_{}", chat.messages().len());
+            let input = Json::string("notes.txt");
             yield AgentEvent::tool_input(ToolCall::new(&*call, TOOL), input.clone());
-            let call = call.into();
-            let request = approvals.request_approval(&"message".into(), &call, TOOL, &input, None).await.unwrap();
+            let (message, call) = ("message".into(), call.into());
+            let request =
+                approvals.request_approval(&message, &call, TOOL, &input, None).await.unwrap();
             yield request.event(call);
         }
     }

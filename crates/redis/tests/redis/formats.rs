@@ -73,3 +73,11 @@ async fn a_prefix_with_braces_is_refused() {
         assert!(matches!(refused, RedisStoreError::Prefix), "{refused:?}");
     }
 }
+
+#[cfg(feature = "cluster")]
+#[tokio::test]
+async fn an_empty_prefix_is_refused_in_a_cluster() {
+    let options = RedisOptions::new().with_prefix("");
+    let refused = options.connect_cluster(["redis://127.0.0.1:1/"]).await.unwrap_err();
+    assert!(matches!(refused, RedisStoreError::Prefix), "{refused:?}");
+}

@@ -35,11 +35,11 @@ async fn a_redis_that_does_not_tell_its_settings_is_used_with_a_warning() {
     redis.command("ACL SETUSER default -config");
     assert_eq!(warnings(RedisOptions::new(), &redis).await, "");
     let warned = warnings(RedisOptions::new().assume_durable(), &redis).await;
-    assert!(warned.contains("does not tell how it is made persistent"), "{warned}");
+    assert!(warned.contains("the persistence settings of Redis cannot be read"), "{warned}");
     redis.command("ACL SETUSER default -info");
     let warned = warnings(RedisOptions::new(), &redis).await;
-    assert!(warned.contains("does not tell how it is made persistent"), "{warned}");
-    assert!(warned.contains("does not tell its maxmemory-policy"), "{warned}");
+    assert!(warned.contains("the persistence settings of Redis cannot be read"), "{warned}");
+    assert!(warned.contains("the maxmemory-policy of Redis cannot be read"), "{warned}");
 }
 
 #[cfg(feature = "cluster")]
