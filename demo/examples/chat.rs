@@ -6,6 +6,8 @@
 //!
 //! Chats, approvals and the world of the tools are in the file `chat.db`, or the one that `UIMS_DATA`
 //! names. Kill the demo, start it again, and the page goes on. `CHAT_STORE=memory` keeps nothing.
+//! `CHAT_STORE=redis://127.0.0.1/` keeps chats and approvals in Redis: start the demo on two ports with
+//! the same file, and each serves the chats of both.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if std::env::var_os("OPENAI_API_KEY").is_some() {
         println!("A scripted model answers; for a real one: cargo run -p chat-openai");
     }
+    demo::init_log();
     let storage = Storage::open().await?;
     demo::run(Arc::new(ScriptedModel::new(storage.world())), storage).await
 }

@@ -39,8 +39,13 @@ pub use storage::Storage;
 pub use world::SharedWorld;
 
 use browsers::Browsers;
-use storage::text_of;
+use storage::{Readiness, text_of};
 use world::{DeleteFile, Transfer, Weather, World};
+
+/// Writes the log to the standard output. The store logs when it is opened, so call this before.
+pub fn init_log() {
+    tracing_subscriber::fmt().init();
+}
 
 /// Serves the page, the chat and the approvals on `127.0.0.1:$PORT` (3000 by default). The chat
 /// uses `model`; the chats and the world of the tools are in `storage`.
@@ -50,12 +55,13 @@ use world::{DeleteFile, Transfer, Weather, World};
 /// Each browser is a user of its own, by a cookie. All clients without this cookie are one anonymous
 /// user.
 ///
+/// `GET /ready` is status 200 if the store can be written, and 503 otherwise.
+///
 /// # Errors
 /// If `PORT` is not a port number, if the server cannot listen on that port, which the error then names,
 /// or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], or
 /// `UIMS_LEASE_MS`, the lease of live responses and of approved tool calls, is not a number.
 pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt().init();
     let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await;
     let listener = listener.map_err(|error| format!("127.0.0.1:{port}: {error}; see `PORT`"))?;
@@ -67,16 +73,16 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
          -d '{{\"id\":\"'$(date +%s)'\",\"messages\":[{{\"id\":\"1\",\"role\":\"user\",\"parts\":[{{\"type\":\"text\",\"text\":\"weather\"}}]}}]}}'"
     );
     println!("Each browser is a user of its own. All clients without its cookie are one user.");
-    println!("Chats and files are {}.", storage.description());
+    println!("{}", storage.description());
 
     let browsers = Browsers::new(storage.cookie_key(), address.port());
-    let world = storage.world();
+    let (world, readiness) = (storage.world(), storage.readiness());
     let lease = match text_of("UIMS_LEASE_MS")? {
         Some(lease) => Some(lease.parse().map_err(|_| not_a_number("UIMS_LEASE_MS"))?),
         None => None,
     };
     let lease = lease.map(Duration::from_millis);
-    let chats = storage.chat_server(agent(model, Arc::clone(&world))?, lease).await?;
+    let chats = storage.chat_server(agent(model, Arc::clone(&world))?, lease);
     let chats = chats.with_limits(limits(|name| std::env::var(name))?);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
@@ -91,7 +97,9 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         .layer(from_fn_with_state(browsers, browsers::identify))
         .layer(without_authentication())
         // Only pages of this server may read the world and stop runs, not only post.
-        .layer(ChatPolicy::default());
+        .layer(ChatPolicy::default())
+        // For a load balancer, which is no page and no user.
+        .route("/ready", get(async move || ready(&readiness).await));
 
     let (stopped, has_stopped) = oneshot::channel::<()>();
     let shut_down = tokio::spawn(async move {
@@ -102,6 +110,17 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     serve(listener, app).with_graceful_shutdown(async { drop(has_stopped.await) }).await;
     shut_down.await?;
     Ok(())
+}
+
+/// Answers whether the store can be written.
+async fn ready(readiness: &Readiness) -> StatusCode {
+    match readiness.check().await {
+        Ok(()) => StatusCode::OK,
+        Err(error) => {
+            tracing::warn!(error, "the store cannot be written");
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
 }
 
 /// Waits for SIGTERM or Ctrl-C.

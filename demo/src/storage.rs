@@ -9,54 +9,85 @@ use std::time::Duration;
 use axum_extra::extract::cookie::Key;
 use rusqlite::{Connection, OpenFlags};
 use ui_message_stream::agent::Agent;
-use ui_message_stream::approval::Approvals;
+use ui_message_stream::approval::{Approvals, KeyRing};
 use ui_message_stream::chat::ChatServer;
+use ui_message_stream_redis::{RedisOptions, RedisStore, RedisStoreError};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::world::SharedWorld;
 
-/// The chats, the approvals, the live responses, the world of the tools, and the key of the cookies.
-/// They are in one file, or in memory.
+/// The chats, the approvals, the live responses, the world of the tools, and the keys.
 #[derive(Debug)]
 pub struct Storage {
-    store: Option<SqliteStore>,
+    store: Store,
     world: Arc<SharedWorld>,
     cookie_key: Vec<u8>,
     description: String,
 }
 
+/// The chats, the approvals and the live responses. A store that outlives the process has the key
+/// that seals its approvals.
+#[derive(Debug)]
+enum Store {
+    Memory,
+    Sqlite(SqliteStore, KeyRing),
+    Redis(RedisStore, KeyRing),
+}
+
 impl Storage {
-    /// Opens what the environment variables name. `CHAT_STORE` is `sqlite` (the default) or `memory`;
-    /// `UIMS_DATA` is the file of `sqlite` (`chat.db` by default).
+    /// Opens what the environment variables name. `CHAT_STORE` says where the chats, the approvals and
+    /// the live responses are:
+    ///
+    /// - `sqlite` (the default): in a file.
+    /// - `memory`.
+    /// - `redis://…`: in Redis, or in Redis Cluster if it has the URLs of several nodes, with commas in
+    ///   between.
+    ///
+    /// `UIMS_DATA` is the file (`chat.db` by default). Without `memory`, it also holds the world of the
+    /// tools, the key that seals the approvals, and the key of the cookies. So several demos of one
+    /// machine that share their chats must share the file too, also with Redis.
     ///
     /// # Errors
-    /// If `CHAT_STORE` has another value, or if the file cannot be opened.
+    /// If `CHAT_STORE` has another value, if the file cannot be opened, or if Redis does not answer.
     pub async fn open() -> Result<Self, Box<dyn Error>> {
         match text_of("CHAT_STORE")?.as_deref() {
-            None | Some("sqlite") => {
-                let file = text_of("UIMS_DATA")?.unwrap_or_else(|| "chat.db".to_owned());
-                Self::in_file(file.into()).await
+            None | Some("sqlite") => Self::in_sqlite().await,
+            Some("memory") => {
+                let connection = Connection::open_in_memory()?;
+                Self::with_world(
+                    Store::Memory,
+                    connection,
+                    "Chats and files are in memory.".to_owned(),
+                )
             }
-            Some("memory") => Self::in_memory(),
-            Some(_) => Err("CHAT_STORE is neither `sqlite` nor `memory`".into()),
+            Some(urls) if urls.split(',').all(is_redis) => Self::in_redis(urls).await,
+            Some(_) => Err("CHAT_STORE is neither `sqlite`, `memory` nor `redis://…`".into()),
         }
     }
 
-    async fn in_file(file: PathBuf) -> Result<Self, Box<dyn Error>> {
-        let name = file.display().to_string();
-        let store = SqliteStore::open(&file).await.map_err(|error| format!("{name}: {error}"))?;
-        // The store has created the file, so that no other user can read it.
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&file, flags)?;
-        Self::with_world(Some(store), connection, format!("in {name}"))
+    async fn in_sqlite() -> Result<Self, Box<dyn Error>> {
+        let File { name, store, keys, world } = File::open().await?;
+        Self::with_world(
+            Store::Sqlite(store, keys),
+            world,
+            format!("Chats and files are in {name}."),
+        )
     }
 
-    fn in_memory() -> Result<Self, Box<dyn Error>> {
-        Self::with_world(None, Connection::open_in_memory()?, "in memory".to_owned())
+    async fn in_redis(urls: &str) -> Result<Self, Box<dyn Error>> {
+        let (urls, options) = (urls.split(',').collect::<Vec<_>>(), RedisOptions::new());
+        let connected = match urls[..] {
+            [url] => options.connect(url).await,
+            _ => options.connect_cluster(urls).await,
+        };
+        let store = connected.map_err(|error| format!("CHAT_STORE: {}", with_source(&error)))?;
+        let File { name, keys, world, .. } = File::open().await?;
+        let description = format!("Chats are in Redis, files and keys in {name}.");
+        Self::with_world(Store::Redis(store, keys), world, description)
     }
 
     fn with_world(
-        store: Option<SqliteStore>,
+        store: Store,
         connection: Connection,
         description: String,
     ) -> Result<Self, Box<dyn Error>> {
@@ -82,30 +113,101 @@ impl Storage {
 
     /// Creates a server that keeps its chats here. `lease` is the time after which a run or a tool call
     /// counts as lost with its server.
-    pub(crate) async fn chat_server(
-        &self,
-        agent: Agent,
-        lease: Option<Duration>,
-    ) -> Result<ChatServer, Box<dyn Error>> {
+    pub(crate) fn chat_server(&self, agent: Agent, lease: Option<Duration>) -> ChatServer {
         let mut approvals = Approvals::new(agent.clone());
         if let Some(lease) = lease {
             approvals = approvals.with_lease(lease);
         }
-        if let Some(store) = &self.store {
-            let keys = store.sealing_key().await?;
-            approvals = approvals.with_keys(keys).with_ledger(Arc::new(store.clone()));
-        }
+        approvals = match &self.store {
+            Store::Memory => approvals,
+            Store::Sqlite(store, keys) => {
+                approvals.with_keys(keys.clone()).with_ledger(Arc::new(store.clone()))
+            }
+            Store::Redis(store, keys) => {
+                approvals.with_keys(keys.clone()).with_ledger(Arc::new(store.clone()))
+            }
+        };
         let mut chats = ChatServer::new(agent, approvals);
         if let Some(lease) = lease {
             chats = chats.with_run_lease(lease);
         }
-        Ok(match &self.store {
-            Some(store) => {
+        match &self.store {
+            Store::Memory => chats,
+            Store::Sqlite(store, _) => {
                 let store = Arc::new(store.clone());
                 chats.with_store(store.clone()).with_run_store(store)
             }
-            None => chats,
+            Store::Redis(store, _) => {
+                let store = Arc::new(store.clone());
+                chats.with_store(store.clone()).with_run_store(store)
+            }
+        }
+    }
+
+    /// Returns a check whether the store can be written now.
+    pub(crate) fn readiness(&self) -> Readiness {
+        Readiness(match &self.store {
+            Store::Memory => Check::None,
+            Store::Sqlite(store, _) => Check::Sqlite(store.clone()),
+            Store::Redis(store, _) => Check::Redis(store.clone()),
         })
+    }
+}
+
+/// Checks whether the store can be written.
+#[derive(Debug, Clone)]
+pub(crate) struct Readiness(Check);
+
+#[derive(Debug, Clone)]
+enum Check {
+    None,
+    Sqlite(SqliteStore),
+    Redis(RedisStore),
+}
+
+impl Readiness {
+    /// Writes to the store.
+    pub(crate) async fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        match &self.0 {
+            Check::None => {}
+            Check::Sqlite(store) => store.ping().await?,
+            Check::Redis(store) => store.ping().await?,
+        }
+        Ok(())
+    }
+}
+
+/// The file that `UIMS_DATA` names.
+struct File {
+    name: String,
+    store: SqliteStore,
+    keys: KeyRing,
+    world: Connection,
+}
+
+impl File {
+    async fn open() -> Result<Self, Box<dyn Error>> {
+        let file = text_of("UIMS_DATA")?.unwrap_or_else(|| "chat.db".to_owned());
+        let file = PathBuf::from(file);
+        let name = file.display().to_string();
+        let store = SqliteStore::open(&file).await.map_err(|error| format!("{name}: {error}"))?;
+        let keys = store.sealing_key().await?;
+        // The store has created the file, so that no other user can read it.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let world = Connection::open_with_flags(&file, flags)?;
+        Ok(File { name, store, keys, world })
+    }
+}
+
+fn is_redis(url: &str) -> bool {
+    url.starts_with("redis://") || url.starts_with("rediss://")
+}
+
+/// Returns the texts of an error and of its source.
+fn with_source(error: &RedisStoreError) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }
 

@@ -1,8 +1,11 @@
 // Has conversations with a running demo through the real client.
-//   node scenarios.mjs BASE_URL [--versions 6.0.0,6.0.326] [--only TEXT] [--concurrency N]
+//   node scenarios.mjs BASE_URL [--versions 6.0.0,6.0.326] [--only TEXT] [--concurrency N] [--cut]
+// With --cut, the header x-cut asks a proxy in between to cut the responses, and the client has the
+// `fetch` of the Next.js example, which continues them.
 // Prints a line for each failure, then "client scenarios: N ran, M failed". Nothing else may use
 // the demo at the same time.
 import { parseArgs } from 'node:util';
+import { reconnectingFetch } from '../../examples/nextjs/app/reconnecting-fetch.mjs';
 import { loadClient, V6 } from './clients.mjs';
 import { scenarios } from './scenarios/all.mjs';
 import { Conversation } from './scenarios/conversation.mjs';
@@ -17,9 +20,18 @@ const {
     versions: { type: 'string', default: V6.join() },
     only: { type: 'string', default: '' },
     concurrency: { type: 'string', default: '3' },
+    cut: { type: 'boolean', default: false },
   },
 });
 if (!baseUrl) throw new Error('which server? node scenarios.mjs BASE_URL');
+
+/** The `fetch` of the page. */
+function fetchOfPage(url, init) {
+  if (!options.cut) return fetch(url, init);
+  const headers = new Headers(init.headers);
+  headers.set('x-cut', 'yes');
+  return reconnectingFetch(url, { ...init, headers });
+}
 
 const world = await World.open(baseUrl);
 const cases = [];
@@ -53,7 +65,7 @@ async function runAll(queue) {
 }
 
 async function run({ version, client, scenario: { name, helper = 'either', play } }) {
-  const talk = new Conversation(client, baseUrl, helper);
+  const talk = new Conversation(client, baseUrl, helper, undefined, fetchOfPage);
   await attempt(`${version} ${name}`, () => play(talk, { world, version }));
   for (const reason of talk.sentByHand) {
     sentByHand[reason] ??= {};

@@ -13,6 +13,7 @@ use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    demo::init_log();
     demo::run(model()?, Storage::open().await?).await
 }
 

@@ -2,4 +2,5 @@
 
 mod browser;
 mod scenarios;
+mod two_servers;
 mod users;

@@ -37,6 +37,16 @@ export const scenarios = [
     },
   },
   {
+    name: 'text, then edited',
+    async play(talk) {
+      await talk.say('hello');
+      await talk.say('weather');
+      await talk.edit(talk.message(0), 'good bye');
+      assert.match(talk.replyOf(), /good bye/);
+      await talk.end();
+    },
+  },
+  {
     name: 'weather',
     async play(talk) {
       await talk.say('weather');

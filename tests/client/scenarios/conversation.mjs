@@ -26,6 +26,7 @@ export class Conversation {
   /** The reason for each request that the application had to send itself. */
   sentByHand = [];
   #client;
+  #fetchOfPage;
   #chat;
   #baseUrl;
   #streamUrl;
@@ -36,11 +37,15 @@ export class Conversation {
   #expectedErrors = 0;
   #expectedStatus = 'ready';
 
-  /** The ids of the client are random, unless `generateId` is given. */
-  constructor(client, baseUrl, helper, generateId) {
+  /**
+   * The ids of the client are random, unless `generateId` is given. `fetchOfPage` is what the client
+   * sends with.
+   */
+  constructor(client, baseUrl, helper, generateId, fetchOfPage = fetch) {
     const id = randomUUID();
     const Chat = memoryChat(client);
     this.#client = client;
+    this.#fetchOfPage = fetchOfPage;
     this.#baseUrl = baseUrl;
     this.#streamUrl = `${baseUrl}/api/chat/${id}/stream`;
     this.#chat = new Chat({
@@ -91,6 +96,11 @@ export class Conversation {
     const response = await fetch(this.#streamUrl, { method: 'DELETE' });
     assert(response.ok, `DELETE stream: ${response.status}`);
   };
+
+  /** Replaces a message of the user, and all that follows it. */
+  async edit(message, text) {
+    await this.#posting(() => this.#chat.sendMessage({ text, messageId: message.id }));
+  }
 
   async regenerate() {
     await this.#posting(() => this.#chat.regenerate());
@@ -238,7 +248,7 @@ export class Conversation {
 
   #fetch = (url, init) => {
     if (++this.#posted > this.#announced) throw new Error(this.#unexpectedPost());
-    return fetch(url, init);
+    return this.#fetchOfPage(url, init);
   };
 
   async #posting(act, status = 'ready') {

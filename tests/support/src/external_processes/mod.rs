@@ -1,14 +1,15 @@
 //! External programs that tests use: Node with the pinned packages, the demo as a process, and
-//! `redis-server`, alone and as a cluster.
+//! `redis-server`, alone and as a cluster; and a proxy in front of several servers.
 //!
 //! If a program is missing, the test prints this past the test harness and passes. With `CI=true`
 //! it fails.
 
 pub mod redis_cluster;
 pub mod redis_server;
+pub mod round_robin;
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -170,6 +171,11 @@ impl Example {
         Example::run(built_example(name, arguments), &[])
     }
 
+    /// Suspends the process without closing its connections, or resumes it.
+    pub fn hang(&self, hangs: bool) {
+        hang(&self.process, hangs);
+    }
+
     /// Starts a program that is built, with these environment variables.
     pub fn run(program: impl AsRef<OsStr>, variables: &[(&str, String)]) -> Self {
         // Each demo has chats of its own.
@@ -182,27 +188,44 @@ impl Example {
             .spawn()
             .unwrap();
         let mut printed = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        printed.read_line(&mut line).unwrap();
-        let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap();
+        // A store may log warnings before.
+        let url = printed.by_ref().lines().find_map(|line| {
+            let line = line.unwrap();
+            let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+            url.map(str::to_owned)
+        });
+        let url = url.expect("the example serves HTTP");
         // All further output must be read: the example would block on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
         Example { url: url.trim_end_matches("/api/chat").to_owned(), process, _data: data }
     }
 }
 
+fn hang(process: &Child, hangs: bool) {
+    let signal = if hangs { "-STOP" } else { "-CONT" };
+    let sent = Command::new("kill").arg(signal).arg(process.id().to_string()).status();
+    assert!(sent.unwrap().success());
+}
+
 /// A folder that is deleted when this value is dropped.
 #[derive(Debug)]
-struct DataFolder(PathBuf);
+pub struct DataFolder(PathBuf);
 
 impl DataFolder {
-    fn new() -> Self {
+    /// Creates an empty folder.
+    #[expect(clippy::new_without_default, reason = "it creates a folder")]
+    pub fn new() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("ui-message-stream-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         DataFolder(folder)
+    }
+
+    /// Returns the path of the folder.
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 }
 

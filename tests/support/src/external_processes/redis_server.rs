@@ -80,9 +80,7 @@ impl RedisServer {
 
     /// Suspends the server without closing its connections, or resumes it.
     pub fn hang(&self, hangs: bool) {
-        let signal = if hangs { "-STOP" } else { "-CONT" };
-        let sent = Command::new("kill").arg(signal).arg(self.process.id().to_string()).status();
-        assert!(sent.unwrap().success());
+        super::hang(&self.process, hangs);
     }
 
     /// Sends a command of one line. Returns the reply if it is a text, or else its first line.

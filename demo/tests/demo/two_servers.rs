@@ -1,0 +1,109 @@
+//! Two demos that share a store, behind a proxy without sticky sessions.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use test_support::external_processes::redis_cluster::RedisCluster;
+use test_support::external_processes::redis_server::RedisServer;
+use test_support::external_processes::round_robin::RoundRobin;
+use test_support::external_processes::{
+    DataFolder, Example, built_example, node_project, run_node,
+};
+
+/// What two demos share.
+pub(crate) struct Shared {
+    pub(crate) name: &'static str,
+    store: String,
+    folder: DataFolder,
+    _redis: Option<RedisServer>,
+    _cluster: Option<RedisCluster>,
+}
+
+impl Shared {
+    fn sqlite() -> Option<Self> {
+        let folder = DataFolder::new();
+        let store = "sqlite".to_owned();
+        Some(Shared { name: "SQLite", store, folder, _redis: None, _cluster: None })
+    }
+
+    fn redis() -> Option<Self> {
+        let redis = RedisServer::start()?;
+        let (store, folder) = (redis.url(), DataFolder::new());
+        Some(Shared { name: "Redis", store, folder, _redis: Some(redis), _cluster: None })
+    }
+
+    fn cluster() -> Option<Self> {
+        let cluster = RedisCluster::start()?;
+        let (store, folder) = (cluster.urls().join(","), DataFolder::new());
+        Some(Shared { name: "Cluster", store, folder, _redis: None, _cluster: Some(cluster) })
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("chat.db")
+    }
+
+    /// Starts a demo on this port.
+    pub(crate) fn start_on(&self, port: &str) -> Example {
+        let variables = [
+            ("PORT", port.to_owned()),
+            ("CHAT_STORE", self.store.clone()),
+            ("UIMS_DATA", self.data().display().to_string()),
+            ("UIMS_LEASE_MS", "500".to_owned()),
+        ];
+        Example::run(built_example("chat", &[]), &variables)
+    }
+}
+
+/// Runs all scenarios of the real client against two demos behind a proxy.
+fn play(shared: Option<Shared>, arguments: &[&str]) {
+    let (Some(shared), Some(client)) = (shared, node_project("tests/client")) else {
+        return;
+    };
+    let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let proxy = RoundRobin::start(&[&first.url, &second.url]);
+    // Most of the time is waiting.
+    let concurrency = ["--concurrency", "12"];
+    let arguments = [&["scenarios.mjs", &proxy.url], &concurrency[..], arguments].concat();
+    let printed = run_node(&client, &arguments);
+    assert!(printed.ends_with(" 0 failed\n"), "{}: {printed}", shared.name);
+    let is_cut = arguments.contains(&"--cut");
+    assert_eq!(proxy.cuts() > 0, is_cut, "{}", shared.name);
+}
+
+#[test]
+fn every_client_gets_through_every_scenario_with_two_servers_on_sqlite() {
+    play(Shared::sqlite(), &[]);
+}
+
+#[test]
+fn every_client_gets_through_every_scenario_with_two_servers_on_redis() {
+    play(Shared::redis(), &[]);
+}
+
+#[test]
+fn every_client_gets_through_every_scenario_with_two_servers_on_redis_cluster() {
+    play(Shared::cluster(), &[]);
+}
+
+#[test]
+fn responses_that_are_cut_continue_at_the_other_server() {
+    std::thread::scope(|threads| {
+        for shared in [Shared::sqlite(), Shared::redis(), Shared::cluster()] {
+            threads.spawn(|| play(shared, &["--cut", "--versions", "6.0.326"]));
+        }
+    });
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_named_at_the_start() {
+    let redis = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = redis.local_addr().unwrap().port();
+    drop(redis);
+    let ended = Command::new(built_example("chat", &[]))
+        .env("CHAT_STORE", format!("redis://127.0.0.1:{port}/"))
+        .output()
+        .unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert!(!ended.status.success(), "{error}");
+    assert!(error.contains("CHAT_STORE: Redis failed: Connection refused"), "{error}");
+}
