@@ -54,7 +54,8 @@ for (const [reason, versions] of Object.entries(sentByHand)) {
   console.log(`note: sent by the application, because ${reason}: ${counts.join(', ')}`);
 }
 console.log(`client scenarios: ${cases.length} ran, ${failed} failed`);
-process.exitCode = failed ? 1 : 0;
+// Not by itself: a `fetch` that was stopped may still wait.
+process.exit(failed ? 1 : 0);
 
 async function runAll(queue) {
   const waiting = queue.values();
