@@ -36,7 +36,7 @@ impl Model for ScriptedModel {
         let last_number = last_number(&request.messages);
         let reply = user_text.map(|user_text| self.reply(&user_text, last_number));
         Box::pin(try_stream! {
-            let ScriptedReply { opening, calls, closing } = reply.unwrap_or_else(|| {
+            let ScriptedReply { opening, after, calls } = reply.unwrap_or_else(|| {
                 if sentences.is_empty() {
                     sentences.push("Nothing was left to do.".to_owned());
                 }
@@ -46,6 +46,14 @@ impl Model for ScriptedModel {
             for word in words(&sentences.join(" ")) {
                 yield ModelEvent::Event(AgentEvent::text(word));
                 sleep(CHUNK_INTERVAL).await;
+            }
+            match after {
+                After::None => {}
+                After::Numbers(numbers) => for n in numbers {
+                    yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
+                    sleep(Duration::from_millis(100)).await;
+                },
+                After::Failure => Err("the model went away")?,
             }
             for (tool, input) in &calls {
                 let call = ToolCall::new(format!("call_{}", Uuid::new_v4().simple()), *tool);
@@ -57,14 +65,6 @@ impl Model for ScriptedModel {
                 }
                 yield ModelEvent::ToolCall(Box::new(call), input);
             }
-            match closing {
-                Closing::None => {}
-                Closing::Numbers(numbers) => for n in numbers {
-                    yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
-                    sleep(Duration::from_millis(100)).await;
-                },
-                Closing::Failure => Err("the model went away")?,
-            }
             let reason = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
             yield ModelEvent::Finished(reason);
         })
@@ -75,12 +75,13 @@ impl Model for ScriptedModel {
 #[derive(Default)]
 struct ScriptedReply {
     opening: String,
+    after: After,
     calls: Vec<(&'static str, Value)>,
-    closing: Closing,
 }
 
+/// What follows the opening.
 #[derive(Default)]
-enum Closing {
+enum After {
     #[default]
     None,
     /// Ten numbers each second.
@@ -106,26 +107,25 @@ impl ScriptedModel {
             ("Your browser knows that.", vec![("get_location", json!({}))])
         } else if mentions("slow") {
             let end = user_text.split_whitespace().find_map(|word| word.parse().ok());
-            let closing = Closing::Numbers(1..=end.unwrap_or(200));
-            return ScriptedReply { closing, ..ScriptedReply::default() };
+            let after = After::Numbers(1..=end.unwrap_or(200));
+            // So small that it needs no approval.
+            let small = ("transfer", json!({ "to": "Harbour Bakery", "amount": 500 }));
+            let calls = if mentions("transfer") { vec![small] } else { Vec::new() };
+            return ScriptedReply { after, calls, ..ScriptedReply::default() };
         } else if let Some(last) = last_number.filter(|_| mentions("go on")) {
             let next = last.saturating_add(1);
-            let closing = Closing::Numbers(next..=next.saturating_add(9));
-            return ScriptedReply { closing, ..ScriptedReply::default() };
+            let after = After::Numbers(next..=next.saturating_add(9));
+            return ScriptedReply { after, ..ScriptedReply::default() };
         } else if mentions("fail") {
             let opening = "This will not end well, I am afr".to_owned();
-            return ScriptedReply {
-                opening,
-                closing: Closing::Failure,
-                ..ScriptedReply::default()
-            };
+            return ScriptedReply { opening, after: After::Failure, ..ScriptedReply::default() };
         } else {
             return ScriptedReply {
                 opening: format!("You said: {user_text}"),
                 ..ScriptedReply::default()
             };
         };
-        ScriptedReply { opening: opening.to_owned(), calls, closing: Closing::None }
+        ScriptedReply { opening: opening.to_owned(), calls, after: After::None }
     }
 }
 

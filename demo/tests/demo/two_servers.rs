@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
+use rusqlite::Connection;
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::round_robin::RoundRobin;
@@ -20,25 +22,38 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn sqlite() -> Option<Self> {
+    pub(crate) fn sqlite() -> Option<Self> {
         let folder = DataFolder::new();
         let store = "sqlite".to_owned();
         Some(Shared { name: "SQLite", store, folder, _redis: None, _cluster: None })
     }
 
-    fn redis() -> Option<Self> {
+    pub(crate) fn redis() -> Option<Self> {
         let redis = RedisServer::start()?;
         let (store, folder) = (redis.url(), DataFolder::new());
         Some(Shared { name: "Redis", store, folder, _redis: Some(redis), _cluster: None })
     }
 
-    fn cluster() -> Option<Self> {
+    pub(crate) fn cluster() -> Option<Self> {
         let cluster = RedisCluster::start()?;
         let (store, folder) = (cluster.urls().join(","), DataFolder::new());
         Some(Shared { name: "Cluster", store, folder, _redis: None, _cluster: Some(cluster) })
     }
 
-    pub(crate) fn data(&self) -> PathBuf {
+    /// Suspends a demo, at a moment at which it does not lock the file that both use.
+    pub(crate) fn hang(&self, demo: &Example) {
+        let file = Connection::open(self.data()).unwrap();
+        file.busy_timeout(Duration::from_millis(200)).unwrap();
+        loop {
+            demo.hang(true);
+            if file.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
+                return;
+            }
+            demo.hang(false);
+        }
+    }
+
+    fn data(&self) -> PathBuf {
         self.folder.path().join("chat.db")
     }
 
