@@ -94,7 +94,7 @@ impl ScriptedModel {
         let mentions = |word: &str| user_text.to_lowercase().contains(word);
         let file = ("delete_file", json!({ "path": self.world.file_named_in(user_text) }));
         let mut numbers = user_text.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
-        let amount = numbers.rfind(|&number| number > 1_000).unwrap_or(5_000);
+        let amount = numbers.find(|&number| number > 1_000).unwrap_or(5_000);
         let transfer = ("transfer", json!({ "to": "Harbour Bakery", "amount": amount }));
         let weather = ("get_weather", json!({ "city": "Lisbon" }));
         let (opening, calls) = if mentions("mixed") {

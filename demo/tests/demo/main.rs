@@ -2,6 +2,7 @@
 
 mod browser;
 mod hung_server;
+mod random_kills;
 mod scenarios;
 mod two_servers;
 mod users;

@@ -40,8 +40,13 @@ impl RoundRobin {
         thread::spawn(move || {
             for client in listener.incoming() {
                 let chosen = Arc::clone(&of_proxy);
-                // An error ends both connections, and the client sees it.
-                thread::spawn(move || forward(&client?, &chosen));
+                thread::spawn(move || {
+                    let client = client?;
+                    let forwarded = forward(&client, &chosen);
+                    // Another thread reads it too, so dropping it would not close it.
+                    let _ = client.shutdown(Shutdown::Both);
+                    forwarded
+                });
             }
         });
         RoundRobin { url, chosen }
@@ -78,7 +83,6 @@ fn forward(client: &TcpStream, chosen: &Mutex<Choice>) -> Result<()> {
     let first = cut.map_or(body.len(), |at| at.min(body.len()));
     (&*client).write_all(&body[..first])?;
     let copied = copy(&server, client, cut.map(|at| at - first));
-    let _ = client.shutdown(Shutdown::Both);
     let _ = server.shutdown(Shutdown::Both);
     if !copied? {
         chosen.lock().unwrap().cuts += 1;

@@ -1,0 +1,189 @@
+// Has conversations with demos that are killed meanwhile, through the real client and the `fetch` of the
+// Next.js example, 16 at once, until its standard input ends.
+//   node random-kills.mjs BASE_URL
+// Checks that no approval has two effects, that a page shows what is stored, and that each response
+// ends. Prints a line for each failure, then "random kills: N conversations, …, M failed".
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { reconnectingFetch } from '../../examples/nextjs/app/reconnecting-fetch.mjs';
+import { loadClient, REFERENCE } from './clients.mjs';
+import { memoryChat } from './memory-chat.mjs';
+import { json } from './wire.mjs';
+
+const [baseUrl] = process.argv.slice(2);
+if (!baseUrl) throw new Error('which server? node random-kills.mjs BASE_URL');
+
+const LANES = 16;
+/** A response that has not ended after this time never ends. */
+const TIMEOUT = 60_000;
+const client = await loadClient(REFERENCE);
+const MemoryChat = memoryChat(client);
+
+let isOver = false;
+process.stdin.resume().on('end', () => (isOver = true));
+
+/** Repeats a request that no server has answered. A user would press a button again. */
+async function patiently(send, ...request) {
+  for (;;) {
+    const response = await send(...request).catch(() => undefined);
+    const isAnswered = response && response.status < 500 && !response.headers.has('retry-after');
+    if (isAnswered) return response;
+    await response?.body?.cancel().catch(() => {});
+    await sleep(100);
+  }
+}
+
+async function read(path) {
+  for (;;) {
+    const response = await patiently(fetch, baseUrl + path);
+    // The server may be killed while it answers.
+    const text = await response.text().catch(() => undefined);
+    if (text === undefined) continue;
+    assert.equal(response.status, 200, `${path}: ${text}`);
+    return JSON.parse(text);
+  }
+}
+
+const textOf = message =>
+  (message?.parts ?? []).map(part => (part.type === 'text' ? part.text : '')).join('');
+
+const realFetch = globalThis.fetch;
+/** By chat: its requests, and what the responses have brought. For the messages of failures. */
+const exchanges = new Map();
+globalThis.fetch = async (url, init = {}) => {
+  const id = init.body ? JSON.parse(init.body).id : new URL(url).pathname.split('/').at(-2);
+  if (!init.signal) return realFetch(url, init);
+  const log = exchanges.get(id) ?? [];
+  exchanges.set(id, log);
+  const one = { method: init.method, last: new Headers(init.headers).get('last-event-id'), read: '' };
+  log.push(one);
+  const response = await realFetch(url, init).catch(error => {
+    one.error = String(error.cause ?? error);
+    throw error;
+  });
+  one.status = response.status;
+  if (!response.body) return response;
+  const decoder = new TextDecoder();
+  const transform = (bytes, controller) => {
+    one.read += decoder.decode(bytes, { stream: true });
+    controller.enqueue(bytes);
+  };
+  return new Response(response.body.pipeThrough(new TransformStream({ transform })), response);
+};
+
+class Page {
+  id = randomUUID();
+  errors = [];
+  chat = new MemoryChat({
+    id: this.id,
+    transport: new client.DefaultChatTransport({
+      api: `${baseUrl}/api/chat`,
+      fetch: (url, init) => patiently(reconnectingFetch, url, init),
+    }),
+    onError: error => this.errors.push(error.message),
+  });
+
+  /** Sends, and waits for the end. Returns whether the answer has ended without an error. */
+  async send(...message) {
+    const timer = AbortSignal.timeout(TIMEOUT);
+    const late = new Promise((_, fail) => {
+      timer.onabort = () => fail(new Error(`no end: ${JSON.stringify(this.chat.messages)}`));
+    });
+    await Promise.race([this.chat.sendMessage(...message), late]);
+    timer.onabort = null;
+    await this.mustBeStored();
+    return this.errors.length === 0;
+  }
+
+  /**
+   * Whether the answers of the user are lost: the server was killed after it had begun the run, and
+   * before it had claimed the approvals. They have no effect, and the stored questions wait.
+   */
+  isWithoutAnswers(stored) {
+    const states = ({ parts }) => parts.map(part => part.state);
+    const isAnswered = states(this.chat.lastMessage).includes('approval-responded');
+    return isAnswered && states(stored.at(-1)).includes('approval-requested');
+  }
+
+  /** Checks that the page shows the stored message, or a prefix of it after an error. */
+  async mustBeStored() {
+    const shown = json(this.chat.messages);
+    const deadline = Date.now() + TIMEOUT;
+    for (;;) {
+      const { messages } = await read(`/api/chat/${this.id}`);
+      try {
+        if (this.isWithoutAnswers(messages)) return void (counts.lost += 1);
+        if (this.errors.length === 0) return assert.deepEqual(shown.at(-1), json(messages).at(-1));
+        return assert(
+          textOf(messages[1]).startsWith(textOf(shown[1])),
+          `${textOf(shown[1])} is shown, and ${textOf(messages[1])} is stored: ${this.errors}`,
+        );
+      } catch (error) {
+        if (Date.now() > deadline) {
+          const [, ...later] = exchanges.get(this.id);
+          error.stack = `${error.message}\n${JSON.stringify(later, null, 1)}`;
+          throw error;
+        }
+        await sleep(200);
+      }
+    }
+  }
+}
+
+const counts = { conversations: 0, interrupted: 0, approvals: 0, lost: 0, transfers: 0, failed: 0 };
+/** By amount: whether its approval was given. */
+const approved = new Map();
+/** The amounts whose transfers a chat shows. */
+const shownTransfers = [];
+let amount = 5_000;
+
+async function converse() {
+  counts.conversations += 1;
+  const page = new Page();
+  if (counts.conversations % 3 === 0) {
+    if (!(await page.send({ text: 'slow 20' }))) counts.interrupted += 1;
+    return;
+  }
+  const own = ++amount;
+  if (!(await page.send({ text: `mixed ${own}` }))) return void (counts.interrupted += 1);
+  const asked = page.chat.lastMessage.parts.filter(part => part.state === 'approval-requested');
+  assert.equal(asked.length, 2, `questions: ${JSON.stringify(page.chat.lastMessage)}`);
+  approved.set(own, true);
+  counts.approvals += 1;
+  for (const part of asked) {
+    await page.chat.addToolApprovalResponse({ id: part.approval.id, approved: true });
+  }
+  if (!(await page.send())) counts.interrupted += 1;
+  const parts = (await read(`/api/chat/${page.id}`)).messages[1].parts;
+  if (parts.some(part => part.type === 'tool-transfer' && part.state === 'output-available')) {
+    shownTransfers.push(own);
+  }
+}
+
+const failed = (what, error) => {
+  counts.failed += 1;
+  console.log(`FAIL ${what}: ${error.stack}`);
+};
+
+async function lane() {
+  while (!isOver) await converse().catch(error => failed('a conversation', error));
+}
+
+await Promise.all(Array.from({ length: LANES }, lane));
+try {
+  const { transfers } = await read('/api/world');
+  counts.transfers = transfers.length;
+  const made = transfers.map(transfer => transfer.amount);
+  assert.equal(new Set(made).size, made.length, `no amount is sent twice: ${made}`);
+  for (const one of made) assert(approved.has(one), `${one} was not approved`);
+  for (const one of shownTransfers) assert(made.includes(one), `${one} was not sent`);
+} catch (error) {
+  failed('the world', error);
+}
+const { conversations, interrupted, approvals, lost, transfers } = counts;
+console.log(
+  `random kills: ${conversations} conversations, ${interrupted} interrupted, ` +
+    `${approvals} approvals, ${lost} lost, ${transfers} transfers, ${counts.failed} failed`,
+);
+process.exit(counts.failed ? 1 : 0);
