@@ -564,6 +564,20 @@ fn a_lost_run_whose_message_is_complete_or_waits_for_an_answer_is_finished() {
 }
 
 #[test]
+fn a_lost_run_whose_answers_were_not_redeemed_ends_with_an_error() {
+    let start = vec![frame(r#"{"type":"start","messageId":"a0"}"#)];
+    let mut table = lost_run(start, with_run(asked_chat(false), "r0", "a0"));
+    table.extend([
+        ("find 1", nothing_closed()),
+        ("append r0/2@1 ended", appended()),
+        ("load", loaded(fenced(with_run(asked_chat(false), "r0", "a0"), 2))),
+        ("find 1", nothing_closed()),
+        ("save [u1 a0]", Input::Saved(true)),
+    ]);
+    check(mend(), table, "append r0/2@2 error finish [DONE] end");
+}
+
+#[test]
 fn a_lost_run_with_an_empty_log_gets_a_start_for_its_readers() {
     let mut table = lost_run(Vec::new(), live_chat("r0", "a0"));
     table.extend([

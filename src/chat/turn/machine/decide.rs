@@ -498,6 +498,7 @@ impl ChatTurn {
         let kept = live.kept.map_or(0, |kept| kept.entries);
         let is_shortened = taken.is_gone || taken.length() < kept;
         let has_ended = record.end_of_call();
+        let has_written = |message: &UiMessage| message.parts.len() > record.begun_parts();
         let end = match next.message(&live.message_id) {
             _ if has_ended == Some(true) => TakenEnd::Complete,
             _ if is_shortened || record.breaks_off() => TakenEnd::Interrupted,
@@ -505,7 +506,11 @@ impl ChatTurn {
             _ if has_ended.is_some() => TakenEnd::Complete,
             None if self.is_asked(&next) => TakenEnd::Resumed,
             None => TakenEnd::Complete,
-            Some(message) if next.has_open_calls(message) => TakenEnd::Complete,
+            Some(message) if has_written(message) && next.has_open_calls(message) => {
+                TakenEnd::Complete
+            }
+            // Also if the run was begun by answers that were not redeemed: the client has to send them
+            // again.
             Some(message) if message.tool_parts().any(|part| !part.is_settled()) => {
                 TakenEnd::Interrupted
             }
