@@ -6,8 +6,13 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Whether a server works, and what has not ended. All clones share this.
-#[derive(Debug, Clone)]
-pub(super) struct Shutdown(watch::Sender<State>);
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shutdown {
+    state: watch::Sender<State>,
+    /// Turns and responses that have not ended have to stop. Each turn waits for this, so it is apart
+    /// from the state, which changes with each turn.
+    closed: watch::Sender<bool>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -32,16 +37,10 @@ pub(super) struct Counted(Shutdown, Count);
 
 type Count = fn(&mut State) -> &mut usize;
 
-impl Default for Shutdown {
-    fn default() -> Self {
-        Shutdown(watch::Sender::new(State::default()))
-    }
-}
-
 impl Shutdown {
     /// Counts a turn. Returns `None` if the server begins no more such turns.
     pub(super) fn count_turn(&self, may_begin_run: bool) -> Option<Counted> {
-        let is_counted = self.0.send_if_modified(|state| {
+        let is_counted = self.state.send_if_modified(|state| {
             let is_allowed = match state.phase {
                 Phase::Open => true,
                 Phase::Closing => !may_begin_run,
@@ -54,39 +53,40 @@ impl Shutdown {
     }
 
     pub(super) fn count_response(&self) -> Counted {
-        self.0.send_modify(|state| state.responses += 1);
+        self.state.send_modify(|state| state.responses += 1);
         Counted(self.clone(), State::responses)
     }
 
     /// Returns whether the server begins no more runs.
     pub(super) fn has_begun(&self) -> bool {
-        self.0.borrow().phase != Phase::Open
+        self.state.borrow().phase != Phase::Open
     }
 
     /// Returns whether turns and responses have to stop.
     pub(super) fn is_closed(&self) -> bool {
-        self.0.borrow().phase == Phase::Closed
+        *self.closed.borrow()
     }
 
     /// Waits until turns and responses have to stop.
     pub(super) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
-        let sender = self.0.clone();
+        let closed = self.closed.clone();
         async move {
             // An error means that there is no sender.
-            let _ = sender.subscribe().wait_for(|state| state.phase == Phase::Closed).await;
+            let _ = closed.subscribe().wait_for(|is_closed| *is_closed).await;
         }
     }
 
     /// Waits until all turns and responses have ended, for at most this time, and stops the others.
     /// Returns how many turns were stopped.
     pub(super) async fn shut_down(&self, grace: Duration) -> usize {
-        self.0.send_modify(|state| state.phase = Phase::Closing);
-        let mut state = self.0.subscribe();
+        self.state.send_modify(|state| state.phase = Phase::Closing);
+        let mut state = self.state.subscribe();
         let have_ended = state.wait_for(|state| state.turns == 0 && state.responses == 0);
         // What has not ended is counted below.
         let _ = timeout(grace, have_ended).await;
-        let turns = self.0.borrow().turns;
-        self.0.send_modify(|state| state.phase = Phase::Closed);
+        let turns = self.state.borrow().turns;
+        self.state.send_modify(|state| state.phase = Phase::Closed);
+        self.closed.send_replace(true);
         turns
     }
 }
@@ -104,6 +104,6 @@ impl State {
 impl Drop for Counted {
     fn drop(&mut self) {
         let count = self.1;
-        self.0.0.send_modify(|state| *count(state) -= 1);
+        self.0.state.send_modify(|state| *count(state) -= 1);
     }
 }
