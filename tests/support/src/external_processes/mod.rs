@@ -202,8 +202,10 @@ impl Example {
 }
 
 fn hang(process: &Child, hangs: bool) {
-    let signal = if hangs { "-STOP" } else { "-CONT" };
-    let sent = Command::new("kill").arg(signal).arg(process.id().to_string()).status();
+    let signal = if hangs { "STOP" } else { "CONT" };
+    // A command of every shell.
+    let kill = format!("kill -{signal} {}", process.id());
+    let sent = Command::new("sh").args(["-c", &kill]).status();
     assert!(sent.unwrap().success());
 }
 
