@@ -70,8 +70,7 @@ function rest(url, { body, ...init }, last) {
   return [body ? `${url}`.replace(/\/?(?=\?|$)/, path) : url, { ...init, method: 'GET', headers }];
 }
 
-// A run resumes one that was lost with its server.
-const follows = ([run, at], [last, before]) => run !== last || +at > +before;
+const follows = ([run, at], [last, before]) => run !== last || +at > +before; // or resumes it
 const isEventStream = ({ headers }) => headers.get('content-type')?.startsWith('text/event-stream');
 const lost = () => new DOMException('The connection to the server was lost.', 'NetworkError');
 const sleep = (time, signal) =>
