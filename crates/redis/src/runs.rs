@@ -94,8 +94,8 @@ impl RunStore for RedisStore {
                 let next = read.after.saturating_add(page.entries.len() as u64);
                 if is_full || next >= length {
                     let (entries, fence, state) = (page.entries, Fence(fence), run_state(&state)?);
-                    // Redis has lost entries, or the run was begun anew. A reader that waits for
-                    // what was known would not wait.
+                    // Redis has lost entries. With what was known before, a reader would not wait
+                    // for entries that Redis does not have.
                     if known.length > length || known.is_over && state != RunState::Ended {
                         self.inner.hints.forget(&run.channel);
                     }

@@ -33,7 +33,7 @@ impl RedisStore {
     /// that were saved or deleted within the last minute before stay for the rest of it.
     ///
     /// Snapshots, replicas and backups keep the data as long as they exist, and the file of
-    /// `appendonly` until Redis writes it anew.
+    /// `appendonly` until Redis rewrites it.
     ///
     /// ```no_run
     /// use ui_message_stream::approval::Principal;

@@ -15,6 +15,7 @@ pub mod recorded_conversations;
 pub mod recorded_streams;
 pub mod recordings_folder;
 pub mod rng;
+pub mod store_requests;
 pub mod test_server;
 pub mod thread_subscriber;
 

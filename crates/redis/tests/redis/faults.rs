@@ -10,6 +10,7 @@ use test_support::external_processes::number;
 #[cfg(feature = "cluster")]
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
 use ui_message_stream::approval::Principal;
 #[cfg(feature = "cluster")]
 use ui_message_stream::chat::Chat;
@@ -23,7 +24,6 @@ use ui_message_stream::chat::store::{
 use ui_message_stream_redis::RedisOptions;
 use ui_message_stream_redis::RedisStore;
 
-use crate::backend::{appended, begin, chat_of, frame, holder, page, run_key, saved};
 use crate::proxy::Proxy;
 use crate::retention::move_back;
 
@@ -120,7 +120,7 @@ async fn an_operation_whose_reply_is_lost_reports_it_also_if_others_change_the_c
     let (own, others) = tokio::join!(saved(&store, save), save_by_other(Some(others)));
     assert_ne!(own, others);
     assert_eq!(stored().await.unwrap().revision, others);
-    // A deletion of a chat that the other creates anew.
+    // The reply to a deletion is lost, and the other server creates the chat again.
     lose();
     let create = async {
         assert!(stored_after(&stored, Some(others)).await.is_none());

@@ -4,13 +4,14 @@ use std::error::Error;
 
 use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::store_requests::{begin, chat_of, frame, run_key, saved};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream::chat::log::{AppendEntries, BeginResult, Fence, ReadLog};
 use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
 use ui_message_stream_redis::{RedisOptions, RedisStore, RedisStoreError};
 
-use crate::backend::{begin, chat_of, frame, keys, run_key, saved};
+use crate::backend::keys;
 
 #[tokio::test]
 async fn records_of_a_newer_format_are_errors_that_name_the_format() {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use futures::poll;
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::store_requests::{appended, begin, frame, holder, page, run_key};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{Fence, RunKey, TakeCondition, TakeResult, TakeRun};
 use ui_message_stream::chat::store::RunStore;
 use ui_message_stream_redis::RedisStore;
 
-use crate::backend::{Backend, appended, begin, frame, holder, keys, page, run_key};
+use crate::backend::{Backend, keys};
 
 #[tokio::test]
 async fn a_reader_is_woken_by_what_another_server_changes() {

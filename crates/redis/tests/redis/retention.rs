@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{AppendResult, BeginResult, Fence, ReadLog, RunState};
 use ui_message_stream::chat::store::{ChatStore, ListChats, RunStore, SaveChat, VersionedChat};
 use ui_message_stream_redis::RedisStore;
 
-use crate::backend::{append, appended, begin, chat_of, frame, keys, page, run_key, saved};
+use crate::backend::keys;
 
 #[tokio::test]
 async fn an_ended_log_is_kept_for_ten_minutes_and_not_longer() {

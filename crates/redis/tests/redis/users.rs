@@ -1,13 +1,14 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
 use test_support::contention;
+use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
 use ui_message_stream::approval::{ApprovalState, Principal, RecordId};
 use ui_message_stream::chat::log::{AppendRefusal, AppendResult};
 use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
 use ui_message_stream_redis::RedisStore;
 
-use crate::backend::{Backend, append, appended, begin, chat_of, frame, page, run_key, saved};
+use crate::backend::Backend;
 
 #[tokio::test]
 async fn a_deleted_user_has_no_chats_runs_and_approvals_and_others_keep_theirs() {

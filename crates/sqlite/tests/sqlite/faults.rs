@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use test_support::contention;
+use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
 use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
     ApprovalRecord, ClaimResult, Principal, RecordId, RecordedDecision, UnixMillis,
@@ -15,7 +16,7 @@ use ui_message_stream::chat::log::{AppendEntries, BeginRun, Fence, TakeCondition
 use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
 use ui_message_stream_sqlite::{SqliteError, SqliteOptions};
 
-use crate::folder::{Folder, appended, begin, chat_of, frame, holder, page, run_key, saved};
+use crate::folder::Folder;
 
 #[tokio::test]
 async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed() {

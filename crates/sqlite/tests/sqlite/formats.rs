@@ -4,13 +4,14 @@
 use std::error::Error;
 
 use test_support::contention;
+use test_support::store_requests::{append, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream::chat::log::ReadLog;
 use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
 use ui_message_stream_sqlite::{SqliteError, SqliteOptions, SqliteStore};
 
-use crate::folder::{Folder, append, begin, chat_of, frame, page, run_key, saved};
+use crate::folder::Folder;
 
 #[tokio::test]
 async fn a_file_that_was_not_migrated_is_refused_and_the_error_names_the_function() {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use test_support::store_requests::{appended, begin, frame, holder, page, run_key};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{Fence, RunKey, TakeCondition, TakeResult, TakeRun};
 use ui_message_stream::chat::store::RunStore;
 use ui_message_stream_sqlite::SqliteStore;
 
-use crate::folder::{Folder, appended, begin, frame, holder, page, run_key};
+use crate::folder::Folder;
 
 #[tokio::test]
 async fn a_reader_is_woken_by_what_another_store_on_the_file_changes() {

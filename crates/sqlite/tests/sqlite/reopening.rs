@@ -2,12 +2,13 @@
 //! same file.
 
 use test_support::contention;
+use test_support::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream::chat::log::RunState;
 use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
 
-use crate::folder::{Folder, appended, begin, chat_of, frame, page, run_key, saved};
+use crate::folder::Folder;
 
 #[tokio::test]
 async fn everything_is_there_after_the_file_was_closed_and_opened_again() {

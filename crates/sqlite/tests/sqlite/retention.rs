@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use test_support::contention;
+use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::{LedgerStore, RECORD_RETENTION};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
 use ui_message_stream::chat::log::{AppendResult, BeginResult, Fence, ReadLog, RunState};
 use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
 use ui_message_stream_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::folder::{Folder, append, appended, at, begin, chat_of, frame, page, run_key, saved};
+use crate::folder::{Folder, at};
 
 #[tokio::test]
 async fn an_ended_log_is_deleted_after_ten_minutes_and_not_before() {

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use test_support::store_requests::{append, begin, frame, page, run_key};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{AppendEntries, AppendRefusal, AppendResult, Fence, RunKey};
 use ui_message_stream::chat::store::RunStore;
 use ui_message_stream_sqlite::SqliteStore;
 
-use crate::folder::{Folder, append, begin, frame, page, run_key};
+use crate::folder::Folder;
 
 async fn append_at(store: SqliteStore, key: RunKey, position: u64) -> Option<AppendResult> {
     let entries = [frame("a")];
