@@ -11,7 +11,8 @@ use crate::approval::{
     ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingApproval,
     PendingToolCall, ResumePlan, RunningCalls,
 };
-use crate::id::ApprovalId;
+use crate::event::AgentEvent;
+use crate::id::{ApprovalId, ToolCallId};
 
 /// Answers that were redeemed.
 pub(super) struct Redeemed {
@@ -19,6 +20,8 @@ pub(super) struct Redeemed {
     pub(super) known: Vec<ReceivedResult>,
     pub(super) accepted: Accepted,
     pub(super) deferred: DeferredToolResults,
+    /// The calls that are still being executed, with the data that shows that they are approved.
+    pub(super) executing: Vec<(ToolCallId, AgentEvent)>,
     /// The approved calls, which are executed.
     pub(super) calls: Box<RunningCalls>,
 }
@@ -73,8 +76,10 @@ impl Redeemed {
             });
             known.extend(decided(approvals, &open).await?);
         }
+        let executing = calls.executing().map(|(call, data)| (call.clone(), data)).collect();
         let answers = answers.into_iter().filter(|(id, _)| calls.is_accepted(id)).collect();
-        Ok(Redeemed { known, accepted: Accepted { answers, is_executing }, deferred, calls })
+        let accepted = Accepted { answers, is_executing };
+        Ok(Redeemed { known, accepted, deferred, executing, calls })
     }
 }
 

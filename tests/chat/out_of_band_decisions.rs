@@ -51,6 +51,50 @@ fn counts(answer: &Value) -> Vec<bool> {
     decisions.map(|decision| decision["counts"].as_bool().unwrap()).collect()
 }
 
+/// Returns the states of the approvals in the messages of a chat.
+async fn approval_states(host: &Host) -> Vec<Value> {
+    let messages = host.get("alice", "/api/chat/chat").await.json()["messages"].take();
+    let parts = messages.as_array().unwrap().iter().flat_map(|message| {
+        message["parts"].as_array().unwrap().iter().filter(|part| part["type"] == "data-approval")
+    });
+    parts.map(|part| part["data"]["state"].clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_pages_see_that_a_call_is_approved_while_it_is_executed() {
+    for is_in_chat in [true, false] {
+        let host = Host::new();
+        let mut alice = Client::new("alice", "chat");
+        alice.say(&host, "delete notes.txt").await;
+        assert_eq!(approval_states(&host).await, ["pending"]);
+        host.tools.hold(true);
+        let (id, answering) = (alice.approval_ids()[0].clone(), host.clone());
+        let answered = tokio::spawn(async move {
+            match is_in_chat {
+                true => drop(alice.answer(&answering, true).await),
+                false => drop(answering.decide("alice", &decisions(&[(&id, true)])).await),
+            }
+        });
+        while host.tools.effects().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(approval_states(&host).await, ["approved"]);
+
+        // A page that is opened now reads it in the stream, before the result.
+        let reading = host.clone();
+        let stream = tokio::spawn(async move { reading.get("alice", "/api/chat/chat/stream").await });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        host.tools.hold(false);
+        answered.await.unwrap();
+        let stream = stream.await.unwrap();
+        let approved = stream.text.find(r#""state":"approved""#).expect(&stream.text);
+        let output = stream.text.find("tool-output-available").expect(&stream.text);
+        assert!(approved < output, "{}", stream.text);
+        assert_eq!(approval_states(&host).await, ["approved"]);
+    }
+}
+
 #[tokio::test]
 async fn pending_approvals_are_listed_only_to_their_requester_and_only_while_pending() {
     let host = Host::new();

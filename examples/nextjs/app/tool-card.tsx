@@ -31,7 +31,8 @@ export function ToolCard({
   const approves = part.state === 'approval-requested' && answerable;
   // The server's decision counts, and not what this page sent: another page may have decided first.
   const ended = asked && ENDED_WITHOUT_RUN[asked.state];
-  const unanswerable = asks && !answerable && (live ? 'asked' : 'not answered');
+  const asksNoMore = live ? (asked?.state === 'approved' ? 'approved' : 'asked') : 'not answered';
+  const unanswerable = asks && !answerable && asksNoMore;
   const state = ended?.label ?? (unanswerable || STATES[part.state]);
   const isOverruled = asked?.state === 'approved' && part.approval?.approved === false;
   const brokenOff = !live && !asks && part.state.startsWith('input-');

@@ -30,7 +30,7 @@ use crate::approval::{
 };
 use crate::boxed::BoxFuture;
 use crate::event::AgentEvent;
-use crate::id::ApprovalId;
+use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::request::ChatRequest;
 
@@ -342,6 +342,27 @@ impl RunningCalls {
     /// call. Returns `None` if the call had no approval request here.
     pub fn descriptor_of_superseded(&self, call: &PendingToolCall) -> Option<Json> {
         self.requests.descriptors.get(call.approval_id.as_ref()?).cloned()
+    }
+
+    /// Returns the data that a client shows beside each approved call that is still being executed,
+    /// with the event that carries it.
+    pub(crate) fn executing(&self) -> impl Iterator<Item = (&ToolCallId, AgentEvent)> {
+        let is_settled = |result: &DeferredToolResult| {
+            self.settled.iter().any(|settled| settled.approval_id == result.approval_id)
+        };
+        let executing = self.results.results().iter().filter(move |result| {
+            let DeferredToolResult { outcome, .. } = result;
+            let is_approved = matches!(
+                outcome,
+                DeferredOutcome::Approved { .. } | DeferredOutcome::Executing { .. }
+            );
+            is_approved && !is_settled(result)
+        });
+        executing.filter_map(|result| {
+            let descriptor = self.requests.descriptors.get(result.approval_id.as_ref()?)?;
+            let id = &result.tool_call_id;
+            Some((id, approval_data(id, descriptor.clone())))
+        })
     }
 
     /// Returns the result to record in the history.

@@ -175,6 +175,13 @@ impl LogWriter {
         }
     }
 
+    /// Writes an event about a call, if the message holds that call.
+    pub(crate) fn event_of_call(&mut self, call: &ToolCallId, event: &AgentEvent) {
+        if self.entries.record.message().tool_parts().any(|part| part.tool_call_id == *call) {
+            self.event(event);
+        }
+    }
+
     fn note_client_executed(&mut self, event: &AgentEvent) {
         if let AgentEvent::ToolInput { call, input } = event
             && call.executed_by == Executor::Client

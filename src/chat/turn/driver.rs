@@ -262,7 +262,7 @@ impl Driver {
                 self.turn.handle(Input::NotClaimed);
             }
             Outcome::Redeeming(was_closing, redeemed) => {
-                let Redeemed { known, accepted, deferred, calls } = redeemed;
+                let Redeemed { known, accepted, deferred, executing, calls } = redeemed;
                 if let Some(sender) = self.accepted.take() {
                     // The caller may have been dropped.
                     let _ = sender.send(Ok(accepted));
@@ -274,6 +274,7 @@ impl Driver {
                         .into_iter()
                         .for_each(|result| self.turn.handle(Input::CallSettled(Box::new(result)))),
                 }
+                self.turn.handle(Input::CallsExecuting(executing));
                 self.running.push(Effects::next_result(calls));
             }
             Outcome::Result(result, calls) => {

@@ -6,7 +6,7 @@ use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
 use crate::chat::conversation::{Chat, ReceivedResult};
 use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition, TakeResult};
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, MessageId, RunId};
+use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::limits::ChatLimitError;
 use crate::message::UiMessage;
 use crate::request::ChatRequest;
@@ -66,7 +66,8 @@ pub(crate) enum Effect {
     /// Produces nothing.
     RevokeUnshown(EndedMessage),
     /// Redeem the answers of the plan: deny, execute, or grant to a provider. Produces
-    /// [`Input::CallSettled`] for each answered call, and then [`Input::Redeemed`].
+    /// [`Input::CallSettled`] for each answered call, perhaps [`Input::CallsExecuting`], and then
+    /// [`Input::Redeemed`].
     Redeem { plan: Box<ResumePlan>, chat: Box<Chat> },
     /// Close the open calls of this conversation, because of a new message of the user, and redeem
     /// the answers that came with it. Calls on which others decide stay open. Produces
@@ -127,6 +128,8 @@ pub(crate) enum Input {
     /// Whether the conversation was deleted. If not, it has another revision, or does not exist.
     Deleted(bool),
     CallSettled(Box<ReceivedResult>),
+    /// The approved calls that are being executed, with the data that shows that they are approved.
+    CallsExecuting(Vec<(ToolCallId, AgentEvent)>),
     Redeemed,
     /// The answers could not be redeemed.
     NotRedeemed,

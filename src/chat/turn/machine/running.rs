@@ -11,7 +11,7 @@ use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
 use crate::chat::run_log::{LogClient, LogWriter, RunRecord};
 use crate::chunk::Chunk;
 use crate::event::{AgentEvent, MASKED_ERROR};
-use crate::id::ApprovalId;
+use crate::id::{ApprovalId, ToolCallId};
 use crate::message::UiMessage;
 
 /// A run: its log, the part of it that is stored, and its phase.
@@ -262,6 +262,7 @@ impl OwnRun {
         match input {
             Input::AgentEnded if self.phase == Phase::Agent => self.end_call(None),
             Input::CallSettled(result) => self.receive(*result),
+            Input::CallsExecuting(calls) => self.show_executing(&calls),
             Input::Redeemed => {
                 self.is_redeemed = true;
                 if self.phase == Phase::Redeeming {
@@ -505,6 +506,13 @@ impl OwnRun {
         actions.push_back(Action::StopAgent);
         self.was_cut = true;
         self.end_call(Some(event));
+    }
+
+    /// Writes that calls are approved, for pages that did not send the approval.
+    fn show_executing(&mut self, calls: &[(ToolCallId, AgentEvent)]) {
+        if !self.is_message_ended {
+            calls.iter().for_each(|(call, data)| self.writer.event_of_call(call, data));
+        }
     }
 
     /// Writes a result that this turn has redeemed.
