@@ -83,7 +83,8 @@ async fn other_pages_see_that_a_call_is_approved_while_it_is_executed() {
 
         // A page that is opened now reads it in the stream, before the result.
         let reading = host.clone();
-        let stream = tokio::spawn(async move { reading.get("alice", "/api/chat/chat/stream").await });
+        let stream =
+            tokio::spawn(async move { reading.get("alice", "/api/chat/chat/stream").await });
         tokio::time::sleep(Duration::from_millis(1)).await;
         host.tools.hold(false);
         answered.await.unwrap();
@@ -93,6 +94,28 @@ async fn other_pages_see_that_a_call_is_approved_while_it_is_executed() {
         assert!(approved < output, "{}", stream.text);
         assert_eq!(approval_states(&host).await, ["approved"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_other_page_reads_a_run_that_answers_a_message_which_the_server_has_lost() {
+    let host = Host::new();
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
+    host.lose_chats();
+    host.tools.hold(true);
+    let answering = host.clone();
+    let answered = tokio::spawn(async move { alice.answer(&answering, true).await });
+    while host.tools.effects().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let stream = host.get("alice", "/api/chat/chat/stream").await;
+    assert_eq!(stream.status, StatusCode::NO_CONTENT, "{}", stream.text);
+    host.tools.hold(false);
+    let answer = answered.await.unwrap();
+    assert_eq!(answer.of_type("tool-output-available").len(), 1, "{}", answer.text);
+    let history = history(&host, "alice", "chat").await;
+    assert_eq!(history.last().unwrap()["role"], "assistant");
 }
 
 #[tokio::test]

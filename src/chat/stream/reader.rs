@@ -249,8 +249,10 @@ fn joined(front: Option<Bytes>, entries: &[LogEntry]) -> Option<Bytes> {
     (!all.is_empty()).then(|| all.freeze())
 }
 
-/// The maximum number of bytes that are read from a log at once.
-const MAX_PAGE_BYTES: usize = 16 << 10;
+/// The maximum number of bytes that are read from a log at once. hyper holds up to 16 pages until it
+/// has written them; with larger pages, so much memory is freed at once that the allocator returns it
+/// to the system each time.
+const MAX_PAGE_BYTES: usize = 8 << 10;
 
 /// How long a reader waits for a hint before it reads the log again.
 const TICK: Duration = Duration::from_secs(1);

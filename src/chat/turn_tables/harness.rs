@@ -193,6 +193,7 @@ pub(super) fn live(run: &str, message: &str) -> LiveRun {
         message_id: message.into(),
         kept: None,
         resumes: None,
+        continues_unknown: false,
     }
 }
 

@@ -50,7 +50,7 @@ impl ChatTurn {
                 self.goal = Goal::Stop(Some(live.run.clone()));
                 self.close_run(loaded, live);
             }
-            (Goal::Follow, Some(live)) => self.join(live, loaded.chat),
+            (Goal::Follow, Some(live)) if !live.continues_unknown => self.join(live, loaded.chat),
             (Goal::Delete, live) => self.decide_deletion(&loaded, live),
             (Goal::Mend(run), Some(live)) if *run == live.run => self.close_run(loaded, live),
             (Goal::Stop(_) | Goal::Follow | Goal::Mend(_), _) => {
@@ -322,7 +322,10 @@ impl ChatTurn {
                     resumes = taken.resumed.clone();
                     taken.end = Some(LogWriter::resumed_by(&run));
                 }
-                let live = LiveRun { run, fence, message_id, kept: None, resumes };
+                let continues_unknown =
+                    next.message(&message_id).is_none() && self.posted_message().is_some();
+                let kept = None;
+                let live = LiveRun { run, fence, message_id, kept, resumes, continues_unknown };
                 next.set_live_run(live.clone());
                 self.was_named = true;
                 self.save(&loaded, next, Then::Run(live));
