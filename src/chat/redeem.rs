@@ -4,15 +4,16 @@
 use futures_util::FutureExt;
 
 use super::conversation::{Chat, ReceivedResult};
+use super::error::ChatError;
 use super::inner::Inner;
 use super::turn::machine::EndedMessage;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{
     ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingApproval,
-    PendingToolCall, ResumePlan, RunningCalls,
+    PendingToolCall, Principal, ResumePlan, RunningCalls,
 };
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, ToolCallId};
+use crate::id::{ApprovalId, ChatId, ToolCallId};
 
 /// Answers that were redeemed.
 pub(super) struct Redeemed {
@@ -107,17 +108,19 @@ pub(super) async fn decided(
     Ok(results.collect())
 }
 
-/// Revokes the pending approval requests of a message that the saved conversation does not show: the
-/// agent was cut off after it had requested them, or its event was dropped.
+/// Revokes the pending approval requests of a message that this version of the conversation does not
+/// show: the agent was cut off after it had requested them, or its event was dropped. `revision` is
+/// the one that this version replaces.
 pub(super) async fn revoke_unshown(
     chats: &Inner,
     approvals: &ChatApprovals,
     chat: &Chat,
+    revision: Option<u64>,
     ended: &EndedMessage,
-) -> Result<(), LedgerStoreError> {
+) -> Result<(), ChatError> {
     let EndedMessage { id, requested } = ended;
     let shown = || chat.message(id).into_iter().flat_map(|message| message.tool_parts());
-    revoke(chats, approvals, |pending| {
+    revoke_until(chats, approvals, (&chat.owner, &chat.id, revision), |pending| {
         let is_shown = shown().any(|part| part.approval_id() == Some(&pending.approval_id));
         // A request names no message if the agent has approvals of its own.
         let is_of_run =
@@ -149,16 +152,40 @@ pub(super) async fn revoke_requested_in_vain(
     .await
 }
 
+/// Revokes some of the pending approval requests of a conversation, if it still has this revision, or
+/// if there still is none. Otherwise it revokes nothing.
+///
+/// A later run requests nothing before a newer revision names it. So it has requested nothing of what
+/// was pending before the revision was compared.
+pub(super) async fn revoke_until(
+    chats: &Inner,
+    approvals: &ChatApprovals,
+    (owner, id, revision): (&Principal, &ChatId, Option<u64>),
+    is_revoked: impl Fn(&PendingApproval) -> bool,
+) -> Result<(), ChatError> {
+    let mut pending = approvals.pending().await?;
+    pending.retain(is_revoked);
+    let stored = if pending.is_empty() { None } else { chats.load(owner, id).await? };
+    if stored.map(|stored| stored.revision) == revision {
+        revoke_all(chats, pending).await?;
+    }
+    Ok(())
+}
+
 /// Revokes some of the pending approval requests of a conversation.
 pub(super) async fn revoke(
     chats: &Inner,
     approvals: &ChatApprovals,
     is_revoked: impl Fn(&PendingApproval) -> bool,
 ) -> Result<(), LedgerStoreError> {
-    for pending in approvals.pending().await? {
-        if is_revoked(&pending) {
-            chats.approvals.revoke(pending.record.id).await?;
-        }
+    let mut pending = approvals.pending().await?;
+    pending.retain(is_revoked);
+    revoke_all(chats, pending).await
+}
+
+async fn revoke_all(chats: &Inner, pending: Vec<PendingApproval>) -> Result<(), LedgerStoreError> {
+    for pending in pending {
+        chats.approvals.revoke(pending.record.id).await?;
     }
     Ok(())
 }

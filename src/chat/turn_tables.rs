@@ -287,21 +287,11 @@ fn a_deletion_takes_the_run_and_revokes_before_and_after_it_deletes() {
         ("take r0/1 any", taken(2)),
         ("read r0", Input::Log(Some(log_of_half_a_text()))),
         ("load", loaded(live_chat("r0", "a0"))),
-        ("revoke all", Input::Revoked),
+        ("revoke all @1", Input::Revoked),
         ("delete @1", Input::Deleted(true)),
-        ("revoke all", Input::Revoked),
-        ("append r0/2@5 text-end finish-step ended abort [DONE] end", appended()),
-    ];
-    check(turn(Request::Delete), table, "nothing · end");
-}
-
-#[test]
-fn a_deletion_without_a_run_revokes_nothing_after_it() {
-    let table = vec![
-        ("load", loaded(answered_chat())),
-        ("revoke all", Input::Revoked),
         // The user may begin a new conversation with this id, and its agent may ask at once.
-        ("delete @1", Input::Deleted(true)),
+        ("revoke all of none", Input::Revoked),
+        ("append r0/2@5 text-end finish-step ended abort [DONE] end", appended()),
     ];
     check(turn(Request::Delete), table, "nothing · end");
 }
@@ -310,7 +300,7 @@ fn a_deletion_without_a_run_revokes_nothing_after_it() {
 fn a_deletion_of_a_chat_that_has_changed_loads_it_again() {
     let table = vec![
         ("load", loaded(answered_chat())),
-        ("revoke all", Input::Revoked),
+        ("revoke all @1", Input::Revoked),
         // Another turn has begun a run meanwhile.
         ("delete @1", Input::Deleted(false)),
         ("load", loaded(live_chat("r0", "a0"))),
@@ -320,7 +310,7 @@ fn a_deletion_of_a_chat_that_has_changed_loads_it_again() {
 
 #[test]
 fn a_deletion_whose_chat_is_gone_revokes_what_is_left_of_it() {
-    let table = vec![("load", Input::Loaded(None)), ("revoke all", Input::Revoked)];
+    let table = vec![("load", Input::Loaded(None)), ("revoke all of none", Input::Revoked)];
     check(turn(Request::Delete), table, "nothing · end");
 }
 
@@ -331,7 +321,7 @@ fn a_deletion_whose_chat_is_gone_ends_the_log_that_it_has_taken() {
         ("take r0/1 any", taken(2)),
         ("read r0", Input::Log(Some(log_of_half_a_text()))),
         ("load", Input::Loaded(None)),
-        ("revoke all", Input::Revoked),
+        ("revoke all of none", Input::Revoked),
         ("append r0/2@5 finish [DONE] end", appended()),
     ];
     check(turn(Request::Delete), table, "nothing · end");
@@ -341,10 +331,10 @@ fn a_deletion_whose_chat_is_gone_ends_the_log_that_it_has_taken() {
 fn a_deletion_that_fails_deletes_nothing_more() {
     for last in [
         vec![("load", Input::Failed)],
-        vec![("load", loaded(answered_chat())), ("revoke all", Input::Failed)],
+        vec![("load", loaded(answered_chat())), ("revoke all @1", Input::Failed)],
         vec![
             ("load", loaded(answered_chat())),
-            ("revoke all", Input::Revoked),
+            ("revoke all @1", Input::Revoked),
             ("delete @1", Input::Failed),
         ],
     ] {

@@ -15,6 +15,7 @@ mod history_import;
 mod json_responses;
 mod kept_messages;
 mod late_responses;
+mod late_revocations;
 mod limits;
 mod listed_chats;
 mod lost_runs;

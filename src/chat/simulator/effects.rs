@@ -50,7 +50,9 @@ impl Effects<'_> {
     /// Performs an effect. If it is lost, it is repeated, unless the driver gives up.
     pub(super) fn perform(&mut self, effect: Effect) {
         let fault = match &effect {
-            Effect::FindDecided(_) | Effect::Claim { .. } | Effect::RevokePending => self.fault(),
+            Effect::FindDecided(_) | Effect::Claim { .. } | Effect::RevokePending(_) => {
+                self.fault()
+            }
             _ => self.loss(),
         };
         if let Effect::Save { chat, .. } = &effect
@@ -114,7 +116,9 @@ impl Effects<'_> {
             }
             Effect::Save { chat, revision, ended, .. } => {
                 // A failure of the ledger is logged, and the requests stay open.
-                if let Some(ended) = ended.as_ref().filter(|_| self.fault() == Fault::None) {
+                if let Some(ended) = ended.as_ref().filter(|_| self.fault() == Fault::None)
+                    && self.world.has_revision(*revision)
+                {
                     self.world.revoke_unshown(chat, ended);
                 }
                 let is_saved = self.world.save(self.at, (**chat).clone(), *revision);
@@ -122,9 +126,11 @@ impl Effects<'_> {
                 self.hint(is_saved);
                 Input::Saved(is_saved)
             }
-            Effect::RevokePending => {
+            Effect::RevokePending(revision) => {
                 world.counts.revoked += 1;
-                world.ledger.revoke(|_, _| true);
+                if world.has_revision(*revision) {
+                    world.ledger.revoke(|_, _| true);
+                }
                 Input::Revoked
             }
             Effect::Delete(revision) => {

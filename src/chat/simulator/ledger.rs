@@ -97,10 +97,6 @@ impl Ledger {
         })
     }
 
-    pub(super) fn is_revoked(&self, id: &ApprovalId) -> bool {
-        self.approvals.get(id).is_some_and(|approval| approval.state == State::Revoked)
-    }
-
     /// Returns the approvals that a run has claimed for a provider.
     pub(super) fn sent(&self) -> impl Iterator<Item = &ApprovalId> {
         let sent = |approval: &Approval| matches!(approval.state, State::Sent { .. });

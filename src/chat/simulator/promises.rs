@@ -117,7 +117,7 @@ impl World {
 
     /// Saves the conversation if it has this revision. `at` is the turn that saves.
     pub(super) fn save(&mut self, at: usize, next: Chat, revision: Option<u64>) -> bool {
-        if revision != self.chat.as_ref().map(|(_, revision)| *revision) {
+        if !self.has_revision(revision) {
             return false;
         }
         if revision.is_none() && self.drivers[at].responses > 0 {
@@ -189,7 +189,7 @@ impl World {
 
     /// Deletes the conversation if it has this revision.
     pub(super) fn delete(&mut self, revision: u64) -> bool {
-        if self.chat.as_ref().is_none_or(|(_, current)| *current != revision) {
+        if !self.has_revision(Some(revision)) {
             return false;
         }
         if let Some(was) = self.live().cloned() {
@@ -339,9 +339,7 @@ impl World {
             found.push("a result was recorded and no model reads it".into());
         }
         let open = chat.undecided_calls().into_iter().filter_map(|call| call.approval_id);
-        // A deletion revokes also what the agent of a new conversation with the same id has asked.
-        let is_revoked = |id: &ApprovalId| self.counts.revoked > 0 && self.ledger.is_revoked(id);
-        let lost = open.filter(|id| !self.ledger.is_asked(id) && !is_revoked(id));
+        let lost = open.filter(|id| !self.ledger.is_asked(id));
         found.extend(lost.map(|id| format!("the answer to {id:?} is lost")));
         let open = chat.client_executed.iter().map(|call| call.tool_call_id.to_string());
         let lost = open.filter(|call| self.answered_outputs.contains(call));

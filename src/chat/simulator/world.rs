@@ -90,6 +90,11 @@ impl World {
         self.chat.as_ref().map(|(chat, _)| chat)
     }
 
+    /// Whether the conversation has this revision. `None` is that there is none.
+    pub(super) fn has_revision(&self, revision: Option<u64>) -> bool {
+        revision == self.chat.as_ref().map(|(_, revision)| *revision)
+    }
+
     pub(super) fn live(&self) -> Option<&LiveRun> {
         self.stored().and_then(Chat::live_run)
     }

@@ -18,7 +18,7 @@ use crate::chat::conversation::ReceivedResult;
 use crate::chat::inner::Inner;
 use crate::chat::log::{AppendEntries, BeginRun, Fence, ReadLog, RunKey, TakeRun};
 use crate::chat::redeem::{
-    Redeemed, decided, received, revoke, revoke_requested_in_vain, revoke_unshown,
+    Redeemed, decided, received, revoke, revoke_requested_in_vain, revoke_unshown, revoke_until,
 };
 use crate::chat::store::{SaveChat, SaveResult, VersionedChat};
 use crate::chat::{Chat, ChatError};
@@ -183,9 +183,10 @@ impl Context {
                 let find = || decided(&approvals, &open).boxed();
                 Input::CallsClosed(repeated(max_failures, find).await?)
             }
-            Effect::RevokePending => {
-                let approvals = self.approvals();
-                repeated(max_failures, || revoke(chats, &approvals, |_| true).boxed()).await?;
+            Effect::RevokePending(revision) => {
+                let (approvals, of) = (self.approvals(), (owner, chat_id, revision));
+                let revoke = || revoke_until(chats, &approvals, of, |_| true).boxed();
+                repeated(max_failures, revoke).await?;
                 Input::Revoked
             }
             // Once: after a lost reply it is not known which revision is gone.
@@ -252,10 +253,10 @@ impl Context {
         revision: Option<u64>,
         ended: Option<EndedMessage>,
     ) -> Outcome {
-        let chats = &self.chats;
+        let (chats, approvals) = (&self.chats, &self.approvals());
         // The log holds no more requests than this version of the conversation.
         if let Some(ended) = ended
-            && let Err(error) = revoke_unshown(chats, &self.approvals(), &chat, &ended).await
+            && let Err(error) = revoke_unshown(chats, approvals, &chat, revision, &ended).await
         {
             tracing::warn!(%error, "an approval request that is not shown stays open");
         }

@@ -82,7 +82,8 @@ pub(super) fn effect_text(effect: &Effect) -> String {
             let revision = revision.map(|revision| format!("@{revision}")).unwrap_or_default();
             format!("save [{}]{revision}{live}{new}", ids.join(" "))
         }
-        Effect::RevokePending => "revoke all".to_owned(),
+        Effect::RevokePending(Some(revision)) => format!("revoke all @{revision}"),
+        Effect::RevokePending(None) => "revoke all of none".to_owned(),
         Effect::RevokeUnshown(_) => "revoke unshown".to_owned(),
         Effect::Delete(revision) => format!("delete @{revision}"),
         Effect::Redeem { plan, .. } => format!("redeem {}", plan.unverified_responses().count()),

@@ -396,11 +396,8 @@ impl ChatTurn {
                 self.state = State::Deleting;
             }
             (State::Revoking(None), Input::Revoked) => self.finish(Then::Stored(None), None),
-            (State::Deleting, Input::Deleted(true)) => match self.taken {
-                // Its agent may have requested approvals before it was stopped.
-                Some(_) => self.revoke(None),
-                None => self.finish(Then::Stored(None), None),
-            },
+            // An agent may have requested approvals before it was stopped.
+            (State::Deleting, Input::Deleted(true)) => self.revoke(None),
             (State::Deleting, Input::Deleted(false)) => self.load(),
             (State::EndingOld(then, chat), Input::Appended(_)) => {
                 self.taken = None;

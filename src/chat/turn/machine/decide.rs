@@ -563,7 +563,7 @@ impl ChatTurn {
 
     /// Revokes the open approval requests, and then deletes the conversation with this revision.
     pub(super) fn revoke(&mut self, revision: Option<u64>) {
-        self.start(Effect::RevokePending);
+        self.start(Effect::RevokePending(revision));
         self.state = State::Revoking(revision);
     }
 

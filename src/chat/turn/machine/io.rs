@@ -55,11 +55,12 @@ pub(crate) enum Effect {
     /// Save the conversation if it still has this revision. Its first messages, up to `unchanged`,
     /// are those of this revision. Produces [`Input::Saved`].
     ///
-    /// Before that, revoke the approval requests of the message `ended` that this version of the
-    /// conversation does not show: its run was cut off and may have requested them in vain.
+    /// Before that, if it has, revoke the approval requests of the message `ended` that this version of
+    /// the conversation does not show: its run was cut off and may have requested them in vain.
     Save { chat: Box<Chat>, unchanged: usize, revision: Option<u64>, ended: Option<EndedMessage> },
-    /// Revoke all pending approval requests of the conversation. Produces [`Input::Revoked`].
-    RevokePending,
+    /// Revoke all pending approval requests of the conversation, if it still has this revision, or if
+    /// there still is none. Produces [`Input::Revoked`] in any case.
+    RevokePending(Option<u64>),
     /// Delete the conversation if it still has this revision. Produces [`Input::Deleted`].
     Delete(u64),
     /// Revoke those approval requests of a run that was taken which the conversation does not show.
