@@ -1171,6 +1171,26 @@ fn the_result_of_a_tool_that_ends_after_its_run_was_ended_is_saved() {
 }
 
 #[test]
+fn a_result_that_the_end_of_a_run_leaves_unread_is_read_although_the_run_is_taken_before_it() {
+    let executed = executed("s1", "ap1");
+    let mut unread = asked_chat(false);
+    unread.record_received(&executed);
+    let mut table = ending_while_a_tool_runs();
+    let loaded_in_run = table.pop().unwrap();
+    table.extend([
+        ("load", Input::CallSettled(Box::new(executed))),
+        ("append r1/1@2 results tool-output-available", Input::Redeemed),
+        ("", appended()),
+        ("", loaded_in_run.1),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r1/1@4 abort [DONE] end", refused(AppendRefusal::Taken)),
+        ("stop agent · revoke unshown · load", loaded(unread)),
+        ("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))),
+    ]);
+    check(turn(answer("s1", "ap1", true)), table, "save [u1 a0] live r1-1/1 a0");
+}
+
+#[test]
 fn a_result_that_arrives_during_the_last_save_is_not_in_the_log_and_is_saved_later() {
     let mut table = ending_while_a_tool_runs();
     table.push(("save [u1 a0]", Input::CallSettled(Box::new(executed("s1", "ap1")))));

@@ -413,24 +413,20 @@ impl ChatTurn {
             return;
         }
         match own.handle(input, &mut self.actions) {
-            Next::Run => self.state = State::Running(own),
+            Next::Run => return self.state = State::Running(own),
             // An approved call can outlive a run that had to end. Its result is saved in the chat.
-            Next::Ended => {
-                self.begun = None;
-                self.goal = Goal::Settle(AnsweredBy::Decisions(own.live().message_id.clone()));
-                self.unsaved.extend(own.results_after_the_log());
-                match own.leaves_unread() {
-                    true => self.load(),
-                    false => self.settle_rest(),
-                }
-            }
+            Next::Ended => self.unsaved.extend(own.results_after_the_log()),
             // This turn only saves the results that it redeems from here on.
             Next::Taken => {
-                self.begun = None;
                 self.unsaved.extend(own.results().iter().cloned());
                 self.start(Effect::RevokeUnshown(own.ended_message()));
-                self.settle_rest();
             }
+        }
+        self.begun = None;
+        self.goal = Goal::Settle(AnsweredBy::Decisions(own.live().message_id.clone()));
+        match own.leaves_unread() {
+            true => self.load(),
+            false => self.settle_rest(),
         }
     }
 
