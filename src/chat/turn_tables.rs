@@ -894,6 +894,23 @@ fn repeated_answers_get_the_stored_message() {
 }
 
 #[test]
+fn a_page_that_approves_a_call_after_it_was_denied_gets_a_reply() {
+    let denied = received("s1", "ap1", DeferredOutcome::Denied { reason: None });
+    let rejected = ReceivedResult { shown: Some(DeferredOutcome::Rejected), ..denied.clone() };
+    let mut chat = asked_chat(false);
+    chat.record_received(&denied);
+    chat.set_unread_results(false);
+    let table = vec![
+        ("load", loaded(chat.clone())),
+        ("redeem 1", Input::CallSettled(Box::new(rejected))),
+        ("load", loaded(chat)),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+    ];
+    check(turn(answer("s1", "ap1", true)), table, "join r1 a0 · append r1/1@0 start");
+}
+
+#[test]
 fn answers_during_a_run_are_settled_at_once_and_the_run_reads_them() {
     let chat = with_run(asked_chat(false), "r0", "a0");
     let mut told = chat.clone();

@@ -28,6 +28,8 @@ enum Event {
     ProcessIsLost,
     AnotherApproves,
     AnotherDenies,
+    /// The server that stores the denial is lost before it records the denial in the chat.
+    ServerOfDenialIsLost,
 }
 
 /// What is shown afterwards.
@@ -46,7 +48,7 @@ struct Row {
 
 /// A late denial of a call that did not run is shown as a denial on its own page: that is true, and
 /// the client accepts no other end of a denied part.
-const TABLE: [Row; 9] = [
+const TABLE: [Row; 10] = [
     Row {
         event: Event::Expires,
         approval: "expired",
@@ -119,6 +121,14 @@ const TABLE: [Row; 9] = [
         counts: [false, true],
         effects: 0,
     },
+    Row {
+        event: Event::ServerOfDenialIsLost,
+        approval: "denied",
+        in_history: "output-denied",
+        after_late: ["output-error", "output-denied"],
+        counts: [false, true],
+        effects: 0,
+    },
 ];
 
 /// A server, and a page on which one deletion waits for an approval.
@@ -181,6 +191,14 @@ impl Case {
             }
             Event::AnotherApproves => assert!(self.decide("boss", true).await),
             Event::AnotherDenies => assert!(self.decide("boss", false).await),
+            Event::ServerOfDenialIsLost => {
+                let denied = update(&**ledger, *record, |record, now| {
+                    let decided_by = Principal::new("alice");
+                    record.deny(&RecordedDecision { decided_by, decided_at: now, reason: None })
+                });
+                denied.await.unwrap().unwrap();
+                return;
+            }
         }
         self.settled().await;
     }

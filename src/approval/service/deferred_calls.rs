@@ -59,8 +59,8 @@ pub struct DeferredCalls {
 pub(super) struct AnsweredRequests {
     /// The data that the client shows beside the calls.
     pub(super) descriptors: HashMap<ApprovalId, Json>,
-    /// The outcomes of the requests that were closed without a decision that counts.
-    pub(super) closed: HashMap<ApprovalId, DeferredOutcome>,
+    /// The outcomes of the requests that were denied, or closed without a decision that counts.
+    pub(super) refused: HashMap<ApprovalId, DeferredOutcome>,
     /// The responses that the ledger accepted, now or for an earlier request.
     pub(super) accepted: HashSet<ApprovalId>,
 }
@@ -68,8 +68,10 @@ pub(super) struct AnsweredRequests {
 impl AnsweredRequests {
     /// Adds the state of a record whose approval id is `id`.
     fn describe(&mut self, record: &ApprovalRecord, id: ApprovalId, now: UnixMillis) {
-        let outcome = record.outcome().filter(DeferredOutcome::is_closed_undecided);
-        self.closed.extend(outcome.map(|outcome| (id.clone(), outcome)));
+        let outcome = record.outcome().filter(|outcome| {
+            outcome.is_closed_undecided() || matches!(outcome, DeferredOutcome::Denied { .. })
+        });
+        self.refused.extend(outcome.map(|outcome| (id.clone(), outcome)));
         self.descriptors.extend(record.descriptor(now).ok().map(|descriptor| (id, descriptor)));
     }
 }

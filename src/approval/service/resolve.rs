@@ -369,12 +369,14 @@ impl RunningCalls {
     ///
     /// A denial that arrives after the request was closed without a decision is shown as a denial on
     /// the page that sent it. The history holds the reason for which the request was closed, and so
-    /// does the data beside the call.
+    /// does the data beside the call. An approval that arrives after a denial is shown as rejected, and
+    /// the history holds the denial: it may have been stored in the ledger alone.
     pub(crate) fn result_in_history(&self, result: &DeferredToolResult) -> DeferredToolResult {
         let id = result.approval_id.as_ref();
-        let is_denied = matches!(result.outcome, DeferredOutcome::Denied { .. });
-        let closed = id.and_then(|id| self.requests.closed.get(id)).filter(|_| is_denied);
-        let outcome = closed.unwrap_or(&result.outcome).clone();
+        let is_shown_otherwise =
+            matches!(result.outcome, DeferredOutcome::Denied { .. } | DeferredOutcome::Rejected);
+        let refused = id.and_then(|id| self.requests.refused.get(id));
+        let outcome = refused.filter(|_| is_shown_otherwise).unwrap_or(&result.outcome).clone();
         DeferredToolResult { outcome, ..result.clone() }
     }
 

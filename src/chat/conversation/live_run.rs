@@ -90,7 +90,8 @@ pub(crate) struct ReceivedResult {
     pub(crate) result: DeferredToolResult,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) descriptor: Option<Json>,
-    /// What the page shows that sent the answer, if that differs: a late denial stays a denial there.
+    /// What the page shows that sent the answer, if that differs: a late denial stays a denial there,
+    /// and an approval after a denial is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shown: Option<DeferredOutcome>,
 }

@@ -85,10 +85,6 @@ impl Ledger {
         self.approvals.get(id).is_some_and(|approval| approval.state == State::Asked)
     }
 
-    pub(super) fn is_denied(&self, id: &ApprovalId) -> bool {
-        self.approvals.get(id).is_some_and(|approval| approval.state == State::Denied)
-    }
-
     /// Returns whether the call had its result before this step.
     pub(super) fn was_decided(&self, id: &ApprovalId, before: u64) -> bool {
         self.approvals.get(id).is_some_and(|approval| {
@@ -162,7 +158,10 @@ impl Ledger {
         approval.set(state, self.step);
         let mut shown = None;
         let outcome = match (&approval.state, is_approved) {
-            (State::Denied, true) => Some(DeferredOutcome::Rejected),
+            (State::Denied, true) => {
+                shown = Some(DeferredOutcome::Rejected);
+                approval.outcome(now)
+            }
             (State::Denied, false) if is_provider_executed => Some(forward(false)),
             (State::Granted, false) => Some(DeferredOutcome::ForwardedToProvider),
             (State::Superseded | State::Lapsed | State::Revoked, false) => {

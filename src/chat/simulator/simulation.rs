@@ -6,7 +6,7 @@ use super::driver::Driver;
 use super::ledger::LEASE;
 use super::random::Random;
 use super::step::Step;
-use super::users::{self, Answer, SeenCall};
+use super::users::{self, Answer};
 use super::world::{World, short, shows};
 use crate::approval::Principal;
 use crate::chat::conversation::{HistoryImport, PostedHistory};
@@ -138,12 +138,8 @@ impl Simulation {
         self.world.counts.repaired += 1;
         for _ in 0..3 {
             self.world.pass(LEASE * 2);
-            let World { ledger, .. } = &self.world;
             let lost = self.world.seen_calls().into_iter().filter(|seen| self.world.is_lost(seen));
-            // The ledger does not accept another answer than the first.
-            let is_approved =
-                |seen: &SeenCall| !seen.approval.iter().any(|id| ledger.is_denied(id));
-            let lost: Vec<Answer> = lost.map(|seen| (seen.clone(), is_approved(&seen))).collect();
+            let lost: Vec<Answer> = lost.map(|seen| (seen, true)).collect();
             let Some((first, _)) = lost.first().cloned() else {
                 // The model reads with the next message what is left.
                 if self.world.stored().is_some_and(|chat| chat.message_to_continue().is_some()) {

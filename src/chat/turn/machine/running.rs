@@ -638,7 +638,7 @@ impl Replies {
     /// Whether the page that sent an answer needs a reply of the model: the answer was not accepted,
     /// or came too late.
     pub(super) fn has_to_follow(&self, received: &ReceivedResult) -> bool {
-        let ReceivedResult { result, .. } = received;
+        let ReceivedResult { result, shown, .. } = received;
         let is_answered = result.approval_id.as_ref().is_none_or(|id| self.answered.contains(id));
         let is_too_late = matches!(
             result.outcome,
@@ -647,7 +647,8 @@ impl Replies {
                 | DeferredOutcome::Superseded
                 | DeferredOutcome::Revoked
         );
-        !self.is_repeated && is_answered && (is_too_late || !result.is_final)
+        let is_rejected = *shown == Some(DeferredOutcome::Rejected);
+        !self.is_repeated && is_answered && (is_too_late || is_rejected || !result.is_final)
     }
 }
 
