@@ -720,8 +720,7 @@ fn a_run_that_was_lost_before_it_began_ends_the_log_that_it_resumes() {
         ("take r9/1 passed", taken(2)),
         ("read r9", Input::Log(Some(Vec::new()))),
         ("load", loaded(chat())),
-        ("append r0/2@6 resumed-by end", refused(AppendRefusal::Ended)),
-        ("append r9/2@0 start", appended()),
+        ("append r0/2@6 resumed-by end · append r9/2@0 start", appended()),
         ("load", loaded(chat())),
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1 a0] live r1/1 a0 resumes r9", Input::Saved(true)),
@@ -937,7 +936,7 @@ fn a_failed_turn_ends_the_run_that_it_has_begun() {
         ("save [u1] live r1/1 a1", Input::Saved(false)),
         ("load", Input::Failed),
     ];
-    check(turn(post(NEW_MESSAGE)), table, "release r1 · failed · end");
+    check(turn(post(NEW_MESSAGE)), table, "append r1/1@0 end · failed · end");
     // The conversation may name the run.
     let table = vec![
         ("load", Input::Loaded(None)),
@@ -1294,7 +1293,7 @@ fn answers_whose_message_is_removed_after_their_run_was_begun_end_its_log() {
         ("load", loaded(edited_chat())),
         ("already received · redeem 1", Input::Redeemed),
     ];
-    check(turn(answer("s1", "ap1", true)), table, "release r1 · end");
+    check(turn(answer("s1", "ap1", true)), table, "append r1/1@0 end · end");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::approval::PendingToolCall;
 use crate::chat::conversation::ReceivedResult;
-use crate::chat::turn::machine::{ChatTurn, Effect, EndedMessage, Input, Request};
+use crate::chat::turn::machine::{ChatTurn, Effect, Input, Request};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, RunId};
 
@@ -81,7 +81,7 @@ pub(super) enum Errand {
 #[derive(Debug)]
 pub(super) enum Task {
     Execute(ApprovalId),
-    RevokeUnshown(EndedMessage),
+    Do(Effect),
 }
 
 /// Answers that a turn redeems.

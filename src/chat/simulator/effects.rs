@@ -158,7 +158,6 @@ impl Effects<'_> {
             Effect::Redeem { .. }
             | Effect::CloseOpenCalls { .. }
             | Effect::CallAgent(_)
-            | Effect::Release { .. }
             | Effect::RevokeUnshown(_) => Input::Failed,
         }
     }

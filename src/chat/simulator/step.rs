@@ -5,13 +5,11 @@ use super::driver::{Errand, Task};
 use super::effects::Effects;
 use super::ledger::LEASE;
 use super::random::Random;
-use super::world::{World, key, short};
+use super::world::{World, short};
 use crate::chat::conversation::LiveRun;
-use crate::chat::log::{AppendEntries, AppendResult};
-use crate::chat::store::RunStore;
+use crate::chat::log::AppendResult;
 use crate::chat::turn::machine::{Action, AgentCall, Effect, Input, Response};
 use crate::event::AgentEvent;
-use futures_util::FutureExt;
 
 /// A step of one turn.
 pub(super) struct Step<'a> {
@@ -110,18 +108,9 @@ impl Step<'_> {
         let driver = &mut self.world.drivers[self.at];
         match action {
             Action::Start(Effect::CallAgent(call)) => self.call_agent(*call),
-            Action::Start(Effect::Release { run, fence }) => {
-                let key = key(&run);
-                let append =
-                    AppendEntries { key: &key, fence, position: 0, entries: &[], end: true };
-                let released = self.world.store.append(append).now_or_never().unwrap().unwrap();
-                if let AppendResult::Appended(_) = released {
-                    self.world.check_append(&run, true);
-                }
-            }
-            Action::Start(Effect::RevokeUnshown(ended)) => {
+            Action::Spawn(effect) => {
                 let server = driver.server;
-                self.world.tasks.push((server, Task::RevokeUnshown(ended)));
+                self.world.tasks.push((server, Task::Do(effect)));
             }
             Action::Start(effect) => {
                 if matches!(effect, Effect::Claim { .. }) {

@@ -12,10 +12,12 @@ use super::readers::Readers;
 use super::users::SeenCall;
 use crate::approval::{PendingToolCall, Principal};
 use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
-use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
+use crate::chat::log::{
+    AppendEntries, AppendResult, Fence, LogEntry, LogPage, ReadLog, RunKey, RunState,
+};
 use crate::chat::run_log::keep_log;
 use crate::chat::store::{InMemoryRunStore, RunStore};
-use crate::chat::turn::machine::EndedMessage;
+use crate::chat::turn::machine::{Effect, EndedMessage};
 use crate::id::{ApprovalId, RunId};
 use crate::limits::ChatLimits;
 use crate::message::{Role, ToolPart, UiMessage};
@@ -219,7 +221,16 @@ impl World {
                 self.effect(&approval);
                 let _ = self.ledger.execute(&approval, self.now);
             }
-            Task::RevokeUnshown(ended) => self.revoke_requested_in_vain(&ended),
+            Task::Do(Effect::RevokeUnshown(ended)) => self.revoke_requested_in_vain(&ended),
+            Task::Do(Effect::Append { run, fence, position, entries, end }) => {
+                let key = &key(&run);
+                let append = AppendEntries { key, fence, position, entries: &entries, end };
+                let appended = self.store.append(append).now_or_never().unwrap().unwrap();
+                if let AppendResult::Appended(_) = appended {
+                    self.check_append(&run, end);
+                }
+            }
+            Task::Do(effect) => self.violated(format!("a turn does not wait for {effect:?}")),
         }
     }
 

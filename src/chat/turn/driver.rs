@@ -179,8 +179,6 @@ impl Driver {
         while !self.has_to_stop {
             match self.turn.poll() {
                 Action::Start(Effect::CallAgent(call)) => self.call_agent(*call),
-                Action::Start(Effect::Release { run, fence }) => self.effects.release(run, fence),
-                Action::Start(Effect::RevokeUnshown(ended)) => self.effects.revoke_unshown(ended),
                 Action::Start(effect) => {
                     let mut effect = self.effects.start(effect, self.max_failures());
                     // A store in memory answers at once.
@@ -189,6 +187,7 @@ impl Driver {
                         None => self.running.push(effect),
                     }
                 }
+                Action::Spawn(effect) => self.effects.spawn(effect, MAX_FAILURES),
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),

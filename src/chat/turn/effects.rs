@@ -16,7 +16,7 @@ use crate::approval::{
 use crate::chat::agent::events::Revoke;
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::inner::Inner;
-use crate::chat::log::{AppendEntries, BeginRun, Fence, ReadLog, RunKey, TakeRun};
+use crate::chat::log::{AppendEntries, BeginRun, ReadLog, RunKey, TakeRun};
 use crate::chat::redeem::{
     Redeemed, decided, received, revoke, revoke_requested_in_vain, revoke_unshown, revoke_until,
 };
@@ -91,16 +91,14 @@ impl Effects {
         .boxed()
     }
 
-    /// Performs [`Effect::Release`] on a task of its own: the turn may end before it.
-    pub(super) fn release(&self, run: RunId, fence: Fence) {
+    /// Performs an effect on a task of its own: the turn may end before it.
+    pub(super) fn spawn(&self, effect: Effect, max_failures: u32) {
         let context = Arc::clone(&self.context);
-        tokio::spawn(async move { context.release(run, fence).await });
-    }
-
-    /// Performs [`Effect::RevokeUnshown`] on a task of its own: the turn may end before it.
-    pub(super) fn revoke_unshown(&self, ended: EndedMessage) {
-        let context = Arc::clone(&self.context);
-        tokio::spawn(async move { context.revoke_unshown(&ended).await });
+        tokio::spawn(async move {
+            if let Err(error) = context.perform(effect, None, max_failures).await {
+                tracing::warn!(%error, "what a turn has left to do is not done");
+            }
+        });
     }
 
     /// Waits for the next result of the calls that are executed.
@@ -215,34 +213,21 @@ impl Context {
                 let page = repeated(max_failures, read).await?;
                 Input::Log(page.map(|page| page.entries))
             }
-            // The driver does not start these here.
-            Effect::CallAgent(_) | Effect::Release { .. } | Effect::RevokeUnshown(_) => {
-                Input::AgentEnded
+            Effect::RevokeUnshown(ended) => {
+                repeated(max_failures, || self.revoke_unshown(&ended).boxed()).await?;
+                Input::Revoked
             }
+            // The driver does not start this here.
+            Effect::CallAgent(_) => Input::AgentEnded,
         }))
-    }
-
-    /// Ends a log that no conversation names. If that fails, its lease passes.
-    async fn release(&self, run: RunId, fence: Fence) {
-        let key = &self.key(run);
-        let append = AppendEntries { key, fence, position: 0, entries: &[], end: true };
-        if let Err(error) = self.chats.runs.append(append).await {
-            tracing::warn!(%error, "a run that was not needed is not ended");
-        }
     }
 
     /// Revokes those approval requests of a run that was taken which the conversation does not show.
     /// The turn that took the run may have revoked what it found before the agent was stopped.
-    async fn revoke_unshown(&self, ended: &EndedMessage) {
+    async fn revoke_unshown(&self, ended: &EndedMessage) -> Result<(), ChatError> {
         let Context { chats, owner, chat_id, .. } = self;
-        let revoked: Result<(), ChatError> = async {
-            let chat = chats.load(owner, chat_id).await?.map(|stored| stored.chat);
-            Ok(revoke_requested_in_vain(chats, &self.approvals(), chat, ended).await?)
-        }
-        .await;
-        if let Err(error) = revoked {
-            tracing::warn!(%error, "approval requests of a run that was taken stay open");
-        }
+        let chat = chats.load(owner, chat_id).await?.map(|stored| stored.chat);
+        Ok(revoke_requested_in_vain(chats, &self.approvals(), chat, ended).await?)
     }
 
     /// Saves the conversation once: if the reply is lost, the turn has to compare.

@@ -41,7 +41,7 @@ pub(super) fn actions(turn: &mut ChatTurn) -> String {
             }
             Action::StopAgent => texts.push("stop agent".to_owned()),
             Action::Report(_) => texts.push("report".to_owned()),
-            Action::Start(effect) => texts.push(effect_text(&effect)),
+            Action::Start(effect) | Action::Spawn(effect) => texts.push(effect_text(&effect)),
             Action::Respond(response) => texts.push(response_text(&response)),
         }
     }
@@ -91,7 +91,6 @@ pub(super) fn effect_text(effect: &Effect) -> String {
         Effect::FindDecided(calls) => format!("find {}", calls.len()),
         Effect::Claim { approvals, .. } => format!("claim {}", approvals.len()),
         Effect::Begin(run) => format!("begin {run}"),
-        Effect::Release { run, .. } => format!("release {run}"),
         Effect::Append { run, fence, position, entries, end } => {
             let mut text = format!("append {run}/{}@{position}", fence.0);
             for entry in entries.iter() {

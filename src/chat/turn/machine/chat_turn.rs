@@ -139,8 +139,6 @@ pub(super) struct TakenRun {
     pub(super) is_lost: bool,
     /// The store does not hold the log any more.
     pub(super) is_gone: bool,
-    /// The log of the lost run that this one resumes has its end.
-    pub(super) has_ended_lost: bool,
     /// Set if the run was lost and the next run of this turn resumes it.
     pub(super) resumed: Option<LostRun>,
 }
@@ -162,8 +160,6 @@ pub(super) enum State {
     Taking(RunId, Fence, Option<Joined>),
     /// Reads the log of the run that this turn has taken.
     Reading,
-    /// Appends the end of the log of a lost run, which the run that this turn has taken resumes.
-    EndingLost(Loaded),
     /// Another turn is about to change the conversation: it has taken the run first, and is ending it,
     /// or it may have begun the run that answers the same request.
     Waiting,
@@ -348,12 +344,6 @@ impl ChatTurn {
                 }
                 self.load();
             }
-            (State::EndingLost(loaded), Input::Appended(_)) => {
-                if let Some(taken) = &mut self.taken {
-                    taken.has_ended_lost = true;
-                }
-                self.decide(loaded);
-            }
             (State::Waiting, Input::Tick | Input::ChatChanged) => self.load(),
             (State::Closing(loaded, calls), Input::CallsClosed(results)) => {
                 self.closed = Some(ClosedCalls { calls, results, has_failed: false });
@@ -419,7 +409,7 @@ impl ChatTurn {
             // This turn only saves the results that it redeems from here on.
             Next::Taken => {
                 self.unsaved.extend(own.results().iter().cloned());
-                self.start(Effect::RevokeUnshown(own.ended_message()));
+                self.spawn(Effect::RevokeUnshown(own.ended_message()));
             }
         }
         self.begun = None;
@@ -440,6 +430,10 @@ impl ChatTurn {
 
     pub(super) fn start(&mut self, effect: Effect) {
         self.actions.push_back(Action::Start(effect));
+    }
+
+    pub(super) fn spawn(&mut self, effect: Effect) {
+        self.actions.push_back(Action::Spawn(effect));
     }
 
     pub(super) fn respond(&mut self, response: Response) {
@@ -515,7 +509,8 @@ impl ChatTurn {
     /// Ends the log of a run that this turn does not need.
     fn release_begun(&mut self) {
         if let Some((run, fence)) = self.begun.take() {
-            self.start(Effect::Release { run, fence });
+            let entries = Vec::new().into();
+            self.spawn(Effect::Append { run, fence, position: 0, entries, end: true });
         }
     }
 

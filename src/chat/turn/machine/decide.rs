@@ -426,7 +426,6 @@ impl ChatTurn {
             closed: None,
             is_lost,
             is_gone: false,
-            has_ended_lost: false,
             resumed: None,
         });
         self.state = State::Reading;
@@ -436,16 +435,14 @@ impl ChatTurn {
     pub(super) fn close_run(&mut self, loaded: Loaded, live: LiveRun) {
         let client = self.client();
         let Some(taken) = self.taken_run(&live) else { return };
-        if let Some(lost) = live.resumes.as_ref().filter(|_| taken.is_unbegun()) {
-            // The turn that has named this run may have been lost before it ended the other log.
-            let end = LogWriter::resumed_by(&live.run).into();
-            let (run, fence, position) = (lost.run.clone(), lost.fence, lost.entries);
-            self.start(Effect::Append { run, fence, position, entries: end, end: true });
-            self.state = State::EndingLost(loaded);
-            return;
-        }
-        let (fence, is_open) = (taken.fence, taken.is_open);
+        let (fence, is_open, is_unbegun) = (taken.fence, taken.is_open, taken.entries.is_empty());
         let mut writer = LogWriter::of_taken(&loaded.chat, &live, &taken.entries, client);
+        if let Some(lost) = live.resumes.clone().filter(|_| is_unbegun) {
+            // The turn that has named this run may have been lost before it ended the other log.
+            let (entries, position) = (LogWriter::resumed_by(&live.run).into(), lost.entries);
+            let LostRun { run, fence, .. } = lost;
+            self.spawn(Effect::Append { run, fence, position, entries, end: true });
+        }
         for result in loaded.chat.new_results() {
             if !writer.record().has_result_of(result) {
                 writer.result(result);
@@ -670,12 +667,6 @@ impl TakenRun {
     /// Returns the end of the log, if its message is saved.
     pub(super) fn end_of_saved(&self) -> Vec<LogEntry> {
         LogWriter::end_of_saved(&self.run, &self.entries)
-    }
-
-    /// Returns whether the holder has written nothing, and the log of the lost run that this one
-    /// resumes may lack its end.
-    fn is_unbegun(&self) -> bool {
-        self.entries.is_empty() && !self.has_ended_lost
     }
 
     fn length(&self) -> u64 {

@@ -35,6 +35,8 @@ pub(crate) enum Action {
     /// Start this effect without waiting for it. Its inputs go to
     /// [`ChatTurn::handle`](super::ChatTurn::handle).
     Start(Effect),
+    /// Perform this effect on a task of its own. It produces no input, and the turn may end before it.
+    Spawn(Effect),
     /// Send this response to the client. It comes at most once.
     Respond(Response),
     /// Drop the stream of the agent.
@@ -64,7 +66,6 @@ pub(crate) enum Effect {
     /// Delete the conversation if it still has this revision. Produces [`Input::Deleted`].
     Delete(u64),
     /// Revoke those approval requests of a run that was taken which the conversation does not show.
-    /// Produces nothing.
     RevokeUnshown(EndedMessage),
     /// Redeem the answers of the plan: deny, execute, or grant to a provider. Produces
     /// [`Input::CallSettled`] for each answered call, perhaps [`Input::CallsExecuting`], and then
@@ -81,8 +82,6 @@ pub(crate) enum Effect {
     Claim { run: RunId, approvals: Vec<DeferredToolResult> },
     /// Begin a log. Produces [`Input::Begun`].
     Begin(RunId),
-    /// End a log that no conversation names. Produces nothing.
-    Release { run: RunId, fence: Fence },
     /// Append to a log. Produces [`Input::Appended`].
     Append { run: RunId, fence: Fence, position: u64, entries: Arc<[LogEntry]>, end: bool },
     /// Take a run. Produces [`Input::Taken`].
