@@ -40,25 +40,17 @@ pub(crate) fn create(path: &Path) -> Result<PathBuf, SqliteError> {
     Ok(path)
 }
 
-/// Opens a connection.
-pub(crate) fn open(
-    path: &Path,
-    durability: Durability,
-    busy_timeout: Duration,
-) -> DbResult<Connection> {
+/// Opens a connection, whose commits are [synced](Durability::Synced).
+pub(crate) fn open(path: &Path, busy_timeout: Duration) -> DbResult<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // Else a statement with a parameter is prepared again each time the parameter has another value.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    let synchronous = match durability {
-        Durability::Synced => "FULL",
-        Durability::Written => "NORMAL",
-    };
-    connection.pragma_update(None, "synchronous", synchronous)?;
-    // Without it, macOS leaves what was synced in the cache of the disk.
-    connection.pragma_update(None, "fullfsync", durability == Durability::Synced)?;
+    set_durability(&connection, Durability::Synced)?;
+    // Without these, macOS leaves what was synced in the cache of the disk.
+    connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     // The last page of each log that is written stays in memory.
@@ -66,6 +58,16 @@ pub(crate) fn open(
     // After a long read the log may be larger. Then it is cut again.
     connection.pragma_update(None, "journal_size_limit", MAX_WAL_BYTES)?;
     Ok(connection)
+}
+
+/// Sets when the next commits of a connection count as done. What was committed before a synced
+/// commit is on the disk too.
+pub(crate) fn set_durability(connection: &Connection, durability: Durability) -> DbResult<()> {
+    let synchronous = match durability {
+        Durability::Synced => "FULL",
+        Durability::Written => "NORMAL",
+    };
+    Ok(connection.pragma_update(None, "synchronous", synchronous)?)
 }
 
 /// Puts the file into WAL mode, in which it stays.

@@ -9,10 +9,10 @@ use ui_message_stream::approval::UnixMillis;
 
 use crate::clock::Clock;
 use crate::error::{DbResult, SqliteError};
-use crate::file::{self, Durability};
+use crate::file;
 use crate::hints::Hints;
 use crate::queue::Queue;
-use crate::writer::{Connections, Writer};
+use crate::writer::Writer;
 use crate::{Inner, SqliteStore, schema, watch};
 
 /// How a [`SqliteStore`] is opened.
@@ -97,15 +97,14 @@ impl SqliteOptions {
 
     fn open_now(self, path: &Path) -> DbResult<SqliteStore> {
         warn_if_old();
-        let (path, synced) = self.open_migrated(path)?;
+        let (path, connection) = self.open_migrated(path)?;
         let patience = self.busy_timeout;
-        let open = || file::open(&path, Durability::Written, patience);
-        let connections = Connections { synced, written: open()? };
+        let open = || file::open(&path, patience);
         let readers = (0..READERS).map(|_| open()).collect::<DbResult<Vec<Connection>>>()?;
         let watched = open()?;
         let clock = Arc::new(self.test_time.map_or_else(Clock::system, Clock::test));
         let inner = Arc::new(Inner {
-            writer: Writer::start(connections, Arc::clone(&clock), patience)
+            writer: Writer::start(connection, Arc::clone(&clock), patience)
                 .map_err(SqliteError::File)?,
             readers: Queue::start("sqlite-reader", readers, patience).map_err(SqliteError::File)?,
             clock,
@@ -121,7 +120,7 @@ impl SqliteOptions {
     /// have it.
     pub(crate) fn open_migrated(&self, path: &Path) -> DbResult<(PathBuf, Connection)> {
         let path = file::create(path)?;
-        let mut connection = file::open(&path, Durability::Synced, self.busy_timeout)?;
+        let mut connection = file::open(&path, self.busy_timeout)?;
         if self.migrates {
             file::use_wal(&connection, self.busy_timeout)?;
             schema::migrate(&mut connection)?;

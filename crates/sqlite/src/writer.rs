@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::error::{DbResult, Failure, SqliteError};
-use crate::file::Durability;
+use crate::file::{self, Durability};
 
 /// The queue of the thread that writes. The thread ends when this is dropped and the queue is empty.
 #[derive(Debug)]
@@ -23,13 +23,12 @@ pub(crate) struct Writer {
     patience: Duration,
 }
 
-/// The connections that write. One thread owns both, because SQLite lets one connection at a time
-/// write anyway. So only this thread moves the write-ahead log into the file.
-pub(crate) struct Connections {
-    /// A commit is on the disk.
-    pub(crate) synced: Connection,
-    /// A commit survives the process.
-    pub(crate) written: Connection,
+/// The connection that writes. There is one, because SQLite lets one connection at a time write
+/// anyway, and because a commit makes all other connections read their pages again.
+struct WritingConnection {
+    connection: Connection,
+    /// When a commit of the connection counts as done.
+    durability: Option<Durability>,
 }
 
 /// An operation of a transaction.
@@ -55,11 +54,12 @@ struct Write<F, T> {
 
 impl Writer {
     pub(crate) fn start(
-        mut connections: Connections,
+        connection: Connection,
         clock: Arc<Clock>,
         patience: Duration,
     ) -> io::Result<Self> {
         let (jobs, mut waiting) = mpsc::channel(MAX_WAITING);
+        let mut connection = WritingConnection { connection, durability: None };
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
             let mut queue = VecDeque::new();
             while let Some(job) = queue.pop_front().or_else(|| waiting.blocking_recv()) {
@@ -68,7 +68,7 @@ impl Writer {
                 {
                     queue.push_back(other);
                 }
-                connections.run(job, &mut queue, &clock);
+                connection.run(job, &mut queue, &clock);
             }
         })?;
         Ok(Writer { jobs, patience })
@@ -148,48 +148,49 @@ where
     }
 }
 
-impl Connections {
-    /// Runs a job, together with those that follow it in the queue and need the same durability.
+impl WritingConnection {
+    /// Runs a job, together with those that follow it in the queue.
     fn run(&mut self, first: Box<dyn Job>, queue: &mut VecDeque<Box<dyn Job>>, clock: &Clock) {
-        let durability = first.durability();
-        let connection = match durability {
-            Durability::Synced => &mut self.synced,
-            Durability::Written => &mut self.written,
-        };
-        let others = queue.iter().take_while(|job| job.durability() == durability).count();
-        let jobs = std::iter::once(first).chain(queue.drain(..others));
+        let jobs = std::iter::once(first).chain(queue.drain(..));
         // The jobs before these may have waited for the lock of another process.
         let (late, mut jobs): (Vec<_>, Vec<_>) = jobs.partition(|job| job.is_late());
         late.into_iter().for_each(|job| job.end(Err(SqliteError::Busy)));
         if jobs.is_empty() {
             return;
         }
-        let (ran, ended) = transact(connection, &mut jobs, clock);
+        let (ran, ended) = self.transact(&mut jobs, clock);
         jobs.drain(ran..).rev().for_each(|job| queue.push_front(job));
         for job in jobs {
             job.end(ended.as_ref().map(drop).map_err(|failure| failure.0.same()));
         }
     }
-}
 
-/// Runs jobs in one transaction. Returns how many of them have run, and how the transaction has ended.
-fn transact(
-    connection: &mut Connection,
-    jobs: &mut [Box<dyn Job>],
-    clock: &Clock,
-) -> (usize, DbResult<()>) {
-    let count = jobs.len();
-    let transaction = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
-        Ok(transaction) => transaction,
-        Err(error) => return (count, Err(error.into())),
-    };
-    for (before, job) in jobs.iter_mut().enumerate() {
-        if let Err(failure) = run_job(&transaction, &mut **job, clock, count == 1) {
-            // What the jobs before it have written is lost too.
-            return (before + 1, Err(failure));
+    /// Runs jobs in one transaction. Returns how many of them have run, and how the transaction has
+    /// ended.
+    fn transact(&mut self, jobs: &mut [Box<dyn Job>], clock: &Clock) -> (usize, DbResult<()>) {
+        let count = jobs.len();
+        let is_synced = jobs.iter().any(|job| job.durability() == Durability::Synced);
+        let durability = if is_synced { Durability::Synced } else { Durability::Written };
+        let transaction = match self.begin(durability) {
+            Ok(transaction) => transaction,
+            Err(failure) => return (count, Err(failure)),
+        };
+        for (before, job) in jobs.iter_mut().enumerate() {
+            if let Err(failure) = run_job(&transaction, &mut **job, clock, count == 1) {
+                // What the jobs before it have written is lost too.
+                return (before + 1, Err(failure));
+            }
         }
+        (count, transaction.commit().map_err(Failure::from))
     }
-    (count, transaction.commit().map_err(Failure::from))
+
+    fn begin(&mut self, durability: Durability) -> DbResult<Transaction<'_>> {
+        if self.durability != Some(durability) {
+            file::set_durability(&self.connection, durability)?;
+            self.durability = Some(durability);
+        }
+        Ok(self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?)
+    }
 }
 
 /// Runs a job of a transaction. An error is one of the whole transaction, and not of the job alone.
