@@ -160,10 +160,7 @@ struct NewRun {
 impl NewRun {
     fn begin(self, transaction: &Transaction<'_>, max_runs: usize) -> DbResult<BeginResult> {
         let NewRun { columns, holder, lease, now } = self;
-        let mut statement = transaction.prepare_cached(COUNTED)?;
-        let runs = statement.query_map([&columns.owner], Run::from_row)?;
-        let counted: Vec<Run> = runs.collect::<Result<_, _>>()?;
-        let live: Vec<Run> = counted.into_iter().filter(|run| run.is_leased(now)).collect();
+        let live = live_runs(transaction, &columns.owner, now, max_runs)?;
         if live.len() >= max_runs {
             let unread = live.iter().find(|run| run.read_at + READER_TIMEOUT <= now);
             let Some(oldest) = unread else { return Ok(BeginResult::TooManyRuns) };
@@ -177,6 +174,25 @@ impl NewRun {
         })?;
         Ok(BeginResult::Begun(fence_of(FIRST)))
     }
+}
+
+/// Returns the runs of an owner that count as live, oldest first. If they are fewer than `max_runs`,
+/// it may return none.
+fn live_runs(
+    transaction: &Transaction<'_>,
+    owner: &str,
+    now: i64,
+    max_runs: usize,
+) -> DbResult<Vec<Run>> {
+    let count = |row: &Row<'_>| row.get::<_, i64>(0);
+    let without_end = transaction.prepare_cached(COUNT_WITHOUT_END)?.query_row([owner], count)?;
+    if unsigned(without_end) < max_runs as u64 {
+        return Ok(Vec::new());
+    }
+    let mut statement = transaction.prepare_cached(COUNTED)?;
+    let runs = statement.query_map([owner], Run::from_row)?;
+    let counted: Vec<Run> = runs.collect::<Result<_, _>>()?;
+    Ok(counted.into_iter().filter(|run| run.is_leased(now)).collect())
 }
 
 /// An append, with what it needs on another thread.
@@ -431,6 +447,8 @@ macro_rules! select_run {
 }
 
 const LOAD: &str = select_run!("WHERE owner = ?1 AND chat = ?2 AND runs.run = ?3");
+/// Reads only the index of the runs without end.
+const COUNT_WITHOUT_END: &str = "SELECT count(*) FROM runs WHERE owner = ?1 AND ended_at IS NULL";
 /// The runs of an owner that may count as live, oldest first.
 const COUNTED: &str = select_run!(
     "WHERE owner = ?1 AND ended_at IS NULL AND has_to_end = 0 AND fence = 1 ORDER BY key"
