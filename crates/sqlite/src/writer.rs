@@ -62,12 +62,17 @@ impl Writer {
         let mut connection = WritingConnection { connection, durability: None };
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
             let mut queue = VecDeque::new();
+            let mut is_busy = false;
             while let Some(job) = queue.pop_front().or_else(|| waiting.blocking_recv()) {
+                if is_busy && queue.is_empty() {
+                    thread::sleep(GATHERING_TIME);
+                }
                 while queue.len() < MAX_WAITING
                     && let Ok(other) = waiting.try_recv()
                 {
                     queue.push_back(other);
                 }
+                is_busy = !queue.is_empty();
                 connection.run(job, &mut queue, &clock);
             }
         })?;
@@ -217,6 +222,10 @@ fn run_job(
     }
     Ok(())
 }
+
+/// How long a job waits for others after jobs have shared a transaction. A job that comes alone does
+/// not wait.
+const GATHERING_TIME: Duration = Duration::from_millis(1);
 
 /// The maximum number of jobs that wait for the thread. Each holds what it writes.
 const MAX_WAITING: usize = 64;
