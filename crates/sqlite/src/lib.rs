@@ -9,8 +9,10 @@ mod clock;
 mod error;
 mod file;
 mod hints;
+mod journal;
 mod key;
 mod ledger;
+mod logs;
 mod options;
 mod queue;
 mod runs;
@@ -36,6 +38,8 @@ use self::clock::Clock;
 use self::error::DbResult;
 use self::file::Durability;
 use self::hints::Hints;
+use self::journal::Journal;
+use self::logs::Logs;
 use self::options::run_blocking;
 use self::queue::Queue;
 use self::writer::Writer;
@@ -139,10 +143,16 @@ pub struct SqliteStore {
     inner: Arc<Inner>,
 }
 
+/// A connection that reads.
+struct Reader {
+    connection: Connection,
+    journal: Journal,
+}
+
 /// What the clones of a store share.
 struct Inner {
     writer: Writer,
-    readers: Queue<Connection>,
+    readers: Queue<Reader>,
     clock: Arc<Clock>,
     hints: Arc<Hints>,
     path: PathBuf,
@@ -215,6 +225,15 @@ impl SqliteStore {
         durability: Durability,
         run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
+        self.write_logs(durability, |transaction, clock, _| run(transaction, clock)).await
+    }
+
+    /// The same with what the writer knows of the logs.
+    async fn write_logs<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        run: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
+    ) -> Result<T, SqliteError> {
         self.inner.writer.run(durability, run).await
     }
 
@@ -224,7 +243,21 @@ impl SqliteStore {
         run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
         let clock = Arc::clone(&self.inner.clock);
-        let job = move |connection: &mut Connection| run(&connection.transaction()?, &clock);
+        let job = move |reader: &mut Reader| run(&reader.connection.transaction()?, &clock);
+        self.inner.readers.run(job).await
+    }
+
+    /// The same with the journal of the logs.
+    async fn read_logs<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Transaction<'_>, &Clock, &Journal) -> DbResult<T> + Send + 'static,
+    ) -> Result<T, SqliteError> {
+        let clock = Arc::clone(&self.inner.clock);
+        let job = move |Reader { connection, journal }: &mut Reader| {
+            let transaction = connection.transaction()?;
+            journal.refresh(&transaction)?;
+            run(&transaction, &clock, journal)
+        };
         self.inner.readers.run(job).await
     }
 }

@@ -11,9 +11,10 @@ use crate::clock::Clock;
 use crate::error::{DbResult, SqliteError};
 use crate::file;
 use crate::hints::Hints;
+use crate::journal::Journal;
 use crate::queue::Queue;
 use crate::writer::Writer;
-use crate::{Inner, SqliteStore, schema, watch};
+use crate::{Inner, Reader, SqliteStore, schema, watch};
 
 /// How a [`SqliteStore`] is opened.
 ///
@@ -100,7 +101,8 @@ impl SqliteOptions {
         let (path, connection) = self.open_migrated(path)?;
         let patience = self.busy_timeout;
         let open = || file::open(&path, patience);
-        let readers = (0..READERS).map(|_| open()).collect::<DbResult<Vec<Connection>>>()?;
+        let reader = |_| Ok(Reader { connection: open()?, journal: Journal::default() });
+        let readers = (0..READERS).map(reader).collect::<DbResult<Vec<Reader>>>()?;
         let watched = open()?;
         let clock = Arc::new(self.test_time.map_or_else(Clock::system, Clock::test));
         let inner = Arc::new(Inner {

@@ -1,4 +1,5 @@
-//! [`RunStore`] of a [`SqliteStore`]: a row for each run and for each entry of its log.
+//! [`RunStore`] of a [`SqliteStore`]: a row for each run, and the entries of its log in rows and in the
+//! [journal](crate::journal).
 
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use crate::clock::MAX_SET_BACK;
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
 use crate::hints::Progress;
+use crate::journal::{Entries, Journal};
+use crate::logs::Logs;
 use crate::{SqliteStore, owner_key};
 
 impl RunStore for SqliteStore {
@@ -22,23 +25,27 @@ impl RunStore for SqliteStore {
         &'a self,
         begin: BeginRun<'a>,
     ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
-        let (key, columns) = (begin.key, KeyColumns::of(begin.key));
         let BeginRun { max_user_runs, .. } = begin;
         let (holder, lease) = (begin.holder.to_string(), millis(begin.lease));
         Box::pin(async move {
-            let begun = self.write(Durability::Written, move |transaction, clock| {
+            let key = begin.key.clone();
+            let begun = self.write_logs(Durability::Written, move |transaction, clock, logs| {
                 let now = clock.now(0);
-                match Run::load(transaction, &columns)? {
-                    Some(run) => run.begin_again(transaction, now, &holder),
+                let columns = KeyColumns::of(&key);
+                match Run::load(transaction, &logs.journal, &columns)? {
+                    Some(run) => {
+                        logs.forget_run(&key);
+                        run.begin_again(transaction, now, &holder)
+                    }
                     None => {
                         let new = NewRun { columns, holder, lease, now };
-                        new.begin(transaction, max_user_runs)
+                        new.begin(transaction, logs, max_user_runs)
                     }
                 }
             });
             let begun = begun.await.map_err(RunStoreError::new)?;
             // A reader may have looked for the run before it began.
-            self.inner.hints.forget(key);
+            self.inner.hints.forget(begin.key);
             Ok(begun)
         })
     }
@@ -47,23 +54,20 @@ impl RunStore for SqliteStore {
         &'a self,
         append: AppendEntries<'a>,
     ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
-        let (key, columns) = (append.key, KeyColumns::of(append.key));
         let AppendEntries { fence, position, end, .. } = append;
         // The bytes of an entry are shared.
         let entries = append.entries.to_vec();
         Box::pin(async move {
             let length = position.saturating_add(entries.len() as u64);
-            let appended = self.write(Durability::Written, move |transaction, clock| {
-                let now = clock.now(0);
-                let Some(run) = Run::load(transaction, &columns)? else {
-                    return Ok(AppendResult::Refused(AppendRefusal::NotFound));
-                };
-                run.append(transaction, now, &Append { fence, position, entries, end })
+            let key = append.key.clone();
+            let new = Append { fence, position, entries, end };
+            let appended = self.write_logs(Durability::Written, move |transaction, clock, logs| {
+                logs.append(transaction, clock.now(0), key, &new)
             });
             let appended = appended.await.map_err(RunStoreError::new)?;
             if let AppendResult::Appended(_) = appended {
                 let progress = Progress { length, fence: fence.0, is_over: end };
-                self.inner.hints.add(key, progress);
+                self.inner.hints.add(append.key, progress);
             }
             Ok(appended)
         })
@@ -73,41 +77,45 @@ impl RunStore for SqliteStore {
         &'a self,
         read: ReadLog<'a>,
     ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
-        let columns = KeyColumns::of(read.key);
         let ReadLog { after, max_bytes, is_reader, .. } = read;
         Box::pin(async move {
-            let found = self.read(move |transaction, clock| {
+            let key = read.key.clone();
+            let found = self.read_logs(move |transaction, clock, journal| {
                 let now = clock.now(0);
-                let Some(run) = Run::load(transaction, &columns)? else { return Ok(None) };
-                let page = run.read(transaction, now, after, max_bytes)?;
+                let run = Run::load(transaction, journal, &KeyColumns::of(&key))?;
+                let Some(run) = run else { return Ok(None) };
+                let page = run.read(transaction, journal, now, after, max_bytes)?;
                 let is_noted = !is_reader || now - run.read_at < READ_PRECISION;
                 Ok(Some((page, (!is_noted).then_some((run.key, now)))))
             });
-            let Some((page, read)) = found.await.map_err(RunStoreError::new)? else {
+            let Some((page, noted)) = found.await.map_err(RunStoreError::new)? else {
                 return Ok(None);
             };
-            if let Some((run, now)) = read {
-                self.note_read(run, now);
+            if let Some((run, now)) = noted {
+                self.note_read(read.key, run, now);
             }
             Ok(Some(page))
         })
     }
 
     fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        let (key, columns) = (take.key, KeyColumns::of(take.key));
         let TakeRun { fence, condition, .. } = take;
         let holder = take.holder.to_string();
         Box::pin(async move {
-            let taken = self.write(Durability::Written, move |transaction, clock| {
+            let key = take.key.clone();
+            let taken = self.write_logs(Durability::Written, move |transaction, clock, logs| {
                 let now = clock.now(0);
-                let Some(run) = Run::load(transaction, &columns)? else {
+                let run = Run::load(transaction, &logs.journal, &KeyColumns::of(&key))?;
+                let Some(run) = run else {
                     return Ok(TakeResult::Refused(TakeRefusal::NotFound));
                 };
+                logs.forget_run(&key);
                 run.take(transaction, now, fence, &holder, condition)
             });
             let taken = taken.await.map_err(RunStoreError::new)?;
             if let TakeResult::Taken(fence) = taken {
-                self.inner.hints.add(key, Progress { fence: fence.0, ..Progress::default() });
+                let progress = Progress { fence: fence.0, ..Progress::default() };
+                self.inner.hints.add(take.key, progress);
             }
             Ok(taken)
         })
@@ -121,23 +129,27 @@ impl RunStore for SqliteStore {
 impl SqliteStore {
     /// Stores that a run was read. The reader does not wait for it, and it may be lost: the next
     /// read stores it again.
-    fn note_read(&self, run: i64, now: i64) {
-        self.inner.writer.try_start(Durability::Written, move |transaction, _| {
+    fn note_read(&self, key: &RunKey, run: i64, now: i64) {
+        let key = key.clone();
+        self.inner.writer.try_start(Durability::Written, move |transaction, _, logs| {
             transaction.prepare_cached(NOTE_READ)?.execute([run, now])?;
+            if let Some(run) = logs.known_run(&key) {
+                run.read_at = run.read_at.max(now);
+            }
             Ok(())
         });
     }
 }
 
 /// The key of a run as it is stored.
-pub(crate) struct KeyColumns {
+pub(crate) struct KeyColumns<'a> {
     owner: String,
-    key: RunKey,
+    key: &'a RunKey,
 }
 
-impl KeyColumns {
-    pub(crate) fn of(key: &RunKey) -> Self {
-        KeyColumns { owner: owner_key(&key.owner), key: key.clone() }
+impl<'a> KeyColumns<'a> {
+    pub(crate) fn of(key: &'a RunKey) -> Self {
+        KeyColumns { owner: owner_key(&key.owner), key }
     }
 
     fn chat(&self) -> &[u8] {
@@ -150,23 +162,29 @@ impl KeyColumns {
 }
 
 /// A run that does not exist yet.
-struct NewRun {
-    columns: KeyColumns,
+struct NewRun<'a> {
+    columns: KeyColumns<'a>,
     holder: String,
     lease: i64,
     now: i64,
 }
 
-impl NewRun {
-    fn begin(self, transaction: &Transaction<'_>, max_runs: usize) -> DbResult<BeginResult> {
+impl NewRun<'_> {
+    fn begin(
+        self,
+        transaction: &Transaction<'_>,
+        logs: &mut Logs,
+        max_runs: usize,
+    ) -> DbResult<BeginResult> {
         let NewRun { columns, holder, lease, now } = self;
-        let live = live_runs(transaction, &columns.owner, now, max_runs)?;
+        let live = live_runs(transaction, &logs.journal, &columns.owner, now, max_runs)?;
         if live.len() >= max_runs {
             let unread = live.iter().find(|run| run.read_at + READER_TIMEOUT <= now);
             let Some(oldest) = unread else { return Ok(BeginResult::TooManyRuns) };
             transaction
                 .prepare_cached("UPDATE runs SET has_to_end = 1 WHERE key = ?1")?
                 .execute([oldest.key])?;
+            logs.forget_number(oldest.key);
         }
         transaction.prepare_cached(INSERT)?.execute(named_params! {
             ":owner": columns.owner, ":chat": columns.chat(), ":run": columns.run(),
@@ -180,6 +198,7 @@ impl NewRun {
 /// it may return none.
 fn live_runs(
     transaction: &Transaction<'_>,
+    journal: &Journal,
     owner: &str,
     now: i64,
     max_runs: usize,
@@ -190,20 +209,28 @@ fn live_runs(
         return Ok(Vec::new());
     }
     let mut statement = transaction.prepare_cached(COUNTED)?;
-    let runs = statement.query_map([owner], Run::from_row)?;
+    let runs = statement.query_map([owner], |row| Run::from_row(row, journal))?;
     let counted: Vec<Run> = runs.collect::<Result<_, _>>()?;
     Ok(counted.into_iter().filter(|run| run.is_leased(now)).collect())
 }
 
 /// An append, with what it needs on another thread.
-struct Append {
+pub(crate) struct Append {
     fence: Fence,
     position: u64,
-    entries: Vec<LogEntry>,
-    end: bool,
+    pub(crate) entries: Vec<LogEntry>,
+    pub(crate) end: bool,
 }
 
-/// A stored run, with the last entry of its log.
+/// What is to be done for an append.
+pub(crate) enum CheckedAppend {
+    /// The log does not hold it yet.
+    New(HolderStatus),
+    /// The log is not changed.
+    Done(AppendResult),
+}
+
+/// A stored run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) key: i64,
@@ -212,19 +239,26 @@ pub(crate) struct Run {
     fence: i64,
     lease: i64,
     /// The last renewal of the lease, with or without an entry.
-    renewed_at: i64,
-    read_at: i64,
+    pub(crate) renewed_at: i64,
+    pub(crate) read_at: i64,
     has_to_end: bool,
     pub(crate) ended_at: Option<i64>,
     /// The number of entries.
-    length: i64,
+    pub(crate) length: i64,
+    /// The number of entries that are in rows of the log, and not only in the journal.
+    pub(crate) moved: i64,
 }
 
 impl Run {
     /// Loads a run. Fails if a newer version has written it.
-    pub(crate) fn load(connection: &Connection, key: &KeyColumns) -> DbResult<Option<Self>> {
+    pub(crate) fn load(
+        connection: &Connection,
+        journal: &Journal,
+        key: &KeyColumns<'_>,
+    ) -> DbResult<Option<Self>> {
         let mut statement = connection.prepare_cached(LOAD)?;
-        let run = statement.query_row(params![key.owner, key.chat(), key.run()], Self::from_row);
+        let key = params![key.owner, key.chat(), key.run()];
+        let run = statement.query_row(key, |row| Self::from_row(row, journal));
         match run.optional()? {
             Some(Run { format, .. }) if format > FORMAT => {
                 Err(SqliteError::NewerRunFormat { format, known: FORMAT }.into())
@@ -234,20 +268,26 @@ impl Run {
     }
 
     /// Reads the columns that [`LOAD`] selects.
-    pub(crate) fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let renewed_at: i64 = row.get(5)?;
-        let last_at: Option<i64> = row.get(10)?;
+    pub(crate) fn from_row(row: &Row<'_>, journal: &Journal) -> rusqlite::Result<Self> {
+        let (key, mut renewed_at): (i64, i64) = (row.get(0)?, row.get(5)?);
+        let moved = row.get::<_, Option<i64>>(9)?.unwrap_or(0);
+        renewed_at = row.get::<_, Option<i64>>(10)?.map_or(renewed_at, |at| at.max(renewed_at));
+        let mut length = moved;
+        if let Some(tail) = journal.tails.get(&key) {
+            (length, renewed_at) = (length.max(tail.end()), renewed_at.max(tail.at));
+        }
         Ok(Run {
-            key: row.get(0)?,
+            key,
             format: row.get(1)?,
             holder: row.get(2)?,
             fence: row.get(3)?,
             lease: row.get(4)?,
-            renewed_at: last_at.map_or(renewed_at, |last_at| last_at.max(renewed_at)),
+            renewed_at,
             read_at: row.get(6)?,
             has_to_end: row.get(7)?,
             ended_at: row.get(8)?,
-            length: row.get::<_, Option<i64>>(9)?.map_or(0, |last| last + 1),
+            length,
+            moved,
         })
     }
 
@@ -270,7 +310,7 @@ impl Run {
     }
 
     fn begin_again(
-        &self,
+        mut self,
         transaction: &Transaction<'_>,
         now: i64,
         holder: &str,
@@ -283,13 +323,16 @@ impl Run {
         Ok(BeginResult::Begun(fence_of(FIRST)))
     }
 
-    fn append(
+    /// Decides what is to be done for an append.
+    pub(crate) fn check_append(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &Connection,
+        journal: &Journal,
         now: i64,
         append: &Append,
-    ) -> DbResult<AppendResult> {
-        let refused = |refusal| Ok(AppendResult::Refused(refusal));
+    ) -> DbResult<CheckedAppend> {
+        let done = |result| Ok(CheckedAppend::Done(result));
+        let refused = |refusal| done(AppendResult::Refused(refusal));
         if fence_of(self.fence) != append.fence {
             return refused(AppendRefusal::Taken);
         }
@@ -297,59 +340,93 @@ impl Run {
             Ok(position) if position <= self.length => position,
             _ => return refused(AppendRefusal::Gap),
         };
-        let status = AppendResult::Appended(HolderStatus {
+        let status = HolderStatus {
             unread: Duration::from_millis(unsigned(now - self.read_at)),
             has_to_end: self.has_to_end,
-        });
+        };
         let has_ended = self.ended_at.is_some();
         if position < self.length || has_ended {
             let renews_only = append.entries.is_empty() && !append.end;
             let stored = unsigned(self.length - position);
             let ends_alike = !append.end || has_ended && stored == append.entries.len() as u64;
-            let is_repeated =
-                !renews_only && ends_alike && self.holds(transaction, position, &append.entries)?;
+            let is_repeated = !renews_only
+                && ends_alike
+                && self.holds(transaction, journal, position, &append.entries)?;
             return match is_repeated {
-                true => Ok(status),
+                true => done(AppendResult::Appended(status)),
                 false if has_ended => refused(AppendRefusal::Ended),
                 false => refused(AppendRefusal::Gap),
             };
         }
-        let mut insert = transaction.prepare_cached(INSERT_ENTRY)?;
-        for (entry, position) in append.entries.iter().zip(position..) {
-            let is_note = matches!(entry, LogEntry::Note(_));
-            insert.execute(params![self.key, position, now, is_note, &**entry.bytes()])?;
-        }
-        if append.end {
-            let bytes: i64 =
-                transaction.prepare_cached(BYTES)?.query_row([self.key], |row| row.get(0))?;
-            transaction.prepare_cached(END)?.execute([self.key, now, bytes])?;
-        } else if append.entries.is_empty() {
-            self.renew(transaction, now)?;
-        }
-        Ok(status)
+        Ok(CheckedAppend::New(status))
+    }
+
+    /// Ends the log.
+    pub(crate) fn end(
+        &self,
+        transaction: &Connection,
+        journal: &Journal,
+        now: i64,
+    ) -> DbResult<()> {
+        let bytes = self.bytes(transaction, journal)?;
+        transaction.prepare_cached(END)?.execute([self.key, now, bytes])?;
+        Ok(())
+    }
+
+    /// Returns the bytes of the log, with those that a run needs besides.
+    pub(crate) fn bytes(&self, connection: &Connection, journal: &Journal) -> DbResult<i64> {
+        let bytes: i64 =
+            connection.prepare_cached(BYTES)?.query_row([self.key], |row| row.get(0))?;
+        let tail = journal.tails.get(&self.key).map_or(0, |tail| tail.body.len());
+        Ok(bytes.saturating_add_unsigned(tail as u64))
     }
 
     /// Whether the log holds these entries at this position.
     fn holds(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &Connection,
+        journal: &Journal,
         position: i64,
         entries: &[LogEntry],
     ) -> DbResult<bool> {
-        let mut statement = transaction.prepare_cached(ENTRIES)?;
-        let mut rows = statement.query([self.key, position])?;
-        for entry in entries {
-            let Some(row) = rows.next()? else { return Ok(false) };
-            if entry_from_row(row)? != *entry {
-                return Ok(false);
+        let (mut rest, mut is_same) = (entries.iter(), true);
+        self.visit(transaction, journal, position, |stored| {
+            let Some(entry) = rest.next() else { return false };
+            is_same = stored == *entry;
+            is_same
+        })?;
+        Ok(is_same && rest.next().is_none())
+    }
+
+    /// Calls a function with each entry of the log from this position on, until it returns `false`.
+    fn visit(
+        &self,
+        connection: &Connection,
+        journal: &Journal,
+        position: i64,
+        mut visit: impl FnMut(LogEntry) -> bool,
+    ) -> DbResult<()> {
+        if position < self.moved {
+            let mut statement = connection.prepare_cached(ENTRIES)?;
+            let mut rows = statement.query([self.key, position])?;
+            while let Some(row) = rows.next()? {
+                let body = Bytes::from(row.get::<_, Vec<u8>>(1)?);
+                if !Entries::visit(row.get(0)?, body, position, &mut visit)? {
+                    return Ok(());
+                }
             }
         }
-        Ok(true)
+        if let Some(tail) = journal.tails.get(&self.key) {
+            let body = Bytes::copy_from_slice(&tail.body);
+            Entries::visit(tail.position, body, position.max(self.moved), visit)?;
+        }
+        Ok(())
     }
 
     fn read(
         &self,
-        transaction: &Transaction<'_>,
+        transaction: &Connection,
+        journal: &Journal,
         now: i64,
         after: u64,
         max_bytes: usize,
@@ -357,17 +434,15 @@ impl Run {
         let mut entries = Vec::new();
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         if after < self.length {
-            let mut statement = transaction.prepare_cached(ENTRIES)?;
-            let mut rows = statement.query([self.key, after])?;
             let mut bytes = 0_usize;
-            while let Some(row) = rows.next()? {
-                let entry = entry_from_row(row)?;
+            self.visit(transaction, journal, after, |entry| {
                 bytes = bytes.saturating_add(entry.bytes().len().max(1));
-                if !entries.is_empty() && bytes > max_bytes {
-                    break;
+                let fits = entries.is_empty() || bytes <= max_bytes;
+                if fits {
+                    entries.push(entry);
                 }
-                entries.push(entry);
-            }
+                fits
+            })?;
         }
         let state = match (self.ended_at, self.is_leased(now)) {
             (Some(_), _) => RunState::Ended,
@@ -379,7 +454,7 @@ impl Run {
     }
 
     fn take(
-        &self,
+        mut self,
         transaction: &Transaction<'_>,
         now: i64,
         fence: Fence,
@@ -408,17 +483,13 @@ impl Run {
     }
 
     /// Begins the lease again.
-    fn renew(&self, transaction: &Transaction<'_>, now: i64) -> DbResult<()> {
+    pub(crate) fn renew(&mut self, transaction: &Connection, now: i64) -> DbResult<()> {
         transaction
             .prepare_cached("UPDATE runs SET renewed_at = ?2 WHERE key = ?1")?
             .execute([self.key, now])?;
+        self.renewed_at = now;
         Ok(())
     }
-}
-
-fn entry_from_row(row: &Row<'_>) -> rusqlite::Result<LogEntry> {
-    let bytes = Bytes::from(row.get::<_, Vec<u8>>(1)?);
-    Ok(if row.get(0)? { LogEntry::Note(bytes) } else { LogEntry::Frame(bytes) })
 }
 
 fn fence_of(stored: i64) -> Fence {
@@ -437,8 +508,8 @@ fn millis(time: Duration) -> i64 {
 macro_rules! select_run {
     ($condition:literal) => {
         concat!(
-            "SELECT key, format, holder, fence, lease, renewed_at, read_at, has_to_end, ended_at, \
-                last.position, last.at \
+            "SELECT runs.key, format, holder, fence, lease, renewed_at, read_at, has_to_end, ended_at, \
+                last.position + last.length, last.at \
             FROM runs LEFT JOIN run_entries AS last ON last.run = runs.key AND last.position = \
                 (SELECT max(position) FROM run_entries WHERE run_entries.run = runs.key) ",
             $condition
@@ -451,7 +522,7 @@ const LOAD: &str = select_run!("WHERE owner = ?1 AND chat = ?2 AND runs.run = ?3
 const COUNT_WITHOUT_END: &str = "SELECT count(*) FROM runs WHERE owner = ?1 AND ended_at IS NULL";
 /// The runs of an owner that may count as live, oldest first.
 const COUNTED: &str = select_run!(
-    "WHERE owner = ?1 AND ended_at IS NULL AND has_to_end = 0 AND fence = 1 ORDER BY key"
+    "WHERE owner = ?1 AND ended_at IS NULL AND has_to_end = 0 AND fence = 1 ORDER BY runs.key"
 );
 /// The runs whose log has not ended, also those whose lease has passed.
 pub(crate) const WITHOUT_END: &str = select_run!("WHERE ended_at IS NULL");
@@ -459,13 +530,14 @@ pub(crate) const BY_NUMBER: &str = select_run!("WHERE runs.key = ?1");
 const INSERT: &str = "INSERT INTO runs (owner, chat, run, format, holder, fence, lease, \
         renewed_at, read_at, has_to_end) \
     VALUES (:owner, :chat, :run, :format, :holder, :fence, :lease, :now, :now, 0)";
-const INSERT_ENTRY: &str = "INSERT INTO run_entries (run, position, at, is_note, body) \
-    VALUES (?1, ?2, ?3, ?4, ?5)";
-const ENTRIES: &str = "SELECT is_note, body FROM run_entries \
-    WHERE run = ?1 AND position >= ?2 ORDER BY position";
+/// The rows that hold the entry at a position and those after it.
+const ENTRIES: &str = "SELECT position, body FROM run_entries \
+    WHERE run = ?1 AND position >= \
+        (SELECT max(position) FROM run_entries WHERE run = ?1 AND position <= ?2) \
+    ORDER BY position";
 const END: &str = "UPDATE runs SET ended_at = ?2, ended_bytes = ?3 WHERE key = ?1";
-/// The bytes of a log, with those that a run and an entry need besides their content.
-pub(crate) const BYTES: &str = "SELECT 512 + count(*) * 64 + coalesce(sum(length(body)), 0) \
+/// The bytes of the rows of a log, with those that a run and a row need besides their content.
+const BYTES: &str = "SELECT 512 + count(*) * 64 + coalesce(sum(length(body)), 0) \
     FROM run_entries WHERE run = ?1";
 const TAKE: &str = "UPDATE runs SET fence = ?2, holder = ?3, renewed_at = ?4 WHERE key = ?1";
 const NOTE_READ: &str = "UPDATE runs SET read_at = ?2 WHERE key = ?1 AND read_at < ?2";

@@ -5,7 +5,8 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::clock::Clock;
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
-use crate::runs::{BY_NUMBER, BYTES, Run, WITHOUT_END};
+use crate::journal::Journal;
+use crate::runs::{BY_NUMBER, Run, WITHOUT_END};
 use crate::{SqliteStore, ledger};
 
 impl SqliteStore {
@@ -34,16 +35,24 @@ impl SqliteStore {
             }
         }
         let max_bytes = self.inner.options.max_ended_bytes;
-        let runs = self.read(move |connection, clock| runs_to_delete(connection, clock, max_bytes));
+        // Else the journal would hold entries of logs that are deleted.
+        let moved =
+            self.write_logs(Durability::Written, |transaction, _, logs| logs.move_all(transaction));
+        moved.await?;
+        let runs = self.read_logs(move |connection, clock, journal| {
+            runs_to_delete(connection, clock, journal, max_bytes)
+        });
         for run in runs.await? {
-            self.write(Durability::Written, move |transaction, clock| {
+            self.write_logs(Durability::Written, move |transaction, clock, logs| {
                 let mut statement = transaction.prepare_cached(BY_NUMBER)?;
-                let stored = statement.query_row([run], Run::from_row).optional()?;
+                let stored = statement.query_row([run], |row| Run::from_row(row, &logs.journal));
+                let stored = stored.optional()?;
                 // Its holder may have renewed the lease.
                 if stored.is_some_and(|run| is_over(&run, clock.now(0))) {
                     transaction
                         .prepare_cached("DELETE FROM runs WHERE key = ?1")?
                         .execute([run])?;
+                    logs.forget_number(run);
                 }
                 Ok(())
             })
@@ -55,7 +64,12 @@ impl SqliteStore {
 
 /// Returns the runs that are over for too long, and the oldest ones if all that are over have too
 /// many bytes.
-fn runs_to_delete(connection: &Connection, clock: &Clock, max_bytes: u64) -> DbResult<Vec<i64>> {
+fn runs_to_delete(
+    connection: &Connection,
+    clock: &Clock,
+    journal: &Journal,
+    max_bytes: u64,
+) -> DbResult<Vec<i64>> {
     let now = clock.now(0);
     // The times at which they were over, their keys, and the bytes of their logs.
     let mut over: Vec<(i64, i64, i64)> = Vec::new();
@@ -63,12 +77,11 @@ fn runs_to_delete(connection: &Connection, clock: &Clock, max_bytes: u64) -> DbR
     for run in statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))? {
         over.push(run?);
     }
-    let mut bytes_of = connection.prepare_cached(BYTES)?;
     let mut statement = connection.prepare_cached(WITHOUT_END)?;
-    for run in statement.query_map([], Run::from_row)? {
+    for run in statement.query_map([], |row| Run::from_row(row, journal))? {
         let run = run?;
         if is_over(&run, now) {
-            let bytes = bytes_of.query_row([run.key], |row| row.get(0))?;
+            let bytes = run.bytes(connection, journal)?;
             over.push((run.lease_end().min(now), run.key, bytes));
         }
     }

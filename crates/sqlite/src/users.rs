@@ -36,7 +36,9 @@ impl SqliteStore {
     /// If the future is dropped, everything is deleted or nothing.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, SqliteError> {
         let owner = owner_key(user);
-        self.write(Durability::Synced, move |transaction, _| {
+        self.write_logs(Durability::Synced, move |transaction, _, logs| {
+            // Else the journal would hold entries of the user for a while.
+            logs.move_all(transaction)?;
             let delete = |statement| transaction.execute(statement, [&owner]);
             Ok(DeletedUser {
                 chats: delete("DELETE FROM chats WHERE owner = ?1")?,

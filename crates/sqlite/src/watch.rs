@@ -10,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::DbResult;
 use crate::hints::{Hints, Progress};
+use crate::journal::Journal;
 use crate::runs::{KeyColumns, Run};
 use crate::{Inner, SqliteStore};
 
@@ -17,7 +18,7 @@ use crate::{Inner, SqliteStore};
 pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (store, hints) = (Arc::downgrade(inner), Arc::clone(&inner.hints));
-    let file = WatchedFile { connection, version: None };
+    let file = WatchedFile { connection, journal: Journal::default(), version: None };
     thread::Builder::new().name("sqlite-watch".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
@@ -57,6 +58,7 @@ async fn sweep_often(store: &Weak<Inner>) {
 
 struct WatchedFile {
     connection: Connection,
+    journal: Journal,
     /// Changes with each commit of another connection.
     version: Option<i64>,
 }
@@ -64,11 +66,13 @@ struct WatchedFile {
 impl WatchedFile {
     /// Reads the runs that readers wait for, unless nothing was committed since the last look.
     fn look(&mut self, hints: &Hints) -> DbResult<()> {
+        let transaction = self.connection.transaction()?;
+        self.journal.refresh(&transaction)?;
         let version: i64 =
-            self.connection.pragma_query_value(None, "data_version", |row| row.get(0))?;
+            transaction.pragma_query_value(None, "data_version", |row| row.get(0))?;
         let has_changed = self.version.replace(version) != Some(version);
         for key in hints.waited_for(has_changed) {
-            let run = Run::load(&self.connection, &KeyColumns::of(&key))?;
+            let run = Run::load(&transaction, &self.journal, &KeyColumns::of(&key))?;
             let gone = Progress { is_over: true, ..Progress::default() };
             hints.add_checked(&key, run.map_or(gone, |run| run.progress()));
         }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::error::{DbResult, Failure, SqliteError};
 use crate::file::{self, Durability};
+use crate::logs::Logs;
 
 /// The queue of the thread that writes. The thread ends when this is dropped and the queue is empty.
 #[derive(Debug)]
@@ -29,6 +30,7 @@ struct WritingConnection {
     connection: Connection,
     /// When a commit of the connection counts as done.
     durability: Option<Durability>,
+    logs: Logs,
 }
 
 /// An operation of a transaction.
@@ -37,7 +39,12 @@ trait Job: Send {
     /// Returns whether the job has waited for too long.
     fn is_late(&self) -> bool;
     /// Runs the operation. What it has written is kept unless this is an error.
-    fn run(&mut self, transaction: &Transaction<'_>, clock: &Clock) -> Result<(), SqliteError>;
+    fn run(
+        &mut self,
+        transaction: &Transaction<'_>,
+        clock: &Clock,
+        logs: &mut Logs,
+    ) -> Result<(), SqliteError>;
     /// Sends the result to the caller, when the transaction has ended so.
     fn end(self: Box<Self>, committed: Result<(), SqliteError>);
 }
@@ -59,7 +66,8 @@ impl Writer {
         patience: Duration,
     ) -> io::Result<Self> {
         let (jobs, mut waiting) = mpsc::channel(MAX_WAITING);
-        let mut connection = WritingConnection { connection, durability: None };
+        let mut connection =
+            WritingConnection { connection, durability: None, logs: Logs::default() };
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
             let mut queue = VecDeque::new();
             let mut is_busy = false;
@@ -85,7 +93,7 @@ impl Writer {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         durability: Durability,
-        operation: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
+        operation: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
         let (reply, result) = oneshot::channel();
         let job = self.job(durability, operation, Some(reply));
@@ -97,10 +105,10 @@ impl Writer {
     pub(crate) fn try_start(
         &self,
         durability: Durability,
-        operation: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<()> + Send + 'static,
+        operation: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<()> + Send + 'static,
     ) {
-        let operation = |transaction: &Transaction<'_>, clock: &Clock| {
-            let done = operation(transaction, clock);
+        let operation = |transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs| {
+            let done = operation(transaction, clock, logs);
             if let Err(Failure(error)) = &done {
                 tracing::debug!(%error, "an optional change was not stored");
             }
@@ -112,7 +120,7 @@ impl Writer {
     fn job<T: Send + 'static>(
         &self,
         durability: Durability,
-        operation: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
+        operation: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
         reply: Option<oneshot::Sender<Result<T, SqliteError>>>,
     ) -> Box<dyn Job> {
         let deadline = Instant::now() + self.patience;
@@ -123,7 +131,7 @@ impl Writer {
 
 impl<F, T> Job for Write<F, T>
 where
-    F: FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send,
+    F: FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send,
     T: Send,
 {
     fn durability(&self) -> Durability {
@@ -134,10 +142,15 @@ where
         Instant::now() > self.deadline
     }
 
-    fn run(&mut self, transaction: &Transaction<'_>, clock: &Clock) -> Result<(), SqliteError> {
+    fn run(
+        &mut self,
+        transaction: &Transaction<'_>,
+        clock: &Clock,
+        logs: &mut Logs,
+    ) -> Result<(), SqliteError> {
         let is_dropped = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         let Some(operation) = self.operation.take().filter(|_| !is_dropped) else { return Ok(()) };
-        let result = operation(transaction, clock).map_err(|failure| failure.0);
+        let result = operation(transaction, clock, logs).map_err(|failure| failure.0);
         self.result.insert(result).as_ref().map(drop).map_err(SqliteError::same)
     }
 
@@ -164,6 +177,9 @@ impl WritingConnection {
             return;
         }
         let (ran, ended) = self.transact(&mut jobs, clock);
+        if ended.is_err() {
+            self.logs.forget();
+        }
         jobs.drain(ran..).rev().for_each(|job| queue.push_front(job));
         for job in jobs {
             job.end(ended.as_ref().map(drop).map_err(|failure| failure.0.same()));
@@ -176,25 +192,29 @@ impl WritingConnection {
         let count = jobs.len();
         let is_synced = jobs.iter().any(|job| job.durability() == Durability::Synced);
         let durability = if is_synced { Durability::Synced } else { Durability::Written };
-        let transaction = match self.begin(durability) {
+        if self.durability != Some(durability) {
+            if let Err(failure) = file::set_durability(&self.connection, durability) {
+                return (count, Err(failure));
+            }
+            self.durability = Some(durability);
+        }
+        let WritingConnection { connection, logs, .. } = self;
+        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = match begun {
             Ok(transaction) => transaction,
-            Err(failure) => return (count, Err(failure)),
+            Err(error) => return (count, Err(error.into())),
         };
+        if let Err(failure) = logs.begin(&transaction) {
+            return (count, Err(failure));
+        }
         for (before, job) in jobs.iter_mut().enumerate() {
-            if let Err(failure) = run_job(&transaction, &mut **job, clock, count == 1) {
+            if let Err(failure) = run_job(&transaction, &mut **job, clock, logs, count == 1) {
                 // What the jobs before it have written is lost too.
                 return (before + 1, Err(failure));
             }
         }
-        (count, transaction.commit().map_err(Failure::from))
-    }
-
-    fn begin(&mut self, durability: Durability) -> DbResult<Transaction<'_>> {
-        if self.durability != Some(durability) {
-            file::set_durability(&self.connection, durability)?;
-            self.durability = Some(durability);
-        }
-        Ok(self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?)
+        let written = logs.finish(&transaction);
+        (count, written.and_then(|()| transaction.commit().map_err(Failure::from)))
     }
 }
 
@@ -203,12 +223,14 @@ fn run_job(
     transaction: &Transaction<'_>,
     job: &mut dyn Job,
     clock: &Clock,
+    logs: &mut Logs,
     is_alone: bool,
 ) -> DbResult<()> {
+    let mark = logs.mark();
     if !is_alone {
         transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
     }
-    let run = catch_unwind(AssertUnwindSafe(|| job.run(transaction, clock)));
+    let run = catch_unwind(AssertUnwindSafe(|| job.run(transaction, clock, logs)));
     let failure = run.unwrap_or(Err(SqliteError::Panicked)).err();
     if let Some(error) = failure {
         // Some failures of the disk have ended the transaction.
@@ -216,6 +238,7 @@ fn run_job(
             return Err(error.into());
         }
         transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
+        logs.return_to(transaction, mark)?;
     }
     if !is_alone {
         transaction.prepare_cached("RELEASE job")?.execute([])?;

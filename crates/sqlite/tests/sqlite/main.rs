@@ -7,6 +7,7 @@ mod faults;
 mod folder;
 mod formats;
 mod hints;
+mod journal;
 mod reopening;
 mod retention;
 mod shared_transactions;

@@ -1,0 +1,219 @@
+//! [`Logs`]: what the thread that writes knows of the logs.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use ui_message_stream::chat::log::{AppendRefusal, AppendResult, RunKey};
+
+use crate::error::DbResult;
+use crate::journal::{Entries, Journal, ROW_BYTES};
+use crate::runs::{Append, CheckedAppend, KeyColumns, Run};
+
+/// The runs and the journal as the connection that writes sees them. An append reads nothing from the
+/// file, and what the appends of a transaction add is written at once.
+#[derive(Debug, Default)]
+pub(crate) struct Logs {
+    /// The version of the file. It changes when another connection commits.
+    version: Option<i64>,
+    pub(crate) journal: Journal,
+    /// The runs to which was appended, while the file has this version.
+    runs: HashMap<RunKey, Run>,
+    added: Added,
+}
+
+/// What the transaction adds to the journal.
+#[derive(Debug, Default)]
+struct Added {
+    row: Vec<u8>,
+    at: i64,
+    /// How many bytes of the row are already moved.
+    moved: usize,
+}
+
+/// A point of a transaction to which it can return.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    length: usize,
+    moved: usize,
+}
+
+impl Logs {
+    /// Begins a transaction.
+    pub(crate) fn begin(&mut self, transaction: &Connection) -> DbResult<()> {
+        let version = transaction
+            .prepare_cached("PRAGMA data_version")?
+            .query_row([], |row| row.get::<_, i64>(0))?;
+        if self.version != Some(version) {
+            self.runs.clear();
+            self.journal.refresh(transaction)?;
+            self.version = Some(version);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { length: self.added.row.len(), moved: self.added.moved }
+    }
+
+    /// Goes on after the transaction was rolled back to this point.
+    pub(crate) fn return_to(&mut self, transaction: &Connection, mark: Mark) -> DbResult<()> {
+        self.added.row.truncate(mark.length);
+        self.added.moved = mark.moved;
+        self.runs.clear();
+        self.journal = Journal::default();
+        self.journal.refresh(transaction)?;
+        self.insert_added(transaction)?;
+        self.journal.refresh(transaction)
+    }
+
+    /// Writes what the transaction has added, before it is committed.
+    pub(crate) fn finish(&mut self, transaction: &Connection) -> DbResult<()> {
+        let bytes = self.insert_added(transaction)?;
+        if bytes > 0 {
+            self.journal.next += 1;
+            self.journal.bytes += bytes;
+        }
+        self.added.row.clear();
+        self.added.moved = 0;
+        if self.journal.bytes > MAX_JOURNAL_BYTES {
+            self.move_all(transaction)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a row of the journal, if there is something to write. Returns its bytes.
+    fn insert_added(&mut self, transaction: &Connection) -> DbResult<usize> {
+        let row = self.added.row.get(self.added.moved..).unwrap_or_default();
+        if row.is_empty() {
+            return Ok(0);
+        }
+        transaction
+            .prepare_cached("INSERT INTO run_journal (key, at, body) VALUES (?1, ?2, ?3)")?
+            .execute(params![self.journal.next, self.added.at, row])?;
+        let bytes = row.len();
+        self.added.moved = self.added.row.len();
+        Ok(bytes)
+    }
+
+    /// Forgets everything, because the transaction was rolled back.
+    pub(crate) fn forget(&mut self) {
+        *self = Logs::default();
+    }
+
+    /// Forgets a run that was changed in another way than by an append.
+    pub(crate) fn forget_run(&mut self, key: &RunKey) {
+        self.runs.remove(key);
+    }
+
+    /// The same with the number of the run.
+    pub(crate) fn forget_number(&mut self, number: i64) {
+        self.runs.retain(|_, run| run.key != number);
+    }
+
+    /// Changes what is known of a run, if anything is.
+    pub(crate) fn known_run(&mut self, key: &RunKey) -> Option<&mut Run> {
+        self.runs.get_mut(key)
+    }
+
+    pub(crate) fn append(
+        &mut self,
+        transaction: &Connection,
+        now: i64,
+        key: RunKey,
+        append: &Append,
+    ) -> DbResult<AppendResult> {
+        if self.runs.len() > MAX_RUNS {
+            self.runs.clear();
+        }
+        let run = match self.runs.entry(key) {
+            Entry::Occupied(run) => run.into_mut(),
+            Entry::Vacant(place) => {
+                let columns = KeyColumns::of(place.key());
+                match Run::load(transaction, &self.journal, &columns)? {
+                    Some(run) => place.insert(run),
+                    None => return Ok(AppendResult::Refused(AppendRefusal::NotFound)),
+                }
+            }
+        };
+        let status = match run.check_append(transaction, &self.journal, now, append)? {
+            CheckedAppend::New(status) => status,
+            CheckedAppend::Done(result) => return Ok(result),
+        };
+        if !append.entries.is_empty() {
+            let tail = self.journal.tail_at(run.key, run.length);
+            let begin = tail.body.len();
+            append.entries.iter().for_each(|entry| tail.push(entry));
+            tail.at = now;
+            if tail.body.len() < ROW_BYTES {
+                tail.put_last(begin, run.length, run.key, &mut self.added.row);
+                self.added.at = now;
+                run.length = tail.end();
+            } else if let Some(tail) = self.journal.tails.remove(&run.key) {
+                // What the journal holds of these entries counts as moved.
+                insert_entries(transaction, run.key, &tail, run.moved)?;
+                run.length = tail.end();
+                run.moved = run.length;
+            }
+            run.renewed_at = run.renewed_at.max(now);
+        }
+        if append.end {
+            run.end(transaction, &self.journal, now)?;
+            let number = run.key;
+            self.forget_number(number);
+        } else if append.entries.is_empty() {
+            run.renew(transaction, now)?;
+        }
+        Ok(AppendResult::Appended(status))
+    }
+
+    /// Moves all entries into the rows of their runs.
+    pub(crate) fn move_all(&mut self, transaction: &Connection) -> DbResult<()> {
+        let is_empty = self.journal.first == self.journal.next && self.journal.tails.is_empty();
+        if is_empty {
+            return Ok(());
+        }
+        for (run, tail) in &self.journal.tails {
+            let moved: Option<i64> =
+                transaction.prepare_cached(MOVED)?.query_row([run], |row| row.get(0)).optional()?;
+            // Else the run was deleted.
+            if let Some(moved) = moved {
+                insert_entries(transaction, *run, tail, moved)?;
+            }
+        }
+        transaction.execute("DELETE FROM run_journal", [])?;
+        let first = self.journal.next;
+        transaction.prepare_cached("UPDATE state SET first_journal_key = ?1")?.execute([first])?;
+        self.journal = Journal { first, next: first, ..Journal::default() };
+        self.added.moved = self.added.row.len();
+        self.runs.clear();
+        Ok(())
+    }
+}
+
+/// Writes the entries from this position on into rows of a log.
+fn insert_entries(
+    transaction: &Connection,
+    run: i64,
+    entries: &Entries,
+    position: i64,
+) -> DbResult<()> {
+    let mut insert = transaction.prepare_cached(INSERT_ENTRIES)?;
+    for row in entries.rows_from(position)? {
+        insert.execute(params![run, row.position, row.length, row.at, row.body])?;
+    }
+    Ok(())
+}
+
+const INSERT_ENTRIES: &str = "INSERT INTO run_entries (run, position, length, at, body) \
+    VALUES (?1, ?2, ?3, ?4, ?5)";
+/// The number of entries of a run that are in rows of their own.
+const MOVED: &str = "SELECT coalesce((SELECT position + length FROM run_entries \
+        WHERE run_entries.run = runs.key ORDER BY position DESC LIMIT 1), 0) \
+    FROM runs WHERE key = ?1";
+
+/// The bytes of the journal with which all entries are moved.
+const MAX_JOURNAL_BYTES: usize = 1 << 20;
+
+/// How many runs are kept in memory.
+const MAX_RUNS: usize = 4_096;

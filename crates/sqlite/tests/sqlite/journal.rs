@@ -1,0 +1,154 @@
+//! Entries are first in the journal and later in rows of their runs. Readers of all stores on the file
+//! find them at any time.
+
+use bytes::Bytes;
+use test_support::store_requests::{appended, begin, frame, page, run_key};
+use tokio::task::JoinSet;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::log::{
+    AppendEntries, AppendRefusal, AppendResult, Fence, LogEntry, LogPage, ReadLog, RunKey, RunState,
+};
+use ui_message_stream::chat::store::RunStore;
+use ui_message_stream_sqlite::SqliteStore;
+
+use crate::folder::Folder;
+
+/// What a log has to hold.
+struct Log {
+    key: RunKey,
+    entries: Vec<LogEntry>,
+    /// Where the last append began.
+    last: usize,
+    has_ended: bool,
+}
+
+#[tokio::test]
+async fn logs_hold_what_was_appended_by_any_store_whenever_it_is_moved() {
+    let folder = Folder::new();
+    let ada = Principal::new("ada");
+    let mut random = Random(0x2545_F491_4F6C_DD1D);
+    let mut stores = [folder.open().await, folder.open().await, folder.open().await];
+    let mut logs: Vec<Log> = Vec::new();
+    for number in 0..12 {
+        let key = run_key(&ada, &format!("run {number}"));
+        let _ = begin(&stores[0], &key, 100).await;
+        logs.push(Log { key, entries: Vec::new(), last: 0, has_ended: false });
+    }
+    for _ in 0..400 {
+        let store = random.below(stores.len());
+        match random.below(10) {
+            0 => stores[store].sweep().await.unwrap(),
+            1 => stores[store] = folder.open().await,
+            2 => {
+                // A reply was lost, and the holder repeats the append.
+                let log = &logs[random.below(logs.len())];
+                let (position, again) = (log.last as u64, &log.entries[log.last..]);
+                if !again.is_empty() {
+                    appended(&stores[store], &log.key, position, again, log.has_ended).await;
+                }
+            }
+            3 => {
+                let log = &logs[random.below(logs.len())];
+                let refused = append_at(&stores[store], log, log.entries.len() + 1).await;
+                assert_eq!(refused, AppendResult::Refused(AppendRefusal::Gap));
+            }
+            _ => append_to_some(&stores[store], &mut logs, &mut random).await,
+        }
+        for _ in 0..3 {
+            let store = &stores[random.below(stores.len())];
+            let log = &logs[random.below(logs.len())];
+            check_a_page(store, log, &mut random).await;
+        }
+    }
+    for (store, log) in stores.iter().zip(logs.chunks(4)) {
+        for log in log {
+            assert_eq!(page(store, &log.key).await.unwrap().entries, log.entries);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_entries_of_a_deleted_user_are_in_no_table() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let (ada, bob) = (Principal::new("ada"), Principal::new("bob"));
+    for owner in [&ada, &bob] {
+        let key = run_key(owner, "run");
+        let _ = begin(&store, &key, 1).await;
+        appended(&store, &key, 0, &[frame("a")], false).await;
+    }
+    assert_eq!(folder.count("run_journal"), 2);
+    store.delete_user(&ada).await.unwrap();
+    assert_eq!((folder.count("run_journal"), folder.count("run_entries")), (0, 1));
+    assert_eq!(page(&store, &run_key(&bob, "run")).await.unwrap().entries, [frame("a")]);
+}
+
+/// Appends to several logs at once, so that the appends may share a transaction.
+async fn append_to_some(store: &SqliteStore, logs: &mut [Log], random: &mut Random) {
+    let mut appends = JoinSet::new();
+    for log in logs.iter_mut().filter(|log| !log.has_ended) {
+        if random.below(3) > 0 {
+            continue;
+        }
+        let new = random.entries();
+        log.has_ended = random.below(100) == 0;
+        log.last = log.entries.len();
+        log.entries.extend(new.iter().cloned());
+        let (store, key, position) = (store.clone(), log.key.clone(), log.last as u64);
+        let end = log.has_ended;
+        appends.spawn(async move { appended(&store, &key, position, &new, end).await });
+    }
+    appends.join_all().await;
+}
+
+async fn append_at(store: &SqliteStore, log: &Log, position: usize) -> AppendResult {
+    let (key, entries, position) = (&log.key, &[frame("late")], position as u64);
+    let append = AppendEntries { key, fence: Fence(1), position, entries, end: false };
+    store.append(append).await.unwrap()
+}
+
+async fn check_a_page(store: &SqliteStore, log: &Log, random: &mut Random) {
+    let after = random.below(log.entries.len() + 2);
+    let max_bytes = random.below(40_000);
+    let read =
+        ReadLog { key: &log.key, after: after as u64, max_bytes, is_reader: random.below(2) == 0 };
+    let LogPage { entries, length, state, .. } = store.read(read).await.unwrap().unwrap();
+    assert_eq!(length, log.entries.len() as u64);
+    assert_eq!(state == RunState::Ended, log.has_ended);
+    let rest = log.entries.get(after..).unwrap_or_default();
+    let mut bytes = 0;
+    let fits = |(at, entry): &(usize, &LogEntry)| {
+        bytes += entry.bytes().len().max(1);
+        *at == 0 || bytes <= max_bytes
+    };
+    let expected: Vec<&LogEntry> =
+        rest.iter().enumerate().take_while(fits).map(|(_, entry)| entry).collect();
+    assert_eq!(entries.iter().collect::<Vec<_>>(), expected);
+}
+
+/// The same numbers in each run of the test.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+
+    /// Few short entries, or sometimes more than a row of a log holds.
+    fn entries(&mut self) -> Vec<LogEntry> {
+        let (count, bytes) = match self.below(20) {
+            0 => (40, 2_000),
+            1 => (1, 60_000),
+            _ => (4, 300),
+        };
+        (0..=self.below(count))
+            .map(|_| {
+                let bytes = Bytes::from(vec![b'a' + self.below(26) as u8; self.below(bytes)]);
+                if self.below(4) == 0 { LogEntry::Note(bytes) } else { LogEntry::Frame(bytes) }
+            })
+            .collect()
+    }
+}
