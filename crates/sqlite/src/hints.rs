@@ -31,6 +31,8 @@ struct Hint {
     known: Progress,
     /// Whether the file was read since a reader waits.
     is_checked: bool,
+    /// Whether this process has changed the run since the last look.
+    is_own: bool,
     /// Whether no reader waited at the last look.
     is_idle: bool,
     /// Wakes readers. The value is not used.
@@ -45,6 +47,7 @@ impl Hints {
             let hint = runs.entry(key.clone()).or_insert_with(|| Hint {
                 known: Progress { length: after, ..Progress::default() },
                 is_checked: false,
+                is_own: false,
                 is_idle: false,
                 changed: watch::Sender::new(()),
             });
@@ -66,9 +69,11 @@ impl Hints {
         self.lock().remove(key);
     }
 
-    /// Adds to what is known of a run, and wakes its readers if this is new.
+    /// Adds what this process has changed to what is known of a run, and wakes its readers if this is
+    /// new.
     pub(crate) fn add(&self, key: &RunKey, progress: Progress) {
         if let Some(hint) = self.lock().get_mut(key) {
+            hint.is_own = true;
             hint.add(progress);
         }
     }
@@ -85,11 +90,20 @@ impl Hints {
         self.lock().is_empty()
     }
 
-    /// Returns the runs that readers wait for: all of them, or those that were not checked yet.
-    pub(crate) fn waited_for(&self, all: bool) -> Vec<RunKey> {
-        let runs = self.lock();
-        let waited = runs.iter().filter(|(_, hint)| all || !hint.is_checked);
-        waited.map(|(key, _)| key.clone()).collect()
+    /// Returns the runs that readers wait for and that others may have changed, if the file has
+    /// changed, and those that were not checked yet. A run that this process has just changed is left
+    /// out, and then the second value is `false`: it has to be looked at the next time.
+    pub(crate) fn waited_for(&self, has_changed: bool) -> (Vec<RunKey>, bool) {
+        let (mut keys, mut is_complete) = (Vec::new(), true);
+        for (key, hint) in self.lock().iter_mut() {
+            let is_own = std::mem::take(&mut hint.is_own);
+            if !hint.is_checked || has_changed && !is_own {
+                keys.push(key.clone());
+            } else if has_changed {
+                is_complete = false;
+            }
+        }
+        (keys, is_complete)
     }
 
     /// Forgets the runs for which no reader has waited since the last call. A reader that reads

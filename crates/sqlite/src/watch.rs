@@ -67,11 +67,17 @@ impl WatchedFile {
     /// Reads the runs that readers wait for, unless nothing was committed since the last look.
     fn look(&mut self, hints: &Hints) -> DbResult<()> {
         let transaction = self.connection.transaction()?;
-        self.journal.refresh(&transaction)?;
         let version: i64 =
             transaction.pragma_query_value(None, "data_version", |row| row.get(0))?;
         let has_changed = self.version.replace(version) != Some(version);
-        for key in hints.waited_for(has_changed) {
+        let (keys, is_complete) = hints.waited_for(has_changed);
+        if !is_complete {
+            self.version = None;
+        }
+        if !keys.is_empty() {
+            self.journal.refresh(&transaction)?;
+        }
+        for key in keys {
             let run = Run::load(&transaction, &self.journal, &KeyColumns::of(&key))?;
             let gone = Progress { is_over: true, ..Progress::default() };
             hints.add_checked(&key, run.map_or(gone, |run| run.progress()));

@@ -36,8 +36,8 @@ struct WritingConnection {
 /// An operation of a transaction.
 trait Job: Send {
     fn durability(&self) -> Durability;
-    /// Returns whether the job has waited for too long.
-    fn is_late(&self) -> bool;
+    /// Returns when the job has waited for too long.
+    fn deadline(&self) -> Instant;
     /// Runs the operation. What it has written is kept unless this is an error.
     fn run(
         &mut self,
@@ -51,7 +51,6 @@ trait Job: Send {
 
 struct Write<F, T> {
     durability: Durability,
-    /// When the job has waited for too long.
     deadline: Instant,
     operation: Option<F>,
     result: Option<Result<T, SqliteError>>,
@@ -138,8 +137,8 @@ where
         self.durability
     }
 
-    fn is_late(&self) -> bool {
-        Instant::now() > self.deadline
+    fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     fn run(
@@ -171,7 +170,8 @@ impl WritingConnection {
     fn run(&mut self, first: Box<dyn Job>, queue: &mut VecDeque<Box<dyn Job>>, clock: &Clock) {
         let jobs = std::iter::once(first).chain(queue.drain(..));
         // The jobs before these may have waited for the lock of another process.
-        let (late, mut jobs): (Vec<_>, Vec<_>) = jobs.partition(|job| job.is_late());
+        let now = Instant::now();
+        let (late, mut jobs): (Vec<_>, Vec<_>) = jobs.partition(|job| now > job.deadline());
         late.into_iter().for_each(|job| job.end(Err(SqliteError::Busy)));
         if jobs.is_empty() {
             return;
@@ -248,7 +248,7 @@ fn run_job(
 
 /// How long a job waits for others after jobs have shared a transaction. A job that comes alone does
 /// not wait.
-const GATHERING_TIME: Duration = Duration::from_millis(1);
+const GATHERING_TIME: Duration = Duration::from_millis(2);
 
 /// The maximum number of jobs that wait for the thread. Each holds what it writes.
 const MAX_WAITING: usize = 64;
