@@ -19,6 +19,7 @@ use std::collections::HashMap;
 use bytes::{Buf, Bytes};
 use rusqlite::Connection;
 use ui_message_stream::chat::log::LogEntry;
+use ui_message_stream::id::RunId;
 
 use crate::error::{DbResult, SqliteError};
 
@@ -98,12 +99,20 @@ impl Entries {
         self.position + self.length
     }
 
-    pub(crate) fn push(&mut self, entry: &LogEntry) {
-        let (bytes, kind) = match entry {
-            LogEntry::Frame(bytes) => (bytes, FRAME),
-            LogEntry::Note(bytes) => (bytes, NOTE),
+    /// Adds an entry of this run.
+    pub(crate) fn push(&mut self, run: &RunId, entry: &LogEntry) {
+        let (kind, bytes) = match entry {
+            LogEntry::Note(bytes) => (NOTE, &**bytes),
+            LogEntry::Frame(bytes) => match after_id(bytes, run, self.end()) {
+                Some(rest) => (FRAME_AFTER_ID, rest),
+                None => (FRAME, &**bytes),
+            },
         };
-        put_number(&mut self.body, 2 * length_of(bytes) + kind);
+        self.put(kind, bytes);
+    }
+
+    fn put(&mut self, kind: i64, bytes: &[u8]) {
+        put_number(&mut self.body, length_of(bytes) * KINDS + kind);
         self.body.extend_from_slice(bytes);
         self.length += 1;
     }
@@ -118,53 +127,85 @@ impl Entries {
         row.extend_from_slice(bytes);
     }
 
+    /// Splits the entries from this position on into parts that are rows of a log.
+    pub(crate) fn rows_from(&self, position: i64) -> DbResult<Vec<Entries>> {
+        let mut rows: Vec<Entries> = Vec::new();
+        let mut body = Bytes::copy_from_slice(&self.body);
+        for at in self.position..self.end() {
+            let (kind, bytes) = take_entry(&mut body)?;
+            if at < position {
+                continue;
+            }
+            if rows.last().is_none_or(|row| row.body.len() >= MAX_ROW_BYTES) {
+                rows.push(Entries { position: at, at: self.at, ..Entries::default() });
+            }
+            if let Some(row) = rows.last_mut() {
+                row.put(kind, &bytes);
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// Entries of a run as they are read.
+#[derive(Debug)]
+pub(crate) struct StoredEntries<'a> {
+    pub(crate) run: &'a RunId,
+    /// The number of entries before these.
+    pub(crate) position: i64,
+    pub(crate) body: Bytes,
+}
+
+impl StoredEntries<'_> {
     /// Calls a function with each of the entries from this position on, until it returns `false`.
     /// Returns whether it was called with all of them.
-    pub(crate) fn visit(
-        first: i64,
-        mut body: Bytes,
+    pub(crate) fn visit_from(
+        mut self,
         position: i64,
-        mut visit: impl FnMut(LogEntry) -> bool,
+        visit: &mut impl FnMut(LogEntry) -> bool,
     ) -> DbResult<bool> {
-        for at in first.. {
-            if !body.has_remaining() {
-                break;
+        while self.body.has_remaining() {
+            let (kind, bytes) = take_entry(&mut self.body)?;
+            let at = self.position;
+            self.position += 1;
+            if at < position {
+                continue;
             }
-            let head = take_number(&mut body)?;
-            let bytes = take_bytes(&mut body, head / 2)?;
-            let entry = match head % 2 {
+            let entry = match kind {
                 FRAME => LogEntry::Frame(bytes),
-                _ => LogEntry::Note(bytes),
+                NOTE => LogEntry::Note(bytes),
+                _ => LogEntry::Frame([id_line(self.run, at).as_bytes(), &bytes].concat().into()),
             };
-            if at >= position && !visit(entry) {
+            if !visit(entry) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
+}
 
-    /// Splits the entries from this position on into parts that are rows of a log.
-    pub(crate) fn rows_from(&self, position: i64) -> DbResult<Vec<Entries>> {
-        let mut rows: Vec<Entries> = Vec::new();
-        let body = Bytes::copy_from_slice(&self.body);
-        let mut at = position.max(self.position);
-        Self::visit(self.position, body, position, |entry| {
-            if rows.last().is_none_or(|row| row.body.len() >= ROW_BYTES) {
-                rows.push(Entries { position: at, at: self.at, ..Entries::default() });
-            }
-            if let Some(row) = rows.last_mut() {
-                row.push(&entry);
-            }
-            at += 1;
-            true
-        })?;
-        Ok(rows)
-    }
+/// Returns what follows the line with the id, if the frame begins with the id of its position.
+fn after_id<'a>(frame: &'a [u8], run: &RunId, position: i64) -> Option<&'a [u8]> {
+    frame.strip_prefix(id_line(run, position).as_bytes())
+}
+
+/// Returns the line with which the frame at a position of the log begins. It is not stored.
+fn id_line(run: &RunId, position: i64) -> String {
+    format!("id: {}.{position}\n", run.as_str())
 }
 
 // The kinds of entries.
 const FRAME: i64 = 0;
 const NOTE: i64 = 1;
+const FRAME_AFTER_ID: i64 = 2;
+/// The factor of the number of bytes in the head of an entry.
+const KINDS: i64 = 4;
+
+/// Takes the kind and the stored bytes of an entry.
+fn take_entry(body: &mut Bytes) -> DbResult<(i64, Bytes)> {
+    let head = take_number(body)?;
+    Ok((head % KINDS, take_bytes(body, head / KINDS)?))
+}
 
 fn length_of(bytes: &[u8]) -> i64 {
     bytes.len().try_into().unwrap_or(i64::MAX)
@@ -206,5 +247,5 @@ fn take_bytes(bytes: &mut Bytes, count: i64) -> DbResult<Bytes> {
 
 const UNREADABLE: SqliteError = SqliteError::Unreadable("log");
 
-/// The size of a row of a log, without its last entry.
-pub(crate) const ROW_BYTES: usize = 16 << 10;
+/// The size of a row of a log, without its last entry. A reader reads whole rows.
+const MAX_ROW_BYTES: usize = 32 << 10;

@@ -1,13 +1,12 @@
 //! [`Logs`]: what the thread that writes knows of the logs.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use ui_message_stream::chat::log::{AppendRefusal, AppendResult, RunKey};
 
 use crate::error::DbResult;
-use crate::journal::{Entries, Journal, ROW_BYTES};
+use crate::journal::{Entries, Journal};
 use crate::runs::{Append, CheckedAppend, KeyColumns, Run};
 
 /// The runs and the journal as the connection that writes sees them. An append reads nothing from the
@@ -120,32 +119,29 @@ impl Logs {
         &mut self,
         transaction: &Connection,
         now: i64,
-        key: RunKey,
+        key: &RunKey,
         append: &Append,
     ) -> DbResult<AppendResult> {
         if self.runs.len() > MAX_RUNS {
             self.runs.clear();
         }
-        let run = match self.runs.entry(key) {
-            Entry::Occupied(run) => run.into_mut(),
-            Entry::Vacant(place) => {
-                let columns = KeyColumns::of(place.key());
-                match Run::load(transaction, &self.journal, &columns)? {
-                    Some(run) => place.insert(run),
-                    None => return Ok(AppendResult::Refused(AppendRefusal::NotFound)),
-                }
-            }
+        let run = match self.runs.get_mut(key) {
+            Some(run) => run,
+            None => match Run::load(transaction, &self.journal, &KeyColumns::of(key))? {
+                Some(run) => self.runs.entry(key.clone()).or_insert(run),
+                None => return Ok(AppendResult::Refused(AppendRefusal::NotFound)),
+            },
         };
-        let status = match run.check_append(transaction, &self.journal, now, append)? {
+        let status = match run.check_append(transaction, &self.journal, now, key, append)? {
             CheckedAppend::New(status) => status,
             CheckedAppend::Done(result) => return Ok(result),
         };
         if !append.entries.is_empty() {
             let tail = self.journal.tail_at(run.key, run.length);
             let begin = tail.body.len();
-            append.entries.iter().for_each(|entry| tail.push(entry));
+            append.entries.iter().for_each(|entry| tail.push(&key.run, entry));
             tail.at = now;
-            if tail.body.len() < ROW_BYTES {
+            if tail.body.len() < MAX_TAIL_BYTES {
                 tail.put_last(begin, run.length, run.key, &mut self.added.row);
                 self.added.at = now;
                 run.length = tail.end();
@@ -159,8 +155,7 @@ impl Logs {
         }
         if append.end {
             run.end(transaction, &self.journal, now)?;
-            let number = run.key;
-            self.forget_number(number);
+            self.forget_run(key);
         } else if append.entries.is_empty() {
             run.renew(transaction, now)?;
         }
@@ -214,6 +209,10 @@ const MOVED: &str = "SELECT coalesce((SELECT position + length FROM run_entries 
 
 /// The bytes of the journal with which all entries are moved.
 const MAX_JOURNAL_BYTES: usize = 1 << 20;
+
+/// The bytes of the newest entries of a run with which they are moved at once. What is larger would be
+/// written twice for no gain.
+const MAX_TAIL_BYTES: usize = 16 << 10;
 
 /// How many runs are kept in memory.
 const MAX_RUNS: usize = 4_096;

@@ -16,7 +16,7 @@ use crate::clock::MAX_SET_BACK;
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
 use crate::hints::Progress;
-use crate::journal::{Entries, Journal};
+use crate::journal::{Journal, StoredEntries};
 use crate::logs::Logs;
 use crate::{SqliteStore, owner_key};
 
@@ -62,9 +62,11 @@ impl RunStore for SqliteStore {
             let key = append.key.clone();
             let new = Append { fence, position, entries, end };
             let appended = self.write_logs(Durability::Written, move |transaction, clock, logs| {
-                logs.append(transaction, clock.now(0), key, &new)
+                let appended = logs.append(transaction, clock.now(0), &key, &new)?;
+                // The key and the entries are freed by the thread that has allocated them.
+                Ok((appended, key, new))
             });
-            let appended = appended.await.map_err(RunStoreError::new)?;
+            let (appended, ..) = appended.await.map_err(RunStoreError::new)?;
             if let AppendResult::Appended(_) = appended {
                 let progress = Progress { length, fence: fence.0, is_over: end };
                 self.inner.hints.add(append.key, progress);
@@ -84,7 +86,7 @@ impl RunStore for SqliteStore {
                 let now = clock.now(0);
                 let run = Run::load(transaction, journal, &KeyColumns::of(&key))?;
                 let Some(run) = run else { return Ok(None) };
-                let page = run.read(transaction, journal, now, after, max_bytes)?;
+                let page = run.read(transaction, journal, now, &key, after, max_bytes)?;
                 let is_noted = !is_reader || now - run.read_at < READ_PRECISION;
                 Ok(Some((page, (!is_noted).then_some((run.key, now)))))
             });
@@ -329,6 +331,7 @@ impl Run {
         transaction: &Connection,
         journal: &Journal,
         now: i64,
+        key: &RunKey,
         append: &Append,
     ) -> DbResult<CheckedAppend> {
         let done = |result| Ok(CheckedAppend::Done(result));
@@ -351,7 +354,7 @@ impl Run {
             let ends_alike = !append.end || has_ended && stored == append.entries.len() as u64;
             let is_repeated = !renews_only
                 && ends_alike
-                && self.holds(transaction, journal, position, &append.entries)?;
+                && self.holds(transaction, journal, key, position, &append.entries)?;
             return match is_repeated {
                 true => done(AppendResult::Appended(status)),
                 false if has_ended => refused(AppendRefusal::Ended),
@@ -386,11 +389,12 @@ impl Run {
         &self,
         transaction: &Connection,
         journal: &Journal,
+        key: &RunKey,
         position: i64,
         entries: &[LogEntry],
     ) -> DbResult<bool> {
         let (mut rest, mut is_same) = (entries.iter(), true);
-        self.visit(transaction, journal, position, |stored| {
+        self.visit(transaction, journal, key, position, |stored| {
             let Some(entry) = rest.next() else { return false };
             is_same = stored == *entry;
             is_same
@@ -403,6 +407,7 @@ impl Run {
         &self,
         connection: &Connection,
         journal: &Journal,
+        key: &RunKey,
         position: i64,
         mut visit: impl FnMut(LogEntry) -> bool,
     ) -> DbResult<()> {
@@ -410,15 +415,17 @@ impl Run {
             let mut statement = connection.prepare_cached(ENTRIES)?;
             let mut rows = statement.query([self.key, position])?;
             while let Some(row) = rows.next()? {
-                let body = Bytes::from(row.get::<_, Vec<u8>>(1)?);
-                if !Entries::visit(row.get(0)?, body, position, &mut visit)? {
+                let body = row.get::<_, Vec<u8>>(1)?.into();
+                let stored = StoredEntries { run: &key.run, position: row.get(0)?, body };
+                if !stored.visit_from(position, &mut visit)? {
                     return Ok(());
                 }
             }
         }
         if let Some(tail) = journal.tails.get(&self.key) {
             let body = Bytes::copy_from_slice(&tail.body);
-            Entries::visit(tail.position, body, position.max(self.moved), visit)?;
+            let stored = StoredEntries { run: &key.run, position: tail.position, body };
+            stored.visit_from(position.max(self.moved), &mut visit)?;
         }
         Ok(())
     }
@@ -428,6 +435,7 @@ impl Run {
         transaction: &Connection,
         journal: &Journal,
         now: i64,
+        key: &RunKey,
         after: u64,
         max_bytes: usize,
     ) -> DbResult<LogPage> {
@@ -435,7 +443,7 @@ impl Run {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         if after < self.length {
             let mut bytes = 0_usize;
-            self.visit(transaction, journal, after, |entry| {
+            self.visit(transaction, journal, key, after, |entry| {
                 bytes = bytes.saturating_add(entry.bytes().len().max(1));
                 let fits = entries.is_empty() || bytes <= max_bytes;
                 if fits {

@@ -92,8 +92,9 @@ CREATE TABLE run_journal (
     body BLOB NOT NULL
 ) STRICT;
 
--- The entries of each run. A row holds entries that follow each other: for each entry its number of bytes,
--- doubled, and one more for a note, and the bytes.
+-- The entries of each run. A row holds entries that follow each other: for each entry its number of bytes
+-- times four, plus 0 for a frame, 1 for a note, 2 for a frame whose first line is the id of its position and is
+-- left out, and the bytes.
 CREATE TABLE run_entries (
     key INTEGER PRIMARY KEY,
     run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
