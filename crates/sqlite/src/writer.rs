@@ -49,13 +49,25 @@ trait Job: Send {
     fn end(self: Box<Self>, committed: Result<(), SqliteError>);
 }
 
+/// What a job does in its transaction.
+pub(crate) trait Operation<T>:
+    FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static
+{
+}
+
+impl<F, T> Operation<T> for F where
+    F: FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static
+{
+}
+
 struct Write<F, T> {
     durability: Durability,
     deadline: Instant,
     operation: Option<F>,
     result: Option<Result<T, SqliteError>>,
-    /// `None` if no caller waits.
-    reply: Option<oneshot::Sender<Result<T, SqliteError>>>,
+    /// Sends the job back, so that its memory is freed by the thread that has allocated it. `None` if
+    /// no caller waits.
+    reply: Option<oneshot::Sender<Box<Self>>>,
 }
 
 impl Writer {
@@ -92,20 +104,17 @@ impl Writer {
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         durability: Durability,
-        operation: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
+        operation: impl Operation<T>,
     ) -> Result<T, SqliteError> {
         let (reply, result) = oneshot::channel();
         let job = self.job(durability, operation, Some(reply));
         self.jobs.send(job).await.map_err(|_| SqliteError::Panicked)?;
-        result.await.map_err(|_| SqliteError::Panicked)?
+        let done = result.await.map_err(|_| SqliteError::Panicked)?;
+        done.result.unwrap_or(Err(SqliteError::Panicked))
     }
 
     /// Runs an operation some time, unless too many others wait.
-    pub(crate) fn try_start(
-        &self,
-        durability: Durability,
-        operation: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<()> + Send + 'static,
-    ) {
+    pub(crate) fn try_start(&self, durability: Durability, operation: impl Operation<()>) {
         let operation = |transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs| {
             let done = operation(transaction, clock, logs);
             if let Err(Failure(error)) = &done {
@@ -116,11 +125,11 @@ impl Writer {
         let _ = self.jobs.try_send(self.job(durability, operation, None));
     }
 
-    fn job<T: Send + 'static>(
+    fn job<F: Operation<T>, T: Send + 'static>(
         &self,
         durability: Durability,
-        operation: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
-        reply: Option<oneshot::Sender<Result<T, SqliteError>>>,
+        operation: F,
+        reply: Option<oneshot::Sender<Box<Write<F, T>>>>,
     ) -> Box<dyn Job> {
         let deadline = Instant::now() + self.patience;
         let operation = Some(operation);
@@ -130,8 +139,8 @@ impl Writer {
 
 impl<F, T> Job for Write<F, T>
 where
-    F: FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send,
-    T: Send,
+    F: Operation<T>,
+    T: Send + 'static,
 {
     fn durability(&self) -> Durability {
         self.durability
@@ -153,15 +162,16 @@ where
         self.result.insert(result).as_ref().map(drop).map_err(SqliteError::same)
     }
 
-    fn end(self: Box<Self>, committed: Result<(), SqliteError>) {
-        let Some(reply) = self.reply else { return };
-        let result = match (self.result, committed) {
+    fn end(mut self: Box<Self>, committed: Result<(), SqliteError>) {
+        let Some(reply) = self.reply.take() else { return };
+        let result = match (self.result.take(), committed) {
             (Some(Ok(value)), Ok(())) => Ok(value),
             (Some(Err(error)), _) | (_, Err(error)) => Err(error),
             // Its caller is gone, or it has panicked.
             (None, Ok(())) => return,
         };
-        let _ = reply.send(result);
+        self.result = Some(result);
+        let _ = reply.send(self);
     }
 }
 
