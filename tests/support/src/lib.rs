@@ -9,6 +9,7 @@ pub mod contention;
 pub mod external_processes;
 pub mod fixture_files;
 pub mod js_numbers;
+pub mod long_answer;
 pub mod prompt_rules;
 pub mod random_messages;
 pub mod recorded_conversations;

@@ -5,6 +5,7 @@
 //! [process](role); otherwise it starts processes and checks what is in the file. `KILLS` sets the
 //! number of kills (20).
 
+mod bytes;
 mod claims;
 mod kills;
 mod limits;
@@ -27,7 +28,8 @@ fn main() {
 
 type Test = (&'static str, fn() -> String);
 
-const TESTS: [Test; 5] = [
+const TESTS: [Test; 6] = [
+    ("bytes", bytes::a_long_answer_is_written_about_once),
     ("file modes", modes::the_file_and_its_log_are_private_with_any_umask),
     ("migrations", migrations::of_processes_that_migrate_at_once_one_does),
     ("claims", claims::of_two_processes_that_claim_an_approval_one_is_granted_the_claim),
