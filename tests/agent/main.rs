@@ -6,6 +6,7 @@ mod authorization;
 mod chunk_order;
 mod client_tools;
 mod debug_output;
+mod failing_ledger;
 mod hostile_ids;
 mod incomplete_histories;
 mod limits;

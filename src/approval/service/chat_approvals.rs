@@ -422,10 +422,7 @@ impl ChatApprovals {
         let approval_id =
             record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::NoKey)?;
         let descriptor = record.descriptor(now)?;
-        let revoke = || {
-            let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
-            inner.update_record(Some(&self.principal), record.id, rule)
-        };
+        let revoke = || self.revoke(record.id);
         match inner.ledger.insert(&record).await {
             Ok(true) => {}
             Ok(false) => {
@@ -448,6 +445,33 @@ impl ChatApprovals {
             return Err(error);
         }
         Ok(IssuedApproval { approval_id, record: record.id, descriptor })
+    }
+
+    /// Revokes the other pending requests for the call of this one. They were stored although the
+    /// ledger had failed.
+    #[cfg(feature = "agent")]
+    pub(crate) async fn revoke_other_requests(
+        &self,
+        issued: &IssuedApproval,
+    ) -> Result<(), LedgerStoreError> {
+        let pending = self.pending().await?;
+        let records = pending.iter().map(|pending| &pending.record);
+        let Some(own) = records.clone().find(|record| record.id == issued.record) else {
+            return Ok(());
+        };
+        let is_of_call = |record: &&ApprovalRecord| {
+            record.message_id == own.message_id && record.tool_call_id == own.tool_call_id
+        };
+        for other in records.filter(is_of_call).filter(|record| record.id != own.id) {
+            self.revoke(other.id).await?;
+        }
+        Ok(())
+    }
+
+    async fn revoke(&self, record: RecordId) -> Result<(), LedgerStoreError> {
+        let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+        self.inner.update_record(Some(&self.principal), record, rule).await?;
+        Ok(())
     }
 }
 
