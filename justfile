@@ -64,6 +64,10 @@ approvals:
     SQLITE_RACES=1000 cargo test -p ui-message-stream-sqlite --test sqlite conformance -- --nocapture
     KILLS=300 cargo test -p ui-message-stream-sqlite --test crash_recovery
 
+# The demo as two servers: they, their store or both are killed 300 times at random moments, on each store.
+random-kills:
+    KILLS=300 cargo test -p demo random_kills -- --nocapture
+
 # A minute of each fuzz target; needs `cargo install cargo-fuzz`.
 fuzz-smoke:
     for target in request sse_decode translator; do cargo fuzz run -s none $target -- -max_total_time=60; done

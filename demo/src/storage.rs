@@ -43,12 +43,16 @@ impl Storage {
     /// - `redis://…`: in Redis, or in Redis Cluster if it has the URLs of several nodes, with commas in
     ///   between.
     ///
+    /// `UIMS_REDIS_IS_DURABLE=true` says that this Redis loses nothing that it has confirmed, as
+    /// [`RedisOptions::assume_durable`] does.
+    ///
     /// `UIMS_DATA` is the file (`chat.db` by default). Without `memory`, it also holds the world of the
     /// tools, the key that seals the approvals, and the key of the cookies. So several demos of one
     /// machine that share their chats must share the file too, also with Redis.
     ///
     /// # Errors
-    /// If `CHAT_STORE` has another value, if the file cannot be opened, or if Redis does not answer.
+    /// If one of these variables has another value, if the file cannot be opened, or if Redis does not
+    /// answer.
     pub async fn open() -> Result<Self, Box<dyn Error>> {
         match text_of("CHAT_STORE")?.as_deref() {
             None | Some("sqlite") => Self::in_sqlite().await,
@@ -75,7 +79,12 @@ impl Storage {
     }
 
     async fn in_redis(urls: &str) -> Result<Self, Box<dyn Error>> {
-        let (urls, options) = (urls.split(',').collect::<Vec<_>>(), RedisOptions::new());
+        let urls = urls.split(',').collect::<Vec<_>>();
+        let options = match text_of("UIMS_REDIS_IS_DURABLE")?.as_deref() {
+            None | Some("false") => RedisOptions::new(),
+            Some("true") => RedisOptions::new().assume_durable(),
+            Some(_) => return Err("UIMS_REDIS_IS_DURABLE is neither `true` nor `false`".into()),
+        };
         let connected = match urls[..] {
             [url] => options.connect(url).await,
             _ => options.connect_cluster(urls).await,

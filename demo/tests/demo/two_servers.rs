@@ -15,29 +15,39 @@ use test_support::external_processes::{
 /// What two demos share.
 pub(crate) struct Shared {
     pub(crate) name: &'static str,
-    store: String,
+    pub(crate) store: Store,
     folder: DataFolder,
-    _redis: Option<RedisServer>,
-    _cluster: Option<RedisCluster>,
+    /// Whether the store keeps all that it has confirmed when it is killed.
+    pub(crate) is_durable: bool,
+}
+
+/// The store of the chats, the approvals and the live responses.
+pub(crate) enum Store {
+    Sqlite,
+    Redis(RedisServer),
+    Cluster(RedisCluster),
 }
 
 impl Shared {
     pub(crate) fn sqlite() -> Option<Self> {
-        let folder = DataFolder::new();
-        let store = "sqlite".to_owned();
-        Some(Shared { name: "SQLite", store, folder, _redis: None, _cluster: None })
+        Some(Self::new("SQLite", Store::Sqlite))
     }
 
     pub(crate) fn redis() -> Option<Self> {
-        let redis = RedisServer::start()?;
-        let (store, folder) = (redis.url(), DataFolder::new());
-        Some(Shared { name: "Redis", store, folder, _redis: Some(redis), _cluster: None })
+        Some(Self::new("Redis", Store::Redis(RedisServer::start()?)))
+    }
+
+    pub(crate) fn redis_without_persistence() -> Option<Self> {
+        let redis = Store::Redis(RedisServer::start_with(&[])?);
+        Some(Shared { is_durable: false, ..Self::new("Redis without persistence", redis) })
     }
 
     pub(crate) fn cluster() -> Option<Self> {
-        let cluster = RedisCluster::start()?;
-        let (store, folder) = (cluster.urls().join(","), DataFolder::new());
-        Some(Shared { name: "Cluster", store, folder, _redis: None, _cluster: Some(cluster) })
+        Some(Self::new("Cluster", Store::Cluster(RedisCluster::start()?)))
+    }
+
+    fn new(name: &'static str, store: Store) -> Self {
+        Shared { name, store, folder: DataFolder::new(), is_durable: true }
     }
 
     /// Suspends a demo, at a moment at which it does not lock the file that both use.
@@ -59,9 +69,15 @@ impl Shared {
 
     /// Starts a demo on this port.
     pub(crate) fn start_on(&self, port: &str) -> Example {
+        let store = match &self.store {
+            Store::Sqlite => "sqlite".to_owned(),
+            Store::Redis(redis) => redis.url(),
+            Store::Cluster(cluster) => cluster.urls().join(","),
+        };
         let variables = [
             ("PORT", port.to_owned()),
-            ("CHAT_STORE", self.store.clone()),
+            ("CHAT_STORE", store),
+            ("UIMS_REDIS_IS_DURABLE", self.is_durable.to_string()),
             ("UIMS_DATA", self.data().display().to_string()),
             ("UIMS_LEASE_MS", "500".to_owned()),
         ];

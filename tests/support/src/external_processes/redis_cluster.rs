@@ -39,14 +39,13 @@ impl RedisCluster {
         &self.nodes
     }
 
-    /// Kills a node with SIGKILL, and starts it again with the data on its disk after `meanwhile`.
-    pub async fn restart_node(&mut self, number: usize, meanwhile: impl Future<Output = ()>) {
-        self.nodes[number].kill();
-        meanwhile.await;
-        self.nodes[number].start_again();
+    /// Returns a node, to kill it and to start it again.
+    pub fn node_mut(&mut self, number: usize) -> &mut RedisServer {
+        &mut self.nodes[number]
     }
 
-    fn wait_until_complete(&self) {
+    /// Waits until all nodes know each other and are up, as after the start of one.
+    pub fn wait_until_complete(&self) {
         let is_complete = |node: &RedisServer| {
             let info = node.command("CLUSTER INFO");
             let nodes = format!("cluster_known_nodes:{NODES}\r");
