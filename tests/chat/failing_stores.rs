@@ -200,6 +200,31 @@ async fn a_log_that_cannot_be_read_is_an_error_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_response_ends_with_an_error_if_its_log_cannot_be_read_for_half_a_minute() {
+    for seconds in [20, 40] {
+        let server = server();
+        let mut written = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        let _ = written.next().await.unwrap().unwrap();
+        // A server reads its own logs from its memory.
+        let other =
+            ChatServer::new(|_: Turn| stream::empty::<AgentEvent>(), Approvals::new(EmptyToolbox))
+                .with_store(server.faults.clone())
+                .with_run_store(server.faults.clone());
+        let mut read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+        let _ = read.next().await.unwrap().unwrap();
+        server.faults.is_unreadable.store(true, Ordering::SeqCst);
+        server.permits.add_permits(1);
+        let (rest, ()) = tokio::join!(text_of(read), async {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            server.faults.is_unreadable.store(false, Ordering::SeqCst);
+        });
+        assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
+        assert_eq!(rest.contains("The server was interrupted."), seconds > 30, "{rest}");
+        assert_eq!(rest.contains(r#""delta":"answer""#), seconds < 30, "{rest}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response() {
     let server = server();
     let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();

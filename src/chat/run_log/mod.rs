@@ -9,9 +9,7 @@ mod record;
 mod writer;
 
 pub(crate) use self::record::{RunRecord, resumed_by};
-#[cfg(test)]
-pub(crate) use self::writer::INTERRUPTED;
-pub(crate) use self::writer::{LogClient, LogWriter, TakenEnd};
+pub(crate) use self::writer::{INTERRUPTED, LogClient, LogWriter, TakenEnd};
 
 use self::record::{OpenChunks, each_chunk};
 use crate::chat::conversation::{Chat, LiveRun};

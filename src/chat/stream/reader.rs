@@ -15,13 +15,14 @@ use crate::chat::conversation::ReceivedResult;
 use crate::chat::error::ChatError;
 use crate::chat::inner::Inner;
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
-use crate::chat::run_log::{content_parts, position_of, resumed_by};
+use crate::chat::run_log::{INTERRUPTED, content_parts, position_of, resumed_by};
 use crate::chat::shutdown::Counted;
 use crate::chat::store::RunStoreError;
 use crate::chat::turn::driver::{Driver, TurnRequest};
 use crate::chat::turn::machine::{Request, Response};
+use crate::chunk::Chunk;
 use crate::message::UiMessage;
-use crate::sse::KEEP_ALIVE;
+use crate::sse::{DONE, Encoder, KEEP_ALIVE};
 
 /// A reader of the log of a run.
 pub(in crate::chat) struct LogReader {
@@ -38,8 +39,8 @@ pub(in crate::chat) struct LogReader {
     tick: Option<Pin<Box<Sleep>>>,
     /// How many ticks have passed since the last frame.
     idle_ticks: u32,
-    /// How many reads have failed in a row.
-    failures: u32,
+    /// When the first of the reads failed that have failed in a row.
+    failing_since: Option<Instant>,
     /// The response of a turn that mends the conversation, because the lease of the run has passed.
     mending: Option<BoxFuture<'static, Result<Response, ChatError>>>,
     /// Since the last tick no such turn has ended.
@@ -70,7 +71,7 @@ impl LogReader {
             returned: None,
             tick: None,
             idle_ticks: 0,
-            failures: 0,
+            failing_since: None,
             mending: None,
             may_mend: true,
             has_begun: position > 0,
@@ -136,11 +137,17 @@ impl LogReader {
             if self.chats.shutdown.is_closed() {
                 return None;
             }
-            let Ok(page) = self.read().await else {
-                sleep(TICK).await;
-                continue;
+            let page = match self.read().await {
+                Ok(page) => page?,
+                Err(_) if self.failing_since.is_some_and(|at| at.elapsed() < MAX_FAILING) => {
+                    sleep(TICK).await;
+                    continue;
+                }
+                Err(_) => {
+                    self.has_ended = true;
+                    return Some(interrupted());
+                }
             };
-            let page = page?;
             self.has_begun = true;
             self.position += u64::try_from(page.entries.len()).unwrap_or(0);
             self.has_read_all = self.position >= page.length;
@@ -162,8 +169,7 @@ impl LogReader {
         }
     }
 
-    /// Reads the next entries. Returns `None` if there is no such run, or no way to read it. Returns an
-    /// error if that may pass.
+    /// Reads the next entries. Returns `None` if there is no such run.
     async fn read(&mut self) -> Result<Option<LogPage>, RunStoreError> {
         // The first frame is sent alone, before slow work begins.
         let max_bytes = if self.has_begun { MAX_PAGE_BYTES } else { 0 };
@@ -171,13 +177,13 @@ impl LogReader {
         let read = ReadLog { key, after, max_bytes, is_reader: true };
         match self.chats.runs.read(read).await {
             Ok(page) => {
-                self.failures = 0;
+                self.failing_since = None;
                 Ok(page)
             }
             Err(error) => {
                 tracing::warn!(%error, "the log of a run cannot be read");
-                self.failures += 1;
-                if self.failures > MAX_FAILURES { Ok(None) } else { Err(error) }
+                self.failing_since.get_or_insert_with(Instant::now);
+                Err(error)
             }
         }
     }
@@ -233,6 +239,16 @@ enum Waited {
     NotMended,
 }
 
+/// Returns the frames that end a response whose log cannot be read. They have no `id:`, because they are
+/// not in the log.
+fn interrupted() -> Bytes {
+    let mut frames = Vec::new();
+    let error = Chunk::Error { error_text: INTERRUPTED.into() };
+    Encoder::default().encode(&error, &mut frames);
+    frames.extend_from_slice(DONE);
+    frames.into()
+}
+
 /// Returns the frames of a page as one buffer.
 fn joined(front: Option<Bytes>, entries: &[LogEntry]) -> Option<Bytes> {
     if let (None, [LogEntry::Frame(frame)]) = (&front, entries) {
@@ -263,5 +279,5 @@ const KEEP_ALIVE_TICKS: u32 = 15;
 /// The time without a frame that is followed by a comment.
 pub(super) const KEEP_ALIVE_INTERVAL: Duration = TICK.saturating_mul(KEEP_ALIVE_TICKS);
 
-/// How many reads may fail in a row.
-const MAX_FAILURES: u32 = 30;
+/// How long reads may fail before the response ends with an error.
+const MAX_FAILING: Duration = Duration::from_secs(30);
