@@ -1,6 +1,8 @@
 //! The demo as a process, driven by the real client and by a browser.
 
 mod browser;
+mod faults;
+mod http;
 mod hung_server;
 mod random_kills;
 mod scenarios;

@@ -50,6 +50,14 @@ impl Shared {
         Shared { name, store, folder: DataFolder::new(), is_durable: true }
     }
 
+    /// Returns the Redis that the demos share.
+    pub(crate) fn redis_mut(&mut self) -> &mut RedisServer {
+        match &mut self.store {
+            Store::Redis(redis) => redis,
+            _ => panic!("{} is not one Redis", self.name),
+        }
+    }
+
     /// Suspends a demo, at a moment at which it does not lock the file that both use.
     pub(crate) fn hang(&self, demo: &Example) {
         let file = Connection::open(self.data()).unwrap();

@@ -176,6 +176,16 @@ impl Example {
         hang(&self.process, hangs);
     }
 
+    /// Asks the process to stop, as a process manager does.
+    pub fn terminate(&self) {
+        signal(&self.process, "TERM");
+    }
+
+    /// Waits until the process has stopped, and returns whether it was successful.
+    pub fn wait(&mut self) -> bool {
+        self.process.wait().unwrap().success()
+    }
+
     /// Starts a program that is built, with these environment variables.
     pub fn run(program: impl AsRef<OsStr>, variables: &[(&str, String)]) -> Self {
         // Each demo has chats of its own.
@@ -202,7 +212,10 @@ impl Example {
 }
 
 fn hang(process: &Child, hangs: bool) {
-    let signal = if hangs { "STOP" } else { "CONT" };
+    signal(process, if hangs { "STOP" } else { "CONT" });
+}
+
+fn signal(process: &Child, signal: &str) {
     // A command of every shell.
     let kill = format!("kill -{signal} {}", process.id());
     let sent = Command::new("sh").args(["-c", &kill]).status();

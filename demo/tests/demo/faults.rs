@@ -1,0 +1,177 @@
+//! What users get if a server, a connection or Redis fails at a known moment. The servers are
+//! processes, and Redis is a real one.
+
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use test_support::external_processes::Example;
+
+use crate::http::{Stream, body_of, connect, history, message, send, text_of, wait_until, world};
+use crate::two_servers::Shared;
+
+/// Begins an answer that counts to a number, ten numbers a second, and reads its beginning.
+fn count(server: &Example, chat: &str, to: usize) -> Stream {
+    let question = message(&format!("slow {to}"));
+    let body = json!({"id": chat, "messages": [question]});
+    let mut answer = Stream::post(server, "/api/chat", &body);
+    answer.read_until(|answer| answer.text().contains("3 "));
+    answer
+}
+
+/// Returns the text of a whole answer.
+fn counted(to: usize) -> String {
+    (1..=to).map(|number| format!("{number} ")).collect()
+}
+
+#[test]
+fn a_text_whose_server_is_killed_is_kept_and_its_readers_get_an_end_at_another_server() {
+    thread::scope(|threads| {
+        for shared in [Shared::sqlite(), Shared::redis(), Shared::cluster()].into_iter().flatten() {
+            threads.spawn(move || {
+                let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+                let mut cut = count(&first, "c", 200);
+                drop(first);
+                cut.read_to_end();
+                assert!(!cut.is_complete(), "{}", shared.name);
+                let mut rest = Stream::get_after(&second, "/api/chat/c/stream", &cut);
+                rest.read_to_end();
+                assert!(rest.is_complete(), "{}: {:?}", shared.name, rest.read);
+                assert_eq!(rest.error().as_deref(), Some(INTERRUPTED), "{}", shared.name);
+                let kept = text_of(&history(&second));
+                assert_eq!(format!("{}{}", cut.text(), rest.text()), kept, "{}", shared.name);
+                assert!(counted(200).starts_with(&kept), "{}: {kept}", shared.name);
+            });
+        }
+    });
+}
+
+#[test]
+fn an_answer_is_completed_if_its_client_closes_resets_or_abandons_its_connection() {
+    let server = Example::start("chat", &[]);
+    let ask = |chat: &str| {
+        let body = json!({"id": chat, "messages": [message("slow 15")]});
+        connect(&server, "POST /api/chat", "", &body.to_string())
+    };
+    let closed = ask("closed");
+    let reset = ask("reset");
+    let abandoned = ask("abandoned");
+    wait_until(|| {
+        let chats = ["closed", "reset", "abandoned"];
+        chats.iter().all(|chat| written(&server, chat).is_some_and(|text| text.contains("3 ")))
+    });
+    closed.shutdown(std::net::Shutdown::Write).unwrap();
+    // What it has not read makes its system reset the connection.
+    drop(reset);
+    for chat in ["closed", "reset", "abandoned"] {
+        wait_until(|| written(&server, chat) == Some(counted(15)));
+    }
+    drop(abandoned);
+}
+
+/// Returns what is written of the answer in this chat.
+fn written(server: &Example, chat: &str) -> Option<String> {
+    let found = send(server, &format!("GET /api/chat/{chat}"), "");
+    let chat = found.starts_with("HTTP/1.0 200 ").then(|| body_of(&found))?;
+    chat["messages"][1].is_object().then(|| text_of(&chat))
+}
+
+#[test]
+fn a_client_that_is_cut_again_and_again_reads_each_part_of_the_answer_once() {
+    let server = Example::start("chat", &[]);
+    let mut reader = count(&server, "c", 20);
+    let mut text = String::new();
+    for part in 2..=5 {
+        text.push_str(&reader.text());
+        let mut next = Stream::get_after(&server, "/api/chat/c/stream", &reader);
+        next.read_until(|next| next.is_complete() || next.text().split(' ').count() > part);
+        reader = next;
+    }
+    reader.read_to_end();
+    text.push_str(&reader.text());
+    assert_eq!(text, counted(20));
+    assert_eq!(text_of(&history(&server)), text);
+}
+
+#[test]
+fn an_answer_goes_on_after_redis_was_killed_or_has_hung() {
+    let Some(mut shared) = Shared::redis() else { return };
+    let server = shared.start_on("0");
+    let mut answer = count(&server, "c", 40);
+    shared.redis_mut().kill();
+    sleep(Duration::from_secs(1));
+    shared.redis_mut().start_again();
+    answer.read_until(|answer| answer.text().contains("20 "));
+    shared.redis_mut().hang(true);
+    sleep(Duration::from_secs(1));
+    shared.redis_mut().hang(false);
+    answer.read_to_end();
+    assert_eq!((answer.text(), answer.error()), (counted(40), None));
+    assert_eq!(text_of(&history(&server)), counted(40));
+}
+
+#[test]
+fn an_answer_ends_with_an_error_if_redis_stays_away_and_the_chat_goes_on_afterwards() {
+    let Some(mut shared) = Shared::redis() else { return };
+    let server = shared.start_on("0");
+    let mut answer = count(&server, "c", 200);
+    shared.redis_mut().kill();
+    answer.read_to_end();
+    assert!(answer.is_complete() && answer.error().is_some(), "{:?}", answer.read);
+    shared.redis_mut().start_again();
+    // What was shown is kept.
+    wait_until(|| {
+        let shown = written(&server, "c");
+        shown.is_some_and(|kept| !kept.is_empty() && kept.starts_with(&answer.text()))
+    });
+    let mut next = message("slow 3");
+    next["id"] = json!("u2");
+    let mut again = Stream::post(&server, "/api/chat", &json!({"id": "c", "message": next}));
+    again.read_to_end();
+    assert_eq!((again.text(), again.error()), (counted(3), None));
+}
+
+#[test]
+fn an_approved_call_is_not_executed_while_redis_is_away_and_once_afterwards() {
+    let Some(mut shared) = Shared::redis() else { return };
+    let server = shared.start_on("0");
+    let body = json!({"id": "c", "messages": [message("mixed 5001")]});
+    Stream::post(&server, "/api/chat", &body).read_to_end();
+    let pending = body_of(&send(&server, "GET /api/approvals", ""));
+    let mut pending = pending["approvals"].as_array().unwrap().iter();
+    let transfer = pending.find(|one| one["toolName"] == "transfer").unwrap();
+    let decision = json!({"approvalId": transfer["approvalId"], "approved": true});
+    let answer = json!({"decisions": [decision]}).to_string();
+    let approve = || send(&server, "POST /api/chat/c/answers", &answer);
+    let transfers = || world(&server)["transfers"].as_array().unwrap().len();
+
+    shared.redis_mut().kill();
+    let refused = approve();
+    assert!(refused.starts_with("HTTP/1.0 503 "), "{refused}");
+    assert_eq!(transfers(), 0);
+    shared.redis_mut().start_again();
+    wait_until(|| approve().starts_with("HTTP/1.0 200 "));
+    wait_until(|| transfers() == 1);
+    approve();
+    assert_eq!(transfers(), 1);
+}
+
+#[test]
+fn a_server_that_gets_sigterm_completes_what_ends_in_time_and_hands_over_the_rest() {
+    let Some(shared) = Shared::sqlite() else { return };
+    let (mut first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let (mut short, mut long) = (count(&first, "short", 20), count(&first, "c", 400));
+    first.terminate();
+    short.read_to_end();
+    assert_eq!((short.text(), short.is_complete()), (counted(20), true));
+    long.read_to_end();
+    assert!(!long.is_complete(), "{:?}", long.read);
+    assert!(first.wait());
+    let mut rest = Stream::get_after(&second, "/api/chat/c/stream", &long);
+    rest.read_to_end();
+    assert_eq!(rest.error().as_deref(), Some(INTERRUPTED));
+    let kept: Value = history(&second);
+    assert_eq!(format!("{}{}", long.text(), rest.text()), text_of(&kept));
+}
+
+const INTERRUPTED: &str = "The server was interrupted. The answer is not complete.";
