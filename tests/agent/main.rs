@@ -7,6 +7,7 @@ mod chunk_order;
 mod client_tools;
 mod debug_output;
 mod failing_ledger;
+mod failing_model;
 mod hostile_ids;
 mod incomplete_histories;
 mod limits;

@@ -10,7 +10,7 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, AuditEventKind, ClaimResult, DeferredOutcome, IssuedApproval,
-    LeaseHolderId, Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome,
+    KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome,
     Transition, UnixMillis,
 };
 use ui_message_stream::limits::ChatLimits;
@@ -86,6 +86,20 @@ async fn an_approval_is_accepted_until_its_last_millisecond() {
     bench.wait(Duration::from_millis(60 * 60 * 1000 - 1));
     bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
     assert_eq!(bench.effects().len(), 1);
+}
+
+#[tokio::test]
+async fn an_approval_outlives_the_rotation_of_its_key_until_the_old_key_expires() {
+    let ring = |id: u32| KeyRing::new(id, &[u8::try_from(id).unwrap(); 32]).unwrap();
+    for (not_after, runs) in [(UnixMillis(u64::MAX), 1), (UnixMillis(0), 0)] {
+        let bench = Bench::new().with(|approvals| approvals.with_keys(ring(1)));
+        let issued = bench.ask("call_1", notes()).await;
+        // A server that was deployed since, beside the old one.
+        let rotated = ring(2).with_retired_key(not_after, 1, &[1; 32]).unwrap();
+        let bench = bench.with(|approvals| approvals.with_keys(rotated));
+        bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
+        assert_eq!(bench.effects().len(), runs, "{not_after:?}");
+    }
 }
 
 #[tokio::test]

@@ -144,6 +144,27 @@ async fn readers_that_join_at_any_time_get_the_same_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_response_of_three_hours_is_kept_open_and_read_from_its_beginning_by_any_reader() {
+    let server = Server::new();
+    let mut readers = vec![server.post(&user("Hi"))];
+    for _ in 0..3 {
+        pause().await;
+        readers.push(server.get(None));
+        tokio::time::sleep(Duration::from_secs(60 * 60)).await;
+        server.permits.add_permits(1);
+    }
+    let mut texts = Vec::new();
+    for reader in readers {
+        let (status, body) = reader.await.unwrap();
+        let comments = body.matches(": keep-alive\n\n").count();
+        assert!(status.is_success() && comments >= 3600 / 15 - 1, "{comments} comments");
+        texts.push(body.replace(": keep-alive\n\n", ""));
+    }
+    assert!(texts[0].contains("three") && texts[0].ends_with("data: [DONE]\n\n"), "{}", texts[0]);
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_that_was_cut_after_any_frame_continues_after_it() {
     let server = Server::new();
     server.permits.add_permits(3);
