@@ -2,6 +2,7 @@
 
 mod checker;
 mod corpus;
+mod fault_table;
 mod layering;
 mod message;
 mod model_messages;

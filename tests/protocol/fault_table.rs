@@ -1,0 +1,30 @@
+//! `docs/faults.md` names tests that exist.
+
+use std::fs::read_to_string;
+
+use test_support::repository;
+
+#[test]
+fn each_test_that_the_table_of_faults_names_exists() {
+    let table = read_to_string(repository().join("docs/faults.md")).unwrap();
+    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault"));
+    for row in rows {
+        let tests = row.rsplit('|').nth(1).unwrap();
+        // [`name`](../file), or [words](../file) for a program without named tests.
+        let links: Vec<(&str, &str)> = tests
+            .split("](../")
+            .zip(tests.split("](../").skip(1))
+            .map(|(before, after)| {
+                (before.rsplit('[').next().unwrap(), after.split(')').next().unwrap())
+            })
+            .collect();
+        assert!(!links.is_empty(), "no test shows this: {row}");
+        for (name, file) in links {
+            let source = read_to_string(repository().join(file));
+            let source = source.unwrap_or_else(|error| panic!("{file}: {error}"));
+            if let Some(name) = name.strip_prefix('`').and_then(|name| name.strip_suffix('`')) {
+                assert!(source.contains(&format!("fn {name}(")), "{file} has no test {name}");
+            }
+        }
+    }
+}
