@@ -38,7 +38,6 @@ pub use scripted_model::ScriptedModel;
 pub use storage::Storage;
 pub use world::SharedWorld;
 
-use browsers::Browsers;
 use storage::{Readiness, text_of};
 use world::{DeleteFile, Transfer, Weather, World};
 
@@ -75,7 +74,7 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     println!("Each browser is a user of its own. All clients without its cookie are one user.");
     println!("{}", storage.description());
 
-    let browsers = Browsers::new(storage.cookie_key(), address.port());
+    let cookie_key = storage.cookie_key();
     let (world, readiness) = (storage.world(), storage.readiness());
     let lease = match text_of("UIMS_LEASE_MS")? {
         Some(lease) => Some(lease.parse().map_err(|_| not_a_number("UIMS_LEASE_MS"))?),
@@ -87,14 +86,14 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
     let page =
-        get(async || page::page()).layer(from_fn_with_state(browsers.clone(), browsers::welcome));
+        get(async || page::page()).layer(from_fn_with_state(cookie_key.clone(), browsers::welcome));
     let app = Router::new()
         .route("/", page)
         .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
         .route("/api/world", get(async move || show(&world)))
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats.clone()))
-        .layer(from_fn_with_state(browsers, browsers::identify))
+        .layer(from_fn_with_state(cookie_key, browsers::identify))
         .layer(without_authentication())
         // Only pages of this server may read the world and stop runs, not only post.
         .layer(ChatPolicy::default())

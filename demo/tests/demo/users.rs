@@ -5,10 +5,13 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 use test_support::external_processes::Demo;
+use test_support::external_processes::round_robin::RoundRobin;
+
+use crate::two_servers::Shared;
 
 /// Sends a request with these lines in its head, and returns the head and the body of the response.
-fn send(demo: &Demo, request: &str, head: &str, body: &str) -> (String, String) {
-    let host = demo.url.strip_prefix("http://").unwrap().trim_end_matches('/');
+fn send(demo: &str, request: &str, head: &str, body: &str) -> (String, String) {
+    let host = demo.strip_prefix("http://").unwrap().trim_end_matches('/');
     let mut connection = TcpStream::connect(host).unwrap();
     write!(
         connection,
@@ -29,7 +32,7 @@ fn set_cookie(head: &str) -> Option<&str> {
 }
 
 /// Opens the page as a new browser does, and returns the line of the head with its cookie.
-fn new_browser(demo: &Demo) -> String {
+fn new_browser(demo: &str) -> String {
     let (head, page) = send(demo, "GET /", "sec-fetch-site: none\r\n", "");
     assert!(page.contains("<!doctype html>"), "{head}");
     assert!(head.contains("cache-control: no-store"), "{head}");
@@ -41,7 +44,7 @@ fn new_browser(demo: &Demo) -> String {
 }
 
 /// Asks for a deletion in this chat.
-fn ask(demo: &Demo, cookie: &str, chat: &str) -> String {
+fn ask(demo: &str, cookie: &str, chat: &str) -> String {
     let parts = json!([{"type": "text", "text": "delete notes.txt"}]);
     let body = json!({"id": chat, "messages": [{"id": "u", "role": "user", "parts": parts}]});
     let (head, body) = send(demo, "POST /api/chat", cookie, &body.to_string());
@@ -51,7 +54,7 @@ fn ask(demo: &Demo, cookie: &str, chat: &str) -> String {
 }
 
 /// Returns the chats in which an approval waits.
-fn waiting(demo: &Demo, cookie: &str) -> Vec<String> {
+fn waiting(demo: &str, cookie: &str) -> Vec<String> {
     let (head, body) = send(demo, "GET /api/approvals", cookie, "");
     assert_eq!(set_cookie(&head), None);
     let list: Value = serde_json::from_str(&body).unwrap();
@@ -62,25 +65,45 @@ fn waiting(demo: &Demo, cookie: &str) -> Vec<String> {
 #[test]
 fn each_browser_is_a_user_and_all_other_clients_are_one() {
     let demo = Demo::start();
-    let (first, second) = (new_browser(&demo), new_browser(&demo));
+    let (first, second) = (new_browser(&demo.url), new_browser(&demo.url));
     assert_ne!(first, second);
-    ask(&demo, &first, "of the first");
-    ask(&demo, &second, "of the second");
-    ask(&demo, "", "of others");
-    assert_eq!(waiting(&demo, &first), ["of the first"]);
-    assert_eq!(waiting(&demo, &second), ["of the second"]);
+    ask(&demo.url, &first, "of the first");
+    ask(&demo.url, &second, "of the second");
+    ask(&demo.url, "", "of others");
+    assert_eq!(waiting(&demo.url, &first), ["of the first"]);
+    assert_eq!(waiting(&demo.url, &second), ["of the second"]);
     // A cookie that the demo did not sign is none.
     let forged = first.replace("\r\n", "x\r\n");
     for other in ["", &forged, "cookie: demo-user=1\r\n"] {
-        assert_eq!(waiting(&demo, other), ["of others"]);
+        assert_eq!(waiting(&demo.url, other), ["of others"]);
     }
     for stranger in [second.as_str(), ""] {
-        let (head, _) = send(&demo, "GET /api/chat/of%20the%20first", stranger, "");
+        let (head, _) = send(&demo.url, "GET /api/chat/of%20the%20first", stranger, "");
         assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
     }
     // A browser keeps its cookie.
-    let (head, _) = send(&demo, "GET /", &first, "");
+    let (head, _) = send(&demo.url, "GET /", &first, "");
     assert_eq!(set_cookie(&head), None);
+}
+
+#[test]
+fn a_browser_is_one_user_of_two_servers_behind_a_proxy_and_keeps_one_cookie() {
+    let shared = Shared::sqlite().unwrap();
+    let (first, second) = (shared.start_on("0"), shared.start_on("0"));
+    let proxy = RoundRobin::start(&[&first.url, &second.url]);
+    let browser = new_browser(&proxy.url);
+    // Each request reaches the next server.
+    for _ in 0..2 {
+        let (head, _) = send(&proxy.url, "GET /", &browser, "");
+        assert_eq!(set_cookie(&head), None);
+    }
+    ask(&proxy.url, &browser, "chat");
+    for _ in 0..2 {
+        assert_eq!(waiting(&proxy.url, &browser), ["chat"]);
+    }
+    // A browser sends its cookies to all ports of a host.
+    let (head, _) = send(&first.url, "GET /", &browser, "");
+    assert!(set_cookie(&head).is_some(), "the server itself is another address");
 }
 
 #[test]
@@ -89,7 +112,7 @@ fn a_link_on_another_site_replaces_no_cookie() {
     // The browser withholds its cookies from this request, but takes those of the response.
     let link =
         "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n";
-    let (head, page) = send(&demo, "GET /", link, "");
+    let (head, page) = send(&demo.url, "GET /", link, "");
     assert!(page.contains("<!doctype html>"), "{head}");
     assert_eq!(set_cookie(&head), None);
     assert!(head.contains("refresh: 0; url=/?opened-again"), "{head}");
@@ -99,28 +122,28 @@ fn a_link_on_another_site_replaces_no_cookie() {
         ("chat=%2F%2Fother.test", "opened-again"),
         ("chat=a;url=//other.test", "opened-again"),
     ] {
-        let (head, _) = send(&demo, &format!("GET /?{query}"), link, "");
+        let (head, _) = send(&demo.url, &format!("GET /?{query}"), link, "");
         assert!(head.contains(&format!("refresh: 0; url=/?{opened}\r\n")), "{head}");
     }
-    let again = send(&demo, "GET /?chat=a&opened-again", link, "").0;
+    let again = send(&demo.url, "GET /?chat=a&opened-again", link, "").0;
     assert!(!again.contains("refresh"), "{again}");
     // This is not repeated for ever.
-    let (head, _) = send(&demo, "GET /?opened-again", link, "");
+    let (head, _) = send(&demo.url, "GET /?opened-again", link, "");
     assert!(set_cookie(&head).is_none() && !head.contains("refresh"), "{head}");
-    let (head, _) = send(&demo, "GET /?opened-again", "sec-fetch-site: same-origin\r\n", "");
+    let (head, _) = send(&demo.url, "GET /?opened-again", "sec-fetch-site: same-origin\r\n", "");
     assert!(set_cookie(&head).is_some(), "{head}");
 }
 
 #[test]
 fn an_approval_names_ids() {
     let demo = Demo::start();
-    let browser = new_browser(&demo);
-    ask(&demo, &browser, "chat");
+    let browser = new_browser(&demo.url);
+    ask(&demo.url, &browser, "chat");
     let all = json!({"chatId": "chat", "approved": true}).to_string();
-    let (head, text) = send(&demo, "POST /api/approvals", &browser, &all);
+    let (head, text) = send(&demo.url, "POST /api/approvals", &browser, &all);
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
     assert!(text.starts_with("an approval names ids"), "{text}");
-    let (_, world) = send(&demo, "GET /api/world", &browser, "");
+    let (_, world) = send(&demo.url, "GET /api/world", &browser, "");
     assert!(world.contains("notes.txt"), "{world}");
-    assert_eq!(waiting(&demo, &browser), ["chat"]);
+    assert_eq!(waiting(&demo.url, &browser), ["chat"]);
 }
