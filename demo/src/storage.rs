@@ -41,7 +41,7 @@ impl Storage {
     /// - `sqlite` (the default): in a file.
     /// - `memory`.
     /// - `redis://…`: in Redis, or in Redis Cluster if it has the URLs of several nodes, with commas in
-    ///   between.
+    ///   between. `rediss://…` with TLS needs the feature `tls`.
     ///
     /// `UIMS_REDIS_IS_DURABLE=true` says that this Redis loses nothing that it has confirmed, as
     /// [`RedisOptions::assume_durable`] does.
@@ -79,6 +79,7 @@ impl Storage {
     }
 
     async fn in_redis(urls: &str) -> Result<Self, Box<dyn Error>> {
+        check_tls(urls)?;
         let urls = urls.split(',').collect::<Vec<_>>();
         let options = match text_of("UIMS_REDIS_IS_DURABLE")?.as_deref() {
             None | Some("false") => RedisOptions::new(),
@@ -208,6 +209,18 @@ impl File {
     }
 }
 
+/// Returns an error if a URL needs TLS and this build has none.
+fn check_tls(urls: &str) -> Result<(), &'static str> {
+    match urls.contains("rediss://") && !cfg!(feature = "tls") {
+        true => Err(WITHOUT_TLS),
+        false => Ok(()),
+    }
+}
+
+/// The cryptography of TLS takes long to compile.
+const WITHOUT_TLS: &str = "CHAT_STORE: this demo was built without TLS; \
+                           `cargo run -p demo --features tls --example chat` builds it with TLS";
+
 fn is_redis(url: &str) -> bool {
     url.starts_with("redis://") || url.starts_with("rediss://")
 }
@@ -226,5 +239,18 @@ pub(crate) fn text_of(name: &str) -> Result<Option<String>, Box<dyn Error>> {
         Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
         Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => Err(format!("{name} is not UTF-8").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_demo_that_was_built_without_tls_says_how_to_build_it_with_tls() {
+        let url = "redis://127.0.0.1/,rediss://127.0.0.1/";
+        assert_eq!(check_tls(url).is_ok(), cfg!(feature = "tls"));
+        assert!(WITHOUT_TLS.contains("cargo run -p demo --features tls --example chat"));
+        assert_eq!(check_tls("redis://127.0.0.1/"), Ok(()));
     }
 }

@@ -116,6 +116,12 @@ impl ConnectionLike for Connection {
 
 /// Parses the URL of a Redis.
 pub(crate) fn parse_url(url: &str) -> Result<ConnectionInfo, RedisStoreError> {
+    #[cfg(feature = "tls")]
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // Without a default, a TLS connection panics if the application enables another one too. An
+        // error means that the application has set its own meanwhile.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    }
     let info = url.into_connection_info().map_err(RedisStoreError::redis)?;
     Ok(info.set_tcp_settings(tcp_settings()))
 }

@@ -58,7 +58,9 @@ impl RedisOptions {
         self
     }
 
-    /// Connects to the Redis at a URL such as `redis://user:password@host:6379/0`.
+    /// Connects to the Redis at a URL such as `redis://user:password@host:6379/0`. With the feature
+    /// `tls`, the URL `rediss://…` connects with TLS and verifies the certificate with the certificates
+    /// of the system.
     ///
     /// The connection attempt fails after one second, and in any case after five seconds. Then the
     /// settings of Redis are read, which takes at most five more seconds. A warning is logged if

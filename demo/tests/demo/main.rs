@@ -6,5 +6,7 @@ mod http;
 mod hung_server;
 mod random_kills;
 mod scenarios;
+#[cfg(feature = "tls")]
+mod tls;
 mod two_servers;
 mod users;
