@@ -27,7 +27,7 @@ use crate::response::ResponseOutcome;
 /// |---|---|
 /// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
-/// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt"}, …], "next"?}`, the last changed first. `limit` sets another number, up to 100. A response has `next` if there are more: `GET /?cursor=…` returns the next page. |
+/// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt"}, …], "after"?}`, the last changed first. `limit` sets another number, up to 100. A response has `after` if there are more: `GET /?after=…` returns the next page. |
 /// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?}`, oldest first, for a page that is opened again. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
 /// | `DELETE /{id}` | Deletes the conversation with its live run and its pending approval requests, as [`ChatServer::delete`] does, and returns `204`, also if there is none. |
 /// | `GET /{id}/stream` | Streams the live run of the conversation from its beginning, for a page that is opened again. With the header `Last-Event-ID`, streams the frames after that one, also of a run that has ended in the last 10 minutes. Otherwise returns `204`. |
@@ -110,7 +110,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// The id of an approval is in the body and never in a URL, because URLs are logged. Approved calls
 /// are executed on the server, and the agent continues. The response of `POST /` is `{"decisions":
-/// [{"approvalId", "approved", "counts"}, …]}`. `counts` is whether the decision was accepted. The
+/// [{"approvalId", "approved", "accepted"}, …]}`. `accepted` is whether the decision was accepted. The
 /// reason of a rejection is not disclosed.
 ///
 /// The user is determined as in [`chat_routes`].
@@ -203,17 +203,17 @@ async fn list(
         Some(limit) => limit.parse().ok().filter(|limit| (1..=MAX_PAGE_CHATS).contains(limit)),
     };
     let limit = limit.ok_or_else(|| field(FieldError::new("limit", NO_LIMIT)))?;
-    let cursor = query_parameter(query, "cursor").map(str::parse::<ChatCursor>).transpose();
-    let cursor = cursor.map_err(|_| field(FieldError::new("cursor", NO_CHAT_PLACE)))?;
-    let list = ListChats { limit, after: cursor.as_ref() };
+    let after = query_parameter(query, "after").map(str::parse::<ChatCursor>).transpose();
+    let after = after.map_err(|_| field(FieldError::new("after", NO_CHAT_PLACE)))?;
+    let list = ListChats { limit, after: after.as_ref() };
     let page = chats.list(&principal, list).await.map_err(ChatRejection::chat)?;
     let summaries = page.chats.iter().map(|chat| ChatSummaryBody {
         id: &chat.id,
         title: &chat.title,
         updated_at: chat.updated_at,
     });
-    let next = page.next.map(|next| next.to_string());
-    Ok(json(&ChatsBody { chats: summaries.collect(), next }))
+    let after = page.next.map(|next| next.to_string());
+    Ok(json(&ChatsBody { chats: summaries.collect(), after }))
 }
 
 async fn delete(
@@ -322,7 +322,7 @@ async fn decide(
     let decisions = decided.iter().map(|DecisionReceipt { decision, accepted, .. }| ReceiptBody {
         approval_id: &decision.approval_id,
         approved: decision.approved,
-        counts: *accepted,
+        accepted: *accepted,
     });
     Ok(json(&ReceiptsBody { decisions: decisions.collect() }))
 }
@@ -354,7 +354,7 @@ fn is_json_requested(headers: &HeaderMap) -> bool {
 struct ChatsBody<'a> {
     chats: Vec<ChatSummaryBody<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
+    after: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -454,7 +454,7 @@ struct ReceiptsBody<'a> {
 struct ReceiptBody<'a> {
     approval_id: &'a ApprovalId,
     approved: bool,
-    counts: bool,
+    accepted: bool,
 }
 
 fn json(value: &impl Serialize) -> Response {

@@ -141,7 +141,7 @@ impl World {
             let decided = items(&answer.json()["decisions"]);
             let counts = |approval: &&PendingApproval| {
                 let is_accepted_approval =
-                    |decision: &Value| decision["approved"] == true && decision["counts"] == true;
+                    |decision: &Value| decision["approved"] == true && decision["accepted"] == true;
                 !approval.is_used
                     && decided.iter().any(|decision| {
                         is_accepted_approval(decision) && decision["approvalId"] == approval.token

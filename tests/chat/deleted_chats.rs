@@ -47,7 +47,7 @@ async fn a_deleted_chat_is_gone_and_its_approval_has_no_effect() {
     assert!(host.pending("alice").await.is_empty());
 
     let approval = json!({"decisions": [{"approvalId": id, "approved": true}]});
-    assert_eq!(host.decide("alice", &approval).await.json()["decisions"][0]["counts"], false);
+    assert_eq!(host.decide("alice", &approval).await.json()["decisions"][0]["accepted"], false);
     // The page that is still open sends its answer in the chat.
     alice.answer(&host, true).await;
     assert!(host.tools.effects().is_empty());

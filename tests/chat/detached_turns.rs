@@ -118,7 +118,7 @@ async fn a_decision_for_an_evicted_chat_does_not_reach_another_users_chat_with_i
     let approval =
         json!({"decisions": [{"approvalId": alice.approval_ids()[0], "approved": true}]});
     let decided = host.decide("alice", &approval).await.json();
-    assert_eq!(decided["decisions"][0]["counts"], true, "{decided}");
+    assert_eq!(decided["decisions"][0]["accepted"], true, "{decided}");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(host.get("bob", "/api/chat/chat").await.text, bobs);
     assert_eq!(host.model.prompts(), prompts, "alice's turn must not send bob's chat to the model");

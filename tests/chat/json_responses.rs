@@ -84,7 +84,7 @@ async fn an_approval_pending_in_a_json_response_can_be_decided_by_the_approval_r
     assert_eq!(approval["input"], json!({"path": "notes.txt"}));
     let decision = json!({"approvalId": approval["approvalId"], "approved": true});
     let decided = host.decide("alice", &json!({"decisions": [decision]})).await.json();
-    assert_eq!(decided["decisions"][0]["counts"], true);
+    assert_eq!(decided["decisions"][0]["accepted"], true);
 
     // The same decision within the message: the response holds the outcome, and the call is not
     // decided twice.

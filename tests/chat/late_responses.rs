@@ -207,7 +207,7 @@ impl Case {
     async fn decide(&self, person: &str, approved: bool) -> bool {
         let decision = json!({"approvalId": self.approval_id, "approved": approved});
         let answer = self.host.decide(person, &json!({"decisions": [decision]})).await.json();
-        answer["decisions"][0]["counts"].as_bool().unwrap()
+        answer["decisions"][0]["accepted"].as_bool().unwrap()
     }
 
     /// The tool part and the state of the data part on a page that is opened again, once the call

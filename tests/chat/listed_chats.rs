@@ -35,7 +35,7 @@ async fn the_chats_of_a_user_are_listed_newest_first_with_title_and_time() {
     assert_eq!(answer.headers["cache-control"], "no-store");
     let page = answer.json();
     assert_eq!(ids(&page), ["second", "first"]);
-    assert_eq!(page.get("next"), None);
+    assert_eq!(page.get("after"), None);
     assert_eq!(page["chats"][0]["title"], "hello from second");
     assert!(page["chats"][0]["updatedAt"].as_u64() > page["chats"][1]["updatedAt"].as_u64());
     first.say(&host, "more").await;
@@ -59,8 +59,8 @@ async fn pages_of_any_size_hold_each_chat_once() {
             let page = host.get("alice", &path).await.json();
             assert!(ids(&page).len() <= limit);
             read.extend(ids(&page));
-            let Some(next) = page["next"].as_str() else { break };
-            path = format!("/api/chat?cursor={next}&limit={limit}");
+            let Some(next) = page["after"].as_str() else { break };
+            path = format!("/api/chat?after={next}&limit={limit}");
         }
         assert_eq!(read, newest_first, "limit {limit}");
     }
@@ -71,8 +71,8 @@ async fn a_cursor_of_another_user_lists_only_own_chats() {
     let host = Host::new();
     begin(&host, "bob", &["his".into()]).await;
     begin(&host, "alice", &["first".into(), "second".into()]).await;
-    let next = host.get("alice", "/api/chat?limit=1").await.json()["next"].take();
-    let path = format!("/api/chat?cursor={}", next.as_str().unwrap());
+    let next = host.get("alice", "/api/chat?limit=1").await.json()["after"].take();
+    let path = format!("/api/chat?after={}", next.as_str().unwrap());
     assert_eq!(ids(&host.get("bob", &path).await.json()), ["his"]);
 }
 
@@ -85,8 +85,8 @@ async fn an_invalid_limit_or_cursor_is_refused_with_its_name() {
         assert_eq!((answer.status, &*answer.text), (StatusCode::BAD_REQUEST, expected), "{limit}");
     }
     for cursor in ["", "1", "x-Y2hhdA", "1-!", "1-%00", "1-gA"] {
-        let answer = host.get("alice", &format!("/api/chat?cursor={cursor}")).await;
-        let expected = "cursor: not a place in the list of chats";
+        let answer = host.get("alice", &format!("/api/chat?after={cursor}")).await;
+        let expected = "after: not a place in the list of chats";
         assert_eq!((answer.status, &*answer.text), (StatusCode::BAD_REQUEST, expected), "{cursor}");
     }
 }

@@ -19,7 +19,7 @@ use ui_message_stream::approval::{ApprovalRecord, RecordId};
 async fn decide(host: &Host, person: &str, id: &str, approved: bool) -> bool {
     let decision = json!({"approvalId": id, "approved": approved});
     let answer = host.decide(person, &json!({"decisions": [decision]})).await.json();
-    answer["decisions"][0]["counts"].as_bool().unwrap()
+    answer["decisions"][0]["accepted"].as_bool().unwrap()
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ async fn history(host: &Host, person: &str, chat: &str) -> Vec<Value> {
 
 fn counts(answer: &Value) -> Vec<bool> {
     let decisions = answer["decisions"].as_array().unwrap().iter();
-    decisions.map(|decision| decision["counts"].as_bool().unwrap()).collect()
+    decisions.map(|decision| decision["accepted"].as_bool().unwrap()).collect()
 }
 
 /// Returns the states of the approvals in the messages of a chat.
@@ -208,7 +208,7 @@ async fn an_out_of_band_approval_runs_the_tool_and_the_browsers_next_post_reads_
     let decided = host.decide("alice", &decisions(&[(id, true)])).await.json();
     assert_eq!(
         decided,
-        json!({"decisions": [{"approvalId": id, "approved": true, "counts": true}]})
+        json!({"decisions": [{"approvalId": id, "approved": true, "accepted": true}]})
     );
     let stored = history(&host, "alice", "chat").await;
     assert_eq!(host.tools.effects().len(), 1);

@@ -118,7 +118,7 @@ async fn an_approver_decides_in_the_chat_of_the_requester_and_never_in_a_chat_wi
 
     let decisions = json!({"decisions": [{"approvalId": hers, "approved": true}]});
     let decided = host.decide("boss", &decisions).await.json();
-    assert_eq!(decided["decisions"][0]["counts"], true, "{decided}");
+    assert_eq!(decided["decisions"][0]["accepted"], true, "{decided}");
     let effects = host.tools.effects();
     assert!(effects.len() == 1 && effects[0].input.to_string().contains("notes.txt"));
     let hers = host.get("alice", "/api/chat/chat").await.text;
