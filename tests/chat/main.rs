@@ -18,6 +18,7 @@ mod late_responses;
 mod late_revocations;
 mod limits;
 mod listed_chats;
+mod logged_limits;
 mod lost_runs;
 mod newer_messages;
 mod out_of_band_decisions;

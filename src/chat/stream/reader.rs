@@ -117,7 +117,16 @@ impl LogReader {
     /// of the log, or if the client has read nothing for too long.
     pub(super) async fn next_page(&mut self) -> Option<Bytes> {
         let max_stalled = self.chats.limits.max_stalled_time();
-        if self.has_ended || self.returned.is_some_and(|at| at.elapsed() >= max_stalled) {
+        if self.has_ended {
+            return None;
+        }
+        if self.returned.is_some_and(|at| at.elapsed() >= max_stalled) {
+            tracing::info!(
+                run_id = self.key.run.as_str(),
+                limit = "max_stalled_time",
+                value = ?max_stalled,
+                "a response ends because of a limit: its client does not read it"
+            );
             return None;
         }
         let page = self.read_page().await;

@@ -16,7 +16,9 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::effects::{Effects, Outcome, fresh_id};
-use super::machine::{Action, AgentCall, ChatTurn, Effect, Input, Request, Response, TurnSettings};
+use super::machine::{
+    Action, AgentCall, ChatTurn, Effect, Input, Request, Response, RunLimit, TurnSettings,
+};
 use crate::approval::{DeferredToolResults, Principal};
 use crate::chat::agent::Turn;
 use crate::chat::agent::events::AgentEvents;
@@ -191,8 +193,29 @@ impl Driver {
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
+                Action::ReportLimit(limit) => self.report_limit(limit),
                 Action::Wait => self.wait().await,
                 Action::End => return,
+            }
+        }
+    }
+
+    /// Logs why the run ends.
+    fn report_limit(&self, limit: RunLimit) {
+        let limits = &self.effects.chats().limits;
+        let run_id = self.turn.own_run().map(|live| live.run.as_str()).unwrap_or_default();
+        match limit {
+            RunLimit::LogBytes => {
+                let value = limits.max_log_bytes();
+                tracing::warn!(run_id, limit = "max_log_bytes", value, "{RUN_ENDS}");
+            }
+            RunLimit::UnreadTime => {
+                let value = limits.max_unread_time();
+                tracing::info!(run_id, limit = "max_unread_time", ?value, "{RUN_ENDS}");
+            }
+            RunLimit::UserRuns => {
+                let value = limits.max_user_runs();
+                tracing::info!(run_id, limit = "max_user_runs", value, "{RUN_ENDS}");
             }
         }
     }
@@ -323,7 +346,10 @@ impl Driver {
     fn respond(&mut self, response: Response) {
         let Some(sender) = self.response.take() else { return };
         if let Response::TooManyRuns = response {
-            self.effects.chats().run_counters.count_refused();
+            let chats = self.effects.chats();
+            chats.run_counters.count_refused();
+            let value = chats.limits.max_user_runs();
+            tracing::warn!(limit = "max_user_runs", value, "a run was refused because of a limit");
         }
         let response = match (response, self.failure.take()) {
             (Response::Failed, Some(failure)) => Err(failure),
@@ -371,6 +397,9 @@ fn pass_events(
     }
     passed
 }
+
+/// The log line of a run that has reached a limit.
+const RUN_ENDS: &str = "a run ends because of a limit";
 
 /// How many events of the agent are read at once.
 const EVENTS_AT_ONCE: usize = 256;

@@ -43,10 +43,23 @@ pub(crate) enum Action {
     StopAgent,
     /// Log that an event of the agent had no valid translation.
     Report(TranslateError),
+    /// Log that the run ends because of this limit. It comes at most once.
+    ReportLimit(RunLimit),
     /// Wait for an input.
     Wait,
     /// The turn has ended.
     End,
+}
+
+/// A limit that ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunLimit {
+    /// The bytes of its log.
+    LogBytes,
+    /// The time without a reader.
+    UnreadTime,
+    /// The live runs of its user: another one has begun.
+    UserRuns,
 }
 
 /// An operation for the driver to start.

@@ -29,4 +29,6 @@ mod io;
 mod running;
 
 pub(crate) use self::chat_turn::{ChatTurn, TurnSettings};
-pub(crate) use self::io::{Action, AgentCall, Effect, EndedMessage, Input, Request, Response};
+pub(crate) use self::io::{
+    Action, AgentCall, Effect, EndedMessage, Input, Request, Response, RunLimit,
+};

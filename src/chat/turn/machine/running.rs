@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::io::{Action, AgentCall, Effect, EndedMessage, Input};
+use super::io::{Action, AgentCall, Effect, EndedMessage, Input, RunLimit};
 use crate::approval::{DeferredOutcome, DeferredToolResult};
 use crate::chat::conversation::{Chat, KeptSteps, LiveRun, ReceivedResult};
 use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
@@ -560,12 +560,29 @@ impl OwnRun {
         let Some(InFlight { length, bytes, end }) = self.in_flight.take() else { return false };
         self.length += length;
         self.bytes += bytes;
-        if status.has_to_end || status.unread >= self.limits.max_unread {
-            self.stop(AgentEvent::Abort { reason: None }, actions);
-        } else if self.bytes > self.limits.max_bytes {
-            self.stop(AgentEvent::error(TOO_LONG), actions);
+        if let Some(limit) = self.reached_limit(status) {
+            if self.stopped_by.is_none() {
+                actions.push_back(Action::ReportLimit(limit));
+            }
+            let event = match limit {
+                RunLimit::LogBytes => AgentEvent::error(TOO_LONG),
+                RunLimit::UnreadTime | RunLimit::UserRuns => AgentEvent::Abort { reason: None },
+            };
+            self.stop(event, actions);
         }
         end
+    }
+
+    fn reached_limit(&self, status: HolderStatus) -> Option<RunLimit> {
+        if status.has_to_end {
+            Some(RunLimit::UserRuns)
+        } else if status.unread >= self.limits.max_unread {
+            Some(RunLimit::UnreadTime)
+        } else if self.bytes > self.limits.max_bytes {
+            Some(RunLimit::LogBytes)
+        } else {
+            None
+        }
     }
 
     fn load(&mut self, actions: &mut Actions) {
