@@ -54,6 +54,8 @@ mod turn_tables;
 pub use self::agent::{AgentEventStream, ChatAgent, Turn};
 #[cfg(feature = "approvals")]
 pub use self::complete::ChatResponse;
+#[cfg(feature = "approvals")]
+pub use self::conversation::WriteFormat;
 pub use self::conversation::{
     Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter, PostedHistory,
     RecordedMessage, Recorder, RequestEffect, StopReason,

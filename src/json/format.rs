@@ -1,7 +1,10 @@
 //! [`Format`]: the format number of a stored record.
 //!
-//! Each kind of stored record has its own numbers. A version reads the format that it writes and
-//! the one before it, and refuses all others. A record without a number has format 1.
+//! Each kind of stored record has its own numbers. A version reads the newest format and at least the
+//! one before it, and refuses all others. A record without a number has format 1.
+//!
+//! A record is written with the lowest number whose readers understand it. So an older server reads
+//! what it can while servers of two versions run.
 //!
 //! A change that an older version would misread gets a new number, serde aliases or a conversion for
 //! the previous format, and a fixture in `fixtures/formats/`.
@@ -16,16 +19,18 @@ use serde_json::Value;
 pub(crate) trait RecordKind {
     /// The name of the kind in errors.
     const NAME: &'static str;
-    /// The format that this version writes.
+    /// The newest format.
     const FORMAT: u64;
+    /// The oldest format that this version reads.
+    const OLDEST: u64 = if Self::FORMAT > 1 { Self::FORMAT - 1 } else { 1 };
 }
 
 /// The field `format` of a record of this kind: the first field, so that a newer record is refused
 /// before its other fields are read.
 ///
-/// It holds no value: writing it writes the current format, and reading it checks the number.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Format<K>(PhantomData<K>);
+/// Reading it checks the number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Format<K>(u64, PhantomData<K>);
 
 /// The error of a stored record whose format this version does not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +49,7 @@ pub enum FormatError {
         /// The formats that this version reads.
         reads: String,
     },
-    /// The record is more than one format older than the one that this version writes.
+    /// The record has an older format than those that this version reads.
     #[error(
         "{kind}: format {format} is older than this version of ui-message-stream reads ({reads}); \
          upgrade one version after another"
@@ -93,14 +98,15 @@ fn some_value<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value
 fn check_number<K: RecordKind>(format: Option<u64>) -> Result<(), FormatError> {
     let kind = K::NAME;
     let format = format.filter(|format| *format > 0).ok_or(FormatError::Invalid { kind })?;
-    let reads = || match K::FORMAT {
-        1 => "1".to_owned(),
-        current => format!("{} and {current}", current - 1),
+    let reads = || match (K::OLDEST, K::FORMAT) {
+        (oldest, newest) if oldest == newest => newest.to_string(),
+        (oldest, newest) if oldest + 1 == newest => format!("{oldest} and {newest}"),
+        (oldest, newest) => format!("{oldest} to {newest}"),
     };
     if format > K::FORMAT {
         return Err(FormatError::Newer { kind, format, reads: reads() });
     }
-    if format + 1 < K::FORMAT {
+    if format < K::OLDEST {
         return Err(FormatError::Older { kind, format, reads: reads() });
     }
     Ok(())
@@ -108,32 +114,46 @@ fn check_number<K: RecordKind>(format: Option<u64>) -> Result<(), FormatError> {
 
 impl<K: RecordKind> Format<K> {
     /// Returns the format of a record without a number, as the default of serde. It compiles only
-    /// for a kind whose current format is 1 or 2: a later version must refuse such a record.
+    /// for a kind whose format 1 is read.
     pub(crate) fn unnumbered() -> Self {
-        const { assert!(K::FORMAT <= UNNUMBERED + 1) };
-        Format(PhantomData)
+        const { assert!(K::OLDEST == UNNUMBERED) };
+        Format(UNNUMBERED, PhantomData)
+    }
+
+    /// Returns the format before the newest one, for a record whose readers need no more.
+    pub(crate) fn previous() -> Self {
+        const { assert!(K::OLDEST < K::FORMAT) };
+        Format(K::FORMAT - 1, PhantomData)
     }
 }
 
 /// The format of a record that has no number.
 const UNNUMBERED: u64 = 1;
 
-impl<K: RecordKind> fmt::Debug for Format<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        K::FORMAT.fmt(f)
+impl<K: RecordKind> Default for Format<K> {
+    /// Returns the newest format.
+    fn default() -> Self {
+        Format(K::FORMAT, PhantomData)
     }
 }
 
-impl<K: RecordKind> Serialize for Format<K> {
+impl<K> fmt::Debug for Format<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<K> Serialize for Format<K> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        K::FORMAT.serialize(serializer)
+        self.0.serialize(serializer)
     }
 }
 
 impl<'de, K: RecordKind> Deserialize<'de> for Format<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        check_number::<K>(u64::deserialize(deserializer).ok()).map_err(de::Error::custom)?;
-        Ok(Format(PhantomData))
+        let number = u64::deserialize(deserializer).ok();
+        check_number::<K>(number).map_err(de::Error::custom)?;
+        Ok(number.map_or_else(Self::default, |number| Format(number, PhantomData)))
     }
 }
 

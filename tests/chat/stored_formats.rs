@@ -26,6 +26,14 @@ fn a_chat_of_format_1_or_2_is_read_and_written_as_format_2() {
 }
 
 #[test]
+fn a_chat_in_which_a_run_has_stored_a_step_has_format_3() {
+    let third = fixture("chat-3.json");
+    let chat: Chat = serde_json::from_str(&third).unwrap();
+    assert_eq!(serde_json::to_string(&chat).unwrap(), third);
+    assert!(third.starts_with(r#"{"format":3,"id":"chat","#), "{third}");
+}
+
+#[test]
 fn a_chat_is_stored_as_a_head_with_its_format_and_messages() {
     let chat: Chat = serde_json::from_str(&fixture("chat-2.json")).unwrap();
     let save = SaveChat::new(&chat);
@@ -44,8 +52,8 @@ fn a_chat_is_stored_as_a_head_with_its_format_and_messages() {
     let error = cause(&fixture("chat-2.json"));
     assert!(error.starts_with("chat record: `messages` in the head of a chat; "), "{error}");
     // The format is that of the messages, too.
-    let newer = head.replace(r#"{"format":2,"#, r#"{"format":3,"#);
-    let expected = "chat record: format 3 is newer than this version of ui-message-stream reads";
+    let newer = head.replace(r#"{"format":2,"#, r#"{"format":4,"#);
+    let expected = "chat record: format 4 is newer than this version of ui-message-stream reads";
     assert!(cause(&newer).starts_with(expected), "{}", cause(&newer));
     let older = head.replace(r#"{"format":2,"#, "{");
     assert!(VersionedChat::from_json(&older, &messages, 7).is_ok());
@@ -53,9 +61,9 @@ fn a_chat_is_stored_as_a_head_with_its_format_and_messages() {
 
 #[test]
 fn a_chat_of_a_newer_format_is_refused_by_name() {
-    let error = serde_json::from_str::<Chat>(&fixture("chat-3.json")).unwrap_err().to_string();
-    let expected = "chat record: format 3 is newer than this version of ui-message-stream reads \
-                    (1 and 2); upgrade the server";
+    let error = serde_json::from_str::<Chat>(&fixture("chat-4.json")).unwrap_err().to_string();
+    let expected = "chat record: format 4 is newer than this version of ui-message-stream reads \
+                    (1 to 3); upgrade the server";
     assert!(error.starts_with(expected), "{error}");
 }
 

@@ -46,5 +46,35 @@ pub(super) struct ChatKind;
 
 impl RecordKind for ChatKind {
     const NAME: &'static str = "chat record";
-    const FORMAT: u64 = 2;
+    const FORMAT: u64 = 3;
+    const OLDEST: u64 = 1;
+}
+
+impl ChatRecord {
+    /// Returns the lowest format whose readers understand a conversation with this run. A reader of
+    /// format 2 would add the steps again that the conversation holds already.
+    pub(super) fn format_of(runs: &RunRegister) -> Format<ChatKind> {
+        match &runs.live {
+            Some(live) if live.kept.is_some() || live.resumes.is_some() => Format::default(),
+            _ => Format::previous(),
+        }
+    }
+}
+
+/// In which format a [`ChatServer`](super::super::ChatServer) stores chats.
+///
+/// A chat has format 3 while a run writes in it that has stored a step of its message already, or that
+/// resumes a run of a server that has failed. All other chats have format 2, and servers of both
+/// versions read them.
+#[cfg(feature = "approvals")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WriteFormat {
+    /// Format 3.
+    #[default]
+    Newest,
+    /// Format 2, for a rolling deploy in which servers of the version before still run. They refuse to
+    /// read a chat of format 3. With this setting no step of a message is stored before the run ends,
+    /// and a run whose server fails is not resumed: its message ends with an error.
+    Previous,
 }

@@ -147,6 +147,7 @@ impl Driver {
             posted_history: chats.posted_history,
             limits: chats.limits.clone(),
             history_import: chats.history_import,
+            write_format: chats.write_format,
             version: client.version(),
             has_approvals: client.answers_approvals(),
             message_id: MessageId::new(format!("msg_{}", fresh_id().simple())),

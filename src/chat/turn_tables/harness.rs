@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::approval::{DeferredOutcome, PendingToolCall, Principal, ToolOutcome};
-use crate::chat::conversation::{Chat, HistoryImport, LiveRun, PostedHistory, ReceivedResult};
+use crate::chat::conversation::{
+    Chat, HistoryImport, LiveRun, PostedHistory, ReceivedResult, WriteFormat,
+};
 use crate::chat::log::{
     AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, TakeRefusal,
     TakeResult,
@@ -144,6 +146,7 @@ pub(super) fn settings() -> TurnSettings {
         version: Version::default(),
         has_approvals: true,
         history_import: HistoryImport::Texts,
+        write_format: WriteFormat::Newest,
         chat_id: "c".into(),
         message_id: "a1".into(),
         run_id: "r1".into(),

@@ -7,7 +7,7 @@ use super::io::{Action, Effect, EndedMessage, Input, Request, Response};
 use super::running::{Beginning, Next, OwnRun, RunLimits};
 use crate::approval::{PendingToolCall, Principal, ResumePlan};
 use crate::chat::conversation::{
-    Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult,
+    Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult, WriteFormat,
 };
 use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition};
 use crate::chat::run_log::LogClient;
@@ -26,6 +26,7 @@ pub(crate) struct TurnSettings {
     pub(crate) posted_history: PostedHistory,
     pub(crate) limits: ChatLimits,
     pub(crate) history_import: HistoryImport,
+    pub(crate) write_format: WriteFormat,
     /// The version of the client that sent the request.
     pub(crate) version: Version,
     /// Whether that client can answer approval requests.
@@ -561,6 +562,7 @@ impl ChatTurn {
         let limits = RunLimits {
             max_bytes: self.settings.limits.max_log_bytes(),
             max_unread: self.settings.limits.max_unread_time(),
+            keeps_steps: self.settings.write_format == WriteFormat::Newest,
             client: self.client(),
         };
         // A page whose message was replaced gets the whole message that is continued now.

@@ -6,7 +6,9 @@ use super::chat_turn::{
 use super::io::{Effect, Response};
 use super::running::Replies;
 use crate::approval::{PendingToolCall, ResumePlan};
-use crate::chat::conversation::{Chat, KeptSteps, LiveRun, LostRun, ReceivedResult, RequestEffect};
+use crate::chat::conversation::{
+    Chat, KeptSteps, LiveRun, LostRun, ReceivedResult, RequestEffect, WriteFormat,
+};
 use crate::chat::log::{Fence, LogEntry, TakeCondition, TakeRefusal, TakeResult};
 use crate::chat::run_log::{LogWriter, RunRecord, TakenEnd, content_parts};
 use crate::id::{MessageId, RunId, ToolCallId};
@@ -517,7 +519,9 @@ impl ChatTurn {
             Some(message) if ends_with_calls(message) => TakenEnd::Resumed,
             Some(_) => TakenEnd::Complete,
         };
-        let may_resume = losses_of(live) <= MAX_LOSSES && self.refused_runs < 2;
+        let may_resume = losses_of(live) <= MAX_LOSSES
+            && self.refused_runs < 2
+            && self.settings.write_format == WriteFormat::Newest;
         match end {
             TakenEnd::Resumed if !may_resume => TakenEnd::Interrupted,
             end => end,

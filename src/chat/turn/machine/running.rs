@@ -82,6 +82,8 @@ pub(super) struct RunLimits {
     pub(super) max_bytes: usize,
     /// The maximum time without a reader.
     pub(super) max_unread: Duration,
+    /// Whether the conversation gets the message at the end of each step.
+    pub(super) keeps_steps: bool,
     pub(super) client: LogClient,
 }
 
@@ -319,7 +321,9 @@ impl OwnRun {
     fn note_step(&mut self, event: &AgentEvent) {
         match event {
             AgentEvent::StepFinish => self.is_step_ended = true,
-            AgentEvent::StepStart if std::mem::take(&mut self.is_step_ended) => {
+            AgentEvent::StepStart
+                if std::mem::take(&mut self.is_step_ended) && self.limits.keeps_steps =>
+            {
                 let record = Box::new(self.writer.record().clone());
                 let in_flight = self.in_flight.as_ref().map_or(0, |append| append.length);
                 let length = self.length + in_flight + self.writer.queued_entries();
