@@ -1,4 +1,5 @@
-//! A proxy between a client and a Redis that can lose the replies.
+//! A proxy between a client and a Redis that can lose the replies, and that counts the bytes of the
+//! requests.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,6 +12,7 @@ use std::time::Duration;
 pub(crate) struct Proxy {
     pub(crate) url: String,
     losses: Arc<Losses>,
+    request_bytes: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -27,17 +29,25 @@ impl Proxy {
         let url = format!("redis://{}/", listener.local_addr().unwrap());
         let losses = Arc::new(Losses::default());
         let to_lose = Arc::clone(&losses);
+        let request_bytes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&request_bytes);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let (client, to_lose) = (client.unwrap(), Arc::clone(&to_lose));
+                let counted = Arc::clone(&counted);
                 let Ok(redis) = TcpStream::connect(("127.0.0.1", redis)) else { continue };
                 let (to_redis, to_client) =
                     (redis.try_clone().unwrap(), client.try_clone().unwrap());
-                thread::spawn(move || forward(client, to_redis, None));
-                thread::spawn(move || forward(redis, to_client, Some(&to_lose)));
+                thread::spawn(move || forward(client, to_redis, None, Some(&counted)));
+                thread::spawn(move || forward(redis, to_client, Some(&to_lose), None));
             }
         });
-        Proxy { url, losses }
+        Proxy { url, losses, request_bytes }
+    }
+
+    /// Returns how many bytes were sent to Redis.
+    pub(crate) fn request_bytes(&self) -> usize {
+        self.request_bytes.load(Ordering::SeqCst)
     }
 
     /// Loses the next `count` replies, each together with its connection.
@@ -52,9 +62,17 @@ impl Proxy {
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, losses: Option<&Losses>) {
+fn forward(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    losses: Option<&Losses>,
+    counted: Option<&AtomicUsize>,
+) {
     let mut bytes = [0; 4096];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
+        if let Some(counted) = counted {
+            counted.fetch_add(read, Ordering::SeqCst);
+        }
         let is_lost = losses.is_some_and(|losses| {
             losses
                 .replies_to_lose
