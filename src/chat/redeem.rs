@@ -120,7 +120,7 @@ pub(super) async fn revoke_unshown(
 ) -> Result<(), ChatError> {
     let EndedMessage { id, requested } = ended;
     let shown = || chat.message(id).into_iter().flat_map(|message| message.tool_parts());
-    revoke_until(chats, approvals, (&chat.owner, &chat.id, revision), |pending| {
+    revoke_if_unchanged(chats, approvals, (&chat.owner, &chat.id, revision), |pending| {
         let is_shown = shown().any(|part| part.approval_id() == Some(&pending.approval_id));
         // A request names no message if the agent has approvals of its own.
         let is_of_run =
@@ -130,26 +130,28 @@ pub(super) async fn revoke_unshown(
     .await
 }
 
-/// Revokes those approval requests of a run that was taken which the conversation does not show.
-/// `chat` is `None` if the user has deleted the conversation.
+/// Revokes those approval requests of a run that was taken which the conversation does not show, or
+/// all of them if the user has deleted the conversation.
 pub(super) async fn revoke_requested_in_vain(
     chats: &Inner,
     approvals: &ChatApprovals,
-    chat: Option<Chat>,
+    (owner, chat_id): (&Principal, &ChatId),
     ended: &EndedMessage,
-) -> Result<(), LedgerStoreError> {
+) -> Result<(), ChatError> {
     let EndedMessage { id, requested } = ended;
-    let chat = match chat {
-        Some(chat) => Some(chats.with_live_run(chat).await),
+    // Before the conversation is loaded: a later run has requested nothing of this.
+    let mut pending = approvals.pending().await?;
+    let chat = match chats.load(owner, chat_id).await? {
+        Some(stored) => Some(chats.with_live_run(stored.chat).await),
         None => None,
     };
-    revoke(chats, approvals, |pending| {
+    pending.retain(|pending| {
         let is_requested = requested.contains(&pending.approval_id);
         let Some(chat) = &chat else { return is_requested || pending.record.message_id == *id };
         let mut parts = chat.messages.iter().flat_map(|message| message.tool_parts());
         is_requested && !parts.any(|part| part.approval_id() == Some(&pending.approval_id))
-    })
-    .await
+    });
+    Ok(revoke_all(chats, pending).await?)
 }
 
 /// Revokes some of the pending approval requests of a conversation, if it still has this revision, or
@@ -157,7 +159,7 @@ pub(super) async fn revoke_requested_in_vain(
 ///
 /// A later run requests nothing before a newer revision names it. So it has requested nothing of what
 /// was pending before the revision was compared.
-pub(super) async fn revoke_until(
+pub(super) async fn revoke_if_unchanged(
     chats: &Inner,
     approvals: &ChatApprovals,
     (owner, id, revision): (&Principal, &ChatId, Option<u64>),

@@ -568,6 +568,40 @@ fn a_lost_run_whose_answers_were_not_redeemed_ends_with_an_error() {
 }
 
 #[test]
+fn a_run_that_was_lost_while_an_approved_call_was_executed_is_resumed() {
+    let executing = r#"{"type":"data-approval","id":"s1","data":{"state":"approved"}}"#;
+    let start = vec![frame(r#"{"type":"start","messageId":"a0"}"#), frame(executing)];
+    let chat = || with_run(asked_chat(false), "r0", "a0");
+    let mut table = lost_run(start, chat());
+    table.extend([
+        ("find 1", Input::CallsClosed(vec![executed("s1", "ap1")])),
+        ("append r0/2@2 results tool-output-available", appended()),
+        ("load", loaded(fenced(chat(), 2))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0 resumes r0", Input::Saved(true)),
+    ]);
+    check(mend(), table, "append r0/2@4 resumed-by end");
+}
+
+#[test]
+fn a_run_for_one_page_is_joined_by_no_other_and_mended_by_all() {
+    let only_for = |page: &str| {
+        let mut chat = live_chat("r0", "a0");
+        chat.set_live_run(LiveRun { only_for: Some(page.into()), ..live("r0", "a0") });
+        chat
+    };
+    let join = |chat| vec![("load", loaded(chat)), ("take r0/1 passed", is_live())];
+    check(turn(Request::Follow), join(only_for("lost")), "nothing · end");
+    check(turn(Request::Follow), join(live_chat("r0", "a0")), "join r0 a0 · end");
+    // The message is repeated by a page that does not hold the lost one. It waits for the end.
+    let mut table = join(only_for("lost"));
+    table.extend([("", Input::Tick), ("load", loaded(answered_chat()))]);
+    check(turn(post(NEW_MESSAGE)), table, "stored a0 · end");
+    let table = vec![("load", loaded(only_for("lost"))), ("take r0/1 passed", taken(2))];
+    check(turn(Request::Follow), table, "read r0");
+}
+
+#[test]
 fn a_lost_run_with_an_empty_log_gets_a_start_for_its_readers() {
     let mut table = lost_run(Vec::new(), live_chat("r0", "a0"));
     table.extend([

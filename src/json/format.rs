@@ -201,7 +201,7 @@ mod tests {
             read::<Third>(format).unwrap();
         }
         read::<First>("1").unwrap();
-        let record = Record::<Third> { format: Format(PhantomData), state: 1 };
+        let record = Record::<Third> { format: Format::default(), state: 1 };
         assert_eq!(serde_json::to_string(&record).unwrap(), r#"{"format":3,"state":1}"#);
     }
 

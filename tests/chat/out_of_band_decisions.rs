@@ -101,10 +101,15 @@ async fn no_other_page_reads_a_run_that_answers_a_message_which_the_server_has_l
     let host = Host::new();
     let mut alice = Client::new("alice", "chat");
     alice.say(&host, "delete notes.txt").await;
+    // The server imports the text of the message, and not its call.
+    let mut answer = alice.answered(true);
+    let messages = answer["messages"].as_array_mut().unwrap();
+    let parts = messages.last_mut().unwrap()["parts"].as_array_mut().unwrap();
+    parts.insert(1, json!({"type": "text", "text": "I can delete it.", "state": "done"}));
     host.lose_chats();
     host.tools.hold(true);
     let answering = host.clone();
-    let answered = tokio::spawn(async move { alice.answer(&answering, true).await });
+    let answered = tokio::spawn(async move { answering.chat("alice", answer.to_string()).await });
     while host.tools.effects().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -23,10 +23,10 @@ pub(crate) struct LiveRun {
     /// The lost run that this run resumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resumes: Option<LostRun>,
-    /// The client continues a message that the conversation does not hold. Only the page that has
-    /// posted that message can read the log.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) continues_unknown: bool,
+    /// The message that the client continues, if the conversation lacks it or some of its calls. The
+    /// log shows results of these calls, so only a page that holds the message can read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) only_for: Option<MessageId>,
 }
 
 /// A run that was lost with its server, and that another run resumes without a request.

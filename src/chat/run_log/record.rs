@@ -162,6 +162,8 @@ impl RunRecord {
         match chunk {
             Chunk::FinishStep {} => self.is_in_step = false,
             Chunk::Start { .. } | Chunk::StartStep {} | Chunk::MessageMetadata { .. } => {}
+            // The data of a call that is being executed, before the model is called.
+            Chunk::Data { .. } if !self.open.step => {}
             _ => self.is_in_step = true,
         }
         self.add_text();

@@ -120,7 +120,7 @@ impl Step<'_> {
             }
             Action::StopAgent => driver.agent = None,
             Action::Respond(response) => self.respond(response),
-            Action::Wait | Action::End | Action::Report(_) | Action::ReportLimit(_) => {}
+            Action::Wait | Action::End | Action::Report(_) | Action::ReportLimit(..) => {}
         }
     }
 

@@ -194,7 +194,7 @@ impl Driver {
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
-                Action::ReportLimit(limit) => self.report_limit(limit),
+                Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
                 Action::Wait => self.wait().await,
                 Action::End => return,
             }
@@ -202,9 +202,9 @@ impl Driver {
     }
 
     /// Logs why the run ends.
-    fn report_limit(&self, limit: RunLimit) {
+    fn report_limit(&self, run_id: &RunId, limit: RunLimit) {
         let limits = &self.effects.chats().limits;
-        let run_id = self.turn.own_run().map(|live| live.run.as_str()).unwrap_or_default();
+        let run_id = run_id.as_str();
         match limit {
             RunLimit::LogBytes => {
                 let value = limits.max_log_bytes();

@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
+use tracing::Instrument;
 
 use super::machine::{Effect, EndedMessage, Input};
 use crate::approval::{
@@ -18,7 +19,8 @@ use crate::chat::conversation::ReceivedResult;
 use crate::chat::inner::Inner;
 use crate::chat::log::{AppendEntries, BeginRun, ReadLog, RunKey, TakeRun};
 use crate::chat::redeem::{
-    Redeemed, decided, received, revoke, revoke_requested_in_vain, revoke_unshown, revoke_until,
+    Redeemed, decided, received, revoke, revoke_if_unchanged, revoke_requested_in_vain,
+    revoke_unshown,
 };
 use crate::chat::store::{SaveChat, SaveResult, VersionedChat};
 use crate::chat::{Chat, ChatError};
@@ -94,11 +96,21 @@ impl Effects {
     /// Performs an effect on a task of its own: the turn may end before it.
     pub(super) fn spawn(&self, effect: Effect, max_failures: u32) {
         let context = Arc::clone(&self.context);
-        tokio::spawn(async move {
+        // A server that is shut down waits for it, as for a turn.
+        let counted = context.chats.shutdown.count_turn(false);
+        let task = async move {
+            let is_revocation = matches!(effect, Effect::RevokeUnshown(_));
             if let Err(error) = context.perform(effect, None, max_failures).await {
-                tracing::warn!(%error, "what a turn has left to do is not done");
+                match is_revocation {
+                    true => {
+                        tracing::warn!(%error, "approval requests of a run that was taken stay open")
+                    }
+                    false => tracing::warn!(%error, "the log of a run is not ended"),
+                }
             }
-        });
+            drop(counted);
+        };
+        tokio::spawn(task.in_current_span());
     }
 
     /// Waits for the next result of the calls that are executed.
@@ -183,7 +195,7 @@ impl Context {
             }
             Effect::RevokePending(revision) => {
                 let (approvals, of) = (self.approvals(), (owner, chat_id, revision));
-                let revoke = || revoke_until(chats, &approvals, of, |_| true).boxed();
+                let revoke = || revoke_if_unchanged(chats, &approvals, of, |_| true).boxed();
                 repeated(max_failures, revoke).await?;
                 Input::Revoked
             }
@@ -226,8 +238,7 @@ impl Context {
     /// The turn that took the run may have revoked what it found before the agent was stopped.
     async fn revoke_unshown(&self, ended: &EndedMessage) -> Result<(), ChatError> {
         let Context { chats, owner, chat_id, .. } = self;
-        let chat = chats.load(owner, chat_id).await?.map(|stored| stored.chat);
-        Ok(revoke_requested_in_vain(chats, &self.approvals(), chat, ended).await?)
+        revoke_requested_in_vain(chats, &self.approvals(), (owner, chat_id), ended).await
     }
 
     /// Saves the conversation once: if the reply is lost, the turn has to compare.

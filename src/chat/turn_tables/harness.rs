@@ -44,7 +44,7 @@ pub(super) fn actions(turn: &mut ChatTurn) -> String {
             Action::StopAgent => texts.push("stop agent".to_owned()),
             Action::Report(_) => texts.push("report".to_owned()),
             // The tests of what is logged show it.
-            Action::ReportLimit(_) => {}
+            Action::ReportLimit(..) => {}
             Action::Start(effect) | Action::Spawn(effect) => texts.push(effect_text(&effect)),
             Action::Respond(response) => texts.push(response_text(&response)),
         }
@@ -198,7 +198,7 @@ pub(super) fn live(run: &str, message: &str) -> LiveRun {
         message_id: message.into(),
         kept: None,
         resumes: None,
-        continues_unknown: false,
+        only_for: None,
     }
 }
 

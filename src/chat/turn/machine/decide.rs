@@ -52,7 +52,7 @@ impl ChatTurn {
                 self.goal = Goal::Stop(Some(live.run.clone()));
                 self.close_run(loaded, live);
             }
-            (Goal::Follow, Some(live)) if !live.continues_unknown => self.join(live, loaded.chat),
+            (Goal::Follow, Some(live)) => self.join(live, loaded.chat),
             (Goal::Delete, live) => self.decide_deletion(&loaded, live),
             (Goal::Mend(run), Some(live)) if *run == live.run => self.close_run(loaded, live),
             (Goal::Stop(_) | Goal::Follow | Goal::Mend(_), _) => {
@@ -324,10 +324,8 @@ impl ChatTurn {
                     resumes = taken.resumed.clone();
                     taken.end = Some(LogWriter::resumed_by(&run));
                 }
-                let continues_unknown =
-                    next.message(&message_id).is_none() && self.posted_message().is_some();
-                let kept = None;
-                let live = LiveRun { run, fence, message_id, kept, resumes, continues_unknown };
+                let only_for = self.posted_with_unknown_calls(&next, &message_id);
+                let live = LiveRun { run, fence, message_id, kept: None, resumes, only_for };
                 next.set_live_run(live.clone());
                 self.was_named = true;
                 self.save(&loaded, next, Then::Run(live));
@@ -335,6 +333,26 @@ impl ChatTurn {
             None if self.refused_runs > 1 => self.save_without_run(loaded, next),
             None => self.begin(loaded),
         }
+    }
+
+    /// Returns the id of the posted message that a run continues, if the conversation lacks calls of it.
+    fn posted_with_unknown_calls(&self, next: &Chat, id: &MessageId) -> Option<MessageId> {
+        let (posted, stored) = (self.posted_message()?, next.message(id));
+        if stored.is_some() && posted.id != *id {
+            return None;
+        }
+        let is_known = |call: &ToolCallId| {
+            let mut known = stored.into_iter().flat_map(UiMessage::tool_parts);
+            known.any(|known| known.tool_call_id == *call)
+        };
+        let has_unknown = posted.tool_parts().any(|part| !is_known(&part.tool_call_id));
+        has_unknown.then(|| posted.id.clone())
+    }
+
+    /// Returns whether the client holds what the log of this run continues.
+    fn can_read(&self, live: &LiveRun) -> bool {
+        let posted = self.posted_message().map(|posted| &posted.id);
+        live.only_for.is_none() || live.only_for.as_ref() == posted
     }
 
     /// The user has too many live runs. `next` is the conversation that the new run was to continue.
@@ -406,7 +424,12 @@ impl ChatTurn {
             }
             // The run is live, or another turn has taken it, and its log will end.
             (TakeResult::Refused(TakeRefusal::LeaseRenewed), Some((live, chat))) => {
-                return self.finish(Then::Join(live), Some(chat));
+                return match self.goal {
+                    _ if self.can_read(&live) => self.finish(Then::Join(live), Some(chat)),
+                    Goal::Follow => self.finish(Then::Stored(None), None),
+                    // The response is the stored message, once the run has ended.
+                    _ => self.state = State::Waiting,
+                };
             }
             (TakeResult::Refused(TakeRefusal::LeaseRenewed), None) => {
                 return match self.goal {

@@ -44,7 +44,7 @@ pub(crate) enum Action {
     /// Log that an event of the agent had no valid translation.
     Report(TranslateError),
     /// Log that the run ends because of this limit. It comes at most once.
-    ReportLimit(RunLimit),
+    ReportLimit(RunId, RunLimit),
     /// Wait for an input.
     Wait,
     /// The turn has ended.
@@ -141,7 +141,8 @@ pub(crate) enum Input {
     /// Whether the conversation was deleted. If not, it has another revision, or does not exist.
     Deleted(bool),
     CallSettled(Box<ReceivedResult>),
-    /// The approved calls that are being executed, with the data that shows that they are approved.
+    /// The approved calls that are being executed, with the data that shows that they are approved. Only
+    /// a run that the answers have begun writes it.
     CallsExecuting(Vec<(ToolCallId, AgentEvent)>),
     Redeemed,
     /// The answers could not be redeemed.

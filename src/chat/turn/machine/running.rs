@@ -565,8 +565,9 @@ impl OwnRun {
         self.length += length;
         self.bytes += bytes;
         if let Some(limit) = self.reached_limit(status) {
-            if self.stopped_by.is_none() {
-                actions.push_back(Action::ReportLimit(limit));
+            let ends_anyway = end || self.phase == Phase::Saving || self.stopped_by.is_some();
+            if !ends_anyway {
+                actions.push_back(Action::ReportLimit(self.live.run.clone(), limit));
             }
             let event = match limit {
                 RunLimit::LogBytes => AgentEvent::error(TOO_LONG),
