@@ -62,8 +62,8 @@ use crate::request::{ChatRequest, ParseRequestError, Trigger};
 ///
 /// It is serialized as JSON with the number of its format, which is 2, or 3 while a run has stored a
 /// part of its message. A chat of format 1 is read as well; it has no number. A chat of a newer
-/// format is an error that names the format. A store can also keep each message by itself, beside the JSON of the rest; see
-/// `SaveChat` in the module `chat::store`.
+/// format is an error that names the format. A store can also keep each message by itself, beside the
+/// JSON of the rest; see `SaveChat` in the module `chat::store`.
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;
