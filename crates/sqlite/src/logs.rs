@@ -164,6 +164,9 @@ impl Logs {
 
     /// Moves all entries into the rows of their runs.
     pub(crate) fn move_all(&mut self, transaction: &Connection) -> DbResult<()> {
+        // The caller may delete runs, also if the journal is empty.
+        self.runs.clear();
+        self.added.moved = self.added.row.len();
         let is_empty = self.journal.first == self.journal.next && self.journal.tails.is_empty();
         if is_empty {
             return Ok(());
@@ -180,8 +183,6 @@ impl Logs {
         let first = self.journal.next;
         transaction.prepare_cached("UPDATE state SET first_journal_key = ?1")?.execute([first])?;
         self.journal = Journal { first, next: first, ..Journal::default() };
-        self.added.moved = self.added.row.len();
-        self.runs.clear();
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
+use std::time::Duration;
+
 use test_support::contention;
 use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
@@ -52,6 +54,8 @@ async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
     let revision = saved(&store, SaveChat::new(&chat)).await;
     let key = run_key(&ada, "run");
     let _ = begin(&store, &key, 1).await;
+    // Now the thread that writes has the run in memory.
+    appended(&store, &key, 0, &[], false).await;
     store.delete_user(&ada).await.unwrap();
     let late = append(&store, &key, 0, &[frame("late")], false).await;
     assert_eq!(late, AppendResult::Refused(AppendRefusal::NotFound));
@@ -59,6 +63,36 @@ async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
     let late = store.save(SaveChat::replacing(&stored, &chat)).await.unwrap();
     assert_eq!(late, SaveResult::Conflict);
     for table in ["chats", "chat_messages", "runs", "run_entries"] {
+        assert_eq!(folder.count(table), 0, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_appended_in_the_transaction_that_deletes_the_user_is_not_stored() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let ada = Principal::new("ada");
+    let key = run_key(&ada, "run");
+    let _ = begin(&store, &key, 1).await;
+
+    // The first operation waits for the lock of another process, and the next transaction holds the others.
+    let other = folder.connect();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let unlock = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        other.execute_batch("COMMIT").unwrap();
+    };
+    let (small, large) = ([frame("a")], [frame(&"b".repeat(20_000))]);
+    let (pinged, .., deleted, ()) = tokio::join!(
+        store.ping(),
+        appended(&store, &key, 0, &small, false),
+        appended(&store, &key, 1, &large, false),
+        store.delete_user(&ada),
+        unlock,
+    );
+    pinged.unwrap();
+    assert_eq!(deleted.unwrap().runs, 1);
+    for table in ["runs", "run_entries", "run_journal"] {
         assert_eq!(folder.count(table), 0, "{table}");
     }
 }
