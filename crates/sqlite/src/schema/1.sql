@@ -8,11 +8,9 @@ PRAGMA application_id = 0x55494D53;
 CREATE TABLE state (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     latest_time INTEGER NOT NULL,
-    last_revision INTEGER NOT NULL,
-    -- The rows of run_journal before this one were moved.
-    first_journal_key INTEGER NOT NULL
+    last_revision INTEGER NOT NULL
 ) STRICT;
-INSERT INTO state VALUES (1, 0, 0, 1);
+INSERT INTO state VALUES (1, 0, 0);
 
 CREATE TABLE sealing_key (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -82,28 +80,11 @@ CREATE TABLE runs (
 CREATE INDEX runs_without_end ON runs (owner) WHERE ended_at IS NULL;
 CREATE INDEX runs_by_end ON runs (ended_at) WHERE ended_at IS NOT NULL;
 
--- The newest entries of all runs, in the order in which they arrived. A row holds what one transaction has
--- appended: for each append the key of the run, the position, the number of entries, their bytes, and the
--- entries as in run_entries. The numbers have seven bits in each byte, the lowest first, and the highest bit
--- in all bytes but the last. From time to time the entries are moved to run_entries. A key is not used again.
-CREATE TABLE run_journal (
-    key INTEGER PRIMARY KEY,
-    at INTEGER NOT NULL,
-    body BLOB NOT NULL
-) STRICT;
-
--- The entries of each run. A row holds entries that follow each other: for each entry its number of bytes
--- times four, plus 0 for a frame, 1 for a note, 2 for a frame whose first line is the id of its position and is
--- left out, and the bytes.
 CREATE TABLE run_entries (
-    key INTEGER PRIMARY KEY,
     run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
-    -- The number of entries before these.
     position INTEGER NOT NULL,
-    -- The number of these entries.
-    length INTEGER NOT NULL,
-    -- When the last one was appended.
     at INTEGER NOT NULL,
+    is_note INTEGER NOT NULL,
     body BLOB NOT NULL,
-    UNIQUE (run, position)
-) STRICT;
+    PRIMARY KEY (run, position)
+) STRICT, WITHOUT ROWID;
