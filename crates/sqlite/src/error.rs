@@ -111,6 +111,7 @@ impl SqliteError {
             SqliteError::Corrupt => SqliteError::Corrupt,
             SqliteError::Io { code } => SqliteError::Io { code: *code },
             SqliteError::Sqlite { code } => SqliteError::Sqlite { code: *code },
+            SqliteError::Unreadable(what) => SqliteError::Unreadable(what),
             SqliteError::Panicked => SqliteError::Panicked,
             // The other errors do not end a transaction.
             _ => SqliteError::Sqlite { code: rusqlite::ffi::SQLITE_ERROR },

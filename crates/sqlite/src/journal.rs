@@ -39,6 +39,15 @@ pub(crate) struct Journal {
 impl Journal {
     /// Reads what was added or moved since the last call.
     pub(crate) fn refresh(&mut self, connection: &Connection) -> DbResult<()> {
+        let refreshed = self.read_new_rows(connection);
+        if refreshed.is_err() {
+            // Else it would hold a part of a row.
+            *self = Journal::default();
+        }
+        refreshed
+    }
+
+    fn read_new_rows(&mut self, connection: &Connection) -> DbResult<()> {
         let first = connection
             .prepare_cached("SELECT first_journal_key FROM state")?
             .query_row([], |row| row.get(0))?;
@@ -63,6 +72,9 @@ impl Journal {
             let (run, position) = (take_number(&mut body)?, take_number(&mut body)?);
             let (length, bytes) = (take_number(&mut body)?, take_number(&mut body)?);
             let bytes = take_bytes(&mut body, bytes)?;
+            if position.checked_add(length).is_none() {
+                return Err(UNREADABLE.into());
+            }
             let tail = self.tail_at(run, position);
             tail.length += length;
             tail.at = at;
@@ -174,7 +186,10 @@ impl StoredEntries<'_> {
             let entry = match kind {
                 FRAME => LogEntry::Frame(bytes),
                 NOTE => LogEntry::Note(bytes),
-                _ => LogEntry::Frame([id_line(self.run, at).as_bytes(), &bytes].concat().into()),
+                FRAME_AFTER_ID => {
+                    LogEntry::Frame([id_line(self.run, at).as_bytes(), &bytes].concat().into())
+                }
+                _ => return Err(UNREADABLE.into()),
             };
             if !visit(entry) {
                 return Ok(false);

@@ -225,7 +225,7 @@ impl SqliteStore {
         durability: Durability,
         run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
-        self.write_logs(durability, |transaction, clock, _| run(transaction, clock)).await
+        self.inner.writer.run(durability, |transaction, clock, _| run(transaction, clock)).await
     }
 
     /// The same with what the writer knows of the logs.
@@ -234,6 +234,10 @@ impl SqliteStore {
         durability: Durability,
         run: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
+        let run = |transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs| {
+            logs.refresh(transaction)?;
+            run(transaction, clock, logs)
+        };
         self.inner.writer.run(durability, run).await
     }
 

@@ -15,6 +15,8 @@ use crate::runs::{Append, CheckedAppend, KeyColumns, Run};
 pub(crate) struct Logs {
     /// The version of the file. It changes when another connection commits.
     version: Option<i64>,
+    /// Whether the journal has to be refreshed before it is used.
+    is_stale: bool,
     pub(crate) journal: Journal,
     /// The runs to which was appended, while the file has this version.
     runs: HashMap<RunKey, Run>,
@@ -45,8 +47,18 @@ impl Logs {
             .query_row([], |row| row.get::<_, i64>(0))?;
         if self.version != Some(version) {
             self.runs.clear();
-            self.journal.refresh(transaction)?;
+            self.is_stale = true;
             self.version = Some(version);
+        }
+        Ok(())
+    }
+
+    /// Reads what other connections have written. It is called by each operation that uses the logs, so
+    /// that a journal that cannot be read is no error of the others.
+    pub(crate) fn refresh(&mut self, transaction: &Connection) -> DbResult<()> {
+        if self.is_stale {
+            self.journal.refresh(transaction)?;
+            self.is_stale = false;
         }
         Ok(())
     }
@@ -61,9 +73,12 @@ impl Logs {
         self.added.moved = mark.moved;
         self.runs.clear();
         self.journal = Journal::default();
-        self.journal.refresh(transaction)?;
-        self.insert_added(transaction)?;
-        self.journal.refresh(transaction)
+        self.is_stale = true;
+        if self.added.moved < self.added.row.len() {
+            self.journal.refresh(transaction)?;
+            self.insert_added(transaction)?;
+        }
+        Ok(())
     }
 
     /// Writes what the transaction has added, before it is committed.
@@ -75,7 +90,7 @@ impl Logs {
         }
         self.added.row.clear();
         self.added.moved = 0;
-        if self.journal.bytes > MAX_JOURNAL_BYTES {
+        if self.journal.bytes > MAX_JOURNAL_BYTES && !self.is_stale {
             self.move_all(transaction)?;
         }
         Ok(())

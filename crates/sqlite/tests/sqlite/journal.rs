@@ -1,14 +1,17 @@
 //! Entries are first in the journal and later in rows of their runs. Readers of all stores on the file
 //! find them at any time.
 
-use test_support::store_requests::{appended, begin, frame, page, run_key};
+use std::error::Error;
+use std::time::Duration;
+
+use test_support::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
 use tokio::task::JoinSet;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{
     AppendEntries, AppendRefusal, AppendResult, Fence, LogEntry, LogPage, ReadLog, RunKey, RunState,
 };
-use ui_message_stream::chat::store::RunStore;
-use ui_message_stream_sqlite::SqliteStore;
+use ui_message_stream::chat::store::{RunStore, RunStoreError, SaveChat};
+use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;
 
@@ -79,6 +82,70 @@ async fn the_entries_of_a_deleted_user_are_in_no_table() {
     store.delete_user(&ada).await.unwrap();
     assert_eq!((folder.count("run_journal"), folder.count("run_entries")), (0, 1));
     assert_eq!(page(&store, &run_key(&bob, "run")).await.unwrap().entries, [frame("a")]);
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_an_error_of_the_logs_and_of_nothing_else() {
+    // A number without its end, entries beyond the last position, and missing bytes.
+    for body in ["FF", "01 FFFFFFFFFFFFFFFF7F 01 00", "01 00 01 10"] {
+        let folder = Folder::new();
+        let store = folder.open().await;
+        let ada = Principal::new("ada");
+        let key = run_key(&ada, "run");
+        let _ = begin(&store, &key, 1).await;
+        let other = folder.connect();
+        other.execute_batch(&journal_row(body)).unwrap();
+        let chats: Vec<_> = (0..3).map(|id| chat_of(&ada, &id.to_string(), 1)).collect();
+        saved(&store, SaveChat::new(&chats[0])).await;
+
+        // The first operation waits for the lock, and the next transaction holds the others.
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let unlock = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            other.execute_batch("COMMIT").unwrap();
+        };
+        let entries = [frame("a")];
+        let append =
+            AppendEntries { key: &key, fence: Fence(1), position: 0, entries: &entries, end: false };
+        let (pinged, _, refused, _, ()) = tokio::join!(
+            store.ping(),
+            saved(&store, SaveChat::new(&chats[1])),
+            store.append(append),
+            saved(&store, SaveChat::new(&chats[2])),
+            unlock,
+        );
+        pinged.unwrap();
+        check_unreadable(&refused.unwrap_err());
+        assert_eq!(folder.count("chats"), 3);
+        let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: false };
+        check_unreadable(&store.read(read).await.unwrap_err());
+
+        other.execute_batch("DELETE FROM run_journal").unwrap();
+        drop(store);
+        appended(&folder.open().await, &key, 0, &entries, false).await;
+    }
+}
+
+#[tokio::test]
+async fn an_entry_of_an_unknown_kind_is_an_error() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&store, &key, 1).await;
+    folder.connect().execute_batch(&journal_row("01 00 01 01 03")).unwrap();
+    let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: false };
+    check_unreadable(&store.read(read).await.unwrap_err());
+}
+
+/// Returns the statement that adds a row to the journal.
+fn journal_row(body: &str) -> String {
+    let body = body.replace(' ', "");
+    format!("INSERT INTO run_journal SELECT first_journal_key, 0, x'{body}' FROM state")
+}
+
+fn check_unreadable(error: &RunStoreError) {
+    let cause = error.source().unwrap().downcast_ref::<SqliteError>().unwrap();
+    assert!(matches!(cause, SqliteError::Unreadable("log")), "{cause}");
 }
 
 /// Appends to several logs at once, so that the appends may share a transaction.
