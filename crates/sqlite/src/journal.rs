@@ -139,17 +139,14 @@ impl Entries {
         row.extend_from_slice(bytes);
     }
 
-    /// Splits the entries from this position on into parts that are rows of a log.
-    pub(crate) fn rows_from(&self, position: i64) -> DbResult<Vec<Entries>> {
+    /// Splits the entries into parts that are rows of a log.
+    pub(crate) fn rows(&self) -> DbResult<Vec<Entries>> {
         let mut rows: Vec<Entries> = Vec::new();
         let mut body = Bytes::copy_from_slice(&self.body);
-        for at in self.position..self.end() {
+        for position in self.position..self.end() {
             let (kind, bytes) = take_entry(&mut body)?;
-            if at < position {
-                continue;
-            }
             if rows.last().is_none_or(|row| row.body.len() >= MAX_ROW_BYTES) {
-                rows.push(Entries { position: at, at: self.at, ..Entries::default() });
+                rows.push(Entries { position, at: self.at, ..Entries::default() });
             }
             if let Some(row) = rows.last_mut() {
                 row.put(kind, &bytes);

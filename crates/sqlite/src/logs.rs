@@ -162,7 +162,9 @@ impl Logs {
                 run.length = tail.end();
             } else if let Some(tail) = self.journal.tails.remove(&run.key) {
                 // What the journal holds of these entries counts as moved.
-                insert_entries(transaction, run.key, &tail, run.moved)?;
+                for row in tail.rows()? {
+                    insert_row(transaction, run.key, &row)?;
+                }
                 run.length = tail.end();
                 run.moved = run.length;
             }
@@ -189,9 +191,10 @@ impl Logs {
         for (run, tail) in &self.journal.tails {
             let moved: Option<i64> =
                 transaction.prepare_cached(MOVED)?.query_row([run], |row| row.get(0)).optional()?;
-            // Else the run was deleted.
-            if let Some(moved) = moved {
-                insert_entries(transaction, *run, tail, moved)?;
+            // Else the run was deleted, or these entries were moved. They are not decoded: a newer version
+            // may have written them.
+            if moved == Some(tail.position) {
+                insert_row(transaction, *run, tail)?;
             }
         }
         transaction.execute("DELETE FROM run_journal", [])?;
@@ -202,21 +205,15 @@ impl Logs {
     }
 }
 
-/// Writes the entries from this position on into rows of a log.
-fn insert_entries(
-    transaction: &Connection,
-    run: i64,
-    entries: &Entries,
-    position: i64,
-) -> DbResult<()> {
-    let mut insert = transaction.prepare_cached(INSERT_ENTRIES)?;
-    for row in entries.rows_from(position)? {
-        insert.execute(params![run, row.position, row.length, row.at, row.body])?;
-    }
+/// Writes entries into a row of a log.
+fn insert_row(transaction: &Connection, run: i64, row: &Entries) -> DbResult<()> {
+    transaction
+        .prepare_cached(INSERT_ROW)?
+        .execute(params![run, row.position, row.length, row.at, row.body])?;
     Ok(())
 }
 
-const INSERT_ENTRIES: &str = "INSERT INTO run_entries (run, position, length, at, body) \
+const INSERT_ROW: &str = "INSERT INTO run_entries (run, position, length, at, body) \
     VALUES (?1, ?2, ?3, ?4, ?5)";
 /// The number of entries of a run that are in rows of their own.
 const MOVED: &str = "SELECT coalesce((SELECT position + length FROM run_entries \

@@ -137,6 +137,21 @@ async fn an_entry_of_an_unknown_kind_is_an_error() {
     check_unreadable(&store.read(read).await.unwrap_err());
 }
 
+#[tokio::test]
+async fn entries_of_a_newer_format_are_moved_as_they_are() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let _ = begin(&store, &run_key(&Principal::new("ada"), "run"), 1).await;
+    let other = folder.connect();
+    other.execute_batch(&journal_row("01 00 01 02 FFFF")).unwrap();
+    other.execute_batch("UPDATE runs SET format = 9").unwrap();
+    store.sweep().await.unwrap();
+    let body: Vec<u8> =
+        other.query_row("SELECT body FROM run_entries", [], |row| row.get(0)).unwrap();
+    assert_eq!(body, [0xFF, 0xFF]);
+    assert_eq!(folder.count("run_journal"), 0);
+}
+
 /// Returns the statement that adds a row to the journal.
 fn journal_row(body: &str) -> String {
     let body = body.replace(' ', "");
