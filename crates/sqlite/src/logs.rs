@@ -91,8 +91,23 @@ impl Logs {
         self.added.row.clear();
         self.added.moved = 0;
         if self.journal.bytes > MAX_JOURNAL_BYTES && !self.is_stale {
-            self.move_all(transaction)?;
+            self.try_move_all(transaction)?;
         }
+        Ok(())
+    }
+
+    /// Moves all entries, or none if this fails: what the jobs have written is kept.
+    fn try_move_all(&mut self, transaction: &Connection) -> DbResult<()> {
+        transaction.prepare_cached("SAVEPOINT move")?.execute([])?;
+        if let Err(failure) = self.move_all(transaction) {
+            // Some failures of the disk have ended the transaction.
+            if transaction.is_autocommit() {
+                return Err(failure);
+            }
+            tracing::warn!(error = %failure.0, "the entries of the journal were not moved");
+            transaction.prepare_cached("ROLLBACK TO move")?.execute([])?;
+        }
+        transaction.prepare_cached("RELEASE move")?.execute([])?;
         Ok(())
     }
 

@@ -35,10 +35,12 @@ impl SqliteStore {
             }
         }
         let max_bytes = self.inner.options.max_ended_bytes;
-        // Else the journal would hold entries of logs that are deleted.
+        // Then the journal holds no entries of logs that are deleted. If it fails, they are skipped later.
         let moved =
             self.write_logs(Durability::Written, |transaction, _, logs| logs.move_all(transaction));
-        moved.await?;
+        if let Err(error) = moved.await {
+            tracing::warn!(%error, "the entries of the journal were not moved");
+        }
         let runs = self.read_logs(move |connection, clock, journal| {
             runs_to_delete(connection, clock, journal, max_bytes)
         });

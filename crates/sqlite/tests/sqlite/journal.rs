@@ -13,7 +13,7 @@ use ui_message_stream::chat::log::{
 use ui_message_stream::chat::store::{RunStore, RunStoreError, SaveChat};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
-use crate::folder::Folder;
+use crate::folder::{Folder, at};
 
 /// What a log has to hold.
 struct Log {
@@ -150,6 +150,46 @@ async fn entries_of_a_newer_format_are_moved_as_they_are() {
         other.query_row("SELECT body FROM run_entries", [], |row| row.get(0)).unwrap();
     assert_eq!(body, [0xFF, 0xFF]);
     assert_eq!(folder.count("run_journal"), 0);
+}
+
+#[tokio::test]
+async fn appends_and_sweeps_go_on_while_entries_cannot_be_moved() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let ada = Principal::new("ada");
+    let other = folder.connect();
+    other
+        .execute_batch(
+            "CREATE TRIGGER refuse BEFORE INSERT ON run_entries
+             BEGIN SELECT RAISE(ABORT, 'refused'); END",
+        )
+        .unwrap();
+    let ended = run_key(&ada, "ended");
+    let _ = begin(&store, &ended, 1000).await;
+    appended(&store, &ended, 0, &[frame("a")], true).await;
+    // More than the journal holds.
+    let entries = [frame(&"a".repeat(15_000))];
+    let keys: Vec<_> = (0..100).map(|number| run_key(&ada, &number.to_string())).collect();
+    for key in &keys {
+        let _ = begin(&store, key, 1000).await;
+        appended(&store, key, 0, &entries, false).await;
+    }
+    store.set_test_time(at(600));
+    store.sweep().await.unwrap();
+    assert!(page(&store, &ended).await.is_none());
+
+    let check = async |moved: bool| {
+        assert_eq!(folder.count("run_journal") == 0, moved);
+        for store in [&store, &folder.open_at(600).await] {
+            for key in &keys {
+                assert_eq!(page(store, key).await.unwrap().entries, entries);
+            }
+        }
+    };
+    check(false).await;
+    other.execute_batch("DROP TRIGGER refuse").unwrap();
+    store.sweep().await.unwrap();
+    check(true).await;
 }
 
 /// Returns the statement that adds a row to the journal.
