@@ -380,7 +380,9 @@ impl Run {
     pub(crate) fn bytes(&self, connection: &Connection, journal: &Journal) -> DbResult<i64> {
         let bytes: i64 =
             connection.prepare_cached(BYTES)?.query_row([self.key], |row| row.get(0))?;
-        let tail = journal.tails.get(&self.key).map_or(0, |tail| tail.body.len());
+        // Else the entries in the journal are in the rows, too.
+        let tail = journal.tails.get(&self.key).filter(|tail| tail.end() > self.moved);
+        let tail = tail.map_or(0, |tail| tail.body.len());
         Ok(bytes.saturating_add_unsigned(tail as u64))
     }
 

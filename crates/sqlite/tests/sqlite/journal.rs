@@ -192,6 +192,29 @@ async fn appends_and_sweeps_go_on_while_entries_cannot_be_moved() {
     check(true).await;
 }
 
+#[tokio::test]
+async fn the_bytes_of_an_ended_log_hold_each_entry_once() {
+    let folder = Folder::new();
+    let stores = [folder.open().await, folder.open().await];
+    let ada = Principal::new("ada");
+    let (at_once, moved) = (run_key(&ada, "at once"), run_key(&ada, "moved"));
+    let entries = [frame("a"), frame(&"b".repeat(20_000))];
+    for key in [&at_once, &moved] {
+        let _ = begin(&stores[0], key, 9).await;
+    }
+    appended(&stores[0], &at_once, 0, &entries, true).await;
+    appended(&stores[0], &moved, 0, &entries[..1], false).await;
+    // It is moved together with the first one, which another store still finds in the journal.
+    appended(&stores[0], &moved, 1, &entries[1..], false).await;
+    appended(&stores[1], &moved, 2, &[], true).await;
+    assert_eq!(folder.count("run_journal"), 1);
+    let different: i64 = folder
+        .connect()
+        .query_row("SELECT count(DISTINCT ended_bytes) FROM runs", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(different, 1);
+}
+
 /// Returns the statement that adds a row to the journal.
 fn journal_row(body: &str) -> String {
     let body = body.replace(' ', "");
