@@ -81,18 +81,22 @@ impl Writer {
             WritingConnection { connection, durability: None, logs: Logs::default() };
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
             let mut queue = VecDeque::new();
-            let mut is_busy = false;
+            // When the last transaction ended, if jobs shared it.
+            let mut shared_at: Option<Instant> = None;
             while let Some(job) = queue.pop_front().or_else(|| waiting.blocking_recv()) {
-                if is_busy && queue.is_empty() {
-                    thread::sleep(GATHERING_TIME);
+                if queue.is_empty()
+                    && let Some(at) = shared_at
+                {
+                    thread::sleep(GATHERING_TIME.saturating_sub(at.elapsed()));
                 }
                 while queue.len() < MAX_WAITING
                     && let Ok(other) = waiting.try_recv()
                 {
                     queue.push_back(other);
                 }
-                is_busy = !queue.is_empty();
+                let is_shared = !queue.is_empty();
                 connection.run(job, &mut queue, &clock);
+                shared_at = is_shared.then(Instant::now);
             }
         })?;
         Ok(Writer { jobs, patience })
@@ -256,8 +260,8 @@ fn run_job(
     Ok(())
 }
 
-/// How long a job waits for others after jobs have shared a transaction. A job that comes alone does
-/// not wait.
+/// How long after a transaction that jobs have shared the next one begins. A job that comes later does not
+/// wait.
 const GATHERING_TIME: Duration = Duration::from_millis(2);
 
 /// The maximum number of jobs that wait for the thread. Each holds what it writes.
