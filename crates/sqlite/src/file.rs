@@ -53,7 +53,7 @@ pub(crate) fn open(path: &Path, busy_timeout: Duration) -> DbResult<Connection> 
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    // The last page of each log that is written stays in memory.
+    // The pages that are often read, such as those of the rows of live runs, stay in memory.
     connection.pragma_update(None, "cache_size", CACHE_PAGES)?;
     // After a long read the log may be larger. Then it is cut again.
     connection.pragma_update(None, "journal_size_limit", MAX_WAL_BYTES)?;

@@ -28,15 +28,15 @@ pub(crate) struct Logs {
 struct Added {
     row: Vec<u8>,
     at: i64,
-    /// How many bytes of the row are already moved.
-    moved: usize,
+    /// How many bytes of the row are written to the journal or, as entries, to the rows of their runs.
+    written: usize,
 }
 
 /// A point of a transaction to which it can return.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     length: usize,
-    moved: usize,
+    written: usize,
 }
 
 impl Logs {
@@ -64,17 +64,17 @@ impl Logs {
     }
 
     pub(crate) fn mark(&self) -> Mark {
-        Mark { length: self.added.row.len(), moved: self.added.moved }
+        Mark { length: self.added.row.len(), written: self.added.written }
     }
 
     /// Goes on after the transaction was rolled back to this point.
     pub(crate) fn return_to(&mut self, transaction: &Connection, mark: Mark) -> DbResult<()> {
         self.added.row.truncate(mark.length);
-        self.added.moved = mark.moved;
+        self.added.written = mark.written;
         self.runs.clear();
         self.journal = Journal::default();
         self.is_stale = true;
-        if self.added.moved < self.added.row.len() {
+        if self.added.written < self.added.row.len() {
             self.journal.refresh(transaction)?;
             self.insert_added(transaction)?;
         }
@@ -89,7 +89,7 @@ impl Logs {
             self.journal.bytes += bytes;
         }
         self.added.row.clear();
-        self.added.moved = 0;
+        self.added.written = 0;
         if self.journal.bytes > MAX_JOURNAL_BYTES && !self.is_stale {
             self.try_move_all(transaction)?;
         }
@@ -113,7 +113,7 @@ impl Logs {
 
     /// Writes a row of the journal, if there is something to write. Returns its bytes.
     fn insert_added(&mut self, transaction: &Connection) -> DbResult<usize> {
-        let row = self.added.row.get(self.added.moved..).unwrap_or_default();
+        let row = self.added.row.get(self.added.written..).unwrap_or_default();
         if row.is_empty() {
             return Ok(0);
         }
@@ -121,7 +121,7 @@ impl Logs {
             .prepare_cached("INSERT INTO run_journal (key, at, body) VALUES (?1, ?2, ?3)")?
             .execute(params![self.journal.next, self.added.at, row])?;
         let bytes = row.len();
-        self.added.moved = self.added.row.len();
+        self.added.written = self.added.row.len();
         Ok(bytes)
     }
 
@@ -136,7 +136,7 @@ impl Logs {
     }
 
     /// The same with the number of the run.
-    pub(crate) fn forget_number(&mut self, number: i64) {
+    pub(crate) fn forget_run_numbered(&mut self, number: i64) {
         self.runs.retain(|_, run| run.key != number);
     }
 
@@ -183,7 +183,6 @@ impl Logs {
                 run.length = tail.end();
                 run.moved = run.length;
             }
-            run.renewed_at = run.renewed_at.max(now);
         }
         if append.end {
             run.end(transaction, &self.journal, now)?;
@@ -198,7 +197,7 @@ impl Logs {
     pub(crate) fn move_all(&mut self, transaction: &Connection) -> DbResult<()> {
         // The caller may delete runs, also if the journal is empty.
         self.runs.clear();
-        self.added.moved = self.added.row.len();
+        self.added.written = self.added.row.len();
         let is_empty = self.journal.first == self.journal.next && self.journal.tails.is_empty();
         if is_empty {
             return Ok(());
@@ -222,9 +221,13 @@ impl Logs {
 
 /// Writes entries into a row of a log.
 fn insert_row(transaction: &Connection, run: i64, row: &Entries) -> DbResult<()> {
-    transaction
-        .prepare_cached(INSERT_ROW)?
-        .execute(params![run, row.position, row.length, row.at, row.body])?;
+    transaction.prepare_cached(INSERT_ROW)?.execute(params![
+        run,
+        row.position,
+        row.length,
+        row.at,
+        row.body
+    ])?;
     Ok(())
 }
 

@@ -186,7 +186,7 @@ impl NewRun<'_> {
             transaction
                 .prepare_cached("UPDATE runs SET has_to_end = 1 WHERE key = ?1")?
                 .execute([oldest.key])?;
-            logs.forget_number(oldest.key);
+            logs.forget_run_numbered(oldest.key);
         }
         transaction.prepare_cached(INSERT)?.execute(named_params! {
             ":owner": columns.owner, ":chat": columns.chat(), ":run": columns.run(),
@@ -241,7 +241,7 @@ pub(crate) struct Run {
     fence: i64,
     lease: i64,
     /// The last renewal of the lease, with or without an entry.
-    pub(crate) renewed_at: i64,
+    renewed_at: i64,
     pub(crate) read_at: i64,
     has_to_end: bool,
     pub(crate) ended_at: Option<i64>,
@@ -312,7 +312,7 @@ impl Run {
     }
 
     fn begin_again(
-        mut self,
+        self,
         transaction: &Transaction<'_>,
         now: i64,
         holder: &str,
@@ -464,7 +464,7 @@ impl Run {
     }
 
     fn take(
-        mut self,
+        self,
         transaction: &Transaction<'_>,
         now: i64,
         fence: Fence,
@@ -493,11 +493,10 @@ impl Run {
     }
 
     /// Begins the lease again.
-    pub(crate) fn renew(&mut self, transaction: &Connection, now: i64) -> DbResult<()> {
+    pub(crate) fn renew(&self, transaction: &Connection, now: i64) -> DbResult<()> {
         transaction
             .prepare_cached("UPDATE runs SET renewed_at = ?2 WHERE key = ?1")?
             .execute([self.key, now])?;
-        self.renewed_at = now;
         Ok(())
     }
 }

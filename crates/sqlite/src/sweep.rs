@@ -54,7 +54,7 @@ impl SqliteStore {
                     transaction
                         .prepare_cached("DELETE FROM runs WHERE key = ?1")?
                         .execute([run])?;
-                    logs.forget_number(run);
+                    logs.forget_run_numbered(run);
                 }
                 Ok(())
             })

@@ -105,8 +105,13 @@ async fn a_row_that_cannot_be_read_is_an_error_of_the_logs_and_of_nothing_else()
             other.execute_batch("COMMIT").unwrap();
         };
         let entries = [frame("a")];
-        let append =
-            AppendEntries { key: &key, fence: Fence(1), position: 0, entries: &entries, end: false };
+        let append = AppendEntries {
+            key: &key,
+            fence: Fence(1),
+            position: 0,
+            entries: &entries,
+            end: false,
+        };
         let (pinged, _, refused, _, ()) = tokio::join!(
             store.ping(),
             saved(&store, SaveChat::new(&chats[1])),
