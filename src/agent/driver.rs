@@ -6,10 +6,8 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
-use std::time::Duration;
 
 use futures_util::{Stream, stream};
-use tokio::time::sleep;
 use tracing::{Instrument, Span};
 
 use super::model_inputs::ModelInputs;
@@ -19,7 +17,7 @@ use super::telemetry::{record_failure, record_usage, run_span, step_span};
 use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::agent::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
-use crate::approval::{PendingToolCall, RequestApprovalError};
+use crate::approval::PendingToolCall;
 use crate::boxed::BoxError;
 use crate::chat::Turn;
 use crate::event::AgentEvent;
@@ -203,40 +201,15 @@ fn call_ids(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
 }
 
 /// Requests the approval of a call from the user, and returns the input for the loop.
-///
-/// The request is repeated while the ledger fails, as the operations of a turn are.
 async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -> Input {
     let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
     let (approvals, message) = (&turn.approvals, &turn.message_id);
-    let description = match provider_executed {
-        true => None,
-        false => tools.approval_description(&tool_name, &input),
-    };
-    let description = description.as_deref();
-    let (id, name, input) = (&tool_call_id, &*tool_name, &input);
-    let mut failures = 0;
-    let issued = loop {
-        let issued = match provider_executed {
-            true => {
-                approvals.request_provider_approval(message, id, name, input, description).await
-            }
-            false => approvals.request_approval(message, id, name, input, description).await,
-        };
-        let issued = match issued {
-            // A request that failed may be stored. No page shows it.
-            Ok(issued) if failures > 0 => {
-                approvals.revoke_other_requests(&issued).await.map(|()| issued).map_err(Into::into)
-            }
-            issued => issued,
-        };
-        failures += 1;
-        match issued {
-            Err(RequestApprovalError::Ledger(error)) if failures < MAX_LEDGER_FAILURES => {
-                tracing::warn!(%error, "the ledger has failed to store an approval request");
-                sleep(BACKOFF * failures.min(10)).await;
-            }
-            issued => break issued,
-        }
+    let issued = if provider_executed {
+        approvals.request_provider_approval(message, &tool_call_id, &tool_name, &input, None).await
+    } else {
+        let description = tools.approval_description(&tool_name, &input);
+        let description = description.as_deref();
+        approvals.request_approval(message, &tool_call_id, &tool_name, &input, description).await
     };
     match issued {
         Ok(issued) => Input::ApprovalRequested {
@@ -252,12 +225,6 @@ async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -
         }
     }
 }
-
-/// How many failures of the ledger in a row end the attempts to request an approval: 31 s.
-const MAX_LEDGER_FAILURES: u32 = 20;
-
-/// The time after a failure of the ledger, for each failure in a row.
-const BACKOFF: Duration = Duration::from_millis(200);
 
 /// Returns a stream of one input, within the current span.
 fn single_input(input: impl Future<Output = Input> + Send + 'static) -> InputStream {

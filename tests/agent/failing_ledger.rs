@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use test_support::calling_model::{Calls, chunks, outcomes, requests_approval};
+use tokio::time::{sleep, timeout};
 use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId};
 use ui_message_stream::chat::ChatServer;
+use ui_message_stream::json::Json;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream::{BoxFuture, ChatRequest};
 
@@ -63,14 +66,33 @@ struct Transfer {
     cents: u64,
 }
 
-/// Returns a chat whose model calls a tool that needs approval, with a ledger that fails so often.
-fn chats(failures: usize) -> ChatServer {
-    let tool = Tool::new("transfer", async |it: Transfer| Ok::<_, ToolError>(it.cents));
+/// A chat whose model calls a tool that needs approval.
+struct Server {
+    chats: ChatServer,
+    ledger: Arc<LosesReplies>,
+    executed: Arc<AtomicUsize>,
+}
+
+/// Returns a chat with a ledger that fails so often.
+fn server(failures: usize) -> Server {
+    let executed = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&executed);
+    let tool = Tool::new("transfer", move |it: Transfer| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move { Ok::<_, ToolError>(it.cents) }
+    });
     let model = Calls::of(&[("transfer", json!({"cents": 500}))]);
     let agent = Agent::new(model).tool(tool.needs_approval());
-    let ledger = LosesReplies { failures: failures.into(), ..LosesReplies::default() };
-    let approvals = Approvals::new(agent.clone()).with_ledger(Arc::new(ledger));
-    ChatServer::new(agent, approvals)
+    let ledger = Arc::new(LosesReplies { failures: failures.into(), ..LosesReplies::default() });
+    let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
+    Server { chats: ChatServer::new(agent, approvals), ledger, executed }
+}
+
+impl Server {
+    /// Returns how many requests can be approved in a list of pending requests.
+    async fn pending(&self) -> usize {
+        self.chats.approvals().pending(&Principal::new("ada")).await.unwrap().len()
+    }
 }
 
 fn page(chats: &ChatServer) -> Conversation<'static> {
@@ -82,23 +104,41 @@ fn page(chats: &ChatServer) -> Conversation<'static> {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_is_requested_once_the_ledger_answers_again_and_one_request_is_pending() {
-    let chats = chats(3);
-    let mut page = page(&chats);
+    let server = server(3);
+    let mut page = page(&server.chats);
     page.send("Go").await;
     assert!(requests_approval(&chunks(&page)), "{:?}", chunks(&page));
-    // The requests whose replies were lost are revoked.
-    let pending = chats.approvals().pending(&Principal::new("ada")).await.unwrap();
-    assert_eq!(pending.len(), 1);
+    assert_eq!(server.pending().await, 1);
     page.approve("transfer").await;
     assert_eq!(outcomes(&chunks(&page)), [json!(500)]);
+    assert_eq!(server.executed.load(Ordering::SeqCst), 1);
+    assert_eq!(server.pending().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_fails_if_the_ledger_does_not_answer_for_half_a_minute() {
-    let chats = chats(usize::MAX);
-    let mut page = page(&chats);
+    let server = server(usize::MAX);
+    let mut page = page(&server.chats);
     page.send("Go").await;
     let text = "This tool call was not executed: nobody could be asked to approve it.";
     assert_eq!(outcomes(&chunks(&page)), [text]);
     assert_eq!(page.last_text(), "Done.", "the turn continues");
+    // The ledger has stored the request, and answers again.
+    assert_eq!(server.pending().await, 1);
+    server.ledger.failures.store(0, Ordering::SeqCst);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.pending().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_dropped_while_the_ledger_fails_is_revoked() {
+    let server = server(usize::MAX);
+    let approvals = server.chats.approvals().for_chat(&Principal::new("ada"), &"chat".into());
+    let (message, call, input) = ("message".into(), "call".into(), Json::null());
+    let request = approvals.request_approval(&message, &call, "transfer", &input, None);
+    assert!(timeout(Duration::from_secs(5), request).await.is_err());
+    assert_eq!(server.pending().await, 1);
+    server.ledger.failures.store(0, Ordering::SeqCst);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.pending().await, 0);
 }

@@ -844,7 +844,7 @@ async fn the_user_and_the_model_read_why_an_approval_could_not_be_requested() {
 }
 
 /// The user and the model read that nobody could be asked.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_whose_response_from_the_ledger_is_lost_is_not_pending() {
     let host = Host::new(Mode::Ledger);
     let chat = host.approvals.for_chat(&ada(), &"chat".into());

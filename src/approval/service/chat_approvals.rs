@@ -3,6 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 use super::inner::{Inner, PendingApproval, RecordUpdate, Stateless, random_bytes};
 use super::request_ledger::RequestLedger;
@@ -186,7 +190,7 @@ impl ChatApprovals {
     ///   its owner are pending.
     /// - [`RequestApprovalError::DescriptionTooLong`] if `description` is too long.
     /// - [`RequestApprovalError::NotAnswerable`] if the client of the response cannot answer.
-    /// - [`RequestApprovalError::Ledger`] if the ledger fails.
+    /// - [`RequestApprovalError::Ledger`] if the ledger fails for half a minute.
     pub async fn request_approval(
         &self,
         message_id: &MessageId,
@@ -399,6 +403,8 @@ impl ChatApprovals {
     }
 
     /// Stores the record of an approval request in the ledger and creates its approval id.
+    ///
+    /// Each operation is repeated while the ledger fails, as the operations of a turn are.
     async fn issue(
         &self,
         mut request: NewApprovalRequest,
@@ -416,64 +422,134 @@ impl ChatApprovals {
         if request.description.as_ref().is_some_and(|description| description.len() > limit) {
             return Err(RequestApprovalError::DescriptionTooLong { limit });
         }
-        let now = self.check_pending().await?;
+        let mut failures = 0;
+        let now = loop {
+            match self.check_pending().await {
+                Ok(now) => break now,
+                Err(error) => pause_after(error, &mut failures).await?,
+            }
+        };
         let record = request.into_record(&inner.keys, RecordId::from_bytes(random_bytes()), now)?;
         // Never `None`: the record was made with the active key of the same key ring.
         let approval_id =
             record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::NoKey)?;
         let descriptor = record.descriptor(now)?;
-        let revoke = || self.revoke(record.id);
-        match inner.ledger.insert(&record).await {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(LedgerStoreError::new("a record with this id already exists").into());
-            }
-            Err(error) => {
-                // The record may be stored nevertheless. No page shows it, so it must not be approved
-                // in a list of pending requests.
-                if let Err(error) = revoke().await {
-                    tracing::warn!(%error, "an approval that no page shows may be pending");
+        let mut unissued = Unissued { approvals: self, record: record.id, may_be_stored: false };
+        loop {
+            // Until the ledger has answered, it is not known whether it has inserted the record.
+            let has_failed = std::mem::replace(&mut unissued.may_be_stored, true);
+            match inner.ledger.insert(&record).await {
+                Ok(false) if !has_failed => {
+                    // It is the record of another request, which must not be revoked.
+                    unissued.may_be_stored = false;
+                    let error = LedgerStoreError::new("a record with this id already exists");
+                    return Err(error.into());
                 }
-                return Err(error.into());
+                // If it already exists, the reply to an attempt before was lost.
+                Ok(_) => break,
+                Err(error) => {
+                    if let Err(error) = pause_after(error.into(), &mut failures).await {
+                        unissued.revoke().await;
+                        return Err(error);
+                    }
+                }
             }
         }
         let expires_at = record.expires_at;
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
         // Others may have been requested since the first check.
-        if let Err(error) = self.check_inserted(&record).await {
-            revoke().await?;
-            return Err(error);
+        while let Err(error) = self.check_inserted(&record).await {
+            if let Err(error) = pause_after(error, &mut failures).await {
+                unissued.revoke().await;
+                return Err(error);
+            }
         }
+        unissued.may_be_stored = false;
         Ok(IssuedApproval { approval_id, record: record.id, descriptor })
     }
 
-    /// Revokes the other pending requests for the call of this one. They were stored although the
-    /// ledger had failed.
-    #[cfg(feature = "agent")]
-    pub(crate) async fn revoke_other_requests(
-        &self,
-        issued: &IssuedApproval,
-    ) -> Result<(), LedgerStoreError> {
-        let pending = self.pending().await?;
-        let records = pending.iter().map(|pending| &pending.record);
-        let Some(own) = records.clone().find(|record| record.id == issued.record) else {
-            return Ok(());
-        };
-        let is_of_call = |record: &&ApprovalRecord| {
-            record.message_id == own.message_id && record.tool_call_id == own.tool_call_id
-        };
-        for other in records.filter(is_of_call).filter(|record| record.id != own.id) {
-            self.revoke(other.id).await?;
-        }
-        Ok(())
+    /// Revokes a request. Returns `false` if there is no such record.
+    async fn revoke(&self, record: RecordId) -> Result<bool, LedgerStoreError> {
+        let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+        Ok(self.inner.update_record(Some(&self.principal), record, rule).await?.is_some())
     }
 
-    async fn revoke(&self, record: RecordId) -> Result<(), LedgerStoreError> {
-        let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
-        self.inner.update_record(Some(&self.principal), record, rule).await?;
-        Ok(())
+    /// Revokes a request that no page shows, which may be stored or be stored late. The ledger may
+    /// fail.
+    async fn revoke_late(self, record: RecordId) {
+        let mut looks = 0;
+        for _ in 0..MAX_REVOCATIONS {
+            match self.revoke(record).await {
+                Ok(true) => return,
+                Ok(false) if looks == MAX_LATE_LOOKS => return,
+                // An insert may still be under way.
+                Ok(false) => looks += 1,
+                Err(error) => {
+                    tracing::warn!(%record, %error, "an approval that no page shows may be pending");
+                }
+            }
+            sleep(REVOCATION_INTERVAL).await;
+        }
+        tracing::error!(%record, "an approval that no page shows could not be revoked");
     }
 }
+
+/// The record of a request that is not issued yet. If the request fails, or its future is dropped,
+/// the record may be stored nevertheless. No page shows it, so it must not be approved in a list of
+/// pending requests.
+struct Unissued<'a> {
+    approvals: &'a ChatApprovals,
+    record: RecordId,
+    may_be_stored: bool,
+}
+
+impl Unissued<'_> {
+    /// Revokes the record at once, because requests that were made before may wait for that. If the
+    /// ledger does not know the record or fails, the record is revoked later.
+    async fn revoke(mut self) {
+        let revoked = self.approvals.revoke(self.record).await;
+        self.may_be_stored = !revoked.unwrap_or(false);
+    }
+}
+
+impl Drop for Unissued<'_> {
+    fn drop(&mut self) {
+        if let Some(runtime) = Handle::try_current().ok().filter(|_| self.may_be_stored) {
+            runtime.spawn(self.approvals.clone().revoke_late(self.record));
+        }
+    }
+}
+
+/// Waits until an operation of the ledger may be repeated. Returns the error if it is not repeated.
+async fn pause_after(
+    error: RequestApprovalError,
+    failures: &mut u32,
+) -> Result<(), RequestApprovalError> {
+    *failures += 1;
+    match error {
+        RequestApprovalError::Ledger(error) if *failures < MAX_LEDGER_FAILURES => {
+            tracing::warn!(%error, "the ledger has failed to store an approval request");
+            sleep(BACKOFF * (*failures).min(10)).await;
+            Ok(())
+        }
+        error => Err(error),
+    }
+}
+
+/// How many failures of the ledger end a request: the pauses between them are 29 s.
+const MAX_LEDGER_FAILURES: u32 = 20;
+
+/// The time after a failure of the ledger, for each failure of the request.
+const BACKOFF: Duration = Duration::from_millis(200);
+
+/// The time between two attempts to revoke a request that no page shows.
+const REVOCATION_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How many attempts there are to revoke such a request: an hour.
+const MAX_REVOCATIONS: u32 = 720;
+
+/// How often such a request is looked for again if it is not stored: 30 s.
+const MAX_LATE_LOOKS: u32 = 6;
 
 /// Returns the definition of a tool that belongs to the provider.
 fn provider_definition(tool_name: &str) -> DefinitionDigest {
