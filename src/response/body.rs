@@ -3,7 +3,6 @@
 //! The body polls the agent's stream itself, without a task or a channel. When the client
 //! disconnects, the server drops the body, and with it the agent's stream.
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -343,24 +342,23 @@ impl UiMessageStream {
     }
 }
 
-/// The error of a [`UiMessageStream`] as a body. It has no values.
+/// The error of a response as a body: it ends before its message does, and its connection has to be
+/// broken off. A client can continue a response whose frames have an `id:`.
 ///
-/// An error of the agent is a chunk of the response, so the body itself does not fail. Servers
-/// require an error that they can convert to theirs: a boxed error, or [`io::Error`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BodyError {}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {}
-    }
+/// A [`UiMessageStream`] never yields it: an error of the agent is a chunk of the response. The
+/// responses of a chat server yield it if they cannot read the rest of a run. Servers require an error
+/// that they can convert to theirs: a boxed error, or [`io::Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum BodyError {
+    /// The rest of the response cannot be read now.
+    #[error("the rest of the response cannot be read now")]
+    CutOff,
 }
-
-impl StdError for BodyError {}
 
 impl From<BodyError> for io::Error {
     fn from(error: BodyError) -> Self {
-        match error {}
+        io::Error::other(error)
     }
 }
 

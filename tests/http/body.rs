@@ -25,8 +25,7 @@ where
 }
 
 async fn next_frame(body: &mut UiMessageStream) -> Option<String> {
-    let Ok(frame) = body.frame().await?;
-    let bytes = frame.into_data().unwrap();
+    let bytes = body.frame().await?.unwrap().into_data().unwrap();
     Some(String::from_utf8(bytes.to_vec()).unwrap())
 }
 

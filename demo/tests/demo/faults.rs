@@ -111,13 +111,14 @@ fn an_answer_goes_on_after_redis_was_killed_or_has_hung() {
 }
 
 #[test]
-fn an_answer_ends_with_an_error_if_redis_stays_away_and_the_chat_goes_on_afterwards() {
+fn an_answer_is_cut_off_if_redis_stays_away_and_the_chat_goes_on_afterwards() {
     let Some(mut shared) = Shared::redis() else { return };
     let server = shared.start_on("0");
     let mut answer = count(&server, "c", 200);
     shared.redis_mut().kill();
     answer.read_to_end();
-    assert!(answer.is_complete() && answer.error().is_some(), "{:?}", answer.read);
+    // A page with the reconnecting fetch does not take it for complete.
+    assert!(!answer.is_complete() && answer.error().is_none(), "{:?}", answer.read);
     shared.redis_mut().start_again();
     // What was shown is kept.
     wait_until(|| {

@@ -9,7 +9,9 @@ mod record;
 mod writer;
 
 pub(crate) use self::record::{RunRecord, resumed_by};
-pub(crate) use self::writer::{INTERRUPTED, LogClient, LogWriter, TakenEnd};
+#[cfg(test)]
+pub(crate) use self::writer::INTERRUPTED;
+pub(crate) use self::writer::{LogClient, LogWriter, TakenEnd};
 
 use self::record::{OpenChunks, each_chunk};
 use crate::chat::conversation::{Chat, LiveRun};

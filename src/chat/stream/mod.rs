@@ -39,10 +39,14 @@ use crate::sse::KEEP_ALIVE;
 /// [`resume_stream`](super::ChatServer::resume_stream) continues. A comment every 15 seconds keeps an
 /// idle connection open.
 ///
+/// If the rest of a run cannot be read now, the body yields [`BodyError`], and the server breaks the
+/// connection off. A client that continues by its last `id:` gets the rest later, or from another
+/// server.
+///
 /// # Panics
 /// Polling outside of a tokio runtime panics.
 #[must_use = "a response does nothing until it is read"]
-pub struct ChatStream(Pin<Box<dyn Stream<Item = Bytes> + Send>>);
+pub struct ChatStream(Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send>>);
 
 impl ChatStream {
     /// Creates a stream of a stored message, for a client that holds `posted` of it and has to be
@@ -57,10 +61,11 @@ impl ChatStream {
         let message =
             message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
         let frames = whole_response(posted, &client.shown(&message), client.version());
-        ChatStream(stream::iter(frames).boxed())
+        ChatStream(stream::iter(frames).map(Ok).boxed())
     }
 
-    /// Creates a stream that is not known yet. It sends comments until then, and ends if there is none.
+    /// Creates a stream that is not known yet. It sends comments until then, and is cut off if
+    /// there is none.
     pub(super) fn later(
         stream: impl Future<Output = Result<ChatStream, ChatError>> + Send + 'static,
     ) -> Self {
@@ -70,13 +75,15 @@ impl ChatStream {
                 Later::Unknown(mut unknown) => {
                     match timeout(KEEP_ALIVE_INTERVAL, &mut unknown).await {
                         Ok(Ok(stream)) => stream,
+                        Ok(Err(ChatError::ShuttingDown)) => return None,
                         Ok(Err(error)) => {
                             tracing::error!(%error, "a response that has begun is cut off");
-                            return None;
+                            let ended = ChatStream(stream::empty().boxed());
+                            return Some((Err(BodyError::CutOff), Later::Known(ended)));
                         }
                         Err(_) => {
                             let comment = Bytes::from_static(KEEP_ALIVE);
-                            return Some((comment, Later::Unknown(unknown)));
+                            return Some((Ok(comment), Later::Unknown(unknown)));
                         }
                     }
                 }
@@ -118,7 +125,7 @@ impl Body for ChatStream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.0.poll_next_unpin(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        self.0.poll_next_unpin(cx).map(|page| page.map(|page| page.map(Frame::data)))
     }
 }
 
@@ -129,7 +136,7 @@ impl Stream for ChatStream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, BodyError>>> {
-        self.0.poll_next_unpin(cx).map(|bytes| bytes.map(Ok))
+        self.0.poll_next_unpin(cx)
     }
 }
 

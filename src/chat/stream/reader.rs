@@ -15,14 +15,14 @@ use crate::chat::conversation::ReceivedResult;
 use crate::chat::error::ChatError;
 use crate::chat::inner::Inner;
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
-use crate::chat::run_log::{INTERRUPTED, content_parts, position_of, resumed_by};
+use crate::chat::run_log::{content_parts, position_of, resumed_by};
 use crate::chat::shutdown::Counted;
 use crate::chat::store::RunStoreError;
 use crate::chat::turn::driver::{Driver, TurnRequest};
 use crate::chat::turn::machine::{Request, Response};
-use crate::chunk::Chunk;
 use crate::message::UiMessage;
-use crate::sse::{DONE, Encoder, KEEP_ALIVE};
+use crate::response::BodyError;
+use crate::sse::KEEP_ALIVE;
 
 /// A reader of the log of a run.
 pub(in crate::chat) struct LogReader {
@@ -114,8 +114,11 @@ impl LogReader {
     }
 
     /// Returns the next frames, or a comment if there are none for a while. Returns `None` at the end
-    /// of the log, or if the client has read nothing for too long.
-    pub(super) async fn next_page(&mut self) -> Option<Bytes> {
+    /// of the log, if the client has read nothing for too long, or if the server is shut down.
+    ///
+    /// # Errors
+    /// The rest of the log cannot be read now. The reader has ended.
+    pub(super) async fn next_page(&mut self) -> Option<Result<Bytes, BodyError>> {
         let max_stalled = self.chats.limits.max_stalled_time();
         if self.has_ended {
             return None;
@@ -131,31 +134,32 @@ impl LogReader {
         }
         let page = self.read_page().await;
         self.returned = Some(Instant::now());
-        page
+        self.has_ended |= page.is_err();
+        page.transpose()
     }
 
-    async fn read_page(&mut self) -> Option<Bytes> {
+    async fn read_page(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
             if std::mem::take(&mut self.has_read_all) {
                 match self.wait().await {
                     Waited::ReadAgain => {}
-                    Waited::InVain => return Some(Bytes::from_static(KEEP_ALIVE)),
-                    Waited::NotMended => return None,
+                    Waited::InVain => return Ok(Some(Bytes::from_static(KEEP_ALIVE))),
+                    Waited::NotMended if self.chats.shutdown.has_begun() => return Ok(None),
+                    Waited::NotMended => return Err(BodyError::CutOff),
                 }
             }
             if self.chats.shutdown.is_closed() {
-                return None;
+                return Ok(None);
             }
             let page = match self.read().await {
-                Ok(page) => page?,
+                Ok(Some(page)) => page,
+                // The log is gone.
+                Ok(None) => return Err(BodyError::CutOff),
                 Err(_) if self.failing_since.is_some_and(|at| at.elapsed() < MAX_FAILING) => {
                     sleep(TICK).await;
                     continue;
                 }
-                Err(_) => {
-                    self.has_ended = true;
-                    return Some(interrupted());
-                }
+                Err(_) => return Err(BodyError::CutOff),
             };
             self.has_begun = true;
             self.position += u64::try_from(page.entries.len()).unwrap_or(0);
@@ -173,7 +177,7 @@ impl LogReader {
             let frames = joined(self.front.take(), &page.entries);
             if frames.is_some() || self.has_ended {
                 self.idle_ticks = 0;
-                return frames;
+                return Ok(frames);
             }
         }
     }
@@ -248,16 +252,6 @@ enum Waited {
     NotMended,
 }
 
-/// Returns the frames that end a response whose log cannot be read. They have no `id:`, because they are
-/// not in the log.
-fn interrupted() -> Bytes {
-    let mut frames = Vec::new();
-    let error = Chunk::Error { error_text: INTERRUPTED.into() };
-    Encoder::default().encode(&error, &mut frames);
-    frames.extend_from_slice(DONE);
-    frames.into()
-}
-
 /// Returns the frames of a page as one buffer.
 fn joined(front: Option<Bytes>, entries: &[LogEntry]) -> Option<Bytes> {
     if let (None, [LogEntry::Frame(frame)]) = (&front, entries) {
@@ -288,5 +282,5 @@ const KEEP_ALIVE_TICKS: u32 = 15;
 /// The time without a frame that is followed by a comment.
 pub(super) const KEEP_ALIVE_INTERVAL: Duration = TICK.saturating_mul(KEEP_ALIVE_TICKS);
 
-/// How long reads may fail before the response ends with an error.
+/// How long reads may fail before the response is cut off.
 const MAX_FAILING: Duration = Duration::from_secs(30);
