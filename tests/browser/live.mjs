@@ -129,6 +129,7 @@ const CASES = {
     await approve(tab, 'delete_file');
     await reads;
     await reloadsWhileToolRuns(tab);
+    assert.equal(await tab.page.locator('[data-approval="approved"]').count(), 1);
     await shoot('reloaded while a tool runs');
     const answer = {
       text: `${YOURS}holiday.zip was not there any more.`,
