@@ -28,7 +28,7 @@ pub(crate) trait RecordKind {
 /// The field `format` of a record of this kind: the first field, so that a newer record is refused
 /// before its other fields are read.
 ///
-/// Reading it checks the number.
+/// Reading it checks the number, and does not keep it: a record is written in a format of this version.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Format<K>(u64, PhantomData<K>);
 
@@ -117,7 +117,7 @@ impl<K: RecordKind> Format<K> {
     /// for a kind whose format 1 is read.
     pub(crate) fn unnumbered() -> Self {
         const { assert!(K::OLDEST == UNNUMBERED) };
-        Format(UNNUMBERED, PhantomData)
+        Self::default()
     }
 
     /// Returns the format before the newest one, for a record whose readers need no more.
@@ -151,9 +151,8 @@ impl<K> Serialize for Format<K> {
 
 impl<'de, K: RecordKind> Deserialize<'de> for Format<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = u64::deserialize(deserializer).ok();
-        check_number::<K>(number).map_err(de::Error::custom)?;
-        Ok(number.map_or_else(Self::default, |number| Format(number, PhantomData)))
+        check_number::<K>(u64::deserialize(deserializer).ok()).map_err(de::Error::custom)?;
+        Ok(Self::default())
     }
 }
 
