@@ -236,6 +236,7 @@ const CASES = {
     tab,
     open,
     context,
+    api,
     shoot,
   }) {
     // Without a word between the tabs, as between two browsers.
@@ -247,7 +248,7 @@ const CASES = {
     const second = await open();
     await second.isDone(2);
     // The deletion runs for some seconds, and the first tab reads its run.
-    await approvesElsewhere(context, tab.chatId, 'holiday.zip');
+    await approvesElsewhere(context, api, tab.chatId, 'holiday.zip');
     await reloadsWhileToolRuns(tab);
     await tab.sees('transfer', 'approval-requested');
     await approve(second, 'transfer');
@@ -262,8 +263,8 @@ const CASES = {
 };
 
 /** Approves one call of a chat, as a program of the same user does. */
-async function approvesElsewhere(context, chat, described) {
-  const url = new URL('/api/approvals', args.demo).href;
+async function approvesElsewhere(context, api, chat, described) {
+  const url = new URL('/api/approvals', api).href;
   const { approvals } = await (await context.request.get(url)).json();
   const own = approvals.filter(
     ({ chatId, description }) => chatId === chat && description.includes(described),
@@ -304,6 +305,8 @@ async function run(act, url, options, shoot) {
   const context = await browser.newContext(options);
   const network = await Network.to(url);
   const seen = await watch(context);
+  // The demo knows a browser by the port that it has opened. The Next.js app opens the demo itself.
+  const api = url === args.demo ? network.url : args.demo;
   const tabs = [await Tab.open(context, network.url)];
   const [tab] = tabs;
   const open = async () => {
@@ -315,7 +318,8 @@ async function run(act, url, options, shoot) {
     requests.push({ method: request.method(), headers: request.headers() }),
   );
   try {
-    await act({ tab, open, context, network, requests, shoot: name => shoot(tab, name) });
+    const given = { tab, open, context, network, api, requests };
+    await act({ ...given, shoot: name => shoot(tab, name) });
     await tab.page.reload();
     await until('the chat is shown', async () => {
       return (await tab.isIdle()) && (await tab.messages()).length > 0;

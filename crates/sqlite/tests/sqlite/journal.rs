@@ -212,7 +212,6 @@ async fn the_bytes_of_an_ended_log_hold_each_entry_once() {
     // It is moved together with the first one, which another store still finds in the journal.
     appended(&stores[0], &moved, 1, &entries[1..], false).await;
     appended(&stores[1], &moved, 2, &[], true).await;
-    assert_eq!(folder.count("run_journal"), 1);
     let different: i64 = folder
         .connect()
         .query_row("SELECT count(DISTINCT ended_bytes) FROM runs", [], |row| row.get(0))
