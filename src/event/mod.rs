@@ -265,6 +265,13 @@ impl AgentEvent {
         }
     }
 
+    /// Creates the event that replaces the data of a call's `data-approval` part.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn approval_data(call: &ToolCallId, data: Json) -> Self {
+        let id = Some(call.to_string().into());
+        AgentEvent::Data(Box::new(Data { name: "approval".into(), id, data, transient: false }))
+    }
+
     /// Creates the event that reports a deferred result, which is the result of a call that an
     /// earlier turn left open. The event is a denial, an output, or an error. An error is also the
     /// event of a call that was not executed, or whose outcome is unknown.

@@ -21,7 +21,7 @@ use super::claimed_call::ClaimedCall;
 use super::deferred_call::DeferredCall;
 use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls, DeferredParts};
 use super::running_call::{Progress, RunningCall};
-use super::settled_call::{SettledCall, approval_data};
+use super::settled_call::SettledCall;
 use super::{Approvals, ApprovedCall, ChatApprovals};
 use crate::approval::store::{LedgerStoreError, update};
 use crate::approval::{
@@ -231,7 +231,7 @@ impl DeferredCalls {
         let events = superseded
             .filter_map(|call| {
                 let descriptor = requests.descriptors.get(call.approval_id.as_ref()?)?;
-                Some(approval_data(&call.tool_call_id, descriptor.clone()))
+                Some(AgentEvent::approval_data(&call.tool_call_id, descriptor.clone()))
             })
             .collect();
         let settled = Vec::new();
@@ -361,7 +361,7 @@ impl RunningCalls {
         executing.filter_map(|result| {
             let descriptor = self.requests.descriptors.get(result.approval_id.as_ref()?)?;
             let id = &result.tool_call_id;
-            Some((id, approval_data(id, descriptor.clone())))
+            Some((id, AgentEvent::approval_data(id, descriptor.clone())))
         })
     }
 

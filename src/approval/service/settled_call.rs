@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::approval::{DeferredOutcome, DeferredToolResult};
-use crate::event::{AgentEvent, Data};
-use crate::id::{ToolCallId, log_text};
+use crate::event::AgentEvent;
+use crate::id::log_text;
 use crate::json::Json;
 
 /// A deferred tool call that has an outcome: it was denied, it ran, it must not run, or it is not
@@ -60,7 +60,7 @@ impl SettledCall {
         // The client may hold a denial that arrived after the approval.
         let overruled = (report.is_some() && self.result.outcome.matches_decision(true))
             .then(|| AgentEvent::DenialOverruled { tool_call_id: id.clone() });
-        let data = self.descriptor.clone().map(|data| approval_data(id, data));
+        let data = self.descriptor.clone().map(|data| AgentEvent::approval_data(id, data));
         overruled.into_iter().chain(report).chain(data)
     }
 
@@ -83,10 +83,4 @@ impl fmt::Debug for SettledCall {
             .field("tool_name", &log_text(&self.result.tool_name))
             .finish_non_exhaustive()
     }
-}
-
-/// Returns the event that replaces the data of a call's `data-approval` part.
-pub(super) fn approval_data(call: &ToolCallId, data: Json) -> AgentEvent {
-    let id = Some(call.to_string().into());
-    AgentEvent::Data(Box::new(Data { name: "approval".into(), id, data, transient: false }))
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::approval::{DeferredOutcome, DeferredToolResult};
 use crate::chat::log::Fence;
 #[cfg(feature = "approvals")]
-use crate::event::{AgentEvent, Data};
+use crate::event::AgentEvent;
 use crate::id::{MessageId, RunId};
 use crate::json::Json;
 
@@ -113,10 +113,7 @@ impl ReceivedResult {
         // The client may hold a denial that arrived after the approval.
         let overruled =
             is_approved.then(|| AgentEvent::DenialOverruled { tool_call_id: id.clone() });
-        let data = descriptor.clone().map(|data| {
-            let (name, id) = ("approval".into(), Some(id.to_string().into()));
-            AgentEvent::Data(Box::new(Data { name, id, data, transient: false }))
-        });
+        let data = descriptor.clone().map(|data| AgentEvent::approval_data(id, data));
         overruled.into_iter().chain(outcome).chain(data)
     }
 
