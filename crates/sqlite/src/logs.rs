@@ -140,7 +140,7 @@ impl Logs {
         self.runs.retain(|_, run| run.key != number);
     }
 
-    /// Changes what is known of a run, if anything is.
+    /// Returns what is known of a run, if anything is. The caller may change it.
     pub(crate) fn known_run(&mut self, key: &RunKey) -> Option<&mut Run> {
         self.runs.get_mut(key)
     }
@@ -176,7 +176,7 @@ impl Logs {
                 self.added.at = now;
                 run.length = tail.end();
             } else if let Some(tail) = self.journal.tails.remove(&run.key) {
-                // What the journal holds of these entries counts as moved.
+                // The journal may hold a part of them too. Readers ignore what is before the end of the rows.
                 for row in tail.rows()? {
                     insert_row(transaction, run.key, &row)?;
                 }

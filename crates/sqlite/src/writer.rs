@@ -65,8 +65,8 @@ struct Write<F, T> {
     deadline: Instant,
     operation: Option<F>,
     result: Option<Result<T, SqliteError>>,
-    /// Sends the job back, so that its memory is freed by the thread that has allocated it. `None` if
-    /// no caller waits.
+    /// Sends the job back, so that its memory is not freed by the thread that writes: that made the
+    /// allocations of the next jobs slow. `None` if no caller waits.
     reply: Option<oneshot::Sender<Box<Self>>>,
 }
 
