@@ -694,6 +694,22 @@ fn a_call_of_the_client_in_a_kept_step_stays_open_when_the_run_is_lost() {
 }
 
 #[test]
+fn an_approval_that_no_model_call_has_sent_stays_open_when_its_run_is_lost() {
+    let mut log = log_of_a_question(true);
+    log.push(frame(r#"{"type":"finish-step"}"#));
+    let grant = serde_json::json!({ "results": { "results": [granted()], "frames": 0 } });
+    log.push(LogEntry::Note(grant.to_string().into()));
+    let mut chat = crate::chat::run_log::keep_log(&live_chat("r0", "a0"), &live("r0", "a0"), &log);
+    assert_eq!(chat.unsent_approvals.len(), 1);
+    let kept = Some(KeptSteps { entries: 7, begun_parts: 0 });
+    chat.set_live_run(LiveRun { kept, ..live("r0", "a0") });
+    log.push(frame(r#"{"type":"start-step"}"#));
+    log.push(frame(r#"{"type":"text-start","id":"1"}"#));
+    let table = lost_run(log, chat);
+    check(mend(), table, "append r0/2@9 text-end finish-step ended");
+}
+
+#[test]
 fn a_question_that_is_sent_again_reads_the_end_of_its_lost_run() {
     let chat = || fenced(live_chat("r0", "a0"), 2);
     let table = vec![

@@ -168,6 +168,12 @@ impl Translator {
         self.calls.require_results(ids);
     }
 
+    /// Leaves these approved calls open: no model call has sent their approvals, and a later one does.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn leave_unsent(&mut self, ids: &[ToolCallId]) {
+        self.calls.leave_unsent(ids);
+    }
+
     /// Adds to the metadata of a call the id that the model gave to it, if that is too long for the
     /// wire.
     pub(crate) fn recording_model_ids(mut self) -> Self {

@@ -194,6 +194,16 @@ impl ToolCalls {
         }
     }
 
+    /// Lets these approved calls wait for a later model call, which sends their approvals.
+    #[cfg(feature = "approvals")]
+    pub(super) fn leave_unsent(&mut self, ids: &[ToolCallId]) {
+        for call in self.calls.iter_mut().filter(|call| ids.contains(&call.wire_id)) {
+            if matches!(call.state, CallState::ApprovalResponded { approved: true }) {
+                call.state = CallState::ApprovalRequested;
+            }
+        }
+    }
+
     /// Adds a call. Of several parts with the same id the settled one takes precedence, or else the
     /// last one.
     fn insert(&mut self, id: &ToolCallId, mut call: Call) {

@@ -118,6 +118,7 @@ impl LogWriter {
         let mut translator = Translator::continuing(record.message());
         // The old holder has not given them results.
         translator.require_results(&record.own_calls());
+        translator.leave_unsent(&record.unsent_calls());
         // The log holds the start already.
         translator.start(&mut |_| {});
         let length = entries.len().try_into().unwrap_or(u64::MAX);

@@ -377,7 +377,7 @@ impl OwnRun {
         }
         match self.phase {
             Phase::Stepping if is_stored => {
-                self.claiming = self.writer.record().keep_in(&self.chat).unsent_approvals;
+                self.claiming = self.writer.record().keep_in(&self.chat).take_unsent_approvals();
                 self.phase = Phase::Claiming;
                 if self.claiming.is_empty() {
                     return self.claimed(Vec::new(), actions);
