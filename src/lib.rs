@@ -104,6 +104,8 @@ pub mod approval;
 pub mod model;
 pub mod agent;
 pub mod chat;
+#[cfg(feature = "approvals")]
+mod retry;
 #[cfg(feature = "body")]
 pub mod response;
 #[cfg(feature = "body")]

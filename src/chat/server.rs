@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::client::Client;
 use super::complete::{ChatResponse, RunEnd};
 use super::inner::Inner;
-use super::log::{ReadLog, RunKey};
+use super::log::RunKey;
 use super::run_counts::RunCounts;
 use super::stream::{ChatStream, LogReader};
 use super::turn::driver::{Driver, StartedTurn, TurnRequest};
@@ -161,16 +161,9 @@ impl ChatServer {
             if self.0.shutdown.has_begun() {
                 return Err(ChatError::ShuttingDown);
             }
-            let last = last.rsplit_once('.');
-            let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
-            let Some((run, position)) = last else { return Ok(None) };
-            let key = run_key(principal, id, run);
-            let read = ReadLog { key: &key, after: u64::MAX, max_bytes: 0, is_reader: false };
-            if self.0.runs.read(read).await?.is_none() {
-                return Ok(None);
-            }
-            let reader = LogReader::new(&self.0, key, position.saturating_add(1), client);
-            return Ok(Some(ChatStream::of_log(reader)));
+            let key = |run| run_key(principal, id, run);
+            let reader = LogReader::after_event(&self.0, key, last, client).await?;
+            return Ok(reader.map(ChatStream::of_log));
         }
         Ok(match self.start_turn(principal, id, client, Request::Follow)?.response().await? {
             Response::Join { run, begun, .. } => {

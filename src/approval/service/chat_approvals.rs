@@ -23,6 +23,7 @@ use crate::approval::{
 use crate::event::{AgentEvent, ApprovalRequestDetails, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_text};
 use crate::json::{Json, JsonError};
+use crate::retry::Retries;
 
 /// The approvals of one principal in one chat. Created by
 /// [`Approvals::for_chat`](super::Approvals::for_chat).
@@ -422,11 +423,11 @@ impl ChatApprovals {
         if request.description.as_ref().is_some_and(|description| description.len() > limit) {
             return Err(RequestApprovalError::DescriptionTooLong { limit });
         }
-        let mut failures = 0;
+        let mut retries = Retries::new(MAX_LEDGER_FAILURES);
         let now = loop {
             match self.check_pending().await {
                 Ok(now) => break now,
-                Err(error) => pause_after(error, &mut failures).await?,
+                Err(error) => pause_after(error, &mut retries).await?,
             }
         };
         let record = request.into_record(&inner.keys, RecordId::from_bytes(random_bytes()), now)?;
@@ -448,7 +449,7 @@ impl ChatApprovals {
                 // If it already exists, the reply to an attempt before was lost.
                 Ok(_) => break,
                 Err(error) => {
-                    if let Err(error) = pause_after(error.into(), &mut failures).await {
+                    if let Err(error) = pause_after(error.into(), &mut retries).await {
                         unissued.revoke().await;
                         return Err(error);
                     }
@@ -459,7 +460,7 @@ impl ChatApprovals {
         inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
         // Others may have been requested since the first check.
         while let Err(error) = self.check_inserted(&record).await {
-            if let Err(error) = pause_after(error, &mut failures).await {
+            if let Err(error) = pause_after(error, &mut retries).await {
                 unissued.revoke().await;
                 return Err(error);
             }
@@ -523,24 +524,16 @@ impl Drop for Unissued<'_> {
 /// Waits until an operation of the ledger may be repeated. Returns the error if it is not repeated.
 async fn pause_after(
     error: RequestApprovalError,
-    failures: &mut u32,
+    retries: &mut Retries,
 ) -> Result<(), RequestApprovalError> {
-    *failures += 1;
     match error {
-        RequestApprovalError::Ledger(error) if *failures < MAX_LEDGER_FAILURES => {
-            tracing::warn!(%error, "the ledger has failed to store an approval request");
-            sleep(BACKOFF * (*failures).min(10)).await;
-            Ok(())
-        }
+        RequestApprovalError::Ledger(error) => Ok(retries.pause(error, "the ledger").await?),
         error => Err(error),
     }
 }
 
 /// How many failures of the ledger end a request: the pauses between them are 29 s.
 const MAX_LEDGER_FAILURES: u32 = 20;
-
-/// The time after a failure of the ledger, for each failure of the request.
-const BACKOFF: Duration = Duration::from_millis(200);
 
 /// The time between two attempts to revoke a request that no page shows.
 const REVOCATION_INTERVAL: Duration = Duration::from_secs(5);

@@ -704,6 +704,11 @@ impl Chat {
         }
     }
 
+    /// Returns whether the last message has this role.
+    pub(crate) fn ends_with(&self, role: Role) -> bool {
+        self.messages.last().is_some_and(|last| last.role == role)
+    }
+
     /// Makes this run the one that writes.
     pub(crate) fn set_live_run(&mut self, live: LiveRun) {
         self.runs.live = Some(live);

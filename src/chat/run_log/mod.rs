@@ -6,12 +6,14 @@
 //! ```
 
 mod record;
+mod taken_end;
 mod writer;
 
 pub(crate) use self::record::{RunRecord, resumed_by};
+pub(crate) use self::taken_end::TakenEnd;
 #[cfg(test)]
 pub(crate) use self::writer::INTERRUPTED;
-pub(crate) use self::writer::{LogClient, LogWriter, TakenEnd};
+pub(crate) use self::writer::{LogClient, LogWriter};
 
 use self::record::{OpenChunks, each_chunk};
 use crate::chat::conversation::{Chat, LiveRun};

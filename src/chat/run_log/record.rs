@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{DeferredOutcome, PendingToolCall};
-use crate::chat::conversation::{Chat, LiveRun, ReceivedResult, RecordedMessage, call_outcome};
+use crate::chat::conversation::{
+    Chat, KeptSteps, LiveRun, ReceivedResult, RecordedMessage, call_outcome,
+};
 use crate::chat::log::LogEntry;
 use crate::chunk::{Chunk, ReceivedChunk};
 use crate::event::AgentEvent;
@@ -261,8 +263,13 @@ impl RunRecord {
         })
     }
 
+    /// Returns what the conversation holds of the log, if it holds this many entries.
+    pub(crate) fn kept(&self, entries: u64) -> KeptSteps {
+        KeptSteps { entries, begun_parts: self.begun_parts() }
+    }
+
     /// Returns the number of parts that the message had when the run began.
-    pub(crate) fn begun_parts(&self) -> usize {
+    pub(super) fn begun_parts(&self) -> usize {
         self.begun.as_ref().map_or(0, |begun| begun.parts.len())
     }
 
@@ -298,15 +305,19 @@ impl RunRecord {
         (&self.open.text, &self.open.reasoning, self.open.step)
     }
 
+    pub(super) fn message_id(&self) -> &MessageId {
+        &self.message_id
+    }
+
     /// Returns whether the log breaks off in a step. What its holder would have done in the rest of the
     /// step, and what it has done, is unknown.
-    pub(crate) fn breaks_off(&self) -> bool {
+    pub(super) fn breaks_off(&self) -> bool {
         self.is_in_step
     }
 
     /// Returns whether the last model call has ended, and if so, whether the log says that no other one
     /// follows.
-    pub(crate) fn end_of_call(&self) -> Option<bool> {
+    pub(super) fn end_of_call(&self) -> Option<bool> {
         self.notes.iter().rev().find_map(Note::end)?.map(|(_, is_last)| is_last)
     }
 

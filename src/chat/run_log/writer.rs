@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use bytes::{BufMut, BytesMut};
 
 use super::record::{Note, RunRecord, end_of_last_call, is_final};
+use super::taken_end::TakenEnd;
 use crate::approval::{DeferredToolResult, PendingToolCall};
-use crate::chat::conversation::{Chat, LiveRun, RECORDED_VERSION, ReceivedResult};
+use crate::chat::conversation::{Chat, KeptSteps, LiveRun, RECORDED_VERSION, ReceivedResult};
 use crate::chat::log::LogEntry;
 use crate::chunk::{Chunk, Version};
 use crate::event::{AgentEvent, Executor};
@@ -25,6 +26,9 @@ pub(crate) struct LogWriter {
     last: Vec<Vec<u8>>,
     /// How many calls of the translator have an outcome that the frames do not show.
     outcomes: usize,
+    /// The agent has ended a step, and has not begun the next one.
+    is_step_ended: bool,
+    step_end: Option<StepEnd>,
     /// Why events of the agent were dropped, until this is reported.
     dropped: Vec<TranslateError>,
 }
@@ -37,17 +41,11 @@ pub(crate) struct LogClient {
     pub(crate) has_approvals: bool,
 }
 
-/// How the message of a log ends whose holder is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TakenEnd {
-    /// The user has stopped the run, or has sent another message.
-    Aborted,
-    /// The run was lost, and its message is complete, or waits for an answer.
-    Complete,
-    /// The run was lost in a step.
-    Interrupted,
-    /// The run was lost between two steps, and another run resumes it.
-    Resumed,
+/// What the log holds at the end of a step.
+#[derive(Debug)]
+pub(crate) struct StepEnd {
+    pub(crate) record: Box<RunRecord>,
+    pub(crate) kept: KeptSteps,
 }
 
 /// Everything of a writer but the translator, which lends its chunks.
@@ -57,6 +55,8 @@ struct EntryWriter {
     record: RunRecord,
     encoder: Encoder,
     queue: Queue,
+    /// The number of entries before those in the queue.
+    length: u64,
 }
 
 /// The entries that were not appended yet, in one buffer.
@@ -100,7 +100,15 @@ impl LogWriter {
 
     fn with_translator(translator: Translator, entries: EntryWriter) -> Self {
         let translator = recording(translator, entries.client);
-        LogWriter { translator, entries, last: Vec::new(), outcomes: 0, dropped: Vec::new() }
+        LogWriter {
+            translator,
+            entries,
+            last: Vec::new(),
+            outcomes: 0,
+            is_step_ended: false,
+            step_end: None,
+            dropped: Vec::new(),
+        }
     }
 
     /// Creates a writer that continues the log of another holder.
@@ -129,14 +137,39 @@ impl LogWriter {
         &self.entries.record
     }
 
-    /// Returns the number of entries that were not appended yet.
-    pub(crate) fn queued_entries(&self) -> u64 {
-        self.entries.queue.entries.len().try_into().unwrap_or(u64::MAX)
-    }
-
     /// Removes and returns the entries that were not appended yet.
     pub(crate) fn take_queue<C: FromIterator<LogEntry>>(&mut self) -> C {
+        self.entries.length = self.entries.total();
         self.entries.queue.take()
+    }
+
+    /// Notes the end of a step when the agent begins the next one: the conversation can get the message
+    /// up to there. What the last step has written is saved with the end of the run.
+    pub(crate) fn note_step(&mut self, event: &AgentEvent) {
+        match event {
+            AgentEvent::StepFinish => self.is_step_ended = true,
+            AgentEvent::StepStart if std::mem::take(&mut self.is_step_ended) => {
+                let record = Box::new(self.record().clone());
+                let kept = record.kept(self.entries.total());
+                self.step_end = Some(StepEnd { record, kept });
+            }
+            AgentEvent::Chunk(chunk) => match **chunk {
+                Chunk::FinishStep {} => self.note_step(&AgentEvent::StepFinish),
+                Chunk::StartStep {} => self.note_step(&AgentEvent::StepStart),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// Returns the end of a step that the conversation may lack.
+    pub(crate) fn step_end(&self) -> Option<&StepEnd> {
+        self.step_end.as_ref()
+    }
+
+    /// Forgets the end of the last step: the conversation holds it, or the next one is kept with it.
+    pub(crate) fn forget_step_end(&mut self) {
+        self.step_end = None;
     }
 
     /// Removes and returns the reasons why events of the agent were dropped.
@@ -377,7 +410,12 @@ impl LogWriter {
 impl EntryWriter {
     fn new(live: &LiveRun, record: RunRecord, length: u64, client: LogClient) -> Self {
         let queue = Queue::new(&live.run, length);
-        EntryWriter { client, record, encoder: Encoder::default(), queue }
+        EntryWriter { client, record, encoder: Encoder::default(), queue, length }
+    }
+
+    /// Returns the number of entries, with those in the queue.
+    fn total(&self) -> u64 {
+        self.length.saturating_add(self.queue.entries.len().try_into().unwrap_or(u64::MAX))
     }
 
     fn write(&mut self, chunk: &Chunk<'_>) {

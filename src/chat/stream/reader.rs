@@ -20,6 +20,7 @@ use crate::chat::shutdown::Counted;
 use crate::chat::store::RunStoreError;
 use crate::chat::turn::driver::{Driver, TurnRequest};
 use crate::chat::turn::machine::{Request, Response};
+use crate::id::RunId;
 use crate::message::UiMessage;
 use crate::response::BodyError;
 use crate::sse::KEEP_ALIVE;
@@ -78,6 +79,23 @@ impl LogReader {
             has_read_all: false,
             has_ended: false,
         }
+    }
+
+    /// Creates a reader of what follows the frame with this `id:`, which names a run and an entry of
+    /// its log. Returns `None` if there is no such run.
+    pub(in crate::chat) async fn after_event(
+        chats: &Arc<Inner>,
+        key_of: impl FnOnce(RunId) -> RunKey,
+        event_id: &str,
+        client: Client,
+    ) -> Result<Option<Self>, RunStoreError> {
+        let last = event_id.rsplit_once('.');
+        let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
+        let Some((run, position)) = last else { return Ok(None) };
+        let key = key_of(run);
+        let read = ReadLog { key: &key, after: u64::MAX, max_bytes: 0, is_reader: false };
+        let is_known = chats.runs.read(read).await?.is_some();
+        Ok(is_known.then(|| Self::new(chats, key, position.saturating_add(1), client)))
     }
 
     /// Creates a reader of a run that continues the message `begun`. The client holds `posted`, and has

@@ -204,21 +204,12 @@ impl Driver {
     /// Logs why the run ends.
     fn report_limit(&self, run_id: &RunId, limit: RunLimit) {
         let limits = &self.effects.chats().limits;
-        let run_id = run_id.as_str();
-        match limit {
-            RunLimit::LogBytes => {
-                let value = limits.max_log_bytes();
-                tracing::warn!(run_id, limit = "max_log_bytes", value, "{RUN_ENDS}");
-            }
-            RunLimit::UnreadTime => {
-                let value = limits.max_unread_time();
-                tracing::info!(run_id, limit = "max_unread_time", ?value, "{RUN_ENDS}");
-            }
-            RunLimit::UserRuns => {
-                let value = limits.max_user_runs();
-                tracing::info!(run_id, limit = "max_user_runs", value, "{RUN_ENDS}");
-            }
-        }
+        let (limit, value) = match limit {
+            RunLimit::LogBytes => ("max_log_bytes", limits.max_log_bytes().to_string()),
+            RunLimit::UnreadTime => ("max_unread_time", format!("{:?}", limits.max_unread_time())),
+            RunLimit::UserRuns => ("max_user_runs", limits.max_user_runs().to_string()),
+        };
+        tracing::warn!(run_id = run_id.as_str(), limit, value, "a run ends because of a limit");
     }
 
     /// Waits for one input, or for events of the agent, and passes them to the turn.
@@ -398,9 +389,6 @@ fn pass_events(
     }
     passed
 }
-
-/// The log line of a run that has reached a limit.
-const RUN_ENDS: &str = "a run ends because of a limit";
 
 /// How many events of the agent are read at once.
 const EVENTS_AT_ONCE: usize = 256;

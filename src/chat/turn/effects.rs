@@ -1,7 +1,6 @@
 //! [`Effects`]: performs what a turn asks for, with the stores and the approvals.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -25,6 +24,7 @@ use crate::chat::redeem::{
 use crate::chat::store::{SaveChat, SaveResult, VersionedChat};
 use crate::chat::{Chat, ChatError};
 use crate::id::{ChatId, RunId};
+use crate::retry::{RETRY_INTERVAL, Retries};
 
 /// Performs the effects of one turn.
 pub(super) struct Effects {
@@ -261,7 +261,7 @@ impl Context {
         match chats.store.save(save).await {
             Ok(result) => Outcome::Saved(chat, result),
             Err(error) => {
-                sleep(BACKOFF).await;
+                sleep(RETRY_INTERVAL).await;
                 Outcome::SaveUnknown(error.into())
             }
         }
@@ -294,18 +294,12 @@ async fn repeated<'a, T, E: Into<ChatError>>(
     max_failures: u32,
     operation: impl Fn() -> BoxFuture<'a, Result<T, E>>,
 ) -> Result<T, ChatError> {
-    let mut failures = 0;
+    let mut retries = Retries::new(max_failures);
     loop {
-        let error: ChatError = match operation().await {
+        match operation().await {
             Ok(value) => return Ok(value),
-            Err(error) => error.into(),
-        };
-        failures += 1;
-        if failures >= max_failures {
-            return Err(error);
+            Err(error) => retries.pause(error.into(), "an operation of a turn").await?,
         }
-        tracing::warn!(%error, "an operation of a turn has failed");
-        sleep(BACKOFF * failures.min(10)).await;
     }
 }
 
@@ -313,6 +307,3 @@ async fn repeated<'a, T, E: Into<ChatError>>(
 pub(super) fn fresh_id() -> uuid::Uuid {
     uuid::Uuid::new_v4()
 }
-
-/// The time after a failure, for each failure in a row.
-const BACKOFF: Duration = Duration::from_millis(200);

@@ -549,16 +549,13 @@ impl ChatTurn {
         let is_redeeming = self.redemption.is_running();
         let closed = self.closed.take();
         let has_failed = closed.as_ref().is_some_and(|closed| closed.has_failed);
-        let closed = closed.into_iter().flat_map(|closed| closed.results);
-        let (recorded, not_recorded): (Vec<_>, Vec<_>) =
-            closed.partition(|closed| chat.is_known(&closed.result));
-        let not_recorded = not_recorded.into_iter().map(|closed| closed.result).collect();
+        let closed = closed.map(|closed| closed.results).unwrap_or_default();
         // The message that the client continues is gone. The response is a new message.
         let is_new = chat.message(&live.message_id).is_none();
         let replies = self.replies(chat, &live.message_id);
         let has_reply = shown.iter().any(|shown| replies.has_to_follow(shown));
         let has_to_call = is_redeeming && is_new || has_reply;
-        let beginning = Beginning { is_redeeming, has_to_call, replies, not_recorded, recorded };
+        let beginning = Beginning { is_redeeming, has_to_call, replies, closed };
         let limits = RunLimits {
             max_bytes: self.settings.limits.max_log_bytes(),
             max_unread: self.settings.limits.max_unread_time(),

@@ -7,13 +7,13 @@ use super::io::{Effect, Response};
 use super::running::Replies;
 use crate::approval::{PendingToolCall, ResumePlan};
 use crate::chat::conversation::{
-    Chat, KeptSteps, LiveRun, LostRun, ReceivedResult, RequestEffect, WriteFormat,
+    Chat, LiveRun, LostRun, ReceivedResult, RequestEffect, WriteFormat,
 };
 use crate::chat::log::{Fence, LogEntry, TakeCondition, TakeRefusal, TakeResult};
 use crate::chat::run_log::{LogWriter, RunRecord, TakenEnd, content_parts};
 use crate::id::{MessageId, RunId, ToolCallId};
 use crate::limits::ChatLimitError;
-use crate::message::{Part, Role, UiMessage};
+use crate::message::{Role, UiMessage};
 use crate::request::ChatRequest;
 
 impl ChatTurn {
@@ -126,7 +126,7 @@ impl ChatTurn {
             }
             // An old page has sent its last message again. There is nothing to respond to.
             Ok(RequestEffect::NewResponse)
-                if !self.has_answers(&loaded.chat) && ends_with_response(&loaded.chat) =>
+                if !self.has_answers(&loaded.chat) && loaded.chat.ends_with(Role::Assistant) =>
             {
                 self.respond(Response::AlreadyReceived);
                 return self.finish(Then::Stored(None), None);
@@ -285,7 +285,7 @@ impl ChatTurn {
     /// has written nothing.
     fn unanswered_by_taken(&self, next: &Chat) -> Option<MessageId> {
         let id = &self.taken.as_ref()?.closed.as_ref()?.message_id;
-        (self.is_asked(next) && next.message(id).is_none()).then(|| id.clone())
+        (next.ends_with(Role::User) && next.message(id).is_none()).then(|| id.clone())
     }
 
     /// Returns the response that is this stored message. If this turn has completed its log, the log is
@@ -297,11 +297,6 @@ impl ChatTurn {
             }
             _ => Then::Stored(message_id),
         }
-    }
-
-    /// Returns whether the last message is one of the user.
-    fn is_asked(&self, next: &Chat) -> bool {
-        next.messages.last().is_some_and(|last| last.role == Role::User)
     }
 
     /// The request is refused, and the old run is taken. Saves what the old run has written.
@@ -501,8 +496,7 @@ impl ChatTurn {
             let lost = LostRun { run, fence, entries, losses: losses_of(&live) };
             taken.resumed = (end == TakenEnd::Resumed).then_some(lost);
             taken.end = None;
-            let begun_parts = writer.record().begun_parts();
-            let kept = Some(KeptSteps { entries, begun_parts });
+            let kept = Some(writer.record().kept(entries));
             taken.closed = Some(LiveRun { kept, ..live });
             self.ended = taken.closed.clone().filter(|_| taken.is_lost && is_open);
         }
@@ -511,41 +505,16 @@ impl ChatTurn {
     }
 
     /// Returns how the message of the live run ends, which this turn has taken.
-    ///
-    /// A lost run is resumed if every call has its result and the log does not break off in a step.
     fn end_of_taken(&self, live: &LiveRun, chat: &Chat, record: &RunRecord) -> TakenEnd {
         let Some(taken) = self.taken.as_ref().filter(|taken| taken.is_lost) else {
             return TakenEnd::Aborted;
         };
-        let mut next = record.keep_in(chat);
-        next.end_live_run();
-        let is_unread = next.message_to_continue() == Some(&live.message_id);
         let kept = live.kept.map_or(0, |kept| kept.entries);
         let is_shortened = taken.is_gone || taken.length() < kept;
-        let has_ended = record.end_of_call();
-        let has_written = |message: &UiMessage| message.parts.len() > record.begun_parts();
-        let end = match next.message(&live.message_id) {
-            _ if has_ended == Some(true) => TakenEnd::Complete,
-            _ if is_shortened || record.breaks_off() => TakenEnd::Interrupted,
-            Some(_) if is_unread => TakenEnd::Resumed,
-            _ if has_ended.is_some() => TakenEnd::Complete,
-            None if self.is_asked(&next) => TakenEnd::Resumed,
-            None => TakenEnd::Complete,
-            Some(message) if has_written(message) && next.has_open_calls(message) => {
-                TakenEnd::Complete
-            }
-            // Also if the run was begun by answers that were not redeemed: the client has to send them
-            // again.
-            Some(message) if message.tool_parts().any(|part| !part.is_settled()) => {
-                TakenEnd::Interrupted
-            }
-            Some(message) if ends_with_calls(message) => TakenEnd::Resumed,
-            Some(_) => TakenEnd::Complete,
-        };
         let may_resume = losses_of(live) <= MAX_LOSSES
             && self.refused_runs < 2
             && self.settings.write_format == WriteFormat::Newest;
-        match end {
+        match TakenEnd::of_lost(record, chat, is_shortened) {
             TakenEnd::Resumed if !may_resume => TakenEnd::Interrupted,
             end => end,
         }
@@ -668,21 +637,9 @@ impl ChatTurn {
     }
 }
 
-/// Returns whether the last step of a message has calls, whose results the model has not read.
-fn ends_with_calls(message: &UiMessage) -> bool {
-    let mut last_step = message.parts.iter().rev();
-    let mut last_step =
-        last_step.by_ref().take_while(|part| !matches!(part, Part::StepStart { .. }));
-    last_step.any(|part| matches!(part, Part::Tool(_)))
-}
-
 /// Returns how many runs in a row are lost, if this one is.
 fn losses_of(live: &LiveRun) -> u32 {
     live.resumes.as_ref().map_or(0, |lost| lost.losses).saturating_add(1)
-}
-
-fn ends_with_response(chat: &Chat) -> bool {
-    chat.messages.last().is_some_and(|last| last.role == Role::Assistant)
 }
 
 impl TakenRun {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::io::{Action, AgentCall, Effect, EndedMessage, Input, RunLimit};
 use crate::approval::{DeferredOutcome, DeferredToolResult};
-use crate::chat::conversation::{Chat, KeptSteps, LiveRun, ReceivedResult};
+use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
 use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
-use crate::chat::run_log::{LogClient, LogWriter, RunRecord};
+use crate::chat::run_log::{LogClient, LogWriter};
 use crate::chunk::Chunk;
 use crate::event::{AgentEvent, MASKED_ERROR};
 use crate::id::{ApprovalId, ToolCallId};
@@ -43,10 +43,6 @@ pub(super) struct OwnRun {
     stopped_by: Option<AgentEvent>,
     /// The message has its end in the log.
     is_message_ended: bool,
-    /// The agent has ended a step, and has not begun the next one.
-    is_step_ended: bool,
-    /// The end of a step, until the conversation holds the message up to there.
-    step_end: Option<StepEnd>,
     /// The save that the store has not answered.
     saving: Option<Saving>,
     is_loading: bool,
@@ -94,10 +90,8 @@ pub(super) struct Beginning {
     /// The model is called in any case.
     pub(super) has_to_call: bool,
     pub(super) replies: Replies,
-    /// The results that the conversation does not hold.
-    pub(super) not_recorded: Vec<DeferredToolResult>,
-    /// The results that other messages hold since this turn.
-    pub(super) recorded: Vec<ReceivedResult>,
+    /// What this turn has closed. If other messages hold the results, the response shows them.
+    pub(super) closed: Vec<ReceivedResult>,
 }
 
 /// What a save stores.
@@ -107,14 +101,6 @@ enum Saving {
     StepEnd,
     /// The complete message, without the run.
     Message,
-}
-
-/// What the log holds at the end of a step.
-#[derive(Debug)]
-struct StepEnd {
-    record: Box<RunRecord>,
-    /// The number of entries.
-    length: u64,
 }
 
 /// An append that the store has not answered.
@@ -166,9 +152,7 @@ impl OwnRun {
         limits: RunLimits,
         beginning: Beginning,
     ) -> Box<Self> {
-        let Beginning { is_redeeming, has_to_call, replies, not_recorded, recorded: shown } =
-            beginning;
-        let recorded = shown.iter().map(|shown| shown.result.clone()).collect();
+        let Beginning { is_redeeming, has_to_call, replies, closed } = beginning;
         let mut own = Box::new(OwnRun {
             writer: LogWriter::begin(chat, &live, posted, limits.client),
             live,
@@ -180,13 +164,11 @@ impl OwnRun {
             phase: Phase::Redeeming,
             is_redeemed: !is_redeeming,
             results: Vec::new(),
-            not_recorded,
-            recorded,
+            not_recorded: Vec::new(),
+            recorded: Vec::new(),
             has_to_call,
             stopped_by: None,
             is_message_ended: false,
-            is_step_ended: false,
-            step_end: None,
             saving: None,
             is_loading: false,
             has_to_renew: false,
@@ -198,7 +180,14 @@ impl OwnRun {
             replies,
             limits,
         });
-        shown.iter().for_each(|shown| own.writer.show_result(shown));
+        for closed in closed {
+            if chat.is_known(&closed.result) {
+                own.writer.show_result(&closed);
+                own.recorded.push(closed.result);
+            } else {
+                own.not_recorded.push(closed.result);
+            }
+        }
         own
     }
 
@@ -255,7 +244,9 @@ impl OwnRun {
         if let Some(id) = event.requested_approval() {
             self.requested.push(id);
         }
-        self.note_step(event);
+        if self.limits.keeps_steps {
+            self.writer.note_step(event);
+        }
         self.writer.event(event);
     }
 
@@ -293,7 +284,7 @@ impl OwnRun {
             Input::Saved(is_saved) => self.saved(is_saved),
             Input::SaveUnknown => {
                 // The next step is saved with this one.
-                self.step_end = None;
+                self.writer.forget_step_end();
                 self.saved(false);
             }
             Input::ChatChanged => self.load(actions),
@@ -316,33 +307,13 @@ impl OwnRun {
         }
     }
 
-    /// Notes the end of a step when the agent begins the next one: the conversation gets the message
-    /// up to there. What the last step has written is saved with the end of the run.
-    fn note_step(&mut self, event: &AgentEvent) {
-        match event {
-            AgentEvent::StepFinish => self.is_step_ended = true,
-            AgentEvent::StepStart
-                if std::mem::take(&mut self.is_step_ended) && self.limits.keeps_steps =>
-            {
-                let record = Box::new(self.writer.record().clone());
-                let in_flight = self.in_flight.as_ref().map_or(0, |append| append.length);
-                let length = self.length + in_flight + self.writer.queued_entries();
-                self.step_end = Some(StepEnd { record, length });
-            }
-            AgentEvent::Chunk(chunk) => match **chunk {
-                Chunk::FinishStep {} => self.note_step(&AgentEvent::StepFinish),
-                Chunk::StartStep {} => self.note_step(&AgentEvent::StepStart),
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-
     /// Handles the reply to a save.
     fn saved(&mut self, is_saved: bool) {
         match self.saving.take() {
             Some(Saving::StepEnd) => {
-                self.step_end = self.step_end.take().filter(|_| !is_saved);
+                if is_saved {
+                    self.writer.forget_step_end();
+                }
                 // The conversation may have been loaded before this save.
                 if self.phase == Phase::Loaded {
                     self.phase = Phase::Loading;
@@ -430,17 +401,14 @@ impl OwnRun {
         if !self.has_to_keep_step() {
             return;
         }
-        let Some(end) = &self.step_end else { return };
-        let (entries, begun_parts) = (end.length, end.record.begun_parts());
-        let kept = Some(KeptSteps { entries, begun_parts });
-        let is_kept = self.chat.live_run().is_some_and(|live| live.kept == kept);
+        let Some(end) = self.writer.step_end() else { return };
+        let is_kept = self.chat.live_run().is_some_and(|live| live.kept == Some(end.kept));
         // If the store does not hold the conversation, the user may have deleted it.
         if is_kept || self.revision.is_none() {
-            self.step_end = None;
-            return;
+            return self.writer.forget_step_end();
         }
         let mut chat = Box::new(end.record.keep_in(&self.chat));
-        chat.set_live_run(LiveRun { kept, ..self.live.clone() });
+        chat.set_live_run(LiveRun { kept: Some(end.kept), ..self.live.clone() });
         let (unchanged, revision) =
             (chat.messages.shared_prefix(&self.chat.messages), self.revision);
         let save = Effect::Save { chat, unchanged, revision, ended: None };
@@ -450,7 +418,7 @@ impl OwnRun {
 
     /// Returns whether the log holds the end of a step that the conversation may lack.
     fn has_to_keep_step(&self) -> bool {
-        let is_stored = self.step_end.as_ref().is_some_and(|end| end.length <= self.length);
+        let is_stored = self.writer.step_end().is_some_and(|end| end.kept.entries <= self.length);
         is_stored && self.phase == Phase::Agent && self.saving.is_none()
     }
 
