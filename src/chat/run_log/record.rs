@@ -285,12 +285,10 @@ impl RunRecord {
         calls.filter(|id| !is_begun(id) && !is_of_client(id)).cloned().collect()
     }
 
-    /// Returns those of its own calls whose approval no model call has sent to the provider.
-    pub(crate) fn unsent_calls(&mut self) -> Vec<ToolCallId> {
-        let mut calls = self.own_calls();
-        let unsent = &self.chat.unsent_approvals;
-        calls.retain(|id| unsent.iter().any(|unsent| unsent.tool_call_id == *id));
-        calls
+    /// Returns the calls whose approval no model call has sent to the provider.
+    pub(crate) fn unsent_calls(&self) -> Vec<ToolCallId> {
+        let unsent = self.chat.unsent_approvals.iter();
+        unsent.map(|unsent| unsent.tool_call_id.clone()).collect()
     }
 
     /// Returns the message as the log shows it, without the results since the last model call.
