@@ -92,6 +92,8 @@ pub mod json;
 pub mod id;
 pub mod metadata;
 pub mod limits;
+#[cfg(feature = "approvals")]
+mod retry;
 pub mod chunk;
 pub mod message;
 pub mod request;
@@ -104,8 +106,6 @@ pub mod approval;
 pub mod model;
 pub mod agent;
 pub mod chat;
-#[cfg(feature = "approvals")]
-mod retry;
 #[cfg(feature = "body")]
 pub mod response;
 #[cfg(feature = "body")]

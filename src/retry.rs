@@ -38,5 +38,8 @@ impl Retries {
     }
 }
 
+/// How many failures end an operation. The pauses between them are 29 s together.
+pub(crate) const MAX_FAILURES: u32 = 20;
+
 /// The pause after the first failure, and how much longer each pause is than the one before.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(200);

@@ -23,7 +23,7 @@ use crate::approval::{
 use crate::event::{AgentEvent, ApprovalRequestDetails, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_text};
 use crate::json::{Json, JsonError};
-use crate::retry::Retries;
+use crate::retry::{MAX_FAILURES, Retries};
 
 /// The approvals of one principal in one chat. Created by
 /// [`Approvals::for_chat`](super::Approvals::for_chat).
@@ -423,7 +423,7 @@ impl ChatApprovals {
         if request.description.as_ref().is_some_and(|description| description.len() > limit) {
             return Err(RequestApprovalError::DescriptionTooLong { limit });
         }
-        let mut retries = Retries::new(MAX_LEDGER_FAILURES);
+        let mut retries = Retries::new(MAX_FAILURES);
         let now = loop {
             match self.check_pending().await {
                 Ok(now) => break now,
@@ -531,9 +531,6 @@ async fn pause_after(
         error => Err(error),
     }
 }
-
-/// How many failures of the ledger end a request: the pauses between them are 29 s.
-const MAX_LEDGER_FAILURES: u32 = 20;
 
 /// The time between two attempts to revoke a request that no page shows.
 const REVOCATION_INTERVAL: Duration = Duration::from_secs(5);

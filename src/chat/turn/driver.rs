@@ -33,6 +33,7 @@ use crate::chat::shutdown::Counted;
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
+use crate::retry::MAX_FAILURES;
 
 /// A turn with everything that it waits for.
 pub(in crate::chat) struct Driver {
@@ -209,7 +210,7 @@ impl Driver {
             RunLimit::UnreadTime => ("max_unread_time", format!("{:?}", limits.max_unread_time())),
             RunLimit::UserRuns => ("max_user_runs", limits.max_user_runs().to_string()),
         };
-        tracing::warn!(run_id = run_id.as_str(), limit, value, "a run ends because of a limit");
+        tracing::warn!(run_id = run_id.as_str(), limit, %value, "a run ends because of a limit");
     }
 
     /// Waits for one input, or for events of the agent, and passes them to the turn.
@@ -395,9 +396,6 @@ const EVENTS_AT_ONCE: usize = 256;
 
 /// How many failures in a row end a turn whose client waits for the response.
 const MAX_FAILURES_BEFORE_RESPONSE: u32 = 3;
-
-/// How many failures in a row end a turn that has a response.
-const MAX_FAILURES: u32 = 20;
 
 /// How many saves fail only if the store never accepts one: another writer was faster each time.
 const MAX_CONFLICTS: u32 = 1000;

@@ -99,14 +99,12 @@ impl Effects {
         // A server that is shut down waits for it, as for a turn.
         let counted = context.chats.shutdown.count_turn(false);
         let task = async move {
-            let is_revocation = matches!(effect, Effect::RevokeUnshown(_));
+            let failure = match effect {
+                Effect::RevokeUnshown(_) => "approval requests of a run that was taken stay open",
+                _ => "the log of a run is not ended",
+            };
             if let Err(error) = context.perform(effect, None, max_failures).await {
-                match is_revocation {
-                    true => {
-                        tracing::warn!(%error, "approval requests of a run that was taken stay open")
-                    }
-                    false => tracing::warn!(%error, "the log of a run is not ended"),
-                }
+                tracing::warn!(%error, "{failure}");
             }
             drop(counted);
         };
@@ -175,10 +173,10 @@ impl Context {
             }
             // An append is frequent, and the size of the largest operation would be allocated for it.
             Effect::Redeem { plan, chat } => {
-                return Ok(self.redeem(*plan, *chat, None).boxed().await);
+                return Ok(self.redeem(&plan, &chat, None, max_failures).boxed().await);
             }
             Effect::CloseOpenCalls { open, plan, chat } => {
-                return Ok(self.redeem(*plan, *chat, Some(open)).boxed().await);
+                return Ok(self.redeem(&plan, &chat, Some(open), max_failures).boxed().await);
             }
             Effect::Claim { run, approvals } => {
                 let (chat, sender) = (self.approvals(), sender_of(&run));
@@ -267,16 +265,20 @@ impl Context {
         }
     }
 
+    /// Redeems answers. If this fails, no call was claimed, and it can be repeated.
     async fn redeem(
         &self,
-        plan: ResumePlan,
-        chat: Chat,
+        plan: &ResumePlan,
+        chat: &Chat,
         open: Option<Vec<PendingToolCall>>,
+        max_failures: u32,
     ) -> Outcome {
-        let is_closing = open.is_some();
-        match Redeemed::new(&self.chats, &self.approvals(), plan, chat, open).await {
+        let (chats, approvals, is_closing) = (&self.chats, self.approvals(), open.is_some());
+        let redeem =
+            || Redeemed::new(chats, &approvals, plan.clone(), chat.clone(), open.clone()).boxed();
+        match repeated(max_failures, redeem).await {
             Ok(redeemed) => Outcome::Redeeming(is_closing, redeemed),
-            Err(error) => Outcome::NotRedeemed(is_closing, error.into()),
+            Err(error) => Outcome::NotRedeemed(is_closing, error),
         }
     }
 }
