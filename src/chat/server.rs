@@ -116,15 +116,15 @@ impl ChatServer {
         let stream = async move |response| {
             Ok(match response {
                 Response::Join { run, message_id, begun, shown } => {
-                    let posted = posted.filter(|posted| posted.id == message_id);
-                    let posted = posted.as_ref().map(|posted| (posted, shown.as_slice()));
+                    let posted = posted.as_ref().filter(|posted| posted.id == message_id);
+                    let posted = posted.map(|posted| (posted, &*shown));
                     let (key, begun) = (run_key(&principal, &id, run), begun.as_deref());
                     let reader = LogReader::of_message(&chats.0, key, begun, posted, client);
                     ChatStream::of_log(reader.await)
                 }
                 Response::Stored { message_id, shown } => {
                     let chat = chats.chat(&principal, &id).await?;
-                    let posted = posted.as_ref().map(|posted| (posted, shown.as_slice()));
+                    let posted = posted.as_ref().map(|posted| (posted, &*shown));
                     ChatStream::of_stored(&chat, &message_id, posted, client)
                 }
                 other => return Err(refused(other)),

@@ -75,7 +75,7 @@ async fn a_run_that_nobody_reads_is_logged_with_the_limit() {
         tokio::time::sleep(2 * time).await;
     });
     let lines = lines.await;
-    check(&lines, "INFO", &["a run ends", &run, r#"limit="max_unread_time" value=90s"#]);
+    check(&lines, "WARN", &["a run ends", &run, r#"limit="max_unread_time" value=90s"#]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +98,7 @@ async fn a_run_that_ends_for_another_and_one_that_is_refused_are_logged_with_the
         let _second = post(&chats, "b").await.unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
     });
-    check(&lines.await, "INFO", &["a run ends", &run, r#"limit="max_user_runs" value=1"#]);
+    check(&lines.await, "WARN", &["a run ends", &run, r#"limit="max_user_runs" value=1"#]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -259,17 +259,18 @@ impl ChatTurn {
         self.actions.pop_front().unwrap_or(idle)
     }
 
+    fn own(&self) -> Option<&OwnRun> {
+        if let State::Running(own) = &self.state { Some(own) } else { None }
+    }
+
     /// Returns whether a save is under way that the turn can do without.
     pub(crate) fn is_keeping_step(&self) -> bool {
-        matches!(&self.state, State::Running(own) if own.is_keeping_step())
+        self.own().is_some_and(OwnRun::is_keeping_step)
     }
 
     /// Returns the run of this turn, while the turn is its holder.
     pub(crate) fn own_run(&self) -> Option<&LiveRun> {
-        match &self.state {
-            State::Running(own) => Some(own.live()),
-            _ => None,
-        }
+        self.own().map(OwnRun::live)
     }
 
     /// Returns whether the agent may request approvals.
@@ -292,7 +293,7 @@ impl ChatTurn {
     /// Returns whether the driver may poll the stream of the agent: not while too much of what the
     /// agent has emitted is not in the log.
     pub(crate) fn accepts_events(&self) -> bool {
-        matches!(&self.state, State::Running(own) if own.accepts_events())
+        self.own().is_some_and(OwnRun::accepts_events)
     }
 
     /// Handles an input. A late reply to an effect of an earlier state is ignored.
@@ -415,17 +416,14 @@ impl ChatTurn {
         }
         self.begun = None;
         self.goal = Goal::Settle(AnsweredBy::Decisions(own.live().message_id.clone()));
-        match own.leaves_unread() {
-            true => self.load(),
-            false => self.settle_rest(),
-        }
+        if own.leaves_unread() { self.load() } else { self.settle_rest() }
     }
 
     /// Handles that something was redeemed.
     fn redeemed(&mut self, state: State) {
-        match state {
-            State::Over | State::AwaitingResults => self.settle_rest(),
-            state => self.state = state,
+        self.state = state;
+        if let State::Over | State::AwaitingResults = self.state {
+            self.settle_rest();
         }
     }
 
@@ -595,14 +593,11 @@ impl ChatTurn {
         let closed = self.closed.take().into_iter().flat_map(|closed| closed.results);
         self.unsaved.extend(closed);
         if self.unsaved.is_empty() && !self.redemption.is_running() {
-            match self.has_responded {
-                true => {
-                    self.release_begun();
-                    self.state = State::Over;
-                }
-                false => self.load(),
+            if !self.has_responded {
+                return self.load();
             }
-            return;
+            self.release_begun();
+            return self.state = State::Over;
         }
         if !matches!(self.goal, Goal::Settle(_)) {
             self.goal = Goal::Settle(AnsweredBy::Decisions(self.settings.message_id.clone()));

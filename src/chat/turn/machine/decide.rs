@@ -418,17 +418,13 @@ impl ChatTurn {
                 return self.take(run, newest, TakeCondition::LeasePassed, joined);
             }
             // The run is live, or another turn has taken it, and its log will end.
-            (TakeResult::Refused(TakeRefusal::LeaseRenewed), Some((live, chat))) => {
-                return match self.goal {
-                    _ if self.can_read(&live) => self.finish(Then::Join(live), Some(chat)),
-                    Goal::Follow => self.finish(Then::Stored(None), None),
-                    // The response is the stored message, once the run has ended.
-                    _ => self.state = State::Waiting,
-                };
-            }
-            (TakeResult::Refused(TakeRefusal::LeaseRenewed), None) => {
-                return match self.goal {
-                    Goal::Mend(_) => self.finish(Then::Stored(None), None),
+            (TakeResult::Refused(TakeRefusal::LeaseRenewed), joined) => {
+                return match (&self.goal, joined) {
+                    (_, Some((live, chat))) if self.can_read(&live) => {
+                        self.finish(Then::Join(live), Some(chat));
+                    }
+                    (Goal::Follow | Goal::Mend(_), _) => self.finish(Then::Stored(None), None),
+                    // The response to a reader is the stored message, once the run has ended.
                     _ => self.state = State::Waiting,
                 };
             }
@@ -481,7 +477,8 @@ impl ChatTurn {
         let missing: Vec<_> = writer.take_queue();
         if is_open && !missing.is_empty() {
             if live.fence == fence {
-                return self.complete_old(missing);
+                self.append_old(missing.clone(), false);
+                return self.state = State::Completing(missing);
             }
             // The old holder can still save the end of its run. Its save must fail before the old
             // log gets entries that its save would lack.
@@ -560,11 +557,11 @@ impl ChatTurn {
         self.state = State::Revoking(revision);
     }
 
-    fn complete_old(&mut self, entries: Vec<LogEntry>) {
-        let Some(taken) = &self.taken else { return self.load() };
-        let append = taken.append(entries.clone(), false);
-        self.start(append);
-        self.state = State::Completing(entries);
+    fn append_old(&mut self, entries: Vec<LogEntry>, end: bool) {
+        if let Some(taken) = &self.taken {
+            let append = taken.append(entries, end);
+            self.start(append);
+        }
     }
 
     pub(super) fn append_end(
@@ -573,10 +570,7 @@ impl ChatTurn {
         then: Then,
         chat: Option<Box<Chat>>,
     ) {
-        if let Some(taken) = &self.taken {
-            let append = taken.append(entries, true);
-            self.start(append);
-        }
+        self.append_old(entries, true);
         self.state = State::EndingOld(then, chat);
     }
 

@@ -273,14 +273,11 @@ impl OwnRun {
             }
             Input::Appended(AppendResult::Refused(_)) => self.taken(actions),
             Input::Appended(AppendResult::Appended(status)) => {
-                let has_ended = self.appended(status, actions);
-                if has_ended {
+                if self.appended(status, actions) {
                     self.phase = Phase::Over(Next::Ended);
                 }
             }
-            Input::Loaded(loaded) => {
-                self.loaded(loaded, actions);
-            }
+            Input::Loaded(loaded) => self.loaded(loaded, actions),
             Input::Saved(is_saved) => self.saved(is_saved),
             Input::SaveUnknown => {
                 // The next step is saved with this one.
