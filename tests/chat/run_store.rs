@@ -19,7 +19,7 @@ async fn the_in_memory_store_of_runs_passes_the_conformance_suite() {
 }
 
 #[tokio::test]
-async fn a_log_is_removed_10_minutes_after_its_end() {
+async fn a_log_is_removed_10_minutes_after_its_end_and_7_days_after_its_run_was_lost() {
     let store = InMemoryRunStore::with_test_clock();
     begin(&store, "ended").await;
     append(&store, "ended", 0, 1, true).await;
@@ -29,8 +29,11 @@ async fn a_log_is_removed_10_minutes_after_its_end() {
     store.set_test_time(SECOND * 600);
     assert_eq!(state(&store, "ended").await, None);
     assert_eq!(state(&store, "abandoned").await, Some(RunState::LeasePassed));
-    // Its lease of 10 seconds has passed 10 minutes before.
-    store.set_test_time(SECOND * 610);
+    // The lease is 10 seconds.
+    let week = 7 * 24 * 60 * 60;
+    store.set_test_time(SECOND * (week + 9));
+    assert_eq!(state(&store, "abandoned").await, Some(RunState::LeasePassed));
+    store.set_test_time(SECOND * (week + 10));
     assert_eq!(state(&store, "abandoned").await, None);
     assert_eq!(store.bytes(), 0);
 }

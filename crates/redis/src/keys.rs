@@ -100,6 +100,11 @@ impl UserKeys {
         format!("{}runs", self.0)
     }
 
+    /// Returns the list of the runs by the time of their removal.
+    pub(crate) fn removals(&self) -> String {
+        format!("{}removals", self.0)
+    }
+
     /// Returns the log of the run with this [field](run_field) among the states.
     pub(crate) fn log(&self, field: &str) -> String {
         format!("{}log:{field}", self.0)

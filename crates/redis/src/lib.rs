@@ -137,8 +137,9 @@ use self::keys::Keys;
 ///   the chats, or until they are deleted.
 /// - `{…}:attempts:` with the id of a chat: kept for a minute after a save or the deletion of the
 ///   chat.
-/// - `{…}:runs` and `{…}:log:` with the ids of a chat and a run: kept for 10 minutes after the end
-///   of a run or of its lease, or somewhat longer.
+/// - `{…}:runs`, `{…}:removals` and `{…}:log:` with the ids of a chat and a run: a log is kept for 10
+///   minutes after its end, and for 7 days after the lease of a lost run; the others, which hold no
+///   content, for somewhat longer.
 /// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`,
 ///   and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval

@@ -139,7 +139,7 @@ impl RedisStore {
     fn run_keys(&self, key: &RunKey) -> RunKeys {
         let (keys, field) = (self.inner.keys.user(&key.owner), run_field(key));
         let (log, channel) = (keys.log(&field), keys.channel(&field));
-        RunKeys { runs: keys.runs(), log, channel, field }
+        RunKeys { runs: keys.runs(), removals: keys.removals(), log, channel, field }
     }
 
     async fn run_script<T: redis::FromRedisValue + Send>(
@@ -154,6 +154,8 @@ impl RedisStore {
 struct RunKeys {
     /// The states of all runs of the user.
     runs: String,
+    /// The list of these runs by the time of their removal.
+    removals: String,
     /// The state of the run among them.
     field: String,
     log: String,
@@ -164,7 +166,7 @@ impl RunKeys {
     /// Prepares a script with the keys and the argument that all scripts of runs have.
     fn prepare<'s>(&self, script: &'s scripts::Script) -> Invocation<'s> {
         let mut invocation = script.prepare_invoke();
-        invocation.key(&self.runs).key(&self.log).arg(&self.field);
+        invocation.key(&self.runs).key(&self.log).key(&self.removals).arg(&self.field);
         invocation
     }
 }

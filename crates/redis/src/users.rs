@@ -61,7 +61,7 @@ impl RedisStore {
                 break;
             }
             let mut invocation = scripts::USER_DELETE.key(keys.chats());
-            invocation.key(keys.titles()).key(keys.runs()).arg(chats.len());
+            invocation.key(keys.titles()).key(keys.runs()).key(keys.removals()).arg(chats.len());
             for id in &chats {
                 invocation.key(keys.chat(id)).arg(id);
             }

@@ -73,27 +73,28 @@ fn runs_to_delete(
     max_bytes: u64,
 ) -> DbResult<Vec<i64>> {
     let now = clock.now(0);
-    // The times at which they were over, their keys, and the bytes of their logs.
+    // The times until which they are kept, their keys, and the bytes of their logs.
     let mut over: Vec<(i64, i64, i64)> = Vec::new();
     let mut statement = connection.prepare_cached(ENDED)?;
     for run in statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))? {
-        over.push(run?);
+        let (ended_at, key, bytes): (i64, i64, i64) = run?;
+        over.push((ended_at.saturating_add(RETENTION), key, bytes));
     }
     let mut statement = connection.prepare_cached(WITHOUT_END)?;
     for run in statement.query_map([], |row| Run::from_row(row, journal))? {
         let run = run?;
         if is_over(&run, now) {
             let bytes = run.bytes(connection, journal)?;
-            over.push((run.lease_end().min(now), run.key, bytes));
+            over.push((run.lease_end().min(now).saturating_add(LOST_RETENTION), run.key, bytes));
         }
     }
-    // The newest first, which are kept.
+    // The first ones are kept longest.
     over.sort_unstable_by(|one, other| other.cmp(one));
     let mut bytes = 0_u64;
     let mut to_delete = Vec::new();
-    for (at, run, more) in over {
+    for (until, run, more) in over {
         bytes = bytes.saturating_add(more.try_into().unwrap_or(0));
-        if at.saturating_add(RETENTION) <= now || bytes > max_bytes {
+        if until <= now || bytes > max_bytes {
             to_delete.push(run);
         }
     }
@@ -111,3 +112,6 @@ const ENDED: &str = "SELECT ended_at, key, ended_bytes FROM runs WHERE ended_at 
 
 /// How long a log is kept after its end, in milliseconds.
 const RETENTION: i64 = 10 * 60 * 1000;
+
+/// How long a log without an end is kept after its lease has passed, in milliseconds.
+const LOST_RETENTION: i64 = 7 * 24 * 60 * 60 * 1000;

@@ -332,7 +332,7 @@ impl Runs {
     fn list_ended(&mut self, key: &RunKey, ended: Duration) {
         self.unlist(key);
         let Some(run) = self.by_key.get_mut(key) else { return };
-        let removal = ended + RETENTION;
+        let removal = ended + if run.has_ended { RETENTION } else { LOST_RETENTION };
         run.removal = Some(removal);
         self.ended_bytes += run.log.bytes;
         self.by_removal.insert((removal, Arc::clone(&run.key)));
@@ -468,6 +468,9 @@ const BYTES_OF_ENTRY: usize = 64;
 
 /// How long a log is kept after its end.
 const RETENTION: Duration = Duration::from_secs(10 * 60);
+
+/// How long a log without an end is kept after its lease has passed.
+const LOST_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The time after which a reader that reads no more does not count.
 const READER_TIMEOUT: Duration = Duration::from_secs(30);

@@ -21,8 +21,9 @@ use crate::chat::log::{
 ///   change.
 /// - An append with the newest fence that repeats entries at their position succeeds and changes
 ///   nothing, also after the end. An append with an older fence is refused, also a repetition.
-/// - A log that has ended is readable for at least 10 minutes, unless the store removes it for its
-///   limit of bytes. A run whose lease has passed counts as ended for this.
+/// - A log that has ended is readable for at least 10 minutes, and one whose lease has passed without
+///   an end for at least 7 days, unless the store removes it for its limit of bytes. Until then, the
+///   next reader of the conversation keeps what a lost run has written.
 /// - A live run is not removed.
 ///
 /// The types of the arguments and results are in [`chat::log`](crate::chat::log). For a complete

@@ -1,8 +1,11 @@
 -- The runs of one user. KEYS[1] is a hash with a field for each run, whose value is its state as
--- JSON. KEYS[2] is the log of the run that is asked for: a list. ARGV[1] is the field of that run.
+-- JSON. KEYS[2] is the log of the run that is asked for: a list. KEYS[3] lists the fields by the time
+-- of their removal, which is not known before the end of a run. ARGV[1] is the field of that run.
 local FORMAT, FIRST = 1, 1
 -- How long a log is kept after its end, in milliseconds.
 local RETENTION = 600000
+-- How long a log without an end is kept after its lease has passed.
+local LOST_RETENTION = 604800000
 -- The time after which a reader that reads no more does not count.
 local READER_TIMEOUT = 30000
 
@@ -16,7 +19,8 @@ local function is_leased(run)
 end
 
 local function is_kept(run)
-    return now < (run.ended or run.renewed + run.lease) + RETENTION
+    if run.ended then return now < run.ended + RETENTION end
+    return now < run.renewed + run.lease + LOST_RETENTION
 end
 
 -- Returns the run, or nothing and an error if a newer version has written it.
@@ -34,13 +38,15 @@ local function store(field, run)
     redis.call('HSET', KEYS[1], field, cjson.encode(run))
 end
 
--- Ensures that both keys are kept until the retention of this run has passed. Not each append sets
--- the time.
+-- Ensures that both keys are kept until the retention of this run has passed if it is lost. Not each
+-- append sets the time.
 local function keep(run)
     for at = 1, 2 do
         local left = redis.call('PTTL', KEYS[at])
-        if left ~= -2 and left < run.lease + RETENTION * 1.5 then
-            redis.call('PEXPIRE', KEYS[at], string.format('%.0f', run.lease + RETENTION * 2))
+        if left ~= -2 and left < run.lease + LOST_RETENTION + RETENTION then
+            local time = run.lease + LOST_RETENTION + 2 * RETENTION
+            redis.call('PEXPIRE', KEYS[at], string.format('%.0f', time))
+            if at == 1 then redis.call('PEXPIRE', KEYS[3], string.format('%.0f', time)) end
         end
     end
 end

@@ -34,6 +34,7 @@ end
 if ends then
     run.ended = now
     store(ARGV[1], run)
+    redis.call('ZADD', KEYS[3], text(now + RETENTION), ARGV[1])
     keep(run)
     -- The log is there as long as the run is found.
     redis.call('PEXPIRE', KEYS[2], RETENTION + 60000)

@@ -15,19 +15,23 @@ local function counts(run)
     return is_leased(run) and not run.ended and not run.has_to_end and run.fence == FIRST
 end
 
-local counted, number, removed, oldest, oldest_field = 0, 0, {}, nil, nil
-local all = redis.call('HGETALL', KEYS[1])
-for at = 1, #all, 2 do
-    local other = cjson.decode(all[at + 1])
-    if other.format <= FORMAT then
-        number = math.max(number, other.number)
+-- The runs without an end: live ones, and lost ones.
+local fields = redis.call('ZRANGEBYSCORE', KEYS[3], '+inf', '+inf', 'LIMIT', 0, 1000)
+local states = #fields > 0 and redis.call('HMGET', KEYS[1], unpack(fields)) or {}
+local counted, oldest, oldest_field = 0, nil, nil
+local removed = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(now), 'LIMIT', 0, 100)
+for at, field in ipairs(fields) do
+    local other = states[at] and cjson.decode(states[at])
+    if not other then
+        removed[#removed + 1] = field
+    elseif other.format <= FORMAT then
         if not is_kept(other) then
-            removed[#removed + 1] = all[at]
+            removed[#removed + 1] = field
         elseif counts(other) then
             counted = counted + 1
             local is_unread = other.read + READER_TIMEOUT <= now
-            if is_unread and (not oldest or other.number < oldest.number) then
-                oldest, oldest_field = other, all[at]
+            if is_unread and (not oldest or other.begun < oldest.begun) then
+                oldest, oldest_field = other, field
             end
         end
     end
@@ -39,12 +43,17 @@ if counted >= max_runs then
 end
 -- A Redis without memory refuses the first write of a script, and no other. So the first one is no
 -- deletion.
-renew({
-    format = FORMAT, number = number + 1, holder = holder, fence = FIRST, lease = lease, read = now
+store(ARGV[1], {
+    format = FORMAT, begun = now, holder = holder, fence = FIRST, lease = lease, read = now,
+    renewed = now
 })
 for _, other in ipairs(removed) do
     if other ~= ARGV[1] then redis.call('HDEL', KEYS[1], other) end
+    redis.call('ZREM', KEYS[3], other)
 end
+redis.call('ZADD', KEYS[3], '+inf', ARGV[1])
+redis.call('PEXPIRE', KEYS[3], text(lease + LOST_RETENTION + 2 * RETENTION))
+keep({ lease = lease })
 -- The log of a run with this key that is kept no longer.
 redis.call('UNLINK', KEYS[2])
 return 'begun'

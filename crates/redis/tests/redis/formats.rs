@@ -61,8 +61,8 @@ async fn each_run_carries_its_format() {
     let Some(redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let _ = begin(&store, &run_key(&Principal::new("ada"), "run"), 1).await;
-    let keys = keys(&redis);
-    let state = redis.command(&format!("HGET {} 4:chatrun", keys[0]));
+    let runs = keys(&redis).into_iter().find(|key| key.ends_with(":runs")).unwrap();
+    let state = redis.command(&format!("HGET {runs} 4:chatrun"));
     assert!(state.contains(r#""format":1"#), "{state}");
 }
 
