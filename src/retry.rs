@@ -32,7 +32,7 @@ impl Retries {
         if self.failures >= self.max_failures {
             return Err(error);
         }
-        tracing::warn!(%error, "{operation} has failed, and is repeated");
+        tracing::warn!(%error, operation, "an operation of a store has failed, and is repeated");
         sleep(RETRY_INTERVAL * self.failures.min(10)).await;
         Ok(())
     }

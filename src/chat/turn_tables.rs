@@ -257,6 +257,58 @@ fn stop_keeps_the_half_written_message_and_names_no_run() {
     check(turn(Request::Stop), table, "nothing · end");
 }
 
+/// The page that has approved the call sends its answer again when a response ends, unless the response
+/// ends with another step. That would go on after the stop.
+#[test]
+fn a_stop_while_an_approved_call_is_executed_ends_with_a_step() {
+    let log = vec![
+        frame(r#"{"type":"start","messageId":"a0"}"#),
+        frame(r#"{"type":"data-approval","id":"s1","data":{"state":"approved"}}"#),
+    ];
+    let chat = || with_run(asked_chat(false), "r0", "a0");
+    let table = vec![
+        ("load", loaded(chat())),
+        ("take r0/1 any", taken(2)),
+        ("read r0", Input::Log(Some(log))),
+        ("load", loaded(chat())),
+        ("save [u1 a0] live r0/2 a0", Input::Saved(true)),
+        ("load", loaded(fenced(chat(), 2))),
+    ];
+    let end = "append r0/2@2 start-step data-run-end finish-step ended";
+    check(turn(Request::Stop), table, end);
+}
+
+#[test]
+fn a_stop_during_the_mending_of_a_lost_run_stops_the_run_that_resumes_it() {
+    let mut resumed = live_chat("r1", "a0");
+    resumed.set_live_run(LiveRun { resumes: Some(lost("r0")), ..live("r1", "a0") });
+    let table = vec![
+        ("load", loaded(fenced(live_chat("r0", "a0"), 2))),
+        ("take r0/2 passed", Input::Taken(TakeResult::Refused(TakeRefusal::LeaseRenewed))),
+        ("", Input::ChatChanged),
+        ("load", loaded(resumed)),
+    ];
+    check(turn(Request::Stop), table, "take r1/1 any");
+}
+
+#[test]
+fn a_run_that_reaches_a_limit_before_its_model_call_ends_with_the_error() {
+    let status = HolderStatus { has_to_end: true, ..HolderStatus::default() };
+    let limit = Input::Appended(AppendResult::Appended(status));
+    let mut table = vec![
+        ("load", loaded(asked_chat(false))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
+        ("", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("append r1/1@1 results tool-output-available", Input::Redeemed),
+        ("", limit),
+    ];
+    table
+        .push(("stop agent · append r1/1@3 start-step data-run-end finish-step ended", appended()));
+    check(turn(answer("s1", "ap1", true)), table, "load");
+}
+
 #[test]
 fn a_save_that_only_sets_the_fence_revokes_no_requests_that_the_log_shows() {
     let mut log = log_of_a_question(false);

@@ -35,7 +35,7 @@ pub(super) fn close_calls(
     for call in calls.iter_mut() {
         match call.state {
             CallState::ApprovalResponded { approved: true }
-                if call.executed_by == Executor::Provider && is_paused => {}
+                if call.executed_by == Executor::Provider && (is_paused || call.is_answered) => {}
             // The approval may have been sent to the provider or not: the translator cannot
             // know.
             CallState::ApprovalResponded { approved: true }

@@ -168,10 +168,11 @@ impl Translator {
         self.calls.require_results(ids);
     }
 
-    /// Leaves these approved calls open: no model call has sent their approvals, and a later one does.
+    /// Leaves these calls open, and no others that are approved: the user has answered them, and their
+    /// results come later.
     #[cfg(feature = "approvals")]
-    pub(crate) fn leave_unsent(&mut self, ids: &[ToolCallId]) {
-        self.calls.leave_unsent(ids);
+    pub(crate) fn set_answered(&mut self, ids: &[ToolCallId]) {
+        self.calls.set_answered(ids);
     }
 
     /// Adds to the metadata of a call the id that the model gave to it, if that is too long for the

@@ -96,6 +96,9 @@ pub(super) struct Call {
     /// This response must give it a result, because it announced the call or wrote a preliminary
     /// output.
     pub(super) needs_result: bool,
+    /// The user has answered it, and its result comes later: its tool is executed, or the next model call
+    /// sends the approval.
+    pub(super) is_answered: bool,
     /// Another part of the continued message has the same id. It depends on the client's version
     /// which of them a chunk changes.
     has_duplicate_id: bool,
@@ -175,6 +178,7 @@ impl ToolCalls {
             step: if in_last_step { 0 } else { EARLIER_STEP },
             from_history: true,
             needs_result: false,
+            is_answered: false,
             has_duplicate_id: false,
             // A call in a state of a later version is left alone.
             is_overridden: matches!(part.state, ToolState::Unknown { .. }),
@@ -194,13 +198,10 @@ impl ToolCalls {
         }
     }
 
-    /// Lets these approved calls wait for a later model call, which sends their approvals.
     #[cfg(feature = "approvals")]
-    pub(super) fn leave_unsent(&mut self, ids: &[ToolCallId]) {
-        for call in self.calls.iter_mut().filter(|call| ids.contains(&call.wire_id)) {
-            if matches!(call.state, CallState::ApprovalResponded { approved: true }) {
-                call.state = CallState::ApprovalRequested;
-            }
+    pub(super) fn set_answered(&mut self, ids: &[ToolCallId]) {
+        for call in &mut self.calls {
+            call.is_answered = !call.is_settled() && ids.contains(&call.wire_id);
         }
     }
 
@@ -305,6 +306,7 @@ impl ToolCalls {
             step,
             from_history: false,
             needs_result: true,
+            is_answered: false,
             has_duplicate_id: false,
             is_overridden: false,
         });
@@ -369,7 +371,9 @@ impl ToolCalls {
                 || matches!(call.state, CallState::Running | CallState::Settled(_))
         };
         let answered = |call: &Call| {
-            call.has_duplicate_id || matches!(call.state, CallState::ApprovalResponded { .. })
+            call.has_duplicate_id
+                || call.is_answered
+                || matches!(call.state, CallState::ApprovalResponded { .. })
         };
         let by_approvals =
             in_step().any(answered) && in_step().all(|call| answered(call) || has_result(call));

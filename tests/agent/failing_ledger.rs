@@ -1,4 +1,4 @@
-//! An approval is requested, or redeemed, while the ledger fails.
+//! An approval is requested while the ledger fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -141,38 +141,4 @@ async fn a_request_that_is_dropped_while_the_ledger_fails_is_revoked() {
     server.ledger.failures.store(0, Ordering::SeqCst);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(server.pending().await, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_is_redeemed_once_the_ledger_answers_again() {
-    let server = server(0);
-    let mut page = page(&server.chats);
-    page.send("Go").await;
-    assert!(requests_approval(&chunks(&page)), "{:?}", chunks(&page));
-    server.ledger.failures.store(usize::MAX, Ordering::SeqCst);
-    let ledger = server.ledger.clone();
-    tokio::spawn(async move {
-        sleep(Duration::from_secs(20)).await;
-        ledger.failures.store(0, Ordering::SeqCst);
-    });
-    page.approve("transfer").await;
-    assert_eq!(outcomes(&chunks(&page)), [json!(500)]);
-    assert_eq!(server.executed.load(Ordering::SeqCst), 1);
-    assert_eq!(server.pending().await, 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_outcome_of_an_answer_that_cannot_be_redeemed_for_half_a_minute_is_unknown() {
-    let server = server(0);
-    let mut page = page(&server.chats);
-    page.send("Go").await;
-    server.ledger.failures.store(usize::MAX, Ordering::SeqCst);
-    page.approve("transfer").await;
-    let text = "It is not known whether this tool call was executed. Verify before repeating it.";
-    assert_eq!(outcomes(&chunks(&page)), [text]);
-    assert_eq!(server.executed.load(Ordering::SeqCst), 0);
-    server.ledger.failures.store(0, Ordering::SeqCst);
-    sleep(Duration::from_secs(60)).await;
-    assert_eq!(server.executed.load(Ordering::SeqCst), 0);
-    assert_eq!(server.pending().await, 1);
 }

@@ -229,7 +229,7 @@ async fn a_denial_does_not_start_another_attempt() {
     assert!(bench.effects().is_empty());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_approval_stays_pending_when_the_ledger_cannot_store_the_decision() {
     for approved in [true, false] {
         let bench = Bench::new();
@@ -250,7 +250,7 @@ async fn an_approval_stays_pending_when_the_ledger_cannot_store_the_decision() {
 
 /// The user may approve on another page until the record is closed, so the host must not store that
 /// the call was not executed.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_request_with_a_newer_message_fails_if_the_ledger_cannot_close_what_it_supersedes() {
     for is_answered in [false, true] {
         let bench = Bench::new();

@@ -527,7 +527,9 @@ async fn pause_after(
     retries: &mut Retries,
 ) -> Result<(), RequestApprovalError> {
     match error {
-        RequestApprovalError::Ledger(error) => Ok(retries.pause(error, "the ledger").await?),
+        RequestApprovalError::Ledger(error) => {
+            Ok(retries.pause(error, "request an approval").await?)
+        }
         error => Err(error),
     }
 }

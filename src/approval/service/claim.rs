@@ -27,7 +27,7 @@ pub(super) async fn send_to_ledger(
         }
         LedgerAction::Lapse => {
             let lapse = |record: &ApprovalRecord, now| record.lapse(&decide(now));
-            let lapsed = inner.update_repeatedly(principal, request.record, lapse).await?;
+            let lapsed = inner.update_record(Some(principal), request.record, lapse).await?;
             let RecordUpdate { record, output, at, .. } = lapsed.ok_or_else(record_missing)?;
             // The audit event of the new state reports the lapse.
             let refused = match &output {
@@ -38,7 +38,7 @@ pub(super) async fn send_to_ledger(
         }
         LedgerAction::Deny => {
             let deny = |record: &ApprovalRecord, now| record.deny(&decide(now));
-            let denied = inner.update_repeatedly(principal, request.record, deny).await?;
+            let denied = inner.update_record(Some(principal), request.record, deny).await?;
             let RecordUpdate { record, output, at, .. } = denied.ok_or_else(record_missing)?;
             let refused = match output {
                 DenyResult::Rejected(cause) => Some(cause),
@@ -62,7 +62,7 @@ pub(super) async fn claim(
     lease_holder: LeaseHolderId,
     decide: impl Fn(UnixMillis) -> RecordedDecision + Send + Sync,
 ) -> Result<(ApprovalRecord, ClaimResult), LedgerStoreError> {
-    let (inner, principal) = (&approvals.inner, &approvals.principal);
+    let (inner, principal) = (&approvals.inner, Some(&approvals.principal));
     let lease = if record.provider_executed { provider_lease(inner) } else { inner.lease };
     let is_granted_only = record.provider_executed && approvals.grants_to_providers;
     let claim = |record: &ApprovalRecord, now| match is_granted_only {
@@ -72,14 +72,18 @@ pub(super) async fn claim(
     let revocation = revocation_reason(approvals, record, decide(system_time())).await;
     let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) = revocation {
         let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
-        let revoked = inner.update_repeatedly(principal, record.id, revoke).await?;
+        let revoked = inner.update_record(principal, record.id, revoke).await?;
         let RecordUpdate { record, at, is_changed, .. } = revoked.ok_or_else(record_missing)?;
         // The result of a claim at the time of the revocation: it cannot be granted any more.
         let output = claim(&record, at).output;
         RecordUpdate { record, output, at, is_changed }
     } else {
-        // If the reply is lost, the same lease holder may claim again.
-        let claimed = inner.update_repeatedly(principal, record.id, claim).await?;
+        let claimed = match inner.update_record(principal, record.id, claim).await {
+            Ok(claimed) => claimed,
+            // The response of the ledger may have been lost. The same lease holder may claim
+            // again.
+            Err(_) => inner.update_record(principal, record.id, claim).await?,
+        };
         claimed.ok_or_else(record_missing)?
     };
     let kind = match &result {
@@ -89,7 +93,7 @@ pub(super) async fn claim(
         _ => None,
     };
     if let Some(kind) = kind {
-        inner.audit_record(at, &record, principal, kind);
+        inner.audit_record(at, &record, &approvals.principal, kind);
     }
     Ok((record, result))
 }

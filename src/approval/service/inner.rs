@@ -17,7 +17,6 @@ use crate::approval::{
 };
 use crate::id::ApprovalId;
 use crate::limits::ChatLimits;
-use crate::retry::{MAX_FAILURES, Retries};
 
 /// The settings and the services that all clones of an [`Approvals`](super::Approvals) share.
 #[derive(Clone)]
@@ -194,23 +193,6 @@ impl Inner {
             self.audit_record(at, &record, principal.unwrap_or(&record.requester), kind);
         }
         Ok(Some(RecordUpdate { record, output, at, is_changed }))
-    }
-
-    /// Applies a rule as [`update_record`](Self::update_record) does, and repeats this while the ledger
-    /// fails. The rule may have been applied although its reply was lost.
-    pub(super) async fn update_repeatedly<T: Send>(
-        &self,
-        principal: &Principal,
-        id: RecordId,
-        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send + Sync,
-    ) -> Result<Option<RecordUpdate<T>>, LedgerStoreError> {
-        let mut retries = Retries::new(MAX_FAILURES);
-        loop {
-            match self.update_record(Some(principal), id, &rule).await {
-                Ok(updated) => return Ok(updated),
-                Err(error) => retries.pause(error, "the ledger").await?,
-            }
-        }
     }
 
     /// Writes an event about a record to the audit.

@@ -100,8 +100,7 @@ impl Approvals {
     /// ```
     ///
     /// # Errors
-    /// [`LedgerStoreError`] if the ledger or the replay guard fails and no call was claimed here. A
-    /// claim and a denial are repeated for half a minute before that.
+    /// [`LedgerStoreError`] if the ledger or the replay guard fails and no call was claimed here.
     /// The same request can be sent again; the HTTP status for it is 503. If the ledger fails for
     /// some answers after a claim was granted for another, their outcomes are unknown.
     ///

@@ -54,6 +54,11 @@ pub(crate) struct KeptSteps {
 
 #[cfg(feature = "approvals")]
 impl LiveRun {
+    /// Returns whether this is the run with this id, or resumes it.
+    pub(crate) fn is_of(&self, run: &RunId) -> bool {
+        self.run == *run || self.resumes.as_ref().is_some_and(|lost| lost.run == *run)
+    }
+
     /// Returns whether this is the same run, with the same holder.
     pub(crate) fn is_same_run(&self, other: &Self) -> bool {
         self.run == other.run && self.fence == other.fence

@@ -15,7 +15,7 @@ use crate::chunk::{Chunk, ReceivedChunk};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::json::Json;
-use crate::message::UiMessage;
+use crate::message::{Part, UiMessage};
 use crate::reducer::Reducer;
 use crate::sse::Decoder;
 
@@ -285,10 +285,14 @@ impl RunRecord {
         calls.filter(|id| !is_begun(id) && !is_of_client(id)).cloned().collect()
     }
 
-    /// Returns the calls whose approval no model call has sent to the provider.
-    pub(crate) fn unsent_calls(&self) -> Vec<ToolCallId> {
+    /// Returns the calls that the user has answered and whose results come later: those that are being
+    /// executed, and those whose approval no model call has sent to the provider.
+    pub(crate) fn answered_calls(&mut self) -> Vec<ToolCallId> {
         let unsent = self.chat.unsent_approvals.iter();
-        unsent.map(|unsent| unsent.tool_call_id.clone()).collect()
+        let unread = self.unfolded.iter().map(|unread| &unread.result);
+        let granted = unsent.chain(unread).map(|result| result.tool_call_id.clone());
+        let executing = self.reducer.message().parts.iter().filter_map(executing_call);
+        granted.chain(executing).collect()
     }
 
     /// Returns the message as the log shows it, without the results since the last model call.
@@ -399,6 +403,19 @@ impl OpenChunks {
             _ => {}
         }
     }
+}
+
+/// Returns the call of which this part says that it is approved: it is being executed, or has a result.
+fn executing_call(part: &Part) -> Option<ToolCallId> {
+    #[derive(Deserialize)]
+    struct Described<'a> {
+        #[serde(borrow)]
+        state: Cow<'a, str>,
+    }
+    let Part::Data(data) = part else { return None };
+    let described = data.data.as_ref().filter(|_| &*data.name == "approval")?;
+    let Described { state } = serde_json::from_str(described.as_str()).ok()?;
+    data.id.as_deref().filter(|_| state == "approved").map(ToolCallId::from)
 }
 
 /// Returns the frames with which the last model call of a log has ended. Returns `None` if it has not

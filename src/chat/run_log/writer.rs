@@ -126,7 +126,6 @@ impl LogWriter {
         let mut translator = Translator::continuing(record.message());
         // The old holder has not given them results.
         translator.require_results(&record.own_calls());
-        translator.leave_unsent(&record.unsent_calls());
         // The log holds the start already.
         translator.start(&mut |_| {});
         let length = entries.len().try_into().unwrap_or(u64::MAX);
@@ -167,9 +166,9 @@ impl LogWriter {
         self.step_end.as_ref()
     }
 
-    /// Forgets the end of the last step: the conversation holds it, or the next one is kept with it.
-    pub(crate) fn forget_step_end(&mut self) {
-        self.step_end = None;
+    /// Forgets the end of this step: the conversation holds it, or the next one is kept with it.
+    pub(crate) fn forget_step_end(&mut self, kept: KeptSteps) {
+        self.step_end = self.step_end.take().filter(|end| end.kept != kept);
     }
 
     /// Removes and returns the reasons why events of the agent were dropped.
@@ -245,6 +244,8 @@ impl LogWriter {
     }
 
     fn write_end(&mut self, event: Option<&AgentEvent>, is_last: bool) {
+        let answered = self.entries.record.answered_calls();
+        self.translator.set_answered(&answered);
         let (mut last, mut metadata, version) = (Vec::new(), None, self.entries.client.version);
         let entries = &mut self.entries;
         let mut out = |chunk: Chunk<'_>| {
@@ -271,6 +272,8 @@ impl LogWriter {
     /// Writes the end of a response without a model call. The message does not change, although the
     /// client may need chunks before the end.
     pub(crate) fn end_without_call(&mut self) {
+        let answered = self.entries.record.answered_calls();
+        self.translator.set_answered(&answered);
         let (mut frames, mut last, version) = (Vec::new(), Vec::new(), self.entries.client.version);
         self.translator.end(&mut |chunk: Chunk<'_>| match is_final(&chunk) {
             true => last.push(encoded(&chunk.for_version(version))),

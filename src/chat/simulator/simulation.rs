@@ -230,10 +230,11 @@ impl Simulation {
             14 if self.random.one_in(2) => self.world.pass(LEASE * 2),
             15 if self.random.one_in(2) => self.crash(),
             16 if self.random.one_in(3) => self.resume(),
-            // The store removes logs that are older than 10 minutes.
+            // The store removes logs 10 minutes after their end, and 7 days after their run was lost.
             17 if self.random.one_in(8) => {
                 self.world.counts.long_jumps += 1;
-                self.world.pass(11 * 60_000);
+                let time = if self.random.one_in(2) { 11 * 60_000 } else { 8 * 24 * 60 * 60_000 };
+                self.world.pass(time);
             }
             _ => {}
         }

@@ -304,7 +304,10 @@ impl Driver {
         match input {
             Input::ChatChanged => self.running.push(self.hint()),
             Input::Tick => self.running.push(self.tick()),
-            Input::Saved(true) | Input::Deleted(true) => self.hints.notify_others(),
+            Input::Saved(true) | Input::Deleted(true) => {
+                self.conflicts = 0;
+                self.hints.notify_others();
+            }
             Input::Saved(false) => self.conflicts += 1,
             Input::Begun(result) => {
                 self.run = self.effects.chats().run_counters.count_begun(result);

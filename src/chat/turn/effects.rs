@@ -173,10 +173,10 @@ impl Context {
             }
             // An append is frequent, and the size of the largest operation would be allocated for it.
             Effect::Redeem { plan, chat } => {
-                return Ok(self.redeem(&plan, &chat, None, max_failures).boxed().await);
+                return Ok(self.redeem(*plan, *chat, None).boxed().await);
             }
             Effect::CloseOpenCalls { open, plan, chat } => {
-                return Ok(self.redeem(&plan, &chat, Some(open), max_failures).boxed().await);
+                return Ok(self.redeem(*plan, *chat, Some(open)).boxed().await);
             }
             Effect::Claim { run, approvals } => {
                 let (chat, sender) = (self.approvals(), sender_of(&run));
@@ -265,20 +265,16 @@ impl Context {
         }
     }
 
-    /// Redeems answers. If this fails, no call was claimed, and it can be repeated.
     async fn redeem(
         &self,
-        plan: &ResumePlan,
-        chat: &Chat,
+        plan: ResumePlan,
+        chat: Chat,
         open: Option<Vec<PendingToolCall>>,
-        max_failures: u32,
     ) -> Outcome {
-        let (chats, approvals, is_closing) = (&self.chats, self.approvals(), open.is_some());
-        let redeem =
-            || Redeemed::new(chats, &approvals, plan.clone(), chat.clone(), open.clone()).boxed();
-        match repeated(max_failures, redeem).await {
+        let is_closing = open.is_some();
+        match Redeemed::new(&self.chats, &self.approvals(), plan, chat, open).await {
             Ok(redeemed) => Outcome::Redeeming(is_closing, redeemed),
-            Err(error) => Outcome::NotRedeemed(is_closing, error),
+            Err(error) => Outcome::NotRedeemed(is_closing, error.into()),
         }
     }
 }
@@ -300,7 +296,7 @@ async fn repeated<'a, T, E: Into<ChatError>>(
     loop {
         match operation().await {
             Ok(value) => return Ok(value),
-            Err(error) => retries.pause(error.into(), "an operation of a turn").await?,
+            Err(error) => retries.pause(error.into(), "a turn").await?,
         }
     }
 }

@@ -48,7 +48,7 @@ impl ChatTurn {
             (Goal::Ask(_), live) => self.decide_question(loaded, live),
             (Goal::Settle(_), Some(live)) => self.decide_answers_in_run(loaded, live),
             (Goal::Settle(_), None) => self.decide_answers(loaded),
-            (Goal::Stop(run), Some(live)) if run.as_ref().is_none_or(|run| *run == live.run) => {
+            (Goal::Stop(run), Some(live)) if run.as_ref().is_none_or(|run| live.is_of(run)) => {
                 self.goal = Goal::Stop(Some(live.run.clone()));
                 self.close_run(loaded, live);
             }

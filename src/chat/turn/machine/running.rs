@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::io::{Action, AgentCall, Effect, EndedMessage, Input, RunLimit};
 use crate::approval::{DeferredOutcome, DeferredToolResult};
-use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
+use crate::chat::conversation::{Chat, KeptSteps, LiveRun, ReceivedResult};
 use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
 use crate::chat::run_log::{LogClient, LogWriter};
 use crate::chunk::Chunk;
@@ -98,7 +98,7 @@ pub(super) struct Beginning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Saving {
     /// The message up to the end of a step. The run goes on.
-    StepEnd,
+    StepEnd(KeptSteps),
     /// The complete message, without the run.
     Message,
 }
@@ -222,7 +222,7 @@ impl OwnRun {
     }
 
     pub(super) fn is_keeping_step(&self) -> bool {
-        self.saving == Some(Saving::StepEnd)
+        matches!(self.saving, Some(Saving::StepEnd(_)))
     }
 
     pub(super) fn accepts_events(&self) -> bool {
@@ -281,8 +281,7 @@ impl OwnRun {
             Input::Saved(is_saved) => self.saved(is_saved),
             Input::SaveUnknown => {
                 // The next step is saved with this one.
-                self.writer.forget_step_end();
-                self.saved(false);
+                self.saved(self.is_keeping_step());
             }
             Input::ChatChanged => self.load(actions),
             Input::Tick => {
@@ -307,9 +306,9 @@ impl OwnRun {
     /// Handles the reply to a save.
     fn saved(&mut self, is_saved: bool) {
         match self.saving.take() {
-            Some(Saving::StepEnd) => {
+            Some(Saving::StepEnd(kept)) => {
                 if is_saved {
-                    self.writer.forget_step_end();
+                    self.writer.forget_step_end(kept);
                 }
                 // The conversation may have been loaded before this save.
                 if self.phase == Phase::Loaded {
@@ -399,18 +398,19 @@ impl OwnRun {
             return;
         }
         let Some(end) = self.writer.step_end() else { return };
-        let is_kept = self.chat.live_run().is_some_and(|live| live.kept == Some(end.kept));
+        let kept = end.kept;
+        let is_kept = self.chat.live_run().is_some_and(|live| live.kept == Some(kept));
         // If the store does not hold the conversation, the user may have deleted it.
         if is_kept || self.revision.is_none() {
-            return self.writer.forget_step_end();
+            return self.writer.forget_step_end(kept);
         }
         let mut chat = Box::new(end.record.keep_in(&self.chat));
-        chat.set_live_run(LiveRun { kept: Some(end.kept), ..self.live.clone() });
+        chat.set_live_run(LiveRun { kept: Some(kept), ..self.live.clone() });
         let (unchanged, revision) =
             (chat.messages.shared_prefix(&self.chat.messages), self.revision);
         let save = Effect::Save { chat, unchanged, revision, ended: None };
         actions.push_back(Action::Start(save));
-        self.saving = Some(Saving::StepEnd);
+        self.saving = Some(Saving::StepEnd(kept));
     }
 
     /// Returns whether the log holds the end of a step that the conversation may lack.
@@ -465,7 +465,12 @@ impl OwnRun {
             // The log does not say of a call that is being executed how it has ended.
             self.writer.restart_translator();
         }
-        if matches!(self.phase, Phase::Agent | Phase::Redeeming | Phase::Stepping) {
+        let is_calling = match self.phase {
+            Phase::Agent | Phase::Redeeming | Phase::Stepping => true,
+            Phase::Loading | Phase::Loaded => !self.is_message_ended,
+            Phase::Claiming | Phase::Saving | Phase::Ending | Phase::Over(_) => false,
+        };
+        if is_calling {
             self.cut_call(&event, actions);
         }
         self.stopped_by = Some(event);
