@@ -21,7 +21,7 @@ use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
 use ui_message_stream::request::Limits;
-use ui_message_stream::response::BodyError;
+use ui_message_stream::response::{BodyError, ResponseOutcome};
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
 
 /// Stores of chats and of logs that fail.
@@ -252,6 +252,30 @@ async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response(
     let chat = server.chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!(chat.messages.len(), 2, "what the run has written is kept");
     assert_eq!(server.chats.run_counts().lapsed, 1);
+
+    // A page that has lost this response repeats its request.
+    let again = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let text = text_of(again).await;
+    assert!(text.contains("An ") && text.contains("The server was interrupted."), "{text}");
+    let again = server.chats.complete_response(&ada(), post("m1", "Hi")).await.unwrap();
+    assert_eq!(again.outcome, ResponseOutcome::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_repeated_after_its_run_was_stopped_gets_an_abort() {
+    let server = server();
+    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    while server.calls.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    server.chats.stop(&ada(), &"chat".into()).await.unwrap();
+    let again = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    for response in [response, again] {
+        let text = text_of(response).await;
+        assert!(text.contains(r#"{"type":"abort"}"#) && text.contains("[DONE]"), "{text}");
+    }
+    let again = server.chats.complete_response(&ada(), post("m1", "Hi")).await.unwrap();
+    assert_eq!(again.outcome, ResponseOutcome::Aborted);
 }
 
 /// The agent calls a tool in its first step. Its second step never ends, or, in a second run, at once.

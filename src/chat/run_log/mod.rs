@@ -13,7 +13,8 @@ pub(crate) use self::record::{RunRecord, resumed_by};
 pub(crate) use self::writer::INTERRUPTED;
 pub(crate) use self::writer::{LogClient, LogWriter, TakenEnd};
 
-use self::record::{OpenChunks, each_chunk};
+use self::record::OpenChunks;
+pub(crate) use self::record::each_chunk;
 use crate::chat::conversation::{Chat, LiveRun};
 use crate::chat::log::LogEntry;
 use crate::chunk::Chunk;

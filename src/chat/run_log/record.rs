@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{DeferredOutcome, PendingToolCall};
-use crate::chat::conversation::{Chat, LiveRun, ReceivedResult, RecordedMessage, call_outcome};
+use crate::chat::conversation::{
+    Chat, EarlyEnd, LiveRun, ReceivedResult, RecordedMessage, call_outcome,
+};
 use crate::chat::log::LogEntry;
 use crate::chunk::{Chunk, ReceivedChunk};
 use crate::event::AgentEvent;
@@ -338,7 +340,22 @@ impl RunRecord {
             }
         }
         kept.set_unread_results(unread);
+        kept.set_early_end(self.early_end());
         kept
+    }
+
+    /// Returns how the last model call has ended, if it has not finished.
+    fn early_end(&self) -> Option<EarlyEnd> {
+        let (frames, _) = self.notes.iter().rev().find_map(Note::end)??;
+        let mut ended = None;
+        for frame in frames {
+            each_chunk(&LogEntry::Frame(frame.clone().into()), |chunk| match chunk {
+                Chunk::Error { error_text } => ended = Some(Some(error_text.to_string())),
+                Chunk::Abort { .. } => ended = Some(None),
+                _ => {}
+            });
+        }
+        ended.map(|error_text| EarlyEnd { message_id: self.message_id.clone(), error_text })
     }
 
     /// Adds the chunks and the results so far to the message, so that the next chunks continue it.

@@ -60,7 +60,8 @@ impl ChatStream {
         let message = chat.message(id).cloned();
         let message =
             message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
-        let frames = whole_response(posted, &client.shown(&message), client.version());
+        let (shown, end) = (client.shown(&message), chat.early_end(id));
+        let frames = whole_response(posted, &shown, end, client.version());
         ChatStream(stream::iter(frames).map(Ok).boxed())
     }
 
