@@ -35,6 +35,8 @@ struct Faults {
     panics: AtomicBool,
     /// Logs cannot be read.
     is_unreadable: AtomicBool,
+    /// How many times a log was read.
+    log_reads: AtomicUsize,
 }
 
 impl ChatStore for Faults {
@@ -95,6 +97,7 @@ impl RunStore for Faults {
         &'a self,
         read: ReadLog<'a>,
     ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
+        self.log_reads.fetch_add(1, Ordering::SeqCst);
         match self.is_unreadable.load(Ordering::SeqCst) {
             true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
             false => self.runs.read(read),
@@ -236,6 +239,24 @@ async fn a_response_is_cut_off_if_its_log_cannot_be_read_for_half_a_minute_and_c
         assert_eq!(text.matches(r#""delta":"answer""#).count(), 1, "{text}");
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_is_rarely_read_for_a_client_of_the_server_that_writes() {
+    let faults = Arc::new(Faults::default());
+    let agent = |_: Turn| {
+        stream::iter(0..600).then(|number| async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            AgentEvent::text(format!("{number} "))
+        })
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = chats.with_store(faults.clone()).with_run_store(faults.clone());
+    let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    assert!(text_of(response).await.contains("599"));
+    // The store has to know that the run is read.
+    let reads = faults.log_reads.load(Ordering::SeqCst);
+    assert!((6..=20).contains(&reads), "{reads} reads in a minute");
 }
 
 #[tokio::test(start_paused = true)]
