@@ -144,6 +144,11 @@ impl Logs {
         self.runs.remove(key);
     }
 
+    /// The same with all runs.
+    pub(crate) fn forget_runs(&mut self) {
+        self.runs.clear();
+    }
+
     /// The same with the number of the run.
     pub(crate) fn forget_run_numbered(&mut self, number: i64) {
         self.runs.retain(|_, run| run.key != number);
@@ -220,8 +225,6 @@ impl Logs {
 
     /// Moves all entries into the rows of their runs.
     pub(crate) fn move_all(&mut self, transaction: &Connection) -> DbResult<()> {
-        // The caller may delete runs, also if the journal is empty.
-        self.runs.clear();
         self.added.written = self.added.row.len();
         // A run without new entries is over, or pauses. The memory of the others is kept.
         self.journal.tails.retain(|_, tail| tail.length > 0);
@@ -242,6 +245,7 @@ impl Logs {
         transaction.prepare_cached("UPDATE state SET first_journal_key = ?1")?.execute([first])?;
         (self.journal.first, self.journal.bytes) = (first, 0);
         self.journal.tails.values_mut().for_each(Entries::clear);
+        self.runs.values_mut().for_each(|run| run.moved = run.length);
         Ok(())
     }
 }
