@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt;
 
-use super::conversation::{Chat, StopReason};
+use super::conversation::{Chat, EarlyEnd, StopReason};
 use super::error::ChatError;
 use super::inner::Inner;
 use super::stream::{ChatStream, LogReader};
@@ -44,8 +44,15 @@ pub(super) struct RunEnd {
 }
 
 impl RunEnd {
-    /// The end of a run whose message is stored.
-    pub(super) const STORED: Self = RunEnd { outcome: ResponseOutcome::Finished, reason: None };
+    /// Returns the end of a run whose message is stored, and has this end if it did not finish.
+    pub(super) fn of_stored(end: Option<&EarlyEnd>) -> Self {
+        let outcome = match end {
+            None => ResponseOutcome::Finished,
+            Some(EarlyEnd { error_text: Some(_), .. }) => ResponseOutcome::Failed,
+            Some(EarlyEnd { error_text: None, .. }) => ResponseOutcome::Aborted,
+        };
+        RunEnd { outcome, reason: None }
+    }
 
     /// Reads a log to its end.
     pub(super) async fn of_log(reader: LogReader) -> Self {
@@ -87,8 +94,8 @@ impl RunEnd {
         let (output, outcome) =
             match answer.and_then(|message| chats.agent.structured_output(message)) {
                 Some(Ok(output)) => (Some(output), outcome),
-                // A repeated request gets the stored message, and nothing records any more why it
-                // holds no valid output: the first run failed, or it was cut off.
+                // A repeated request gets the stored message, and the chat holds only the end of its
+                // last run: this one may have failed, or was cut off.
                 Some(Err(_)) => (None, ResponseOutcome::Failed),
                 None => (None, outcome),
             };

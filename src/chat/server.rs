@@ -211,12 +211,13 @@ impl ChatServer {
         let (message_id, end) = match response {
             Response::Join { run, message_id, .. } => {
                 let reader = LogReader::new(&self.0, run_key(principal, &id, run), 0, client);
-                (message_id, RunEnd::of_log(reader).await)
+                (message_id, Some(RunEnd::of_log(reader).await))
             }
-            Response::Stored { message_id, .. } => (message_id, RunEnd::STORED),
+            Response::Stored { message_id, .. } => (message_id, None),
             other => return Err(refused(other)),
         };
         let chat = self.chat(principal, &id).await?;
+        let end = end.unwrap_or_else(|| RunEnd::of_stored(chat.early_end(&message_id)));
         end.into_response(&self.0, chat, &message_id).await
     }
 

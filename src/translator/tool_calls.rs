@@ -25,7 +25,7 @@ pub(super) enum CallState {
     /// It is announced, and its input is being streamed.
     Streaming(StreamedInput),
     /// Its input is incomplete in the continued message, because an earlier response was stopped.
-    Abandoned,
+    Abandoned(StreamedInput),
     /// Its input is complete.
     Ready,
     /// It waits for the user's approval.
@@ -124,7 +124,7 @@ impl Call {
 
     /// Returns whether the client already has the whole input, so that pieces of it are ignored.
     pub(super) fn is_complete_in_history(&self) -> bool {
-        self.from_history && !matches!(self.state, CallState::Abandoned)
+        self.from_history && !matches!(self.state, CallState::Abandoned(_))
     }
 }
 
@@ -153,7 +153,10 @@ impl ToolCalls {
     /// Adds a call of the message being continued. Its last step is step 0 of this response.
     pub(super) fn continue_call(&mut self, part: &ToolPart, in_last_step: bool) {
         let state = match &part.state {
-            ToolState::InputStreaming { .. } => CallState::Abandoned,
+            ToolState::InputStreaming { raw_input, input_encoding, .. } => {
+                let text = raw_input.clone().unwrap_or_default();
+                CallState::Abandoned(StreamedInput { text, ..StreamedInput::new(*input_encoding) })
+            }
             ToolState::InputAvailable { .. } => CallState::Ready,
             ToolState::ApprovalRequested { .. } => CallState::ApprovalRequested,
             ToolState::ApprovalResponded { approval, .. } => {
@@ -163,7 +166,7 @@ impl ToolCalls {
             ToolState::OutputAvailable { .. } => CallState::Settled(ResultKind::Output),
             ToolState::OutputError { .. } => CallState::Settled(ResultKind::Error),
             ToolState::OutputDenied { .. } => CallState::Settled(ResultKind::Denied),
-            ToolState::Unknown { .. } => CallState::Abandoned,
+            ToolState::Unknown { .. } => CallState::Abandoned(StreamedInput::new(None)),
         };
         let call = Call {
             wire_id: part.tool_call_id.clone(),
@@ -192,8 +195,9 @@ impl ToolCalls {
     pub(super) fn require_results(&mut self, ids: &[ToolCallId]) {
         for call in self.calls.iter_mut().filter(|call| ids.contains(&call.wire_id)) {
             call.needs_result = true;
-            if matches!(call.state, CallState::Abandoned) {
-                call.state = CallState::Ready;
+            if let CallState::Abandoned(input) = &mut call.state {
+                let input = std::mem::replace(input, StreamedInput::new(None));
+                call.state = CallState::Streaming(input);
             }
         }
     }
@@ -263,8 +267,9 @@ impl ToolCalls {
 
     /// Returns whether an announcement of this id makes a new part.
     pub(super) fn is_new(&self, id: &ToolCallId) -> bool {
-        self.find(id)
-            .is_none_or(|call| matches!(call.state, CallState::Settled(_) | CallState::Abandoned))
+        self.find(id).is_none_or(|call| {
+            matches!(call.state, CallState::Settled(_) | CallState::Abandoned(_))
+        })
     }
 
     /// Adds a new call, or finds the call that is announced again. A new call is `Ready`, in step

@@ -95,7 +95,7 @@ impl Translator {
         let input = match &mut call.state {
             CallState::Streaming(input) => input,
             // The response that streamed its input has ended.
-            CallState::Abandoned => return Err(TranslateError::UnknownCall(id.clone())),
+            CallState::Abandoned(_) => return Err(TranslateError::UnknownCall(id.clone())),
             _ => return Err(TranslateError::InputComplete(id.clone())),
         };
         if !delta.is_empty() {
@@ -169,7 +169,7 @@ impl Translator {
             CallState::ApprovalRequested => return Err(TranslateError::ApprovalOpen(id.clone())),
             CallState::Running => return Err(TranslateError::AlreadyRunning(id.clone())),
             CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
-            CallState::Abandoned => return Err(TranslateError::InputOpen(id.clone())),
+            CallState::Abandoned(_) => return Err(TranslateError::InputOpen(id.clone())),
             CallState::Streaming(_) | CallState::Ready | CallState::ApprovalResponded { .. } => {}
         }
         if self.can_request_approval() && self.calls.has_approval_id(request.approval_id) {

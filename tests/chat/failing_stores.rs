@@ -21,7 +21,7 @@ use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
 use ui_message_stream::request::Limits;
-use ui_message_stream::response::BodyError;
+use ui_message_stream::response::{BodyError, ResponseOutcome};
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
 
 /// Stores of chats and of logs that fail.
@@ -35,6 +35,8 @@ struct Faults {
     panics: AtomicBool,
     /// Logs cannot be read.
     is_unreadable: AtomicBool,
+    /// How many times a log was read.
+    log_reads: AtomicUsize,
 }
 
 impl ChatStore for Faults {
@@ -95,6 +97,7 @@ impl RunStore for Faults {
         &'a self,
         read: ReadLog<'a>,
     ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
+        self.log_reads.fetch_add(1, Ordering::SeqCst);
         match self.is_unreadable.load(Ordering::SeqCst) {
             true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
             false => self.runs.read(read),
@@ -239,6 +242,24 @@ async fn a_response_is_cut_off_if_its_log_cannot_be_read_for_half_a_minute_and_c
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_store_is_rarely_read_for_a_client_of_the_server_that_writes() {
+    let faults = Arc::new(Faults::default());
+    let agent = |_: Turn| {
+        stream::iter(0..600).then(|number| async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            AgentEvent::text(format!("{number} "))
+        })
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = chats.with_store(faults.clone()).with_run_store(faults.clone());
+    let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    assert!(text_of(response).await.contains("599"));
+    // The store has to know that the run is read.
+    let reads = faults.log_reads.load(Ordering::SeqCst);
+    assert!((6..=20).contains(&reads), "{reads} reads in a minute");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response() {
     let server = server();
     let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
@@ -252,6 +273,30 @@ async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response(
     let chat = server.chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!(chat.messages.len(), 2, "what the run has written is kept");
     assert_eq!(server.chats.run_counts().lapsed, 1);
+
+    // A page that has lost this response repeats its request.
+    let again = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let text = text_of(again).await;
+    assert!(text.contains("An ") && text.contains("The server was interrupted."), "{text}");
+    let again = server.chats.complete_response(&ada(), post("m1", "Hi")).await.unwrap();
+    assert_eq!(again.outcome, ResponseOutcome::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_repeated_after_its_run_was_stopped_gets_an_abort() {
+    let server = server();
+    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    while server.calls.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    server.chats.stop(&ada(), &"chat".into()).await.unwrap();
+    let again = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    for response in [response, again] {
+        let text = text_of(response).await;
+        assert!(text.contains(r#"{"type":"abort"}"#) && text.contains("[DONE]"), "{text}");
+    }
+    let again = server.chats.complete_response(&ada(), post("m1", "Hi")).await.unwrap();
+    assert_eq!(again.outcome, ResponseOutcome::Aborted);
 }
 
 /// The agent calls a tool in its first step. Its second step never ends, or, in a second run, at once.

@@ -16,8 +16,11 @@ if (!baseUrl) throw new Error('which server? node random-kills.mjs BASE_URL [--f
 const isForgetful = option === '--forgetful';
 
 const LANES = 16;
-/** A response that has not ended after this time never ends. */
-const TIMEOUT = 60_000;
+/**
+ * A response that has not ended after this time never ends. The client waits up to 48 s for a frame, and
+ * that again after each frame.
+ */
+const TIMEOUT = 180_000;
 const client = await loadClient(REFERENCE);
 const MemoryChat = memoryChat(client);
 
@@ -156,7 +159,7 @@ async function converse() {
   const own = ++amount;
   if (!(await page.send({ text: `mixed ${own}` }))) return void (counts.interrupted += 1);
   const asked = page.chat.lastMessage.parts.filter(part => part.state === 'approval-requested');
-  assert.equal(asked.length, 2, `questions: ${JSON.stringify(page.chat.lastMessage)}`);
+  assert.equal(asked.length, 2, `questions: ${JSON.stringify(exchanges.get(page.id), null, 1)}`);
   approved.set(own, true);
   counts.approvals += 1;
   for (const part of asked) {

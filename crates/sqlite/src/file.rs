@@ -57,6 +57,7 @@ pub(crate) fn open(path: &Path, busy_timeout: Duration) -> DbResult<Connection> 
     connection.pragma_update(None, "cache_size", CACHE_PAGES)?;
     // After a long read the log may be larger. Then it is cut again.
     connection.pragma_update(None, "journal_size_limit", MAX_WAL_BYTES)?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     Ok(connection)
 }
 
@@ -133,6 +134,10 @@ const STATEMENTS: usize = 64;
 
 /// How many pages of 4 KiB a connection keeps in memory at most.
 const CACHE_PAGES: i64 = 4_096;
+
+/// The number of pages in the write-ahead log after which a commit moves them into the file. A page that
+/// has changed often is moved once.
+const CHECKPOINT_PAGES: i64 = 4_000;
 
 /// The bytes that the write-ahead log keeps after a checkpoint.
 const MAX_WAL_BYTES: i64 = 16 << 20;

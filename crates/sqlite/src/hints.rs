@@ -1,9 +1,9 @@
 //! [`Hints`]: wakes the readers of logs that have changed.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use ui_message_stream::chat::log::RunKey;
 
 /// The runs that readers of this process wait for.
@@ -35,22 +35,26 @@ struct Hint {
     is_own: bool,
     /// Whether no reader waited at the last look.
     is_idle: bool,
-    /// Wakes readers. The value is not used.
-    changed: watch::Sender<()>,
+    /// Wakes readers. Each reader that waits has a clone.
+    changed: Arc<Notify>,
 }
 
 impl Hints {
     /// Waits until a log has more than `after` entries, or may have ended, been taken or removed.
     pub(crate) async fn changed(&self, key: &RunKey, after: u64) {
-        let mut changed = {
+        let notify;
+        let changed = {
             let mut runs = self.lock();
-            let hint = runs.entry(key.clone()).or_insert_with(|| Hint {
-                known: Progress { length: after, ..Progress::default() },
-                is_checked: false,
-                is_own: false,
-                is_idle: false,
-                changed: watch::Sender::new(()),
-            });
+            let hint = match runs.get_mut(key) {
+                Some(hint) => hint,
+                None => runs.entry(key.clone()).or_insert_with(|| Hint {
+                    known: Progress { length: after, ..Progress::default() },
+                    is_checked: false,
+                    is_own: false,
+                    is_idle: false,
+                    changed: Arc::default(),
+                }),
+            };
             if hint.known.length > after || hint.known.is_over {
                 return;
             }
@@ -58,15 +62,18 @@ impl Hints {
             if !hint.is_checked {
                 self.wanted.notify_one();
             }
-            hint.changed.subscribe()
+            notify = Arc::clone(&hint.changed);
+            // It is notified of each change from here on.
+            notify.notified()
         };
-        // An error means that the run was forgotten: the caller looks again.
-        let _ = changed.changed().await;
+        changed.await;
     }
 
-    /// Forgets what is known of a run.
+    /// Forgets what is known of a run. Its readers look again.
     pub(crate) fn forget(&self, key: &RunKey) {
-        self.lock().remove(key);
+        if let Some(hint) = self.lock().remove(key) {
+            hint.changed.notify_waiters();
+        }
     }
 
     /// Adds what this process has changed to what is known of a run, and wakes its readers if this is
@@ -111,7 +118,7 @@ impl Hints {
     pub(crate) fn forget_idle(&self) {
         self.lock().retain(|_, hint| {
             let was_idle = hint.is_idle;
-            hint.is_idle = hint.changed.receiver_count() == 0;
+            hint.is_idle = Arc::strong_count(&hint.changed) == 1;
             !(was_idle && hint.is_idle)
         });
     }
@@ -130,7 +137,7 @@ impl Hint {
         };
         if known != self.known {
             self.known = known;
-            self.changed.send_replace(());
+            self.changed.notify_waiters();
         }
     }
 }

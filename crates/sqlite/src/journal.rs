@@ -111,6 +111,12 @@ impl Entries {
         self.position + self.length
     }
 
+    /// Removes the entries, which were moved. Their memory is kept for those that follow.
+    pub(crate) fn clear(&mut self) {
+        (self.position, self.length) = (self.end(), 0);
+        self.body.clear();
+    }
+
     /// Adds an entry of this run.
     pub(crate) fn push(&mut self, run: &RunId, entry: &LogEntry) {
         let (kind, bytes) = match entry {
@@ -196,9 +202,20 @@ impl StoredEntries<'_> {
     }
 }
 
+/// Returns the maximum number of bytes that an entry takes as it is stored.
+pub(crate) fn stored_bytes(entry: &LogEntry) -> usize {
+    entry.bytes().len() + MAX_NUMBER_BYTES
+}
+
 /// Returns what follows the line with the id, if the frame begins with the id of its position.
 fn after_id<'a>(frame: &'a [u8], run: &RunId, position: i64) -> Option<&'a [u8]> {
-    frame.strip_prefix(id_line(run, position).as_bytes())
+    let rest = frame.strip_prefix(b"id: ")?.strip_prefix(run.as_bytes())?.strip_prefix(b".")?;
+    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    let (number, rest) = rest.split_at_checked(end)?;
+    // A number that begins with 0 would be written back without it.
+    let is_exact = number.first() != Some(&b'0') || number.len() == 1;
+    let number = str::from_utf8(number).ok()?.parse::<i64>().ok()?;
+    rest.strip_prefix(b"\n").filter(|_| is_exact && number == position)
 }
 
 /// Returns the line with which the frame at a position of the log begins. It is not stored.
@@ -237,6 +254,9 @@ fn put_number(bytes: &mut Vec<u8>, number: i64) {
 fn low_bits(number: i64) -> u8 {
     number.to_le_bytes()[0] & 0x7F
 }
+
+/// The maximum number of bytes that a number takes.
+const MAX_NUMBER_BYTES: usize = 9;
 
 fn take_number(bytes: &mut Bytes) -> DbResult<i64> {
     let mut number = 0;

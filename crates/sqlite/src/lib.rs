@@ -225,7 +225,9 @@ impl SqliteStore {
         durability: Durability,
         run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
-        self.inner.writer.run(durability, |transaction, clock, _| run(transaction, clock)).await
+        let run =
+            |transaction: &Transaction<'_>, clock: &Clock, _: &mut Logs| run(transaction, clock);
+        self.inner.writer.run(durability, run).await
     }
 
     /// The same with what the writer knows of the logs.

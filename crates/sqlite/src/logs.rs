@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
-use ui_message_stream::chat::log::{AppendRefusal, AppendResult, RunKey};
+use ui_message_stream::chat::log::{AppendRefusal, AppendResult, HolderStatus, RunKey};
 
 use crate::error::DbResult;
-use crate::journal::{Entries, Journal};
+use crate::journal::{Entries, Journal, stored_bytes};
 use crate::runs::{Append, CheckedAppend, KeyColumns, Run};
 
 /// The runs and the journal as the connection that writes sees them. An append reads nothing from the
@@ -37,6 +37,15 @@ struct Added {
 pub(crate) struct Mark {
     length: usize,
     written: usize,
+}
+
+impl Added {
+    /// Adds the last entries of a run: those that begin at this index of the body.
+    fn add(&mut self, run: &mut Run, tail: &Entries, begin: usize) {
+        tail.put_last(begin, run.length, run.key, &mut self.row);
+        self.at = tail.at;
+        run.length = tail.end();
+    }
 }
 
 impl Logs {
@@ -135,6 +144,11 @@ impl Logs {
         self.runs.remove(key);
     }
 
+    /// The same with all runs.
+    pub(crate) fn forget_runs(&mut self) {
+        self.runs.clear();
+    }
+
     /// The same with the number of the run.
     pub(crate) fn forget_run_numbered(&mut self, number: i64) {
         self.runs.retain(|_, run| run.key != number);
@@ -145,13 +159,31 @@ impl Logs {
         self.runs.get_mut(key)
     }
 
+    /// Appends to a run that is known, if only the row of the journal that the transaction writes has to
+    /// change for it. Most appends are of this kind. Otherwise returns `None` and changes nothing.
+    pub(crate) fn append_in_memory(&mut self, now: i64, append: &Append) -> Option<HolderStatus> {
+        let Append { key, entries, end, .. } = append;
+        let run = self.runs.get_mut(key).filter(|_| !end && !entries.is_empty())?;
+        let status = run.check_next(now, append)?;
+        let tail = self.journal.tail_at(run.key, run.length);
+        let begin = tail.body.len();
+        let bytes: usize = entries.iter().map(stored_bytes).sum();
+        if begin + bytes >= MAX_TAIL_BYTES {
+            return None;
+        }
+        entries.iter().for_each(|entry| tail.push(&key.run, entry));
+        tail.at = now;
+        self.added.add(run, tail, begin);
+        Some(status)
+    }
+
     pub(crate) fn append(
         &mut self,
         transaction: &Connection,
         now: i64,
-        key: &RunKey,
         append: &Append,
     ) -> DbResult<AppendResult> {
+        let key = &append.key;
         if self.runs.len() > MAX_RUNS {
             self.runs.clear();
         }
@@ -162,7 +194,7 @@ impl Logs {
                 None => return Ok(AppendResult::Refused(AppendRefusal::NotFound)),
             },
         };
-        let status = match run.check_append(transaction, &self.journal, now, key, append)? {
+        let status = match run.check_append(transaction, &self.journal, now, append)? {
             CheckedAppend::New(status) => status,
             CheckedAppend::Done(result) => return Ok(result),
         };
@@ -172,9 +204,7 @@ impl Logs {
             append.entries.iter().for_each(|entry| tail.push(&key.run, entry));
             tail.at = now;
             if tail.body.len() < MAX_TAIL_BYTES {
-                tail.put_last(begin, run.length, run.key, &mut self.added.row);
-                self.added.at = now;
-                run.length = tail.end();
+                self.added.add(run, tail, begin);
             } else if let Some(tail) = self.journal.tails.remove(&run.key) {
                 // The journal may hold a part of them too. Readers ignore what is before the end of the rows.
                 for row in tail.rows()? {
@@ -195,11 +225,10 @@ impl Logs {
 
     /// Moves all entries into the rows of their runs.
     pub(crate) fn move_all(&mut self, transaction: &Connection) -> DbResult<()> {
-        // The caller may delete runs, also if the journal is empty.
-        self.runs.clear();
         self.added.written = self.added.row.len();
-        let is_empty = self.journal.first == self.journal.next && self.journal.tails.is_empty();
-        if is_empty {
+        // A run without new entries is over, or pauses. The memory of the others is kept.
+        self.journal.tails.retain(|_, tail| tail.length > 0);
+        if self.journal.first == self.journal.next && self.journal.tails.is_empty() {
             return Ok(());
         }
         for (run, tail) in &self.journal.tails {
@@ -214,7 +243,9 @@ impl Logs {
         transaction.execute("DELETE FROM run_journal", [])?;
         let first = self.journal.next;
         transaction.prepare_cached("UPDATE state SET first_journal_key = ?1")?.execute([first])?;
-        self.journal = Journal { first, next: first, ..Journal::default() };
+        (self.journal.first, self.journal.bytes) = (first, 0);
+        self.journal.tails.values_mut().for_each(Entries::clear);
+        self.runs.values_mut().for_each(|run| run.moved = run.length);
         Ok(())
     }
 }

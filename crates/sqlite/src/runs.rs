@@ -12,12 +12,13 @@ use ui_message_stream::chat::log::{
 };
 use ui_message_stream::chat::store::{RunStore, RunStoreError};
 
-use crate::clock::MAX_SET_BACK;
+use crate::clock::{Clock, MAX_SET_BACK};
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
 use crate::hints::Progress;
 use crate::journal::{Journal, StoredEntries};
 use crate::logs::Logs;
+use crate::writer::Operation;
 use crate::{SqliteStore, owner_key};
 
 impl RunStore for SqliteStore {
@@ -59,14 +60,9 @@ impl RunStore for SqliteStore {
         let entries = append.entries.to_vec();
         Box::pin(async move {
             let length = position.saturating_add(entries.len() as u64);
-            let key = append.key.clone();
-            let new = Append { fence, position, entries, end };
-            let appended = self.write_logs(Durability::Written, move |transaction, clock, logs| {
-                let appended = logs.append(transaction, clock.now(0), &key, &new)?;
-                // The key and the entries are freed by the thread that has allocated them.
-                Ok((appended, key, new))
-            });
-            let (appended, ..) = appended.await.map_err(RunStoreError::new)?;
+            let new = Append { key: append.key.clone(), fence, position, entries, end };
+            let appended = self.inner.writer.run(Durability::Written, new).await;
+            let appended = appended.map_err(RunStoreError::new)?;
             if let AppendResult::Appended(_) = appended {
                 let progress = Progress { length, fence: fence.0, is_over: end };
                 self.inner.hints.add(append.key, progress);
@@ -133,13 +129,14 @@ impl SqliteStore {
     /// read stores it again.
     fn note_read(&self, key: &RunKey, run: i64, now: i64) {
         let key = key.clone();
-        self.inner.writer.try_start(Durability::Written, move |transaction, _, logs| {
+        let note = move |transaction: &Transaction<'_>, _: &Clock, logs: &mut Logs| {
             transaction.prepare_cached(NOTE_READ)?.execute([run, now])?;
             if let Some(run) = logs.known_run(&key) {
                 run.read_at = run.read_at.max(now);
             }
             Ok(())
-        });
+        };
+        self.inner.writer.try_start(Durability::Written, note);
     }
 }
 
@@ -218,10 +215,27 @@ fn live_runs(
 
 /// An append, with what it needs on another thread.
 pub(crate) struct Append {
+    pub(crate) key: RunKey,
     fence: Fence,
     position: u64,
     pub(crate) entries: Vec<LogEntry>,
     pub(crate) end: bool,
+}
+
+impl Operation<AppendResult> for Append {
+    fn try_in_memory(&mut self, clock: &Clock, logs: &mut Logs) -> Option<AppendResult> {
+        logs.append_in_memory(clock.now(0), self).map(AppendResult::Appended)
+    }
+
+    fn run(
+        self,
+        transaction: &Transaction<'_>,
+        clock: &Clock,
+        logs: &mut Logs,
+    ) -> DbResult<AppendResult> {
+        logs.refresh(transaction)?;
+        logs.append(transaction, clock.now(0), &self)
+    }
 }
 
 /// What is to be done for an append.
@@ -325,13 +339,27 @@ impl Run {
         Ok(BeginResult::Begun(fence_of(FIRST)))
     }
 
+    fn status(&self, now: i64) -> HolderStatus {
+        HolderStatus {
+            unread: Duration::from_millis(unsigned(now - self.read_at)),
+            has_to_end: self.has_to_end,
+        }
+    }
+
+    /// Returns the status for the holder if this append is the next one.
+    pub(crate) fn check_next(&self, now: i64, append: &Append) -> Option<HolderStatus> {
+        let is_next = fence_of(self.fence) == append.fence
+            && unsigned(self.length) == append.position
+            && self.ended_at.is_none();
+        is_next.then(|| self.status(now))
+    }
+
     /// Decides what is to be done for an append.
     pub(crate) fn check_append(
         &self,
         transaction: &Connection,
         journal: &Journal,
         now: i64,
-        key: &RunKey,
         append: &Append,
     ) -> DbResult<CheckedAppend> {
         let done = |result| Ok(CheckedAppend::Done(result));
@@ -343,10 +371,7 @@ impl Run {
             Ok(position) if position <= self.length => position,
             _ => return refused(AppendRefusal::Gap),
         };
-        let status = HolderStatus {
-            unread: Duration::from_millis(unsigned(now - self.read_at)),
-            has_to_end: self.has_to_end,
-        };
+        let status = self.status(now);
         let has_ended = self.ended_at.is_some();
         if position < self.length || has_ended {
             let renews_only = append.entries.is_empty() && !append.end;
@@ -354,7 +379,7 @@ impl Run {
             let ends_alike = !append.end || has_ended && stored == append.entries.len() as u64;
             let is_repeated = !renews_only
                 && ends_alike
-                && self.holds(transaction, journal, key, position, &append.entries)?;
+                && self.holds(transaction, journal, &append.key, position, &append.entries)?;
             return match is_repeated {
                 true => done(AppendResult::Appended(status)),
                 false if has_ended => refused(AppendRefusal::Ended),

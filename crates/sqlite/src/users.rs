@@ -39,6 +39,7 @@ impl SqliteStore {
         self.write_logs(Durability::Synced, move |transaction, _, logs| {
             // Else the journal would hold entries of the user for a while.
             logs.move_all(transaction)?;
+            logs.forget_runs();
             let delete = |statement| transaction.execute(statement, [&owner]);
             Ok(DeletedUser {
                 chats: delete("DELETE FROM chats WHERE owner = ?1")?,

@@ -1,6 +1,5 @@
 //! [`Writer`]: the thread that writes. Operations that wait at the same time share one transaction.
 
-use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,6 +37,8 @@ trait Job: Send {
     fn durability(&self) -> Durability;
     /// Returns when the job has waited for too long.
     fn deadline(&self) -> Instant;
+    /// Runs the operation if it needs nothing of the file, and then returns `true`.
+    fn run_in_memory(&mut self, clock: &Clock, logs: &mut Logs) -> bool;
     /// Runs the operation. What it has written is kept unless this is an error.
     fn run(
         &mut self,
@@ -50,14 +51,23 @@ trait Job: Send {
 }
 
 /// What a job does in its transaction.
-pub(crate) trait Operation<T>:
-    FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static
-{
+pub(crate) trait Operation<T>: Send + 'static {
+    /// Does it if that changes only what the transaction [adds](Logs::append_in_memory) to the logs.
+    /// Otherwise changes nothing and returns `None`.
+    fn try_in_memory(&mut self, _: &Clock, _: &mut Logs) -> Option<T> {
+        None
+    }
+
+    fn run(self, transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs) -> DbResult<T>;
 }
 
-impl<F, T> Operation<T> for F where
-    F: FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static
+impl<F, T> Operation<T> for F
+where
+    F: FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
 {
+    fn run(self, transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs) -> DbResult<T> {
+        self(transaction, clock, logs)
+    }
 }
 
 struct Write<F, T> {
@@ -80,22 +90,24 @@ impl Writer {
         let mut connection =
             WritingConnection { connection, durability: None, logs: Logs::default() };
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
-            let mut queue = VecDeque::new();
+            let mut jobs = Vec::with_capacity(MAX_SHARED);
             // When the last transaction ended, if jobs shared it.
             let mut shared_at: Option<Instant> = None;
-            while let Some(job) = queue.pop_front().or_else(|| waiting.blocking_recv()) {
-                if queue.is_empty()
-                    && let Some(at) = shared_at
-                {
-                    thread::sleep(GATHERING_TIME.saturating_sub(at.elapsed()));
+            loop {
+                if jobs.is_empty() {
+                    let Some(job) = waiting.blocking_recv() else { break };
+                    jobs.push(job);
+                    if let Some(at) = shared_at {
+                        thread::sleep(GATHERING_TIME.saturating_sub(at.elapsed()));
+                    }
                 }
-                while queue.len() < MAX_WAITING
+                while jobs.len() < MAX_SHARED
                     && let Ok(other) = waiting.try_recv()
                 {
-                    queue.push_back(other);
+                    jobs.push(other);
                 }
-                let is_shared = !queue.is_empty();
-                connection.run(job, &mut queue, &clock);
+                let is_shared = jobs.len() > 1;
+                connection.run(&mut jobs, &clock);
                 shared_at = is_shared.then(Instant::now);
             }
         })?;
@@ -120,7 +132,7 @@ impl Writer {
     /// Runs an operation some time, unless too many others wait.
     pub(crate) fn try_start(&self, durability: Durability, operation: impl Operation<()>) {
         let operation = |transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs| {
-            let done = operation(transaction, clock, logs);
+            let done = operation.run(transaction, clock, logs);
             if let Err(Failure(error)) = &done {
                 tracing::debug!(%error, "an optional change was not stored");
             }
@@ -154,15 +166,23 @@ where
         self.deadline
     }
 
+    fn run_in_memory(&mut self, clock: &Clock, logs: &mut Logs) -> bool {
+        if self.reply.as_ref().is_some_and(oneshot::Sender::is_closed) {
+            self.operation = None;
+        }
+        let Some(operation) = &mut self.operation else { return true };
+        self.result = operation.try_in_memory(clock, logs).map(Ok);
+        self.result.is_some()
+    }
+
     fn run(
         &mut self,
         transaction: &Transaction<'_>,
         clock: &Clock,
         logs: &mut Logs,
     ) -> Result<(), SqliteError> {
-        let is_dropped = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
-        let Some(operation) = self.operation.take().filter(|_| !is_dropped) else { return Ok(()) };
-        let result = operation(transaction, clock, logs).map_err(|failure| failure.0);
+        let Some(operation) = self.operation.take() else { return Ok(()) };
+        let result = operation.run(transaction, clock, logs).map_err(|failure| failure.0);
         self.result.insert(result).as_ref().map(drop).map_err(SqliteError::same)
     }
 
@@ -180,22 +200,21 @@ where
 }
 
 impl WritingConnection {
-    /// Runs a job, together with those that follow it in the queue.
-    fn run(&mut self, first: Box<dyn Job>, queue: &mut VecDeque<Box<dyn Job>>, clock: &Clock) {
-        let jobs = std::iter::once(first).chain(queue.drain(..));
+    /// Runs jobs, and removes those that have run.
+    fn run(&mut self, jobs: &mut Vec<Box<dyn Job>>, clock: &Clock) {
         // The jobs before these may have waited for the lock of another process.
         let now = Instant::now();
-        let (late, mut jobs): (Vec<_>, Vec<_>) = jobs.partition(|job| now > job.deadline());
-        late.into_iter().for_each(|job| job.end(Err(SqliteError::Busy)));
+        for late in jobs.extract_if(.., |job| now > job.deadline()) {
+            late.end(Err(SqliteError::Busy));
+        }
         if jobs.is_empty() {
             return;
         }
-        let (ran, ended) = self.transact(&mut jobs, clock);
+        let (ran, ended) = self.transact(jobs, clock);
         if ended.is_err() {
             self.logs.forget();
         }
-        jobs.drain(ran..).rev().for_each(|job| queue.push_front(job));
-        for job in jobs {
+        for job in jobs.drain(..ran) {
             job.end(ended.as_ref().map(drop).map_err(|failure| failure.0.same()));
         }
     }
@@ -241,6 +260,12 @@ fn run_job(
     is_alone: bool,
 ) -> DbResult<()> {
     let mark = logs.mark();
+    match catch_unwind(AssertUnwindSafe(|| job.run_in_memory(clock, logs))) {
+        Ok(true) => return Ok(()),
+        Ok(false) => {}
+        // Its caller gets an error, because there is no result.
+        Err(_) => return logs.return_to(transaction, mark),
+    }
     if !is_alone {
         transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
     }
@@ -266,3 +291,6 @@ const GATHERING_TIME: Duration = Duration::from_millis(2);
 
 /// The maximum number of jobs that wait for the thread. Each holds what it writes.
 const MAX_WAITING: usize = 64;
+
+/// The maximum number of jobs that share a transaction.
+const MAX_SHARED: usize = MAX_WAITING + 1;

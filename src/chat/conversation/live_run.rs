@@ -80,6 +80,30 @@ pub(super) struct RunRegister {
     /// Whether the user stopped the last run. Its message is not continued without a new request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_stopped: bool,
+    /// How the message of the last run has ended, if the run did not finish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) early_end: Option<EarlyEnd>,
+}
+
+/// The end of a message whose run failed or was aborted. The message alone does not show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EarlyEnd {
+    pub(crate) message_id: MessageId,
+    /// What clients read of the error. `None` if the run was aborted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error_text: Option<String>,
+}
+
+#[cfg(feature = "approvals")]
+impl EarlyEnd {
+    /// Returns the event that ends a response in this way.
+    pub(crate) fn event(&self) -> AgentEvent {
+        match &self.error_text {
+            Some(error_text) => AgentEvent::error(error_text.clone()),
+            None => AgentEvent::Abort { reason: None },
+        }
+    }
 }
 
 impl RunRegister {

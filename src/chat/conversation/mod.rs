@@ -34,7 +34,7 @@ pub use self::delivery::{PostedHistory, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
 #[cfg(feature = "approvals")]
-pub(crate) use self::live_run::{KeptSteps, LiveRun, LostRun, ReceivedResult};
+pub(crate) use self::live_run::{EarlyEnd, KeptSteps, LiveRun, LostRun, ReceivedResult};
 pub use self::messages::{Messages, MessagesIter};
 #[cfg(feature = "approvals")]
 pub(crate) use self::recorder::{RECORDED_VERSION, call_outcome};
@@ -713,6 +713,7 @@ impl Chat {
     pub(crate) fn set_live_run(&mut self, live: LiveRun) {
         self.runs.live = Some(live);
         self.runs.is_stopped = false;
+        self.runs.early_end = None;
     }
 
     /// Sets the fence of the run that writes.
@@ -736,6 +737,16 @@ impl Chat {
     /// Records that the user stopped the run.
     pub(crate) fn set_stopped(&mut self) {
         self.runs.is_stopped = true;
+    }
+
+    /// Records how the message of the run has ended, if the run did not finish.
+    pub(crate) fn set_early_end(&mut self, end: Option<EarlyEnd>) {
+        self.runs.early_end = end;
+    }
+
+    /// Returns how this message has ended, if its run was the last one and did not finish.
+    pub(crate) fn early_end(&self, message_id: &MessageId) -> Option<&EarlyEnd> {
+        self.runs.early_end.as_ref().filter(|end| end.message_id == *message_id)
     }
 
     /// Returns the results that the log of the live run may not hold yet.

@@ -15,7 +15,8 @@ pub(crate) use self::taken_end::TakenEnd;
 pub(crate) use self::writer::INTERRUPTED;
 pub(crate) use self::writer::{LogClient, LogWriter};
 
-use self::record::{OpenChunks, each_chunk};
+use self::record::OpenChunks;
+pub(crate) use self::record::each_chunk;
 use crate::chat::conversation::{Chat, LiveRun};
 use crate::chat::log::LogEntry;
 use crate::chunk::Chunk;

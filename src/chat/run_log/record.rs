@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::approval::{DeferredOutcome, PendingToolCall};
 use crate::chat::conversation::{
-    Chat, KeptSteps, LiveRun, ReceivedResult, RecordedMessage, call_outcome,
+    Chat, EarlyEnd, KeptSteps, LiveRun, ReceivedResult, RecordedMessage, call_outcome,
 };
 use crate::chat::log::LogEntry;
 use crate::chunk::{Chunk, ReceivedChunk};
@@ -291,7 +291,11 @@ impl RunRecord {
         let unsent = self.chat.unsent_approvals.iter();
         let unread = self.unfolded.iter().map(|unread| &unread.result);
         let granted = unsent.chain(unread).map(|result| result.tool_call_id.clone());
-        let executing = self.reducer.message().parts.iter().filter_map(executing_call);
+        let message = self.reducer.message();
+        let executing = message.parts.iter().filter_map(approved_call).filter(|id| {
+            let mut parts = message.tool_parts();
+            parts.any(|part| part.tool_call_id == *id && part.provider_executed != Some(true))
+        });
         granted.chain(executing).collect()
     }
 
@@ -359,7 +363,22 @@ impl RunRecord {
             }
         }
         kept.set_unread_results(unread);
+        kept.set_early_end(self.early_end());
         kept
+    }
+
+    /// Returns how the last model call has ended, if it has not finished.
+    fn early_end(&self) -> Option<EarlyEnd> {
+        let (frames, _) = self.notes.iter().rev().find_map(Note::end)??;
+        let mut ended = None;
+        for frame in frames {
+            each_chunk(&LogEntry::Frame(frame.clone().into()), |chunk| match chunk {
+                Chunk::Error { error_text } => ended = Some(Some(error_text.to_string())),
+                Chunk::Abort { .. } => ended = Some(None),
+                _ => {}
+            });
+        }
+        ended.map(|error_text| EarlyEnd { message_id: self.message_id.clone(), error_text })
     }
 
     /// Adds the chunks and the results so far to the message, so that the next chunks continue it.
@@ -405,8 +424,9 @@ impl OpenChunks {
     }
 }
 
-/// Returns the call of which this part says that it is approved: it is being executed, or has a result.
-fn executing_call(part: &Part) -> Option<ToolCallId> {
+/// Returns the call of which this part says that it is approved: it is being executed, has a result, or
+/// its approval is for the provider.
+fn approved_call(part: &Part) -> Option<ToolCallId> {
     #[derive(Deserialize)]
     struct Described<'a> {
         #[serde(borrow)]

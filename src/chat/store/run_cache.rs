@@ -33,7 +33,8 @@ struct CachedRun {
     bytes: usize,
     fence: Fence,
     appended_at: Instant,
-    /// When a client has read the store. The store counts the time without a reader from then on.
+    /// When a client has read this run, and when one has read it in the store.
+    read_at: Option<Instant>,
     store_read_at: Option<Instant>,
     changes: Arc<Changes>,
 }
@@ -47,24 +48,32 @@ impl RunCache {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, append: AppendEntries<'_>) {
+    /// Keeps what was appended. Returns for how long no client has read the run, as far as it is known
+    /// here.
+    fn add(&self, append: AppendEntries<'_>) -> Option<Duration> {
         let mut runs = self.lock();
         if append.end {
-            return remove(&mut runs, append.key);
+            remove(&mut runs, append.key);
+            return None;
         }
         if append.entries.is_empty() {
-            return;
+            return runs.get(append.key)?.unread();
         }
-        let run = runs.entry(append.key.clone()).or_insert_with(|| CachedRun {
-            first: append.position,
-            entries: VecDeque::new(),
-            bytes: 0,
-            fence: append.fence,
-            appended_at: Instant::now(),
-            store_read_at: None,
-            changes: Arc::default(),
-        });
+        let run = match runs.get_mut(append.key) {
+            Some(run) => run,
+            None => runs.entry(append.key.clone()).or_insert_with(|| CachedRun {
+                first: append.position,
+                entries: VecDeque::new(),
+                bytes: 0,
+                fence: append.fence,
+                appended_at: Instant::now(),
+                read_at: None,
+                store_read_at: None,
+                changes: Arc::default(),
+            }),
+        };
         run.add(append);
+        run.unread()
     }
 
     /// Returns the entries after those that a client has read, if they are kept.
@@ -73,6 +82,7 @@ impl RunCache {
         let run = runs.get_mut(read.key).filter(|_| read.is_reader)?;
         let skipped = run.index_of(read.after)?;
         let now = Instant::now();
+        run.read_at = Some(now);
         if run.store_read_at.is_none_or(|at| now - at >= STORE_READ_INTERVAL) {
             run.store_read_at = Some(now);
             return None;
@@ -103,9 +113,13 @@ impl RunStore for RunCache {
         append: AppendEntries<'a>,
     ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
         Box::pin(async move {
-            let result = self.store.append(append).await?;
-            match result {
-                AppendResult::Appended(_) => self.add(append),
+            let mut result = self.store.append(append).await?;
+            match &mut result {
+                AppendResult::Appended(status) => {
+                    // The store does not know of the reads that were answered here.
+                    let unread = self.add(append).unwrap_or(Duration::MAX);
+                    status.unread = status.unread.min(unread);
+                }
                 AppendResult::Refused(_) => remove(&mut self.lock(), append.key),
             }
             Ok(result)
@@ -145,6 +159,10 @@ impl RunStore for RunCache {
 impl CachedRun {
     fn length(&self) -> u64 {
         self.first + u64::try_from(self.entries.len()).unwrap_or(0)
+    }
+
+    fn unread(&self) -> Option<Duration> {
+        self.read_at.map(|at| at.elapsed())
     }
 
     /// Returns where the entry after this number of them is kept.
@@ -189,8 +207,9 @@ fn remove(runs: &mut HashMap<RunKey, CachedRun>, key: &RunKey) {
 /// The maximum number of bytes that are kept of a run. A client that is further behind asks the store.
 const MAX_BYTES: usize = 64 << 10;
 
-/// How often the store is asked although the entries are kept.
-const STORE_READ_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the store is asked although the entries are kept. Other processes learn from it that the run
+/// is read: a reader counts for 30 seconds.
+const STORE_READ_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a run is kept after the last append.
 const MAX_IDLE: Duration = Duration::from_secs(10 * 60);
@@ -274,6 +293,28 @@ mod tests {
         for after in 0..=6 {
             let all = ["a", "b", "c", "d", "e", "f"];
             assert_eq!(read_all(&cache, after).await, all[usize::try_from(after).unwrap()..]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_holder_learns_that_a_client_reads_what_is_kept() {
+        let store = Arc::new(InMemoryRunStore::with_test_clock());
+        let cache = RunCache::new(store.clone());
+        let fence = begun(&cache).await;
+        append(&cache, fence, 0, &["a", "b"]).await;
+        store.set_test_time(Duration::from_secs(60));
+        // The store is read for the first page, but not for the second one.
+        assert_eq!(read_all(&cache, 0).await, ["a", "b"]);
+        store.set_test_time(Duration::from_secs(120));
+        assert!(cache.read_kept(ReadLog { is_reader: true, ..ReadLog::whole(&key()) }).is_some());
+        for entries in [&[LogEntry::Note("c".into())][..], &[]] {
+            let key = key();
+            let position = if entries.is_empty() { 3 } else { 2 };
+            let append = AppendEntries { key: &key, fence, position, entries, end: false };
+            let AppendResult::Appended(status) = cache.append(append).await.unwrap() else {
+                panic!("the append is refused");
+            };
+            assert!(status.unread < Duration::from_secs(60), "{:?}", status.unread);
         }
     }
 

@@ -60,7 +60,10 @@ impl ChatStream {
         let message = chat.message(id).cloned();
         let message =
             message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
-        let frames = whole_response(posted, &client.shown(&message), client.version());
+        let (shown, end) = (client.shown(&message), chat.early_end(id));
+        let unsent: Vec<_> =
+            chat.unsent_approvals.iter().map(|unsent| unsent.tool_call_id.clone()).collect();
+        let frames = whole_response(posted, &shown, (end, &unsent), client.version());
         ChatStream(stream::iter(frames).map(Ok).boxed())
     }
 

@@ -195,6 +195,9 @@ impl LogReader {
             let frames = joined(self.front.take(), &page.entries);
             if frames.is_some() || self.has_ended {
                 self.idle_ticks = 0;
+                if let Some(tick) = &mut self.tick {
+                    tick.as_mut().reset(Instant::now() + TICK);
+                }
                 return Ok(frames);
             }
         }

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::chat::conversation::ReceivedResult;
+use crate::chat::conversation::{EarlyEnd, ReceivedResult};
 use crate::chat::run_log::{content_parts, is_content};
 use crate::chunk::{Chunk, Version};
 use crate::event::{AgentEvent, Data};
+use crate::id::ToolCallId;
 use crate::json::Json;
 use crate::message::{DataPart, Part, Role, ToolPart, ToolState, UiMessage};
 use crate::reducer::compact;
@@ -15,19 +16,23 @@ use crate::sse::{DONE, Encoder};
 use crate::translator::Translator;
 
 /// Returns the frames that give a message to a client which has posted `posted` of it, from `start` to
-/// `[DONE]`. The first one is alone.
+/// `[DONE]`. The first one is alone. The message has ended with `end`, or else with `finish`. The next
+/// model call sends the approvals of the calls in `unsent`.
 pub(super) fn whole_response(
     posted: Option<(&UiMessage, &[ReceivedResult])>,
     message: &UiMessage,
+    (end, unsent): (Option<&EarlyEnd>, &[ToolCallId]),
     version: Version,
 ) -> Vec<Bytes> {
     let mut translator = translator_for(posted, message, version);
+    translator.set_answered(unsent);
     let (mut first, mut rest, mut encoder) = (Vec::new(), Vec::new(), Encoder::default());
     translator.start(&mut |chunk| encoder.encode(&chunk, &mut first));
     let mut out = |chunk: Chunk<'_>| replay(message, chunk, &mut encoder, &mut rest);
-    for event in catch_up(posted, message) {
+    for event in catch_up(posted, message).into_iter().chain(end.map(EarlyEnd::event)) {
         let _ = translator.handle_event(&event, &mut out);
     }
+    // Writes nothing after another end.
     translator.finish(&mut out);
     rest.extend_from_slice(DONE);
     vec![first.into(), rest.into()]
@@ -237,4 +242,98 @@ fn without_decisions(mut message: UiMessage) -> UiMessage {
         }
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::approval::Principal;
+    use crate::chat::conversation::{Chat, LiveRun};
+    use crate::chat::log::{Fence, LogEntry};
+    use crate::chat::run_log::{INTERRUPTED, LogClient, LogWriter, TakenEnd, each_chunk};
+    use crate::event::ToolCall;
+    use crate::reducer::Reducer;
+
+    const CLIENT: LogClient = LogClient { version: Version::V6, has_approvals: true };
+
+    fn live() -> LiveRun {
+        let (run, message_id) = ("r1".into(), "a1".into());
+        LiveRun { run, fence: Fence(1), message_id, kept: None, resumes: None, only_for: None }
+    }
+
+    fn chat() -> Chat {
+        let mut chat = Chat::new("c", Principal::new("ada"));
+        chat.set_live_run(live());
+        chat
+    }
+
+    /// The log of a run that writes a text and calls.
+    fn log() -> Vec<LogEntry> {
+        let mut writer = LogWriter::begin(&chat(), &live(), None, CLIENT);
+        writer.step();
+        let input = r#"{"path": "notes.txt", "force": true, "times": 12}"#;
+        writer.event(&AgentEvent::text("Two things"));
+        for (name, dynamic) in [("one", false), ("two", true), ("three", false)] {
+            let call = ToolCall { dynamic, ..ToolCall::new(format!("call-{name}"), name) };
+            writer.event(&AgentEvent::tool_input_start(call.clone()));
+            for at in 0..input.len() {
+                writer.event(&AgentEvent::tool_input_delta(call.id.clone(), &input[at..at + 1]));
+            }
+            writer.event(&AgentEvent::tool_input(call, Json::parse(input).unwrap()));
+        }
+        writer.take_queue()
+    }
+
+    /// Returns the content of a message. A replay can end with parts that are not content. It streams the
+    /// input of a call that has failed, and the newest clients keep the text of a streamed input.
+    fn content(message: &UiMessage) -> Vec<Part> {
+        let mut parts: Vec<Part> =
+            message.parts.iter().filter(|it| is_content(it)).cloned().collect();
+        for part in &mut parts {
+            if let Part::Tool(part) = part
+                && let ToolState::OutputError { input: Some(_), raw_input, .. } = &mut part.state
+            {
+                *raw_input = None;
+            }
+        }
+        parts
+    }
+
+    #[test]
+    fn an_approval_that_was_not_sent_is_not_replayed_as_unknown() {
+        let message = UiMessage::parse(
+            r#"{"id": "a1", "role": "assistant", "parts": [{"type": "step-start"}, {
+                "type": "tool-act", "toolCallId": "p1", "providerExecuted": true, "input": {},
+                "state": "approval-responded", "approval": {"id": "ap1", "approved": true}
+            }]}"#,
+        );
+        let message = message.unwrap();
+        for (unsent, is_closed) in [(vec!["p1".into()], false), (Vec::new(), true)] {
+            let posted = Some((&message, [].as_slice()));
+            let frames = whole_response(posted, &message, (None, &unsent), Version::V6);
+            let frames = String::from_utf8(frames.concat()).unwrap();
+            assert_eq!(frames.contains("tool-output-error"), is_closed, "{frames}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_was_cut_at_any_entry_is_replayed_with_its_end() {
+        let log = log();
+        for cut in 3..=log.len() {
+            let mut writer = LogWriter::of_taken(&chat(), &live(), &log[..cut], CLIENT);
+            writer.end_taken(TakenEnd::Interrupted);
+            let kept = writer.record().keep_in(&chat());
+            let stored = kept.message(&live().message_id).unwrap();
+            let (mut reducer, mut errors) = (Reducer::new(), Vec::new());
+            let end = kept.early_end(&live().message_id);
+            for frame in whole_response(None, stored, (end, &[]), Version::V6) {
+                each_chunk(&LogEntry::Frame(frame), |chunk| match chunk {
+                    Chunk::Error { error_text } => errors.push(error_text.to_string()),
+                    chunk => reducer.push_chunk(chunk).unwrap(),
+                });
+            }
+            assert_eq!(errors, [INTERRUPTED], "cut after {cut}");
+            assert_eq!(content(reducer.message()), content(stored), "cut after {cut}");
+        }
+    }
 }
