@@ -2,6 +2,7 @@
 
 use std::env::{VarError, var};
 use std::error::Error;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use ui_message_stream_sqlite::SqliteStore;
 use crate::world::SharedWorld;
 
 /// The chats, the approvals, the live responses, the world of the tools, and the keys.
-#[derive(Debug)]
 pub struct Storage {
     store: Store,
     world: Arc<SharedWorld>,
@@ -32,6 +32,16 @@ enum Store {
     Memory,
     Sqlite(SqliteStore, KeyRing),
     Redis(RedisStore, KeyRing),
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Storage { store, description, .. } = self;
+        f.debug_struct("Storage")
+            .field("store", store)
+            .field("description", description)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Storage {

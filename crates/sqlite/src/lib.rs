@@ -96,8 +96,11 @@ use self::writer::Writer;
 /// - Several processes of one machine may use it at once. It must not be on a network file system,
 ///   because SQLite's write-ahead log does not work there.
 /// - Back it up with SQLite's `VACUUM INTO` or its backup command, not by copying the file: the
-///   newest data may be in the `-wal`. **A backup holds the [sealing key](Self::sealing_key)** and
-///   all chats.
+///   newest data may be in the `-wal`. Do so under `umask 077`: the copy has the mode that the umask
+///   gives it. **A backup holds the [sealing key](Self::sealing_key)** and all chats.
+/// - Before a restored backup is used, delete the key in it (`DELETE FROM sealing_key`), so that all
+///   open approval requests are void. The file does not know which approvals were used after the
+///   backup, and would accept them again.
 /// - Delete it only together with `-wal` and `-shm`, and only if no process uses it. The `-wal` may
 ///   stay when the last process has ended: it belongs to the file.
 ///
