@@ -26,10 +26,10 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 /// ```
 #[derive(Debug, Default)]
 pub struct Encoder {
-    /// The id of the part of the last text delta.
-    part: String,
-    /// The beginning of the frames of that part. Empty before the first text delta.
+    /// The frame of the last text delta, up to the text.
     head: Vec<u8>,
+    /// The id of the part in `head` has escapes.
+    is_id_escaped: bool,
 }
 
 impl Encoder {
@@ -47,7 +47,8 @@ impl Encoder {
     /// Appends the frame of a text delta.
     #[inline]
     pub(crate) fn encode_text(&mut self, id: &str, delta: &str, out: &mut impl Buffer) {
-        if self.part != *id || self.head.is_empty() {
+        let id_of_head = self.head.get(HEAD.len()..).and_then(|rest| rest.strip_suffix(HEAD_END));
+        if self.is_id_escaped || id_of_head != Some(id.as_bytes()) {
             self.begin_part(id);
         }
         out.room_for(self.head.len() + delta.len() + 4);
@@ -58,14 +59,19 @@ impl Encoder {
 
     #[cold]
     fn begin_part(&mut self, id: &str) {
-        self.part.clear();
-        self.part.push_str(id);
         self.head.clear();
-        self.head.put(b"data: {\"type\":\"text-delta\",\"id\":\"");
+        self.head.put(HEAD);
         append_escaped(&mut self.head, id);
-        self.head.put(b"\",\"delta\":\"");
+        self.is_id_escaped = self.head.len() > HEAD.len() + id.len();
+        self.head.put(HEAD_END);
     }
 }
+
+/// The frame of a text delta before the id of its part.
+const HEAD: &[u8] = b"data: {\"type\":\"text-delta\",\"id\":\"";
+
+/// The frame of a text delta between the id and the text.
+const HEAD_END: &[u8] = b"\",\"delta\":\"";
 
 #[inline(never)]
 fn encode_object(chunk: &Chunk<'_>, out: &mut impl Buffer) {
@@ -122,6 +128,8 @@ mod tests {
             Chunk::Start { message_id: Some("m\n1".into()), message_metadata: None },
             Chunk::TextDelta { id: "\"0\"".into(), delta: "Hi".into(), provider_metadata: None },
             Chunk::TextDelta { id: "\"0\"".into(), delta: "".into(), provider_metadata: None },
+            // The last id, escaped.
+            Chunk::TextDelta { id: r#"\"0\""#.into(), delta: "".into(), provider_metadata: None },
             Chunk::TextDelta { id: "1".into(), delta: long.into(), provider_metadata: None },
             Chunk::Data {
                 name: "a\"b".into(),
