@@ -272,11 +272,7 @@ impl OwnRun {
                 self.claimed(Vec::new(), actions);
             }
             Input::Appended(AppendResult::Refused(_)) => self.taken(actions),
-            Input::Appended(AppendResult::Appended(status)) => {
-                if self.appended(status, actions) {
-                    self.phase = Phase::Over(Next::Ended);
-                }
-            }
+            Input::Appended(AppendResult::Appended(status)) => self.appended(status, actions),
             Input::Loaded(loaded) => self.loaded(loaded, actions),
             Input::Saved(is_saved) => self.saved(is_saved),
             Input::SaveUnknown => {
@@ -529,9 +525,9 @@ impl OwnRun {
         actions.push_back(Action::Start(append));
     }
 
-    /// Handles an accepted append. Returns whether the log has ended.
-    fn appended(&mut self, status: HolderStatus, actions: &mut Actions) -> bool {
-        let Some(InFlight { length, bytes, end }) = self.in_flight.take() else { return false };
+    /// Handles an accepted append.
+    fn appended(&mut self, status: HolderStatus, actions: &mut Actions) {
+        let Some(InFlight { length, bytes, end }) = self.in_flight.take() else { return };
         self.length += length;
         self.bytes += bytes;
         if let Some(limit) = self.reached_limit(status) {
@@ -545,7 +541,9 @@ impl OwnRun {
             };
             self.stop(event, actions);
         }
-        end
+        if end {
+            self.phase = Phase::Over(Next::Ended);
+        }
     }
 
     fn reached_limit(&self, status: HolderStatus) -> Option<RunLimit> {
