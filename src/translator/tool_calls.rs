@@ -25,6 +25,10 @@ pub(super) enum CallState {
     /// It is announced, and its input is being streamed.
     Streaming(StreamedInput),
     /// Its input is incomplete in the continued message, because an earlier response was stopped.
+    #[cfg_attr(
+        not(feature = "approvals"),
+        expect(dead_code, reason = "only a chat server continues this input")
+    )]
     Abandoned(StreamedInput),
     /// Its input is complete.
     Ready,
