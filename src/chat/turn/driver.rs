@@ -304,18 +304,15 @@ impl Driver {
         match input {
             Input::ChatChanged => self.running.push(self.hint()),
             Input::Tick => self.running.push(self.tick()),
-            Input::Saved(true) | Input::Deleted(true) => {
-                self.conflicts = 0;
-                self.hints.notify_others();
-            }
-            Input::Saved(false) => self.conflicts += 1,
+            Input::Saved(true) | Input::Deleted(true) => self.hints.notify_others(),
             Input::Begun(result) => {
                 self.run = self.effects.chats().run_counters.count_begun(result);
             }
             _ => {}
         }
-        if matches!(input, Input::Saved(_)) {
+        if let Input::Saved(is_saved) = input {
             self.failed_saves = 0;
+            self.conflicts = if is_saved { 0 } else { self.conflicts + 1 };
         }
         match self.conflicts >= MAX_CONFLICTS {
             true => {

@@ -461,12 +461,10 @@ impl OwnRun {
             // The log does not say of a call that is being executed how it has ended.
             self.writer.restart_translator();
         }
-        let is_calling = match self.phase {
-            Phase::Agent | Phase::Redeeming | Phase::Stepping => true,
-            Phase::Loading | Phase::Loaded => !self.is_message_ended,
-            Phase::Claiming | Phase::Saving | Phase::Ending | Phase::Over(_) => false,
-        };
-        if is_calling {
+        let is_before_end = matches!(self.phase, Phase::Loading | Phase::Loaded);
+        if matches!(self.phase, Phase::Agent | Phase::Redeeming | Phase::Stepping)
+            || is_before_end && !self.is_message_ended
+        {
             self.cut_call(&event, actions);
         }
         self.stopped_by = Some(event);
