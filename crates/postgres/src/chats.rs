@@ -1,5 +1,7 @@
 //! [`ChatStore`] of a [`PostgresStore`]: a row for each chat and for each message.
 
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::chat::store::{
@@ -49,15 +51,10 @@ impl ChatStore for PostgresStore {
             let (keep_for, replaced) = (keep_for.map(millis), revision.map(stored));
             let title = title.as_bytes();
             let statement = if replaced.is_some() { REPLACE } else { INSERT };
-            let saved = self
-                .query(
-                    statement,
-                    &[&owner, &id, &head, &title, &length, &keep_for, &replaced, &places, &bodies],
-                )
-                .await
-                .map_err(ChatStoreError::new)?;
-            Ok(match saved.first() {
-                Some(row) => SaveResult::Saved(number(row, 0).map_err(ChatStoreError::new)?),
+            let values: &[&(dyn ToSql + Sync)] =
+                &[&owner, &id, &head, &title, &length, &keep_for, &replaced, &places, &bodies];
+            Ok(match self.query(statement, values).await?.first() {
+                Some(row) => SaveResult::Saved(number(row, 0)?),
                 None => SaveResult::Conflict,
             })
         })
@@ -69,8 +66,15 @@ impl ChatStore for PostgresStore {
         list: ListChats<'a>,
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
         Box::pin(async move {
-            let chats = self.summaries(owner, list).await.map_err(ChatStoreError::new)?;
-            Ok(ChatPage::new(chats, list.limit))
+            let after = list.after.map(|after| (stored(after.updated_at.0), after.id.as_bytes()));
+            let (time, id) = after.unzip();
+            let limit = stored(list.limit.saturating_add(1) as u64);
+            let rows = self.query(LIST, &[&owner_key(owner), &time, &id, &limit]).await?;
+            let chats = rows.iter().map(|row| {
+                let updated_at = UnixMillis(number(row, 2)?);
+                Ok(ChatSummary { id: text(row, 0)?.into(), title: text(row, 1)?, updated_at })
+            });
+            Ok(ChatPage::new(chats.collect::<Result<_, PostgresError>>()?, list.limit))
         })
     }
 
@@ -82,8 +86,7 @@ impl ChatStore for PostgresStore {
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         Box::pin(async move {
             let (owner, id, revision) = (owner_key(owner), id.as_bytes(), stored(revision));
-            let deleted = self.query(DELETE, &[&owner, &id, &revision]).await;
-            Ok(!deleted.map_err(ChatStoreError::new)?.is_empty())
+            Ok(!self.query(DELETE, &[&owner, &id, &revision]).await?.is_empty())
         })
     }
 }
@@ -97,38 +100,19 @@ impl PostgresStore {
         known: Option<u64>,
     ) -> Result<ReloadedChat, ChatStoreError> {
         let (owner, id, known) = (owner_key(owner), id.as_bytes(), known.map(stored));
-        let rows = self.query(LOAD, &[&owner, &id, &known]).await.map_err(ChatStoreError::new)?;
+        let rows = self.query(LOAD, &[&owner, &id, &known]).await?;
         let Some(row) = rows.first() else { return Ok(ReloadedChat::NotFound) };
-        let bodies = column::<Option<Vec<&str>>>(row, 2).map_err(ChatStoreError::new)?;
-        let Some(bodies) = bodies else { return Ok(ReloadedChat::Unchanged) };
-        let revision = number(row, 0).map_err(ChatStoreError::new)?;
-        let head = column(row, 1).map_err(ChatStoreError::new)?;
-        let stored = VersionedChat::from_json(head, bodies, revision)?;
+        let Some(bodies) = column::<Option<Vec<&str>>>(row, 2)? else {
+            return Ok(ReloadedChat::Unchanged);
+        };
+        let stored = VersionedChat::from_json(column(row, 1)?, bodies, number(row, 0)?)?;
         Ok(ReloadedChat::Changed(Box::new(stored)))
     }
+}
 
-    /// Reads a page of a list, and one chat more.
-    async fn summaries(
-        &self,
-        owner: &Principal,
-        list: ListChats<'_>,
-    ) -> Result<Vec<ChatSummary>, PostgresError> {
-        let after = list.after.map(|after| (stored(after.updated_at.0), after.id.as_bytes()));
-        let (time, id) = after.unzip();
-        let limit = stored(list.limit.saturating_add(1) as u64);
-        let rows = self.query(LIST, &[&owner_key(owner), &time, &id, &limit]).await?;
-        let text = |bytes: Vec<u8>| {
-            String::from_utf8(bytes).map_err(|_| PostgresError::Unreadable("chat"))
-        };
-        let summaries = rows.iter().map(|row| {
-            Ok(ChatSummary {
-                id: text(column(row, 0)?)?.into(),
-                title: text(column(row, 1)?)?,
-                updated_at: UnixMillis(number(row, 2)?),
-            })
-        });
-        summaries.collect()
-    }
+/// Returns a text that is stored as bytes.
+fn text(row: &Row, at: usize) -> Result<String, PostgresError> {
+    String::from_utf8(column(row, at)?).map_err(|_| PostgresError::Unreadable("chat"))
 }
 
 /// The messages are `NULL` if the chat has the revision that is known.

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use deadpool_postgres::PoolError;
+use ui_message_stream::approval::store::LedgerStoreError;
+use ui_message_stream::chat::store::{ChatStoreError, RunStoreError};
 
 /// A failure of a [`PostgresStore`](crate::PostgresStore).
 ///
@@ -86,8 +88,25 @@ impl From<PoolError> for PostgresError {
     fn from(error: PoolError) -> Self {
         match error {
             PoolError::Backend(error) => error.into(),
-            PoolError::Timeout(_) => PostgresError::Timeout(crate::OPERATION_TIMEOUT),
             error => PostgresError::Connection(error.into()),
         }
+    }
+}
+
+impl From<PostgresError> for ChatStoreError {
+    fn from(error: PostgresError) -> Self {
+        ChatStoreError::new(error)
+    }
+}
+
+impl From<PostgresError> for LedgerStoreError {
+    fn from(error: PostgresError) -> Self {
+        LedgerStoreError::new(error)
+    }
+}
+
+impl From<PostgresError> for RunStoreError {
+    fn from(error: PostgresError) -> Self {
+        RunStoreError::new(error)
     }
 }

@@ -4,7 +4,7 @@ use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStoreError, ReplayGuard};
 use ui_message_stream::approval::{RecordId, UnixMillis};
 
-use crate::{PostgresStore, stored};
+use crate::{PostgresStore, column, stored};
 
 impl ReplayGuard for PostgresStore {
     fn set_if_absent<'a>(
@@ -17,8 +17,7 @@ impl ReplayGuard for PostgresStore {
             let (id, first_use) = (approval.to_string(), first_use.name());
             let delete_at = stored(keep_until.0);
             loop {
-                let inserted = self.query(SET, &[&id, &first_use, &delete_at]).await;
-                if !inserted.map_err(LedgerStoreError::new)?.is_empty() {
+                if !self.query(SET, &[&id, &first_use, &delete_at]).await?.is_empty() {
                     return Ok(None);
                 }
                 // Otherwise the use was deleted in between.
@@ -34,10 +33,9 @@ impl ReplayGuard for PostgresStore {
         approval: RecordId,
     ) -> BoxFuture<'_, Result<Option<ApprovalUse>, LedgerStoreError>> {
         Box::pin(async move {
-            let rows = self.query(FIRST, &[&approval.to_string()]).await;
-            let rows = rows.map_err(LedgerStoreError::new)?;
-            let name = rows.first().map(|row| row.try_get::<_, &str>(0)).transpose();
-            Ok(name.map_err(LedgerStoreError::new)?.map(ApprovalUse::from_name))
+            let rows = self.query(FIRST, &[&approval.to_string()]).await?;
+            let name = rows.first().map(|row| column(row, 0)).transpose()?;
+            Ok(name.map(ApprovalUse::from_name))
         })
     }
 }

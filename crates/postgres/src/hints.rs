@@ -4,6 +4,7 @@
 //! server listens. A notification only tells a reader to read: it may be lost.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::{interval, sleep};
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 use ui_message_stream::chat::log::RunKey;
 
@@ -49,31 +50,26 @@ impl Hints {
     /// first wait for a run ends at once: what has changed before is not known, and the caller looks
     /// again.
     pub(crate) async fn changed(&self, key: &RunKey, after: u64) {
-        let digest = digest(key);
-        let (mut known, is_connected) = {
-            let mut runs = self.lock();
-            let is_connected = runs.is_connected;
-            match runs.by_digest.get_mut(&digest) {
-                Some(hint) => {
-                    hint.is_idle = false;
-                    (hint.known.subscribe(), is_connected)
+        let known = {
+            let Runs { by_digest, is_connected } = &mut *self.lock();
+            match by_digest.entry(digest(key)) {
+                _ if !*is_connected => None,
+                Entry::Occupied(mut hint) => {
+                    hint.get_mut().is_idle = false;
+                    Some(hint.get().known.subscribe())
                 }
-                None => {
-                    runs.by_digest.insert(digest, Hint::default());
+                Entry::Vacant(hint) => {
+                    hint.insert(Hint::default());
                     return;
                 }
             }
         };
+        let Some(mut known) = known else { return sleep(POLL_INTERVAL).await };
         let Progress { length, is_over } = *known.borrow_and_update();
-        if length > after || is_over {
-            return;
+        if length <= after && !is_over {
+            // An error means that the run was forgotten: the caller looks again.
+            let _ = known.changed().await;
         }
-        let change = known.changed();
-        // An error means that the run was forgotten: the caller looks again.
-        let _ = match is_connected {
-            true => Ok(change.await),
-            false => timeout(POLL_INTERVAL, change).await,
-        };
     }
 
     /// Handles a notification: the length of a log, its fence, whether it is over, and the digest of

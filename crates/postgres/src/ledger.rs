@@ -28,7 +28,7 @@ impl LedgerStore for PostgresStore {
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         Box::pin(async move {
             let ids: Vec<String> = ids.iter().map(RecordId::to_string).collect();
-            let rows = self.query(LOAD, &[&ids]).await.map_err(LedgerStoreError::new)?;
+            let rows = self.query(LOAD, &[&ids]).await?;
             Ok(Snapshot { now: self.now(&rows)?, records: parse_all(&rows)? })
         })
     }
@@ -47,21 +47,20 @@ impl LedgerStore for PostgresStore {
             let id = after.map(|after| after.id.to_string()).unwrap_or_default();
             let count = stored(limit.saturating_add(1) as u64);
             let requester = owner_key(requester);
-            let rows = self.query(PENDING, &[&requester, &chat, &time, &id, &count]).await;
-            let rows = rows.map_err(LedgerStoreError::new)?;
+            let rows = self.query(PENDING, &[&requester, &chat, &time, &id, &count]).await?;
             let page = rows.get(..limit).unwrap_or(&rows);
-            let next = page.last().filter(|_| rows.len() > limit).map(|last| {
-                let requested_at = UnixMillis(number(last, 4).map_err(LedgerStoreError::new)?);
-                let id = column::<&str>(last, 1).map_err(LedgerStoreError::new)?;
-                let id = id.parse().map_err(LedgerStoreError::new)?;
-                Ok::<_, LedgerStoreError>(PendingCursor { requested_at, id })
-            });
-            let unexpired = rows.first().map_or(Ok(0), |row| number(row, 5));
-            let unexpired = unexpired.map_err(LedgerStoreError::new)?;
+            let next = match page.last().filter(|_| rows.len() > limit) {
+                Some(last) => {
+                    let id = column::<&str>(last, 1)?.parse().map_err(LedgerStoreError::new)?;
+                    Some(PendingCursor { requested_at: UnixMillis(number(last, 4)?), id })
+                }
+                None => None,
+            };
+            let unexpired = rows.first().map_or(Ok(0), |row| number(row, 5))?;
             Ok(PendingRecords {
                 now: self.now(&rows)?,
                 records: parse_all(page)?,
-                next: next.transpose()?,
+                next,
                 unexpired: unexpired.try_into().unwrap_or(usize::MAX),
             })
         })
@@ -101,15 +100,13 @@ impl PostgresStore {
             &revision,
             &json,
         ];
-        let written = self.query(statement, values).await.map_err(LedgerStoreError::new)?;
-        Ok(!written.is_empty())
+        Ok(!self.query(statement, values).await?.is_empty())
     }
 
     /// Returns the time in the first column, but none before the latest one, unless the clock was
     /// set back by more than a minute.
-    fn now(&self, rows: &[Row]) -> Result<UnixMillis, LedgerStoreError> {
-        let row = rows.first().ok_or(PostgresError::Unreadable("time"));
-        let told = row.and_then(|row| column::<i64>(row, 0)).map_err(LedgerStoreError::new)?;
+    fn now(&self, rows: &[Row]) -> Result<UnixMillis, PostgresError> {
+        let told: i64 = column(rows.first().ok_or(PostgresError::Unreadable("time"))?, 0)?;
         let floor = |latest: i64| match latest - told {
             0..=MAX_SET_BACK => latest,
             _ => told,
@@ -129,11 +126,8 @@ fn parse_all(rows: &[Row]) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
     let mut records = Vec::with_capacity(rows.len());
     for row in rows {
         // The time comes also without a record.
-        let Some(id) = column::<Option<&str>>(row, 1).map_err(LedgerStoreError::new)? else {
-            continue;
-        };
-        let revision = number(row, 2).map_err(LedgerStoreError::new)?;
-        let json: &str = column(row, 3).map_err(LedgerStoreError::new)?;
+        let Some(id) = column::<Option<&str>>(row, 1)? else { continue };
+        let (revision, json) = (number(row, 2)?, column(row, 3)?);
         match serde_json::from_str::<ApprovalRecord>(json) {
             Ok(record) => records.push(VersionedRecord { record, revision }),
             Err(error) => {

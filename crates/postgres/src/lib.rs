@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use deadpool_postgres::{Client, Pool};
+use deadpool_postgres::Pool;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::Row;
@@ -74,10 +74,9 @@ use self::hints::Hints;
 /// second time**.
 ///
 /// # When Postgres is not available
-/// Every operation is an error after at most ten seconds: five until a connection is free, and five
-/// for the operation. The store connects again by itself. An operation whose reply is lost is not
-/// repeated by the store: its caller repeats it, and the store recognizes what has taken effect.
-/// [`ping`](Self::ping) is a check for a load balancer.
+/// Every operation ends within five seconds, if necessary with an error. The store connects again by
+/// itself. An operation whose reply is lost is not repeated by the store: its caller repeats it, and
+/// the store recognizes what has taken effect. [`ping`](Self::ping) is a check for a load balancer.
 ///
 /// # The clock
 /// The time is that of Postgres. If its clock is set back by up to a minute, the time of the ledger
@@ -150,24 +149,20 @@ async fn query(
     statement: &'static str,
     values: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<Row>, PostgresError> {
-    let client = pool.get().await?;
-    let rows = async {
+    within_time(async {
+        let client = pool.get().await?;
         let prepared = client.prepare_cached(statement).await?;
         Ok(client.query(&prepared, values).await?)
-    };
-    let rows = timeout(OPERATION_TIMEOUT, rows).await;
-    finished(client, rows)
+    })
+    .await
 }
 
-/// Returns the result of an operation. A connection that has not answered is closed.
-fn finished<T>(
-    client: Client,
-    result: Result<Result<T, PostgresError>, tokio::time::error::Elapsed>,
+/// Waits for an operation for at most [`OPERATION_TIMEOUT`].
+async fn within_time<T>(
+    operation: impl Future<Output = Result<T, PostgresError>>,
 ) -> Result<T, PostgresError> {
-    result.unwrap_or_else(|_| {
-        drop(Client::take(client));
-        Err(PostgresError::Timeout(OPERATION_TIMEOUT))
-    })
+    let result = timeout(OPERATION_TIMEOUT, operation).await;
+    result.unwrap_or(Err(PostgresError::Timeout(OPERATION_TIMEOUT)))
 }
 
 /// Returns a column of a row.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Client, Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::task::JoinSet;
 use tokio_postgres::{Config, NoTls};
 
 use crate::error::PostgresError;
 use crate::hints::{self, Hints};
-use crate::{Inner, OPERATION_TIMEOUT, PostgresStore, schema, sweep};
+use crate::{Inner, OPERATION_TIMEOUT, PostgresStore, schema, sweep, within_time};
 
 /// How a [`PostgresStore`] uses Postgres.
 ///
@@ -67,11 +67,14 @@ impl PostgresOptions {
     /// Brings the tables to the newest schema, and creates them if they do not exist. Of several
     /// servers that do this at once, one does it, and the others wait.
     ///
+    /// A role of the servers that is not the owner of the tables needs `USAGE` on the schema and on its
+    /// sequences, and `SELECT`, `INSERT`, `UPDATE` and `DELETE` on its tables.
+    ///
     /// # Errors
     /// As [`open`](Self::open). The tables are then as they were before.
     pub async fn migrate(&self, url: &str) -> Result<(), PostgresError> {
         let pool = self.pool(self.config(url)?)?;
-        schema::migrate(&mut pool.get().await?, &self.schema).await
+        schema::migrate(&mut connected(&pool).await?, &self.schema).await
     }
 
     /// Connects to the Postgres at a URL such as `postgresql://user:password@host:5432/database`,
@@ -86,7 +89,7 @@ impl PostgresOptions {
     pub async fn open(&self, url: &str) -> Result<PostgresStore, PostgresError> {
         let config = self.config(url)?;
         let pool = self.pool(config.clone())?;
-        let mut client = pool.get().await?;
+        let mut client = connected(&pool).await?;
         match schema::check(&client, &self.schema).await {
             // The role needs to alter tables only if there is something to do.
             Err(PostgresError::NotMigrated { .. }) if self.migrates => {
@@ -114,9 +117,11 @@ impl PostgresOptions {
         }
         let mut config: Config = url.parse().map_err(|_| PostgresError::Url)?;
         let own = config.get_options().unwrap_or_default();
-        // A role whose commits do not wait for the disk would lose approvals that were confirmed.
+        // The role may have other settings. The statements need this isolation, and approvals that were
+        // confirmed must be on the disk.
         let options = format!(
-            "{own} -c search_path=\"{name}\" -c synchronous_commit=on -c statement_timeout={timeout} \
+            "{own} -c search_path=\"{name}\" -c default_transaction_isolation=read\\ committed \
+             -c synchronous_commit=on -c statement_timeout={timeout} \
              -c idle_in_transaction_session_timeout={timeout}",
             timeout = OPERATION_TIMEOUT.as_millis(),
         );
@@ -133,9 +138,6 @@ impl PostgresOptions {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let pool = Pool::builder(Manager::from_config(config, NoTls, recycling))
             .max_size(self.max_connections)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(OPERATION_TIMEOUT))
-            .create_timeout(Some(OPERATION_TIMEOUT))
             .build();
         pool.map_err(|error| PostgresError::Connection(error.into()))
     }
@@ -145,6 +147,11 @@ impl Default for PostgresOptions {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Returns a connection of the pool.
+async fn connected(pool: &Pool) -> Result<Client, PostgresError> {
+    within_time(async { Ok(pool.get().await?) }).await
 }
 
 const DEFAULT_SCHEMA: &str = "ui_message_stream";

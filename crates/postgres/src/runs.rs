@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use deadpool_postgres::Client;
-use tokio::time::timeout;
+use deadpool_postgres::Pool;
 use tokio_postgres::Row;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::chat::log::{
@@ -17,42 +16,34 @@ use ui_message_stream::chat::log::{
 use ui_message_stream::chat::store::{RunStore, RunStoreError};
 
 use crate::error::PostgresError;
-use crate::{
-    OPERATION_TIMEOUT, PostgresStore, column, entries, finished, millis, number, owner_key, stored,
-};
+use crate::{PostgresStore, column, entries, millis, number, owner_key, stored, within_time};
 
 impl RunStore for PostgresStore {
     fn begin<'a>(
         &'a self,
         begin: BeginRun<'a>,
     ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
-        Box::pin(async move {
-            let client = self.inner.pool.get().await;
-            let mut client = client.map_err(PostgresError::from).map_err(RunStoreError::new)?;
-            let begun = timeout(OPERATION_TIMEOUT, begin_run(&mut client, begin)).await;
-            finished(client, begun).map_err(RunStoreError::new)
-        })
+        Box::pin(async move { Ok(within_time(begin_run(&self.inner.pool, begin)).await?) })
     }
 
     fn append<'a>(
         &'a self,
         append: AppendEntries<'a>,
     ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
-        Box::pin(async move { self.append_to(append).await.map_err(RunStoreError::new) })
+        Box::pin(async move { Ok(self.append_to(append).await?) })
     }
 
     fn read<'a>(
         &'a self,
         read: ReadLog<'a>,
     ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
-        Box::pin(async move {
-            let run = self.read_run(read).await.map_err(RunStoreError::new)?;
-            Ok(run.map(|run| run.into_page(read.max_bytes)))
-        })
+        Box::pin(
+            async move { Ok(self.read_run(read).await?.map(|run| run.into_page(read.max_bytes))) },
+        )
     }
 
     fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        Box::pin(async move { self.take_run(take).await.map_err(RunStoreError::new) })
+        Box::pin(async move { Ok(self.take_run(take).await?) })
     }
 
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
@@ -185,7 +176,8 @@ impl Run {
 }
 
 /// Begins a run in one transaction. Only one run of an owner begins at a time.
-async fn begin_run(client: &mut Client, begin: BeginRun<'_>) -> Result<BeginResult, PostgresError> {
+async fn begin_run(pool: &Pool, begin: BeginRun<'_>) -> Result<BeginResult, PostgresError> {
+    let mut client = pool.get().await?;
     let (owner, chat, run) = columns(begin.key);
     let (holder, lease) = (begin.holder.to_string(), millis(begin.lease));
     let transaction = client.transaction().await?;

@@ -67,7 +67,7 @@ const APPROVALS: &str = delete!(
 const APPROVAL_USES: &str = delete!("approval_uses", "id", "delete_at < (SELECT now_ms())");
 const ENDED_RUNS: &str = delete!("runs", "key", "ended_at + 600000 <= (SELECT now_ms())");
 const LOST_RUNS: &str =
-    delete!("runs", "key", "ended_at IS NULL AND NOT is_leased(renewed_at, lease + 600000)");
+    delete!("runs", "key", "ended_at IS NULL AND renewed_at + lease + 600000 <= (SELECT now_ms())");
 
 /// How many rows a statement deletes at most.
 const MAX_ROWS: usize = 200;
