@@ -74,24 +74,37 @@ pub enum PostgresError {
     Unreadable(&'static str),
 }
 
-impl From<tokio_postgres::Error> for PostgresError {
+/// An error inside this package: `?` converts the errors of the client and the pool, whose types are
+/// not public here.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) PostgresError);
+
+impl From<PostgresError> for Failure {
+    fn from(error: PostgresError) -> Self {
+        Failure(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         // The text of an error of the database may hold what is stored.
-        match error.code() {
+        Failure(match error.code() {
             Some(code) => PostgresError::Refused { sqlstate: code.code().to_owned() },
             None => PostgresError::Connection(error.into()),
+        })
+    }
+}
+
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => error.into(),
+            error => Failure(PostgresError::Connection(error.into())),
         }
     }
 }
 
-impl From<PoolError> for PostgresError {
-    fn from(error: PoolError) -> Self {
-        match error {
-            PoolError::Backend(error) => error.into(),
-            error => PostgresError::Connection(error.into()),
-        }
-    }
-}
+pub(crate) type DbResult<T> = Result<T, Failure>;
 
 impl From<PostgresError> for ChatStoreError {
     fn from(error: PostgresError) -> Self {

@@ -17,7 +17,7 @@ use tokio::time::{interval, sleep};
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 use ui_message_stream::chat::log::RunKey;
 
-use crate::error::PostgresError;
+use crate::error::DbResult;
 use crate::owner_key;
 
 /// The runs that readers of this process wait for, by the digests of their keys.
@@ -108,8 +108,8 @@ impl Hints {
 /// Listens until the store is dropped.
 pub(crate) async fn listen(hints: Arc<Hints>, config: Config, channel: Box<str>) {
     loop {
-        if let Err(error) = listen_once(&hints, &config, &channel).await {
-            tracing::debug!(%error, "the connection that listens to changes of runs is lost");
+        if let Err(failure) = listen_once(&hints, &config, &channel).await {
+            tracing::debug!(error = %failure.0, "the connection that listens to changes of runs is lost");
         }
         hints.set_connected(false);
         sleep(POLL_INTERVAL).await;
@@ -117,7 +117,7 @@ pub(crate) async fn listen(hints: Arc<Hints>, config: Config, channel: Box<str>)
 }
 
 /// Listens until the connection is lost.
-async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> Result<(), PostgresError> {
+async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<()> {
     let (client, mut connection) = config.connect(NoTls).await?;
     let listen = format!("LISTEN \"{channel}\"");
     let mut listening = pin!(client.batch_execute(&listen));

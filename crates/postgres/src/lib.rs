@@ -32,6 +32,7 @@ pub use self::error::PostgresError;
 pub use self::options::PostgresOptions;
 pub use self::users::DeletedUser;
 
+use self::error::DbResult;
 use self::hints::Hints;
 
 /// The chats, the approvals and the logs of runs of all servers that share a Postgres database.
@@ -158,11 +159,11 @@ async fn query(
 }
 
 /// Waits for an operation for at most [`OPERATION_TIMEOUT`].
-async fn within_time<T>(
-    operation: impl Future<Output = Result<T, PostgresError>>,
-) -> Result<T, PostgresError> {
-    let result = timeout(OPERATION_TIMEOUT, operation).await;
-    result.unwrap_or(Err(PostgresError::Timeout(OPERATION_TIMEOUT)))
+async fn within_time<T>(operation: impl Future<Output = DbResult<T>>) -> Result<T, PostgresError> {
+    match timeout(OPERATION_TIMEOUT, operation).await {
+        Ok(result) => result.map_err(|failure| failure.0),
+        Err(_) => Err(PostgresError::Timeout(OPERATION_TIMEOUT)),
+    }
 }
 
 /// Returns a column of a row.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use deadpool_postgres::{Client, Manager, ManagerConfig, Pool, RecyclingMethod};
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::task::JoinSet;
 use tokio_postgres::{Config, NoTls};
 
@@ -73,8 +73,7 @@ impl PostgresOptions {
     /// # Errors
     /// As [`open`](Self::open). The tables are then as they were before.
     pub async fn migrate(&self, url: &str) -> Result<(), PostgresError> {
-        let pool = self.pool(self.config(url)?)?;
-        schema::migrate(&mut connected(&pool).await?, &self.schema).await
+        self.migrate_or_check(&self.pool(self.config(url)?)?, true).await
     }
 
     /// Connects to the Postgres at a URL such as `postgresql://user:password@host:5432/database`,
@@ -89,20 +88,23 @@ impl PostgresOptions {
     pub async fn open(&self, url: &str) -> Result<PostgresStore, PostgresError> {
         let config = self.config(url)?;
         let pool = self.pool(config.clone())?;
-        let mut client = connected(&pool).await?;
-        match schema::check(&client, &self.schema).await {
-            // The role needs to alter tables only if there is something to do.
-            Err(PostgresError::NotMigrated { .. }) if self.migrates => {
-                schema::migrate(&mut client, &self.schema).await?;
-            }
-            checked => checked?,
-        }
+        self.migrate_or_check(&pool, self.migrates).await?;
         let hints = Arc::new(Hints::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(hints::listen(Arc::clone(&hints), config, self.schema.clone()));
         tasks.spawn(sweep::sweep_often(pool.clone()));
         let inner = Inner { pool, hints, latest_time: AtomicI64::new(0), _tasks: tasks };
         Ok(PostgresStore { inner: Arc::new(inner) })
+    }
+
+    async fn migrate_or_check(&self, pool: &Pool, migrates: bool) -> Result<(), PostgresError> {
+        match within_time(schema::check(pool, &self.schema)).await {
+            // The role needs to alter tables only if there is something to do.
+            Err(PostgresError::NotMigrated { .. }) if migrates => {
+                schema::migrate(pool, &self.schema).await.map_err(|failure| failure.0)
+            }
+            checked => checked,
+        }
     }
 
     /// Returns the settings of each connection.
@@ -147,11 +149,6 @@ impl Default for PostgresOptions {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// Returns a connection of the pool.
-async fn connected(pool: &Pool) -> Result<Client, PostgresError> {
-    within_time(async { Ok(pool.get().await?) }).await
 }
 
 const DEFAULT_SCHEMA: &str = "ui_message_stream";

@@ -15,7 +15,7 @@ use ui_message_stream::chat::log::{
 };
 use ui_message_stream::chat::store::{RunStore, RunStoreError};
 
-use crate::error::PostgresError;
+use crate::error::{DbResult, PostgresError};
 use crate::{PostgresStore, column, entries, millis, number, owner_key, stored, within_time};
 
 impl RunStore for PostgresStore {
@@ -176,7 +176,7 @@ impl Run {
 }
 
 /// Begins a run in one transaction. Only one run of an owner begins at a time.
-async fn begin_run(pool: &Pool, begin: BeginRun<'_>) -> Result<BeginResult, PostgresError> {
+async fn begin_run(pool: &Pool, begin: BeginRun<'_>) -> DbResult<BeginResult> {
     let mut client = pool.get().await?;
     let (owner, chat, run) = columns(begin.key);
     let (holder, lease) = (begin.holder.to_string(), millis(begin.lease));

@@ -1,18 +1,18 @@
 //! [`migrate`] and [`check`]: the tables, and the number of their schema.
 
-use deadpool_postgres::Client;
+use deadpool_postgres::Pool;
 use tokio_postgres::GenericClient;
 
-use crate::error::PostgresError;
+use crate::error::{DbResult, PostgresError};
 
 /// Brings the tables to the newest schema, in one transaction. Another server that does the same
 /// waits, and then finds nothing to do.
-pub(crate) async fn migrate(client: &mut Client, name: &str) -> Result<(), PostgresError> {
+pub(crate) async fn migrate(pool: &Pool, name: &str) -> DbResult<()> {
+    let mut client = pool.get().await?;
     let transaction = client.transaction().await?;
-    // A migration may take longer than an operation.
-    let lock = format!(
-        "SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock(hashtext('{name} migrations'))"
-    );
+    // A migration, and the wait for that of another server, may take longer than an operation.
+    transaction.batch_execute("SET LOCAL statement_timeout = 0").await?;
+    let lock = format!("SELECT pg_advisory_xact_lock(hashtext('{name} migrations'))");
     transaction.batch_execute(&lock).await?;
     let schema = number(&*transaction, name).await?;
     if schema == 0 {
@@ -35,16 +35,17 @@ pub(crate) async fn migrate(client: &mut Client, name: &str) -> Result<(), Postg
 }
 
 /// Fails if the tables have another schema than the newest.
-pub(crate) async fn check(client: &Client, name: &str) -> Result<(), PostgresError> {
-    match number(&***client, name).await? {
+pub(crate) async fn check(pool: &Pool, name: &str) -> DbResult<()> {
+    let client = pool.get().await?;
+    match number(&**client, name).await? {
         NEWEST => Ok(()),
-        schema => Err(PostgresError::NotMigrated { schema, needed: NEWEST }),
+        schema => Err(PostgresError::NotMigrated { schema, needed: NEWEST }.into()),
     }
 }
 
 /// Returns the schema of the tables: 0 if there are none. Fails if it is newer than this version
 /// reads.
-async fn number(client: &impl GenericClient, name: &str) -> Result<i32, PostgresError> {
+async fn number(client: &impl GenericClient, name: &str) -> DbResult<i32> {
     // Not `to_regclass`, which may not see what another server has just committed.
     let exists = "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'migrations'";
     if client.query_opt(exists, &[&name]).await?.is_none() {
@@ -52,7 +53,9 @@ async fn number(client: &impl GenericClient, name: &str) -> Result<i32, Postgres
     }
     let newest = client.query_one("SELECT coalesce(max(number), 0) FROM migrations", &[]).await?;
     match newest.try_get(0)? {
-        schema if schema > NEWEST => Err(PostgresError::NewerSchema { schema, known: NEWEST }),
+        schema if schema > NEWEST => {
+            Err(PostgresError::NewerSchema { schema, known: NEWEST }.into())
+        }
         schema => Ok(schema),
     }
 }

@@ -25,6 +25,20 @@ async fn of_stores_that_migrate_at_the_same_time_all_succeed() {
 }
 
 #[tokio::test]
+async fn a_store_waits_for_a_migration_that_takes_longer_than_an_operation_may() {
+    let Some(database) = Database::new() else { return };
+    let other = database.connect().await;
+    let lock = format!("pg_advisory_lock(hashtext('{} migrations'))", database.schema);
+    other.batch_execute(&format!("SELECT {lock}")).await.unwrap();
+    let migrate = async {
+        other.batch_execute("SELECT pg_sleep(6)").await.unwrap();
+        drop(other);
+    };
+    let (store, ()) = tokio::join!(database.open(), migrate);
+    store.ping().await.unwrap();
+}
+
+#[tokio::test]
 async fn tables_that_were_not_migrated_are_refused_and_the_error_names_the_function() {
     let Some(database) = Database::new() else { return };
     let url = database.server.url();

@@ -7,7 +7,7 @@ use test_support::store_requests::{append, appended, begin, chat_of, frame, page
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, RECORD_RETENTION, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
 use ui_message_stream::chat::log::{AppendResult, BeginResult, Fence, ReadLog, RunState};
-use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
+use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat, VersionedChat};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::{Database, at};
@@ -133,6 +133,18 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
     assert!(ChatStore::load(&store, &ada, &first.id).await.unwrap().is_none());
     store.sweep().await.unwrap();
     assert_eq!((database.count("chats").await, database.count("chat_messages").await), (1, 3));
+}
+
+#[tokio::test]
+async fn a_chat_that_gets_shorter_leaves_no_messages_behind() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let mut chat = chat_of(&Principal::new("ada"), "chat", 5);
+    let revision = saved(&store, SaveChat::new(&chat)).await;
+    let stored = VersionedChat { chat: chat.clone(), revision };
+    chat.messages.truncate(2);
+    saved(&store, SaveChat::replacing(&stored, &chat)).await;
+    assert_eq!(database.count("chat_messages").await, 2);
 }
 
 async fn sweep_at(database: &Database, store: &PostgresStore, second: u64) {
