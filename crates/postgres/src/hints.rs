@@ -46,9 +46,11 @@ struct Progress {
 }
 
 impl Hints {
-    /// Waits until a log has more than `after` entries, or may have ended, been taken or removed. The
-    /// first wait for a run ends at once: what has changed before is not known, and the caller looks
-    /// again.
+    /// Waits until a log has more than `after` entries, or has ended or was removed, or until the run
+    /// is taken during the wait.
+    ///
+    /// The first wait for a run ends at once: what has changed before is not known, and the caller
+    /// looks again.
     pub(crate) async fn changed(&self, key: &RunKey, after: u64) {
         let known = {
             let Runs { by_digest, is_connected } = &mut *self.lock();

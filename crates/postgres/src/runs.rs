@@ -118,8 +118,7 @@ impl PostgresStore {
         }
     }
 
-    /// Reads a run, with the entries of at least the bytes of a page, and at least one, if there is
-    /// one.
+    /// Reads a run, with the entries of a page, perhaps some more, and at least one, if there is one.
     async fn read_run(&self, read: ReadLog<'_>) -> Result<Option<Run>, PostgresError> {
         let (owner, chat, run) = columns(read.key);
         let (after, max_bytes) = (stored(read.after), stored(read.max_bytes as u64));
@@ -259,7 +258,7 @@ const TAKE: &str = concat!(
     " SELECT fence, publish(owner, chat, run, length, fence, FALSE) FROM changed"
 );
 /// Reads a run and the rows of its log from the one that holds the entry at `$5`, until they have
-/// `$6` bytes. A run that a client reads is marked, once a second.
+/// `$6` bytes. The time at which a client reads the run is stored, once a second.
 const READ: &str = "WITH noted AS (UPDATE runs SET read_at = now_ms() \
         WHERE $4::BOOLEAN AND owner = $1 AND chat = $2 AND run = $3 AND format <= 1 \
             AND now_ms() - read_at NOT BETWEEN 0 AND 999) \

@@ -22,6 +22,8 @@ async fn a_reader_is_woken_by_what_another_store_changes() {
     let entries = [frame("a")];
     tokio::join!(wait, appended(&writer, &key, 0, &entries, false));
 
+    // The reader may have read the entry before its notification came.
+    changed(&reader, &key, 0).await;
     let wait = woken_at(&reader, &key, 1, |_, fence| fence == 2);
     let take = async {
         let (fence, condition) = (Fence(1), TakeCondition::Any);
