@@ -56,13 +56,15 @@ canonical-json:
 connections:
     HALF_SENT=900 SLOW_CLIENTS=50 CLIENT_TIMEOUT_MS=30000 cargo test --test http serve -- --nocapture
 
-# Sixteen threads race for many approvals, and processes are killed at each point; needs redis-server.
+# Sixteen threads race for many approvals, and processes are killed at each point; needs redis-server
+# and Postgres.
 approvals:
     MEMORY_RACES=100000 cargo test --test approval ledger_store -- --nocapture
     REDIS_RACES=10000 LOST_REPLIES=200 cargo test -p ui-message-stream-redis --all-features --test redis -- --nocapture
     KILLS=100 cargo test -p ui-message-stream-redis --test crash_recovery
     SQLITE_RACES=1000 cargo test -p ui-message-stream-sqlite --test sqlite conformance -- --nocapture
     KILLS=300 cargo test -p ui-message-stream-sqlite --test crash_recovery
+    POSTGRES_RACES=1000 LOST_REPLIES=200 cargo test -p ui-message-stream-postgres -- --nocapture
 
 # The demo as two servers: they, their store or both are killed 300 times at random moments, on each store.
 random-kills:
@@ -79,8 +81,8 @@ fixtures:
 # What follows needs programs or data that not every machine can reach. A recipe whose program is missing
 # says NOT RUN and why; these are the only checks that may be skipped.
 
-published := "ui-message-stream ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-sqlite ui-message-stream-redis ui-message-stream-cli"
-libraries := "ui-message-stream ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-sqlite ui-message-stream-redis"
+published := "ui-message-stream ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-sqlite ui-message-stream-redis ui-message-stream-postgres ui-message-stream-cli"
+libraries := "ui-message-stream ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-sqlite ui-message-stream-redis ui-message-stream-postgres"
 
 # Packs every package that is published, and compiles what was packed. Nothing is uploaded.
 package:
@@ -105,4 +107,4 @@ public-api:
 # Foreign types in public signatures against `allowed_external_types`; needs the nightly toolchain that
 # cargo-check-external-types names.
 external-types:
-    @command -v cargo-check-external-types >/dev/null || { echo "NOT RUN: needs cargo install cargo-check-external-types"; exit 0; }; for folder in . crates/openai crates/rig crates/mcp crates/sqlite crates/redis; do cargo +nightly check-external-types --all-features --manifest-path $folder/Cargo.toml; done
+    @command -v cargo-check-external-types >/dev/null || { echo "NOT RUN: needs cargo install cargo-check-external-types"; exit 0; }; for folder in . crates/openai crates/rig crates/mcp crates/sqlite crates/redis crates/postgres; do cargo +nightly check-external-types --all-features --manifest-path $folder/Cargo.toml; done

@@ -2,8 +2,9 @@
 //!
 //! A store has four operations: insert, load, list, and compare-and-swap. The rules for the state
 //! of a record are in the module [`approval`](crate::approval). [`InMemoryLedger`] serves one
-//! process. Several servers share a `RedisStore` (package `ui-message-stream-redis`), or their own
-//! implementation of this trait, which `conformance` tests (feature `testing`).
+//! process. Several servers share a `RedisStore` (package `ui-message-stream-redis`), a
+//! `PostgresStore` (`ui-message-stream-postgres`), or their own implementation of this trait, which
+//! `conformance` tests (feature `testing`).
 
 #[cfg(feature = "testing")]
 pub mod conformance;
@@ -26,8 +27,8 @@ use crate::id::ChatId;
 /// The storage of approval records.
 ///
 /// [`InMemoryLedger`] implements it for one process, `RedisStore` (package
-/// `ui-message-stream-redis`) for several servers. For another database, implement these four
-/// functions and test them with `conformance::check` (feature `testing`). Pass the store to
+/// `ui-message-stream-redis`) and `PostgresStore` (`ui-message-stream-postgres`) for several
+/// servers. For another database, implement these four functions and test them with `conformance::check` (feature `testing`). Pass the store to
 /// [`Approvals::with_ledger`](crate::approval::Approvals::with_ledger):
 ///
 /// ```

@@ -58,10 +58,11 @@ use crate::id::ChatId;
 /// It loads it once, and then [reloads](Self::reload) it, also at each third of the lease of a run.
 ///
 /// # A store in SQL
-/// [`InMemoryChatStore`](super::InMemoryChatStore) is the only `ChatStore` of this crate, and
-/// `SqliteStore` of the package `ui-message-stream-sqlite` is one in SQLite, and `RedisStore` of
-/// `ui-message-stream-redis` one in Redis. In PostgreSQL, a store can be this. Times are in milliseconds, as in a [`ChatCursor`](super::ChatCursor), and ids
-/// are compared as bytes:
+/// [`InMemoryChatStore`](super::InMemoryChatStore) is the only `ChatStore` of this crate.
+/// `SqliteStore` of the package `ui-message-stream-sqlite` is one in SQLite, `RedisStore` of
+/// `ui-message-stream-redis` one in Redis, and `PostgresStore` of `ui-message-stream-postgres` one in
+/// PostgreSQL. A store of your own can be this. Times are in milliseconds, as in a
+/// [`ChatCursor`](super::ChatCursor), and ids are compared as bytes:
 ///
 /// ```sql
 /// CREATE TABLE chats (

@@ -1,0 +1,125 @@
+//! [`PostgresError`]: why Postgres cannot be used, without what is stored.
+
+use std::time::Duration;
+
+use deadpool_postgres::PoolError;
+use ui_message_stream::approval::store::LedgerStoreError;
+use ui_message_stream::chat::store::{ChatStoreError, RunStoreError};
+
+/// A failure of a [`PostgresStore`](crate::PostgresStore).
+///
+/// The functions of the store traits return it as the source of their own errors. It holds no SQL
+/// and nothing that is stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostgresError {
+    /// The text is not the URL of a Postgres.
+    #[error("the URL of Postgres cannot be read")]
+    Url,
+    /// The name of the schema is not one that this package takes.
+    #[error(
+        "the name of the schema must have 1 to 63 lowercase ASCII letters, digits and `_`, and \
+         not begin with a digit"
+    )]
+    SchemaName,
+    /// The tables are older than this version needs, or there are none, and the store was opened
+    /// [without migrating](crate::PostgresOptions::without_migration).
+    #[error(
+        "the tables have schema {schema}, and this version needs {needed}: call \
+         `PostgresOptions::migrate`, or open the store without `without_migration`"
+    )]
+    NotMigrated {
+        /// The schema of the tables.
+        schema: i32,
+        /// The schema that this version needs.
+        needed: i32,
+    },
+    /// A newer version of this package has migrated the tables.
+    #[error(
+        "the tables have schema {schema}, which is newer than this version of \
+         ui-message-stream-postgres reads ({known}); upgrade the server"
+    )]
+    NewerSchema {
+        /// The schema of the tables.
+        schema: i32,
+        /// The newest schema that this version reads.
+        known: i32,
+    },
+    /// A newer version of this package has written the run.
+    #[error(
+        "run: format {format} is newer than this version of ui-message-stream-postgres reads \
+         ({known}); upgrade the server"
+    )]
+    NewerRunFormat {
+        /// The format of the run.
+        format: i32,
+        /// The newest format that this version reads.
+        known: i32,
+    },
+    /// Postgres is not reachable, or the connection was lost. It is not known whether the operation
+    /// took place.
+    #[error("Postgres is not reachable, or the connection was lost")]
+    Connection(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Postgres has refused the connection or the operation. An operation has changed nothing.
+    #[error("Postgres failed (SQLSTATE {sqlstate})")]
+    Refused {
+        /// The code of the reason, for example `28P01` for a wrong password.
+        sqlstate: String,
+    },
+    /// Postgres has not answered in time. It is not known whether the operation took place.
+    #[error("Postgres has not answered within {0:?}")]
+    Timeout(Duration),
+    /// What is stored is not what this version writes.
+    #[error("a stored {0} cannot be read")]
+    Unreadable(&'static str),
+}
+
+/// An error inside this package: `?` converts the errors of the client and the pool, whose types are
+/// not public here.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) PostgresError);
+
+impl From<PostgresError> for Failure {
+    fn from(error: PostgresError) -> Self {
+        Failure(error)
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        // The text of an error of the database may hold what is stored.
+        Failure(match error.code() {
+            Some(code) => PostgresError::Refused { sqlstate: code.code().to_owned() },
+            None => PostgresError::Connection(error.into()),
+        })
+    }
+}
+
+impl From<PoolError> for Failure {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => error.into(),
+            error => Failure(PostgresError::Connection(error.into())),
+        }
+    }
+}
+
+pub(crate) type DbResult<T> = Result<T, Failure>;
+
+impl From<PostgresError> for ChatStoreError {
+    fn from(error: PostgresError) -> Self {
+        ChatStoreError::new(error)
+    }
+}
+
+impl From<PostgresError> for LedgerStoreError {
+    fn from(error: PostgresError) -> Self {
+        LedgerStoreError::new(error)
+    }
+}
+
+impl From<PostgresError> for RunStoreError {
+    fn from(error: PostgresError) -> Self {
+        RunStoreError::new(error)
+    }
+}

@@ -1,0 +1,45 @@
+//! [`ReplayGuard`] of a [`PostgresStore`]: a row for each stateless approval that was used.
+
+use ui_message_stream::BoxFuture;
+use ui_message_stream::approval::store::{ApprovalUse, LedgerStoreError, ReplayGuard};
+use ui_message_stream::approval::{RecordId, UnixMillis};
+
+use crate::{PostgresStore, column, stored};
+
+impl ReplayGuard for PostgresStore {
+    fn set_if_absent<'a>(
+        &'a self,
+        approval: RecordId,
+        first_use: ApprovalUse,
+        keep_until: UnixMillis,
+    ) -> BoxFuture<'a, Result<Option<ApprovalUse>, LedgerStoreError>> {
+        Box::pin(async move {
+            let (id, first_use) = (approval.to_string(), first_use.name());
+            let delete_at = stored(keep_until.0);
+            loop {
+                if !self.query(SET, &[&id, &first_use, &delete_at]).await?.is_empty() {
+                    return Ok(None);
+                }
+                // Otherwise the use was deleted in between.
+                if let Some(known) = self.first_use(approval).await? {
+                    return Ok(Some(known));
+                }
+            }
+        })
+    }
+
+    fn first_use(
+        &self,
+        approval: RecordId,
+    ) -> BoxFuture<'_, Result<Option<ApprovalUse>, LedgerStoreError>> {
+        Box::pin(async move {
+            let rows = self.query(FIRST, &[&approval.to_string()]).await?;
+            let name = rows.first().map(|row| column(row, 0)).transpose()?;
+            Ok(name.map(ApprovalUse::from_name))
+        })
+    }
+}
+
+const SET: &str = "INSERT INTO approval_uses (id, first_use, delete_at) VALUES ($1, $2, $3) \
+    ON CONFLICT (id) DO NOTHING RETURNING id";
+const FIRST: &str = "SELECT first_use FROM approval_uses WHERE id = $1";

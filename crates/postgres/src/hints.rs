@@ -1,0 +1,161 @@
+//! [`Hints`]: wakes the readers of logs that have changed.
+//!
+//! Each statement that changes a run notifies the channel of the schema. One connection of each
+//! server listens. A notification only tells a reader to read: it may be lost.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio::time::{interval, sleep};
+use tokio_postgres::{AsyncMessage, Config, NoTls};
+use ui_message_stream::chat::log::RunKey;
+
+use crate::error::DbResult;
+use crate::owner_key;
+
+/// The runs that readers of this process wait for, by the digests of their keys.
+#[derive(Debug, Default)]
+pub(crate) struct Hints(Mutex<Runs>);
+
+#[derive(Debug, Default)]
+struct Runs {
+    by_digest: HashMap<String, Hint>,
+    is_connected: bool,
+}
+
+#[derive(Debug, Default)]
+struct Hint {
+    known: watch::Sender<Progress>,
+    /// Whether no reader waited at the last look.
+    is_idle: bool,
+}
+
+/// What is known of a run.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    length: u64,
+    /// The log has ended, or the run was deleted.
+    is_over: bool,
+}
+
+impl Hints {
+    /// Waits until a log has more than `after` entries, or has ended or was removed, or until the run
+    /// is taken during the wait.
+    ///
+    /// The first wait for a run ends at once: what has changed before is not known, and the caller
+    /// looks again.
+    pub(crate) async fn changed(&self, key: &RunKey, after: u64) {
+        let known = {
+            let Runs { by_digest, is_connected } = &mut *self.lock();
+            match by_digest.entry(digest(key)) {
+                _ if !*is_connected => None,
+                Entry::Occupied(mut hint) => {
+                    hint.get_mut().is_idle = false;
+                    Some(hint.get().known.subscribe())
+                }
+                Entry::Vacant(hint) => {
+                    hint.insert(Hint::default());
+                    return;
+                }
+            }
+        };
+        let Some(mut known) = known else { return sleep(POLL_INTERVAL).await };
+        let Progress { length, is_over } = *known.borrow_and_update();
+        if length <= after && !is_over {
+            // An error means that the run was forgotten: the caller looks again.
+            let _ = known.changed().await;
+        }
+    }
+
+    /// Handles a notification: the length of a log, its fence, whether it is over, and the digest of
+    /// the key of its run.
+    fn add(&self, notification: &str) {
+        let mut words = notification.split(' ');
+        let length = words.next().and_then(|word| word.parse().ok());
+        let (is_over, digest) = (words.nth(1) == Some("1"), words.next());
+        let (Some(length), Some(digest)) = (length, digest) else { return };
+        if let Some(hint) = self.lock().by_digest.get(digest) {
+            hint.known.send_replace(Progress { length, is_over });
+        }
+    }
+
+    /// Sets whether the notifications of all changes arrive from now on. Forgets what is known and
+    /// wakes all readers, so that they look for themselves.
+    fn set_connected(&self, is_connected: bool) {
+        *self.lock() = Runs { is_connected, ..Runs::default() };
+    }
+
+    /// Forgets the runs for which no reader has waited since the last call. A reader that reads
+    /// between two waits loses nothing.
+    fn forget_idle(&self) {
+        self.lock().by_digest.retain(|_, hint| {
+            let was_idle = hint.is_idle;
+            hint.is_idle = hint.known.receiver_count() == 0;
+            !(was_idle && hint.is_idle)
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Runs> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Listens until the store is dropped.
+pub(crate) async fn listen(hints: Arc<Hints>, config: Config, channel: Box<str>) {
+    loop {
+        if let Err(failure) = listen_once(&hints, &config, &channel).await {
+            tracing::debug!(error = %failure.0, "the connection that listens to changes of runs is lost");
+        }
+        hints.set_connected(false);
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Listens until the connection is lost.
+async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<()> {
+    let (client, mut connection) = config.connect(NoTls).await?;
+    let listen = format!("LISTEN \"{channel}\"");
+    let mut listening = pin!(client.batch_execute(&listen));
+    let mut is_listening = false;
+    let mut ticks = interval(TICK);
+    loop {
+        tokio::select! {
+            message = poll_fn(|context| connection.poll_message(context)) => match message {
+                Some(Ok(AsyncMessage::Notification(notification))) => {
+                    hints.add(notification.payload());
+                }
+                Some(message) => drop(message?),
+                None => return Ok(()),
+            },
+            listens = &mut listening, if !is_listening => {
+                listens?;
+                is_listening = true;
+                hints.set_connected(true);
+            }
+            _ = ticks.tick() => hints.forget_idle(),
+        }
+    }
+}
+
+/// Returns the digest of the key of a run, as the function `publish` of the schema.
+fn digest(key: &RunKey) -> String {
+    let parts = [owner_key(&key.owner).as_bytes(), b"\0", key.chat.as_bytes(), b"\0"].concat();
+    let digest = Sha256::new().chain_update(parts).chain_update(key.run.as_bytes()).finalize();
+    digest.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// How often a reader looks while no notifications arrive, and how often they are tried.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often runs without a reader are forgotten.
+const TICK: Duration = Duration::from_secs(5);

@@ -1,0 +1,199 @@
+//! [`PostgresStore`]: the chats, the approvals and the live responses of several servers in Postgres.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), deny(clippy::unwrap_used))]
+#![deny(clippy::disallowed_methods)]
+
+mod chats;
+mod entries;
+mod error;
+mod guard;
+mod hints;
+mod ledger;
+mod options;
+mod runs;
+mod schema;
+mod sweep;
+mod users;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_postgres::Row;
+use tokio_postgres::types::{FromSql, ToSql};
+use ui_message_stream::approval::Principal;
+
+pub use self::error::PostgresError;
+pub use self::options::PostgresOptions;
+pub use self::users::DeletedUser;
+
+use self::error::DbResult;
+use self::hints::Hints;
+
+/// The chats, the approvals and the logs of runs of all servers that share a Postgres database.
+///
+/// A clone is cheap and shares everything with the original. It implements
+/// [`ChatStore`](ui_message_stream::chat::store::ChatStore),
+/// [`RunStore`](ui_message_stream::chat::store::RunStore),
+/// [`LedgerStore`](ui_message_stream::approval::store::LedgerStore) and
+/// [`ReplayGuard`](ui_message_stream::approval::store::ReplayGuard):
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use ui_message_stream::approval::{Approvals, KeyRing, Toolbox};
+/// use ui_message_stream::chat::{ChatAgent, ChatServer};
+/// use ui_message_stream_postgres::PostgresStore;
+///
+/// # async fn server(
+/// #     agent: impl ChatAgent,
+/// #     tools: impl Toolbox,
+/// #     secret: &[u8],
+/// # ) -> Result<ChatServer, Box<dyn std::error::Error>> {
+/// let store = Arc::new(PostgresStore::open("postgresql://server@127.0.0.1/shop").await?);
+/// // Servers that share a store must share the key, too.
+/// let keys = KeyRing::new(1, secret)?;
+/// let approvals = Approvals::new(tools).with_keys(keys).with_ledger(store.clone());
+/// let server = ChatServer::new(agent, approvals).with_store(store.clone()).with_run_store(store);
+/// # Ok(server)
+/// # }
+/// ```
+///
+/// It needs Postgres 12 or later (it is tested with 15) and a database whose encoding is UTF-8. The
+/// connections have no TLS. Prepared statements and `LISTEN` need a connection to Postgres itself, or
+/// a pooler that does not share a connection between transactions.
+///
+/// # What is lost when Postgres fails
+/// Nothing that was reported as saved, if Postgres runs with `fsync=on` (the default). The store sets
+/// `synchronous_commit=on`. After a failover to a replica that is not synchronous, everything is lost
+/// that the replica had not received: if it is the claim of an approval, **the call can be executed a
+/// second time**.
+///
+/// # When Postgres is not available
+/// Every operation ends within five seconds, if necessary with an error. The store connects again by
+/// itself. An operation whose reply is lost is not repeated by the store: its caller repeats it, and
+/// the store recognizes what has taken effect. [`ping`](Self::ping) is a check for a load balancer.
+///
+/// # The clock
+/// The time is that of Postgres. If its clock is set back by up to a minute, the time of the ledger
+/// does not go back behind the last write, nor behind the time that this process has seen. If the
+/// clock is set back by more, it was wrong before, and the store follows it.
+///
+/// # Readers that wait
+/// One connection of each server listens on a channel that has the name of the schema. Each change of
+/// a run is notified there. While this connection is away, readers look twice a second.
+///
+/// # Formats and migrations
+/// The tables have a schema number, and each chat, approval and run the number of its format.
+/// [`open`](Self::open) migrates the tables in one transaction, which only one server at a time can
+/// begin. To migrate in a step of its own, call [`PostgresOptions::migrate`] and open the store
+/// [without migrating](PostgresOptions::without_migration). Newer tables are refused.
+#[doc(alias = "database")]
+#[doc(alias = "persist")]
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+/// What the clones of a store share.
+struct Inner {
+    pool: Pool,
+    hints: Arc<Hints>,
+    /// The latest time of the ledger that this process has seen.
+    latest_time: AtomicI64,
+    /// They end when the store is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl PostgresStore {
+    /// Connects to the Postgres at a URL such as `postgresql://user:password@host:5432/database`,
+    /// with the default [`PostgresOptions`].
+    ///
+    /// # Errors
+    /// As [`PostgresOptions::open`].
+    pub async fn open(url: &str) -> Result<Self, PostgresError> {
+        PostgresOptions::new().open(url).await
+    }
+
+    /// Checks that Postgres can be written.
+    ///
+    /// # Errors
+    /// [`PostgresError`] if Postgres cannot be written now, for example because it is a replica.
+    pub async fn ping(&self) -> Result<(), PostgresError> {
+        // A revision that no chat gets.
+        self.query("SELECT nextval('revisions')", &[]).await.map(drop)
+    }
+
+    /// Executes a statement, which is a transaction, and returns its rows.
+    async fn query(
+        &self,
+        statement: &'static str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, PostgresError> {
+        query(&self.inner.pool, statement, values).await
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore").finish_non_exhaustive()
+    }
+}
+
+async fn query(
+    pool: &Pool,
+    statement: &'static str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<Row>, PostgresError> {
+    within_time(async {
+        let client = pool.get().await?;
+        let prepared = client.prepare_cached(statement).await?;
+        Ok(client.query(&prepared, values).await?)
+    })
+    .await
+}
+
+/// Waits for an operation for at most [`OPERATION_TIMEOUT`].
+async fn within_time<T>(operation: impl Future<Output = DbResult<T>>) -> Result<T, PostgresError> {
+    match timeout(OPERATION_TIMEOUT, operation).await {
+        Ok(result) => result.map_err(|failure| failure.0),
+        Err(_) => Err(PostgresError::Timeout(OPERATION_TIMEOUT)),
+    }
+}
+
+/// Returns a column of a row.
+fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T, PostgresError> {
+    row.try_get(at).map_err(|_| PostgresError::Unreadable("row"))
+}
+
+/// Returns a number of a column that holds no negative one.
+fn number(row: &Row, at: usize) -> Result<u64, PostgresError> {
+    u64::try_from(column::<i64>(row, at)?).map_err(|_| PostgresError::Unreadable("number"))
+}
+
+/// Returns a number as it is stored: the largest numbers become one.
+fn stored(number: u64) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// Returns a time in milliseconds, at most 300 years.
+fn millis(time: Duration) -> i64 {
+    time.as_millis().try_into().unwrap_or(i64::MAX).min(MAX_MILLIS)
+}
+
+/// Returns an owner as it is stored: different owners never have the same text.
+fn owner_key(owner: &Principal) -> String {
+    serde_json::json!([owner.tenant(), owner.id()]).to_string()
+}
+
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_MILLIS: i64 = 300 * 366 * 24 * 60 * 60 * 1000;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

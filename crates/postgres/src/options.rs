@@ -1,0 +1,157 @@
+//! [`PostgresOptions`]: how a [`PostgresStore`] uses Postgres.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use tokio::task::JoinSet;
+use tokio_postgres::{Config, NoTls};
+
+use crate::error::PostgresError;
+use crate::hints::{self, Hints};
+use crate::{Inner, OPERATION_TIMEOUT, PostgresStore, schema, sweep, within_time};
+
+/// How a [`PostgresStore`] uses Postgres.
+///
+/// ```no_run
+/// use ui_message_stream_postgres::PostgresOptions;
+///
+/// # async fn open() -> Result<(), ui_message_stream_postgres::PostgresError> {
+/// let options = PostgresOptions::new().with_schema("shop_chats").with_max_connections(20);
+/// let store = options.open("postgresql://server:password@127.0.0.1/shop").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    schema: Box<str>,
+    max_connections: usize,
+    migrates: bool,
+}
+
+impl PostgresOptions {
+    /// Creates the default options.
+    pub fn new() -> Self {
+        let schema = DEFAULT_SCHEMA.into();
+        PostgresOptions { schema, max_connections: DEFAULT_MAX_CONNECTIONS, migrates: true }
+    }
+
+    /// Sets the schema of the database that holds the tables. The default is `ui_message_stream`.
+    ///
+    /// Stores with different schemas in one database are independent.
+    #[must_use]
+    pub fn with_schema(mut self, name: impl Into<Box<str>>) -> Self {
+        self.schema = name.into();
+        self
+    }
+
+    /// Sets the maximum number of connections that execute operations, at least 1. The default is
+    /// 10. One more connection receives the changes of runs.
+    #[must_use]
+    pub fn with_max_connections(mut self, connections: usize) -> Self {
+        self.max_connections = connections.max(1);
+        self
+    }
+
+    /// Opens the store only if its tables have the newest schema. Call [`migrate`](Self::migrate)
+    /// before, for example in a step of the deployment with a role that may alter tables.
+    ///
+    /// By default [`open`](Self::open) migrates.
+    #[must_use]
+    pub fn without_migration(mut self) -> Self {
+        self.migrates = false;
+        self
+    }
+
+    /// Brings the tables to the newest schema, and creates them if they do not exist. Of several
+    /// servers that do this at once, one does it, and the others wait.
+    ///
+    /// A role of the servers that is not the owner of the tables needs `USAGE` on the schema and on its
+    /// sequences, and `SELECT`, `INSERT`, `UPDATE` and `DELETE` on its tables.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open). The tables are then as they were before.
+    pub async fn migrate(&self, url: &str) -> Result<(), PostgresError> {
+        self.migrate_or_check(&self.pool(self.config(url)?)?, true).await
+    }
+
+    /// Connects to the Postgres at a URL such as `postgresql://user:password@host:5432/database`,
+    /// migrates the tables or checks their schema, and starts the tasks of the store, which run as
+    /// long as the current tokio runtime.
+    ///
+    /// # Errors
+    /// - [`PostgresError::Url`] and [`PostgresError::SchemaName`] if the arguments are wrong.
+    /// - [`PostgresError::NewerSchema`] and [`PostgresError::NotMigrated`] if the tables are too
+    ///   new, or too old and are not to be migrated.
+    /// - The other errors if no Postgres answers in time, or if it refuses the connection.
+    pub async fn open(&self, url: &str) -> Result<PostgresStore, PostgresError> {
+        let config = self.config(url)?;
+        let pool = self.pool(config.clone())?;
+        self.migrate_or_check(&pool, self.migrates).await?;
+        let hints = Arc::new(Hints::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(hints::listen(Arc::clone(&hints), config, self.schema.clone()));
+        tasks.spawn(sweep::sweep_often(pool.clone()));
+        let inner = Inner { pool, hints, latest_time: AtomicI64::new(0), _tasks: tasks };
+        Ok(PostgresStore { inner: Arc::new(inner) })
+    }
+
+    async fn migrate_or_check(&self, pool: &Pool, migrates: bool) -> Result<(), PostgresError> {
+        match within_time(schema::check(pool, &self.schema)).await {
+            // The role needs to alter tables only if there is something to do.
+            Err(PostgresError::NotMigrated { .. }) if migrates => {
+                schema::migrate(pool, &self.schema).await.map_err(|failure| failure.0)
+            }
+            checked => checked,
+        }
+    }
+
+    /// Returns the settings of each connection.
+    fn config(&self, url: &str) -> Result<Config, PostgresError> {
+        let name = &self.schema;
+        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+        let is_name = name.len() < 64
+            && name.bytes().next().is_some_and(is_letter)
+            && name.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit());
+        if !is_name {
+            return Err(PostgresError::SchemaName);
+        }
+        let mut config: Config = url.parse().map_err(|_| PostgresError::Url)?;
+        let own = config.get_options().unwrap_or_default();
+        // The role may have other settings. The statements need this isolation, and approvals that were
+        // confirmed must be on the disk.
+        let options = format!(
+            "{own} -c search_path=\"{name}\" -c default_transaction_isolation=read\\ committed \
+             -c synchronous_commit=on -c statement_timeout={timeout} \
+             -c idle_in_transaction_session_timeout={timeout}",
+            timeout = OPERATION_TIMEOUT.as_millis(),
+        );
+        config.options(options).connect_timeout(CONNECT_TIMEOUT);
+        config.keepalives_idle(KEEPALIVE_INTERVAL).keepalives_interval(KEEPALIVE_INTERVAL);
+        config.tcp_user_timeout(OPERATION_TIMEOUT);
+        if config.get_application_name().is_none() {
+            config.application_name("ui-message-stream");
+        }
+        Ok(config)
+    }
+
+    fn pool(&self, config: Config) -> Result<Pool, PostgresError> {
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let pool = Pool::builder(Manager::from_config(config, NoTls, recycling))
+            .max_size(self.max_connections)
+            .build();
+        pool.map_err(|error| PostgresError::Connection(error.into()))
+    }
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const DEFAULT_SCHEMA: &str = "ui_message_stream";
+const DEFAULT_MAX_CONNECTIONS: usize = 10;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);

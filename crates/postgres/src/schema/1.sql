@@ -1,0 +1,110 @@
+-- The tables of schema 1, and what all statements share. Times are in milliseconds since 1970. An owner is the JSON
+-- array of a tenant and an id, so that different owners never have the same text. The ids of chats and runs and the
+-- titles are bytes: they may hold U+0000, which a text of Postgres cannot hold.
+
+CREATE FUNCTION now_ms() RETURNS BIGINT LANGUAGE SQL AS
+    'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::BIGINT';
+
+-- The time, if it is not before a time that was stored. A clock that is set back by up to a minute stands still until
+-- it has caught up. One that is set back by more was wrong before.
+CREATE FUNCTION now_not_before(stored BIGINT) RETURNS BIGINT LANGUAGE SQL AS
+    'SELECT CASE WHEN stored - now BETWEEN 0 AND 60000 THEN stored ELSE now END
+     FROM (SELECT now_ms() AS now) AS clock';
+
+-- Whether a lease has not passed. One that was renewed far in the future was renewed before the clock was set back.
+CREATE FUNCTION is_leased(renewed_at BIGINT, lease BIGINT) RETURNS BOOLEAN LANGUAGE SQL AS
+    'SELECT now_ms() - renewed_at BETWEEN -60000 AND lease - 1';
+
+-- Tells all servers how many entries a log has, its fence, and whether it is over. The digest is that of hints.rs.
+CREATE FUNCTION publish(owner TEXT, chat BYTEA, run BYTEA, length BIGINT, fence BIGINT, is_over BOOLEAN)
+    RETURNS VOID LANGUAGE SQL AS
+    'SELECT pg_notify(current_schema(), concat_ws('' '', length, fence, is_over::INT, encode(
+        sha256(convert_to(owner, ''UTF8'') || ''\x00''::BYTEA || chat || ''\x00''::BYTEA || run), ''hex'')))';
+
+-- One row: the time of the last write of the ledger.
+CREATE TABLE ledger_clock (latest_time BIGINT NOT NULL);
+INSERT INTO ledger_clock VALUES (0);
+
+CREATE SEQUENCE revisions;
+
+CREATE TABLE chats (
+    key BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    owner TEXT COLLATE "C" NOT NULL,
+    id BYTEA NOT NULL,
+    revision BIGINT NOT NULL,
+    -- Holds the number of the format, which is also that of the messages.
+    head TEXT NOT NULL,
+    title BYTEA NOT NULL,
+    -- The number of messages.
+    length INT NOT NULL,
+    updated_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    UNIQUE (owner, id)
+);
+CREATE INDEX chats_by_time ON chats (owner, updated_at, id);
+CREATE INDEX chats_by_expiry ON chats (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE chat_messages (
+    chat BIGINT NOT NULL REFERENCES chats ON DELETE CASCADE,
+    place INT NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (chat, place)
+);
+
+CREATE TABLE approvals (
+    id TEXT COLLATE "C" PRIMARY KEY,
+    requester TEXT COLLATE "C" NOT NULL,
+    chat BYTEA NOT NULL,
+    is_pending BOOLEAN NOT NULL,
+    requested_at BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL,
+    delete_at BIGINT NOT NULL,
+    revision BIGINT NOT NULL DEFAULT 0,
+    -- Holds the number of its format.
+    record TEXT NOT NULL
+);
+CREATE INDEX approvals_pending ON approvals (requester, requested_at, id) WHERE is_pending;
+CREATE INDEX approvals_by_requester ON approvals (requester);
+CREATE INDEX approvals_by_end ON approvals (delete_at);
+
+-- The stateless approvals that were used.
+CREATE TABLE approval_uses (
+    id TEXT COLLATE "C" PRIMARY KEY,
+    first_use TEXT NOT NULL,
+    delete_at BIGINT NOT NULL
+);
+CREATE INDEX approval_uses_by_end ON approval_uses (delete_at);
+
+CREATE TABLE runs (
+    -- In the order in which the runs of an owner began.
+    key BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    owner TEXT COLLATE "C" NOT NULL,
+    chat BYTEA NOT NULL,
+    run BYTEA NOT NULL,
+    -- The format of the run and its entries.
+    format INT NOT NULL,
+    holder TEXT NOT NULL,
+    fence BIGINT NOT NULL,
+    lease BIGINT NOT NULL,
+    renewed_at BIGINT NOT NULL,
+    read_at BIGINT NOT NULL,
+    has_to_end BOOLEAN NOT NULL DEFAULT FALSE,
+    ended_at BIGINT,
+    -- The number of entries.
+    length BIGINT NOT NULL DEFAULT 0,
+    UNIQUE (owner, chat, run)
+) WITH (fillfactor = 50);
+CREATE INDEX runs_without_end ON runs (owner) WHERE ended_at IS NULL;
+CREATE INDEX runs_by_end ON runs (ended_at) WHERE ended_at IS NOT NULL;
+
+-- A row holds the entries of one append: for each its kind (0 a frame, 1 a note), the number of its bytes in four bytes,
+-- the highest first, and its bytes.
+CREATE TABLE run_entries (
+    run BIGINT NOT NULL REFERENCES runs ON DELETE CASCADE,
+    -- The number of entries before these.
+    position BIGINT NOT NULL,
+    -- The number of these entries.
+    length BIGINT NOT NULL,
+    body BYTEA NOT NULL,
+    PRIMARY KEY (run, position)
+);

@@ -1,0 +1,156 @@
+//! Schemas and formats: what is newer than this version is refused by name, and what is not migrated
+//! is left alone.
+
+use std::error::Error;
+
+use futures::future::join_all;
+use test_support::contention;
+use test_support::store_requests::{begin, chat_of, frame, run_key, saved};
+use ui_message_stream::approval::store::LedgerStore;
+use ui_message_stream::approval::{Principal, RecordId};
+use ui_message_stream::chat::log::{AppendEntries, Fence, ReadLog, TakeCondition, TakeRun};
+use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
+use ui_message_stream_postgres::{PostgresError, PostgresOptions};
+
+use crate::database::Database;
+
+#[tokio::test]
+async fn of_stores_that_migrate_at_the_same_time_all_succeed() {
+    let Some(database) = Database::new() else { return };
+    let stores = join_all((0..8).map(|_| database.open())).await;
+    for store in &stores {
+        store.ping().await.unwrap();
+    }
+    assert_eq!(database.count("migrations").await, 1);
+}
+
+#[tokio::test]
+async fn a_store_waits_for_a_migration_that_takes_longer_than_an_operation_may() {
+    let Some(database) = Database::new() else { return };
+    let other = database.connect().await;
+    let lock = format!("pg_advisory_lock(hashtext('{} migrations'))", database.schema);
+    other.batch_execute(&format!("SELECT {lock}")).await.unwrap();
+    let migrate = async {
+        other.batch_execute("SELECT pg_sleep(6)").await.unwrap();
+        drop(other);
+    };
+    let (store, ()) = tokio::join!(database.open(), migrate);
+    store.ping().await.unwrap();
+}
+
+#[tokio::test]
+async fn tables_that_were_not_migrated_are_refused_and_the_error_names_the_function() {
+    let Some(database) = Database::new() else { return };
+    let url = database.server.url();
+    let options = database.options().without_migration();
+    let refused = options.open(&url).await.unwrap_err();
+    assert!(matches!(refused, PostgresError::NotMigrated { schema: 0, .. }), "{refused}");
+    assert!(refused.to_string().contains("PostgresOptions::migrate"), "{refused}");
+    database.options().migrate(&url).await.unwrap();
+    options.open(&url).await.unwrap().ping().await.unwrap();
+    // A second migration finds nothing to do.
+    database.options().migrate(&url).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_alter_tables_opens_migrated_ones() {
+    let Some(database) = Database::new() else { return };
+    drop(database.open().await);
+    let schema = &database.schema;
+    database
+        .execute(&format!(
+            "CREATE ROLE server_{schema} LOGIN;
+             GRANT USAGE ON SCHEMA {schema} TO server_{schema};
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO server_{schema};
+             GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO server_{schema};"
+        ))
+        .await;
+    let url = database.server.url().replace("tests@", &format!("server_{schema}@"));
+    let store = database.options().open(&url).await.unwrap();
+    let ada = Principal::new("ada");
+    saved(&store, SaveChat::new(&chat_of(&ada, "chat", 2))).await;
+    let _ = begin(&store, &run_key(&ada, "run"), 1).await;
+    store.insert(&contention::record(RecordId::from_bytes([1; 16]))).await.unwrap();
+    store.sweep().await.unwrap();
+    store.delete_user(&ada).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_not_changed() {
+    let Some(database) = Database::new() else { return };
+    drop(database.open().await);
+    database.execute("INSERT INTO migrations VALUES (99)").await;
+    let url = database.server.url();
+    for options in [database.options(), database.options().without_migration()] {
+        let refused = options.open(&url).await.unwrap_err();
+        assert!(matches!(refused, PostgresError::NewerSchema { schema: 99, .. }), "{refused}");
+        assert!(refused.to_string().contains("upgrade the server"), "{refused}");
+    }
+    assert!(database.options().migrate(&url).await.is_err());
+    assert_eq!(database.number("SELECT max(number)::BIGINT FROM migrations").await, 99);
+}
+
+#[tokio::test]
+async fn a_migration_that_fails_changes_nothing() {
+    let Some(database) = Database::new() else { return };
+    let schema = &database.schema;
+    database.execute(&format!("CREATE SCHEMA {schema}; CREATE TABLE {schema}.chats ()")).await;
+    let refused = database.options().open(&database.server.url()).await.unwrap_err();
+    assert!(
+        matches!(&refused, PostgresError::Refused { sqlstate } if sqlstate == "42P07"),
+        "{refused}"
+    );
+    let tables = format!("SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}'");
+    assert_eq!(database.number(&tables).await, 1);
+}
+
+#[tokio::test]
+async fn wrong_arguments_and_an_unknown_role_are_errors() {
+    let Some(database) = Database::new() else { return };
+    let url = database.server.url();
+    for name in ["", "A", "1a", "a-b", "a\"b", &"a".repeat(64)] {
+        let refused = PostgresOptions::new().with_schema(name).open(&url).await.unwrap_err();
+        assert!(matches!(refused, PostgresError::SchemaName), "{name}: {refused}");
+    }
+    let refused = database.options().open("postgresql://secret:secret@[").await.unwrap_err();
+    assert!(!format!("{refused:?} {refused}").contains("secret"));
+    let refused = database.options().open(&url.replace("tests@", "nobody@")).await.unwrap_err();
+    assert_eq!(refused.to_string(), "Postgres failed (SQLSTATE 28000)");
+}
+
+#[tokio::test]
+async fn records_of_a_newer_format_are_errors_that_name_the_format() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let ada = Principal::new("ada");
+    let chat = chat_of(&ada, "chat", 1);
+    saved(&store, SaveChat::new(&chat)).await;
+    let record = contention::record(RecordId::from_bytes([1; 16]));
+    store.insert(&record).await.unwrap();
+    let key = run_key(&ada, "run");
+    let _ = begin(&store, &key, 1).await;
+    database
+        .execute(
+            "UPDATE chats SET head = jsonb_set(head::JSONB, '{format}', '9');
+             UPDATE approvals SET record = jsonb_set(record::JSONB, '{format}', '9');
+             UPDATE runs SET format = 9;",
+        )
+        .await;
+    let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: true };
+    let (fence, entries) = (Fence(1), [frame("a")]);
+    let append = AppendEntries { key: &key, fence, position: 0, entries: &entries, end: false };
+    let holder = test_support::store_requests::holder(2);
+    let take = TakeRun { key: &key, fence, holder, condition: TakeCondition::Any };
+    let errors: [Box<dyn Error>; 5] = [
+        ChatStore::load(&store, &ada, &chat.id).await.unwrap_err().into(),
+        LedgerStore::load(&store, &[record.id]).await.unwrap_err().into(),
+        store.read(read).await.unwrap_err().into(),
+        store.append(append).await.unwrap_err().into(),
+        store.take(take).await.unwrap_err().into(),
+    ];
+    for error in errors {
+        let cause = error.source().unwrap().to_string();
+        assert!(cause.contains("format 9 is newer"), "{cause}");
+    }
+    assert_eq!(database.number("SELECT fence + length FROM runs").await, 1);
+}

@@ -1,0 +1,12 @@
+//! The stores in a real Postgres: the conformance suites, what is kept and for how long, schemas, readers
+//! that wait, and a Postgres that crashes or whose replies are lost.
+
+mod clock;
+mod conformance;
+mod database;
+mod faults;
+mod formats;
+mod hints;
+mod proxy;
+mod retention;
+mod users;

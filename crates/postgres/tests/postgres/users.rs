@@ -1,0 +1,81 @@
+//! Deleting a user deletes everything of this user and nothing of others.
+
+use test_support::contention;
+use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
+use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
+use ui_message_stream::approval::{Principal, RecordId};
+use ui_message_stream::chat::log::{AppendRefusal, AppendResult};
+use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
+use ui_message_stream_postgres::PostgresStore;
+
+use crate::database::Database;
+
+#[tokio::test]
+async fn a_deleted_user_has_no_chats_runs_and_approvals_and_others_keep_theirs() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let ada = Principal::new("ada");
+    let others = [
+        Principal::new("bob"),
+        Principal::anonymous(),
+        Principal::new("ada").with_tenant("engines"),
+        Principal::new("ad"),
+        Principal::new("%"),
+    ];
+    fill(&store, &ada, 1).await;
+    for (number, other) in others.iter().enumerate() {
+        fill(&store, other, u8::try_from(number + 2).unwrap()).await;
+    }
+
+    let deleted = store.delete_user(&ada).await.unwrap();
+    assert_eq!((deleted.chats, deleted.runs, deleted.approvals), (2, 1, 1));
+    assert!(ChatStore::load(&store, &ada, &"one".into()).await.unwrap().is_none());
+    assert!(page(&store, &run_key(&ada, "run")).await.is_none());
+    assert_eq!(pending(&store, &ada).await, 0);
+    for other in &others {
+        assert!(ChatStore::load(&store, other, &"one".into()).await.unwrap().is_some(), "{other}");
+        assert!(page(&store, &run_key(other, "run")).await.is_some(), "{other}");
+        assert_eq!(pending(&store, other).await, 1, "{other}");
+    }
+    let others = i64::try_from(others.len()).unwrap();
+    assert_eq!(database.count("chat_messages").await, others * 4);
+    assert_eq!(database.count("run_entries").await, others);
+    assert_eq!(store.delete_user(&ada).await.unwrap(), Default::default());
+}
+
+#[tokio::test]
+async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let ada = Principal::new("ada");
+    let chat = chat_of(&ada, "chat", 1);
+    let revision = saved(&store, SaveChat::new(&chat)).await;
+    let key = run_key(&ada, "run");
+    let _ = begin(&store, &key, 1).await;
+    appended(&store, &key, 0, &[frame("a")], false).await;
+    store.delete_user(&ada).await.unwrap();
+    let late = append(&store, &key, 1, &[frame("late")], false).await;
+    assert_eq!(late, AppendResult::Refused(AppendRefusal::NotFound));
+    let stored = VersionedChat { chat: chat.clone(), revision };
+    let late = store.save(SaveChat::replacing(&stored, &chat)).await.unwrap();
+    assert_eq!(late, SaveResult::Conflict);
+    for table in ["chats", "chat_messages", "runs", "run_entries"] {
+        assert_eq!(database.count(table).await, 0, "{table}");
+    }
+}
+
+async fn fill(store: &PostgresStore, owner: &Principal, number: u8) {
+    for id in ["one", "other"] {
+        saved(store, SaveChat::new(&chat_of(owner, id, 2))).await;
+    }
+    let key = run_key(owner, "run");
+    let _ = begin(store, &key, 1).await;
+    appended(store, &key, 0, &[frame("a")], false).await;
+    let mut record = contention::record(RecordId::from_bytes([number; 16]));
+    record.requester = owner.clone();
+    assert!(store.insert(&record).await.unwrap());
+}
+
+async fn pending(store: &PostgresStore, owner: &Principal) -> usize {
+    store.pending(PendingFilter::Requester(owner).into()).await.unwrap().records.len()
+}
