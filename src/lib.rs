@@ -74,8 +74,8 @@
 //! Integrations with an engine or a vendor are packages of their own: `ui-message-stream-openai`
 //! (models of OpenAI and of servers with its API), `ui-message-stream-rig` (models of `rig`, and
 //! agents built with it), `ui-message-stream-mcp` (tools of a Model Context Protocol server),
-//! `ui-message-stream-redis` (a ledger that several servers share) and `ui-message-stream-cli` (the
-//! program `ui-message-stream`).
+//! `ui-message-stream-sqlite`, `ui-message-stream-redis` and `ui-message-stream-postgres` (stores of
+//! chats, approvals and live responses) and `ui-message-stream-cli` (the program `ui-message-stream`).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // With all features every link is checked. With fewer, a link to an item of another feature is text.

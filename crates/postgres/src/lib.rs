@@ -5,7 +5,6 @@
 #![deny(clippy::disallowed_methods)]
 
 mod chats;
-mod entries;
 mod error;
 mod guard;
 mod hints;

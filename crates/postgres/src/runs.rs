@@ -16,7 +16,7 @@ use ui_message_stream::chat::log::{
 use ui_message_stream::chat::store::{RunStore, RunStoreError};
 
 use crate::error::{DbResult, PostgresError};
-use crate::{PostgresStore, column, entries, millis, number, owner_key, stored, within_time};
+use crate::{PostgresStore, column, millis, number, owner_key, stored, within_time};
 
 impl RunStore for PostgresStore {
     fn begin<'a>(
@@ -55,11 +55,16 @@ impl PostgresStore {
     async fn append_to(&self, append: AppendEntries<'_>) -> Result<AppendResult, PostgresError> {
         let AppendEntries { key, fence, position, entries, end } = append;
         let (owner, chat, run) = columns(key);
-        let (count, body) = (stored(entries.len() as u64), entries::encode(entries)?);
+        let count = stored(entries.len() as u64);
+        let bytes = stored(entries.iter().map(page_bytes).sum::<usize>() as u64);
+        let body: Vec<Vec<u8>> = entries.iter().map(encode).collect();
         let (old_fence, length) = (stored(fence.0), stored(position));
         loop {
             let appended = self
-                .query(APPEND, &[&owner, &chat, &run, &old_fence, &length, &count, &end, &body])
+                .query(
+                    APPEND,
+                    &[&owner, &chat, &run, &old_fence, &length, &count, &end, &body, &bytes],
+                )
                 .await?;
             if let Some(row) = appended.first() {
                 let (unread, has_to_end) = (unread(row, 0)?, column(row, 1)?);
@@ -128,11 +133,11 @@ impl PostgresStore {
         check_format(column(row, 0)?)?;
         let mut entries = Vec::new();
         for row in &rows {
-            let Some(body) = column::<Option<Vec<u8>>>(row, 8)? else { continue };
+            let Some(stored) = column::<Option<Vec<Vec<u8>>>>(row, 8)? else { continue };
             let skipped = read.after.saturating_sub(number(row, 7)?);
             let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-            for entry in entries::decode(Bytes::from(body)).skip(skipped) {
-                entries.push(entry?);
+            for entry in stored.into_iter().skip(skipped) {
+                entries.push(decode(entry)?);
             }
         }
         let (has_ended, is_leased) = (column(row, 3)?, column(row, 4)?);
@@ -165,7 +170,7 @@ impl Run {
         let mut bytes = 0_usize;
         let fitting = entries.iter().take_while(|entry| {
             let is_first = bytes == 0;
-            bytes = bytes.saturating_add(entry.bytes().len().max(1));
+            bytes = bytes.saturating_add(page_bytes(entry));
             is_first || bytes <= max_bytes
         });
         let count = fitting.count();
@@ -211,6 +216,29 @@ async fn begin_run(pool: &Pool, begin: BeginRun<'_>) -> DbResult<BeginResult> {
     Ok(BeginResult::Begun(FIRST))
 }
 
+/// Returns the bytes that an entry counts in a page.
+fn page_bytes(entry: &LogEntry) -> usize {
+    entry.bytes().len().max(1)
+}
+
+/// Returns an entry as it is stored: its kind, and its bytes.
+fn encode(entry: &LogEntry) -> Vec<u8> {
+    let kind = match entry {
+        LogEntry::Frame(_) => FRAME,
+        LogEntry::Note(_) => NOTE,
+    };
+    [&[kind], &**entry.bytes()].concat()
+}
+
+fn decode(stored: Vec<u8>) -> Result<LogEntry, PostgresError> {
+    let mut bytes = Bytes::from(stored);
+    match bytes.first() {
+        Some(&FRAME) => Ok(LogEntry::Frame(bytes.split_off(1))),
+        Some(&NOTE) => Ok(LogEntry::Note(bytes.split_off(1))),
+        _ => Err(PostgresError::Unreadable("entry")),
+    }
+}
+
 /// Returns the key of a run as it is stored.
 fn columns(key: &RunKey) -> (String, &[u8], &[u8]) {
     (owner_key(&key.owner), key.chat.as_bytes(), key.run.as_bytes())
@@ -245,8 +273,8 @@ const APPEND: &str = concat!(
         "length = length + $6::BIGINT, ended_at = CASE WHEN $7::BOOLEAN THEN now_ms() END \
         WHERE fence = $4::BIGINT AND length = $5::BIGINT"
     ),
-    ", written AS (INSERT INTO run_entries (run, position, length, body) \
-        SELECT key, $5, $6, $8 FROM changed WHERE $6 > 0) \
+    ", written AS (INSERT INTO run_entries (run, position, entries, bytes) \
+        SELECT key, $5, $8, $9 FROM changed WHERE $6 > 0) \
     SELECT now_ms() - read_at, has_to_end, CASE WHEN $6 > 0 OR $7 \
         THEN publish(owner, chat, run, length, fence, $7) END FROM changed"
 );
@@ -263,12 +291,12 @@ const READ: &str = "WITH noted AS (UPDATE runs SET read_at = now_ms() \
         WHERE $4::BOOLEAN AND owner = $1 AND chat = $2 AND run = $3 AND format <= 1 \
             AND now_ms() - read_at NOT BETWEEN 0 AND 999) \
     SELECT format, fence, runs.length, ended_at IS NOT NULL, is_leased(renewed_at, lease), \
-        now_ms() - read_at, has_to_end, log.position, log.body \
-    FROM runs LEFT JOIN LATERAL (SELECT position, body, sum(octet_length(body)) \
+        now_ms() - read_at, has_to_end, log.position, log.entries \
+    FROM runs LEFT JOIN LATERAL (SELECT position, entries, sum(bytes) \
             OVER (ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before \
         FROM run_entries WHERE run_entries.run = runs.key AND $5 < runs.length AND position >= \
             (SELECT max(position) FROM run_entries WHERE run_entries.run = runs.key AND position <= $5)\
-        ) AS log ON log.before IS NULL OR log.before < $6 \
+        ) AS log ON log.before IS NULL OR log.before < $6::BIGINT \
     WHERE owner = $1 AND chat = $2 AND runs.run = $3 ORDER BY log.position";
 const LOCK_OWNER: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended($1, hashtext(current_schema())))";
@@ -286,6 +314,9 @@ const BEGIN: &str = "WITH marked AS (UPDATE runs SET has_to_end = TRUE WHERE key
 
 /// The format of a run and of its entries, which the statements above name, too.
 const FORMAT: i32 = 1;
+
+const FRAME: u8 = 0;
+const NOTE: u8 = 1;
 
 /// The fence of the holder that began a run.
 const FIRST: Fence = Fence(1);

@@ -97,14 +97,13 @@ CREATE TABLE runs (
 CREATE INDEX runs_without_end ON runs (owner) WHERE ended_at IS NULL;
 CREATE INDEX runs_by_end ON runs (ended_at) WHERE ended_at IS NOT NULL;
 
--- A row holds the entries of one append: for each its kind (0 a frame, 1 a note), the number of its bytes in four bytes,
--- the highest first, and its bytes.
+-- A row holds the entries of one append. The first byte of an entry is its kind: 0 a frame, 1 a note.
 CREATE TABLE run_entries (
     run BIGINT NOT NULL REFERENCES runs ON DELETE CASCADE,
     -- The number of entries before these.
     position BIGINT NOT NULL,
-    -- The number of these entries.
-    length BIGINT NOT NULL,
-    body BYTEA NOT NULL,
+    entries BYTEA[] NOT NULL,
+    -- The bytes of the entries, as a page counts them.
+    bytes BIGINT NOT NULL,
     PRIMARY KEY (run, position)
 );

@@ -1,6 +1,7 @@
 //! A Postgres that crashes or hangs, and replies that are lost: chats, logs and approvals are as the
 //! callers were told.
 
+use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use ui_message_stream::chat::log::{
 use ui_message_stream::chat::store::{
     ChatStore, ReloadedChat, RunStore, SaveChat, SaveResult, VersionedChat,
 };
-use ui_message_stream_postgres::PostgresOptions;
+use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
 use crate::database::Database;
 use crate::proxy::Proxy;
@@ -147,6 +148,30 @@ async fn checkpointer(server: &PostgresServer) -> Option<i32> {
     tokio::spawn(connection);
     let select = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
     client.query_one(select, &[]).await.ok()?.try_get(0).ok()
+}
+
+#[tokio::test]
+async fn while_postgres_hangs_an_operation_ends_with_an_error_and_its_repetition_takes_effect_once()
+{
+    let Some(database) = Database::new() else { return };
+    let proxy = Proxy::before(database.server);
+    // The repetition follows on the same connection.
+    let store = database.options().with_max_connections(1).open(&proxy.url).await.unwrap();
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&store, &key, 1).await;
+    appended(&store, &key, 0, &[frame("a")], false).await;
+    let entries = [frame("b")];
+    let append =
+        AppendEntries { key: &key, fence: Fence(1), position: 1, entries: &entries, end: false };
+    proxy.hang(true);
+    let error = store.append(append).await.unwrap_err();
+    let cause = error.source().unwrap().to_string();
+    assert_eq!(cause, "Postgres has not answered within 5s");
+    let error = store.ping().await.unwrap_err();
+    assert!(matches!(error, PostgresError::Timeout(_)), "{error}");
+    proxy.hang(false);
+    appended(&store, &key, 1, &entries, false).await;
+    assert_eq!(page(&store, &key).await.unwrap().entries, [frame("a"), frame("b")]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A proxy between a store and Postgres that can lose the replies.
+//! A proxy between a store and Postgres that can lose the replies, and hold them back.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use test_support::external_processes::postgres_server::PostgresServer;
 
@@ -20,6 +21,7 @@ struct Losses {
     /// The command whose next reply is lost, as Postgres names it at its end.
     command: Mutex<Option<&'static str>>,
     has_lost: AtomicBool,
+    is_hanging: AtomicBool,
 }
 
 impl Proxy {
@@ -51,6 +53,11 @@ impl Proxy {
         *self.losses.command.lock().unwrap() = Some(command);
     }
 
+    /// Holds all replies back, or forwards them.
+    pub(crate) fn hang(&self, hangs: bool) {
+        self.losses.is_hanging.store(hangs, Ordering::SeqCst);
+    }
+
     /// Returns whether the reply was lost.
     pub(crate) fn has_lost(&self) -> bool {
         self.losses.has_lost.load(Ordering::SeqCst)
@@ -61,6 +68,9 @@ fn forward_replies(mut from: UnixStream, mut to: TcpStream, losses: &Losses) {
     let mut bytes = [0; 1 << 16];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
         let reply = &bytes[..read];
+        while losses.is_hanging.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(5));
+        }
         // `CommandComplete`, and `ReadyForQuery` outside of a transaction, which follows the commit.
         let is_complete = reply.ends_with(b"Z\0\0\0\x05I");
         let mut command = losses.command.lock().unwrap();
