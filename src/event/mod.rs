@@ -269,7 +269,12 @@ impl AgentEvent {
     #[cfg(feature = "approvals")]
     pub(crate) fn approval_data(call: &ToolCallId, data: Json) -> Self {
         let id = Some(call.to_string().into());
-        AgentEvent::Data(Box::new(Data { name: "approval".into(), id, data, transient: false }))
+        AgentEvent::Data(Box::new(Data {
+            name: APPROVAL_DATA_NAME.into(),
+            id,
+            data,
+            transient: false,
+        }))
     }
 
     /// Creates the event that reports a deferred result, which is the result of a call that an
@@ -535,6 +540,9 @@ pub struct Data {
 
 /// The text that the user sees instead of an error that is masked.
 #[cfg(feature = "body")]
+/// The name of the data part that the client shows beside a call with an approval request.
+pub(crate) const APPROVAL_DATA_NAME: &str = "approval";
+
 pub(crate) const MASKED_ERROR: &str = "An error occurred.";
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ use crate::id::ChatId;
 ///
 /// [`InMemoryLedger`] implements it for one process, `RedisStore` (package
 /// `ui-message-stream-redis`) and `PostgresStore` (`ui-message-stream-postgres`) for several
-/// servers. For another database, implement these four functions and test them with `conformance::check` (feature `testing`). Pass the store to
+/// servers. For another database, implement these four functions and test them with
+/// `conformance::check` (feature `testing`). Pass the store to
 /// [`Approvals::with_ledger`](crate::approval::Approvals::with_ledger):
 ///
 /// ```

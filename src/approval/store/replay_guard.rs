@@ -13,7 +13,8 @@ use crate::boxed::BoxFuture;
 /// approvals](crate::approval::Approvals::stateless_replayable): one entry for each approval.
 ///
 /// [`InMemoryReplayGuard`] implements it for one process, `RedisStore` (package
-/// `ui-message-stream-redis`) and `PostgresStore` (`ui-message-stream-postgres`) for several. In Redis, `set_if_absent` is the command
+/// `ui-message-stream-redis`) and `PostgresStore` (`ui-message-stream-postgres`) for several.
+/// In Redis, `set_if_absent` is the command
 /// `SET key value NX GET PXAT keep_until`, and `first_use` is `GET key`.
 pub trait ReplayGuard: Send + Sync + fmt::Debug + 'static {
     /// Stores the first use of an approval. Returns `None` if it was stored, and the first use if

@@ -13,7 +13,7 @@ use crate::approval::{
 };
 #[cfg(feature = "approvals")]
 use crate::approval::{ClientToolResult, ResumePlan};
-use crate::event::AgentEvent;
+use crate::event::{APPROVAL_DATA_NAME, AgentEvent};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
@@ -480,6 +480,3 @@ struct Place {
     message: usize,
     part: usize,
 }
-
-/// The name of the data part that the client shows beside a call with an approval request.
-const APPROVAL_DATA_NAME: &str = "approval";

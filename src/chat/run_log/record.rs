@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{DeferredOutcome, PendingToolCall};
+use crate::approval::{ApprovalStatus, DeferredOutcome, PendingToolCall};
 use crate::chat::conversation::{
     Chat, EarlyEnd, KeptSteps, LiveRun, ReceivedResult, RecordedMessage, call_outcome,
 };
 use crate::chat::log::LogEntry;
 use crate::chunk::{Chunk, ReceivedChunk};
-use crate::event::AgentEvent;
+use crate::event::{APPROVAL_DATA_NAME, AgentEvent};
 use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::json::Json;
 use crate::message::{Part, UiMessage};
@@ -428,14 +428,13 @@ impl OpenChunks {
 /// its approval is for the provider.
 fn approved_call(part: &Part) -> Option<ToolCallId> {
     #[derive(Deserialize)]
-    struct Described<'a> {
-        #[serde(borrow)]
-        state: Cow<'a, str>,
+    struct Described {
+        state: ApprovalStatus,
     }
     let Part::Data(data) = part else { return None };
-    let described = data.data.as_ref().filter(|_| &*data.name == "approval")?;
+    let described = data.data.as_ref().filter(|_| &*data.name == APPROVAL_DATA_NAME)?;
     let Described { state } = serde_json::from_str(described.as_str()).ok()?;
-    data.id.as_deref().filter(|_| state == "approved").map(ToolCallId::from)
+    data.id.as_deref().filter(|_| state == ApprovalStatus::Approved).map(ToolCallId::from)
 }
 
 /// Returns the frames with which the last model call of a log has ended. Returns `None` if it has not

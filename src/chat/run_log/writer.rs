@@ -244,8 +244,7 @@ impl LogWriter {
     }
 
     fn write_end(&mut self, event: Option<&AgentEvent>, is_last: bool) {
-        let answered = self.entries.record.answered_calls();
-        self.translator.set_answered(&answered);
+        self.leave_answered_open();
         let (mut last, mut metadata, version) = (Vec::new(), None, self.entries.client.version);
         let entries = &mut self.entries;
         let mut out = |chunk: Chunk<'_>| {
@@ -269,11 +268,16 @@ impl LogWriter {
         self.note_end(last, is_last);
     }
 
+    /// Lets the end of a response leave the calls open whose results come later.
+    fn leave_answered_open(&mut self) {
+        let answered = self.entries.record.answered_calls();
+        self.translator.set_answered(&answered);
+    }
+
     /// Writes the end of a response without a model call. The message does not change, although the
     /// client may need chunks before the end.
     pub(crate) fn end_without_call(&mut self) {
-        let answered = self.entries.record.answered_calls();
-        self.translator.set_answered(&answered);
+        self.leave_answered_open();
         let (mut frames, mut last, version) = (Vec::new(), Vec::new(), self.entries.client.version);
         self.translator.end(&mut |chunk: Chunk<'_>| match is_final(&chunk) {
             true => last.push(encoded(&chunk.for_version(version))),

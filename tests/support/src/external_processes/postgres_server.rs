@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use super::missing;
 
-/// A Postgres that listens on a socket in a folder of its own. When the process that has started it
-/// ends, in whatever way, Postgres is stopped and its folder deleted.
+/// A Postgres that listens on a socket in a folder of its own. It is stopped and its folder is deleted
+/// when the process that has started it ends, also if that process is killed.
 #[derive(Debug)]
 pub struct PostgresServer {
     process: Child,
