@@ -538,11 +538,11 @@ pub struct Data {
     pub transient: bool,
 }
 
-/// The text that the user sees instead of an error that is masked.
-#[cfg(feature = "body")]
 /// The name of the data part that the client shows beside a call with an approval request.
 pub(crate) const APPROVAL_DATA_NAME: &str = "approval";
 
+/// The text that the user sees instead of an error that is masked.
+#[cfg(feature = "body")]
 pub(crate) const MASKED_ERROR: &str = "An error occurred.";
 
 #[cfg(test)]
