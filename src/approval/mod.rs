@@ -37,6 +37,7 @@ mod hidden_characters;
 mod history;
 mod key_ring;
 mod new_request;
+mod pending_call;
 mod principal;
 mod record;
 mod redeem;
@@ -53,9 +54,8 @@ mod transitions;
 
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::deferred::{
-    CallProgress, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    DeferredToolResultsBuilder, EXPIRED, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN,
-    PendingToolCall, REFUSED, REVOKED, SUPERSEDED,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
+    LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN, REFUSED, REVOKED, SUPERSEDED,
 };
 pub use self::history::{
     ClientToolResult, UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
@@ -63,6 +63,7 @@ pub use self::history::{
 pub use self::ids::{DefinitionDigest, HexError, LeaseHolderId, RecordId};
 pub use self::key_ring::{KeyRing, KeyRingError};
 pub use self::new_request::NewApprovalRequest;
+pub use self::pending_call::{CallProgress, PendingToolCall};
 pub use self::principal::Principal;
 pub use self::record::{
     ApprovalRecord, ApprovalState, ApprovalStatus, Claim, OnNewMessage, RecordedDecision,

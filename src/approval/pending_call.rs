@@ -1,0 +1,130 @@
+//! [`PendingToolCall`]: a tool call without a result, in the host's own record.
+
+use serde::{Deserialize, Serialize};
+
+use super::{OnNewMessage, ToolOutcome};
+use crate::id::{ApprovalId, ToolCallId};
+use crate::json::Json;
+
+/// A tool call that was still open when a response ended, taken from the host's own record.
+///
+/// ```
+/// use ui_message_stream::Json;
+/// use ui_message_stream::approval::PendingToolCall;
+///
+/// let input = Json::from_serialize("notes.txt")?;
+/// let needs_approval = PendingToolCall::awaiting_approval("ap_1", "call_1", "delete_file", input);
+/// assert!(needs_approval.approval_id.is_some());
+///
+/// let on_client = PendingToolCall::client_executed("call_2", "get_location", Json::null());
+/// assert!(on_client.approval_id.is_none());
+/// # Ok::<(), ui_message_stream::json::JsonError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct PendingToolCall {
+    /// The id of the tool call.
+    pub tool_call_id: ToolCallId,
+    /// The name of the tool.
+    pub tool_name: Box<str>,
+    /// The tool input that the model produced.
+    pub input: Json,
+    /// The id of the approval request for this call. `None` if the client executes the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// Whether the provider executes the tool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub provider_executed: bool,
+    /// What the host has done with the call.
+    #[serde(default, skip_serializing_if = "CallProgress::is_open")]
+    pub progress: CallProgress,
+    /// What happens to the approval request when the user sends a newer message. By default an
+    /// approval that arrives with that message does not run the call.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_new_message: OnNewMessage,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// What a host has done with a call of its own record.
+///
+/// ```text
+/// Open ──▶ HandedOut ──▶ Completed
+///    └───▶ Denied, Superseded or Lapsed
+/// ```
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum CallProgress {
+    /// The call waits for the user or the client.
+    #[default]
+    Open,
+    /// The user approved the call, and it was handed out for execution. Until it is completed, its
+    /// outcome is unknown.
+    HandedOut,
+    /// The call was executed.
+    Completed(ToolOutcome),
+    /// The user denied the call.
+    Denied,
+    /// The user sent a newer message instead of a response.
+    Superseded,
+    /// The user approved the call, but only with or after a newer message.
+    Lapsed,
+}
+
+impl CallProgress {
+    /// Returns whether the call waits for the user or the client.
+    pub fn is_open(&self) -> bool {
+        *self == CallProgress::Open
+    }
+}
+
+impl PendingToolCall {
+    /// Creates a call that waits for a user's approval.
+    pub fn awaiting_approval(
+        approval_id: impl Into<ApprovalId>,
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+        input: Json,
+    ) -> Self {
+        PendingToolCall {
+            approval_id: Some(approval_id.into()),
+            ..Self::client_executed(tool_call_id, tool_name, input)
+        }
+    }
+
+    /// Creates a call that the client executes.
+    ///
+    /// The call id must be unique in the chat. The client answers in the first message that holds
+    /// the id. If an id is repeated within a message, the later call is sent under another id.
+    pub fn client_executed(
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+        input: Json,
+    ) -> Self {
+        PendingToolCall {
+            tool_call_id: tool_call_id.into(),
+            tool_name: tool_name.into(),
+            input,
+            approval_id: None,
+            provider_executed: false,
+            progress: CallProgress::Open,
+            on_new_message: OnNewMessage::Lapse,
+        }
+    }
+
+    /// Records the outcome of the call, after it was executed. A repeated approval gets it.
+    pub fn complete(&mut self, outcome: ToolOutcome) {
+        self.progress = CallProgress::Completed(outcome);
+    }
+
+    /// Marks the tool as executed by the provider. The provider then receives the user's response.
+    #[must_use]
+    pub fn provider_executed(mut self) -> Self {
+        self.provider_executed = true;
+        self
+    }
+}
