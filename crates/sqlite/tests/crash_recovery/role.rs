@@ -25,12 +25,19 @@ impl Role {
             "migrate" => {
                 println!("ready");
                 wait_for_go();
-                SqliteStore::open(&file).await.unwrap().ping().await.unwrap();
+                // The store is open until the process ends: with its last connection, SQLite removes
+                // the `-wal` and `-shm`.
+                let store = SqliteStore::open(&file).await.unwrap();
+                store.ping().await.unwrap();
             }
             "hold" => {
-                SqliteStore::open(&file).await.unwrap().ping().await.unwrap();
+                // The store is open until the process ends: with its last connection, SQLite removes
+                // the `-wal` and `-shm`.
+                let store = SqliteStore::open(&file).await.unwrap();
+                store.ping().await.unwrap();
                 println!("ready");
                 wait_for_go();
+                drop(store);
             }
             "open" => match SqliteStore::open(&file).await {
                 Ok(_) => println!("opened"),
