@@ -16,6 +16,7 @@ pub mod recorded_conversations;
 pub mod recorded_streams;
 pub mod recordings_folder;
 pub mod rng;
+pub mod run_hints;
 pub mod store_requests;
 pub mod test_server;
 pub mod thread_subscriber;

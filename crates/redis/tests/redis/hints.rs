@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use futures::poll;
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::run_hints::{
+    check_appends_and_takes, check_ends_and_deletions, check_many_readers, within, woken_at,
+};
 use test_support::store_requests::{appended, begin, frame, holder, page, run_key};
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{Fence, RunKey, TakeCondition, TakeResult, TakeRun};
@@ -16,39 +19,7 @@ use crate::backend::{Backend, keys};
 async fn a_reader_is_woken_by_what_another_server_changes() {
     for backend in Backend::all() {
         let (writer, reader) = (backend.connect().await, backend.connect().await);
-        let key = run_key(&Principal::new("ada"), "run");
-        let _ = begin(&writer, &key, 1).await;
-
-        let wait = woken_at(&reader, &key, 0, |length, _| length == 1);
-        let entries = [frame("a")];
-        tokio::join!(wait, appended(&writer, &key, 0, &entries, false));
-
-        let wait = woken_at(&reader, &key, 1, |_, fence| fence == 2);
-        let take = async {
-            let fence = page(&writer, &key).await.unwrap().fence;
-            let condition = TakeCondition::Any;
-            let take = TakeRun { key: &key, fence, holder: holder(2), condition };
-            assert_eq!(writer.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
-        };
-        tokio::join!(wait, take);
-    }
-}
-
-#[tokio::test]
-async fn a_reader_that_only_waits_reads_each_append_of_another_server() {
-    for backend in Backend::all() {
-        let (writer, reader) = (backend.connect().await, backend.connect().await);
-        let key = run_key(&Principal::new("ada"), "run");
-        let _ = begin(&writer, &key, 1).await;
-        // A reader without hints waits for five seconds each time.
-        let alternately = async {
-            for position in 0..30 {
-                let wait = woken_at(&reader, &key, position, |length, _| length > position);
-                let entries = [frame("a")];
-                tokio::join!(wait, appended(&writer, &key, position, &entries, false));
-            }
-        };
-        within(alternately).await;
+        check_appends_and_takes(&writer, &reader).await;
     }
 }
 
@@ -57,21 +28,8 @@ async fn a_reader_is_woken_when_a_log_ends_or_is_deleted() {
     for backend in Backend::all() {
         let (writer, reader) = (backend.connect().await, backend.connect().await);
         let ada = Principal::new("ada");
-        let (ended, deleted) = (run_key(&ada, "ended"), run_key(&ada, "deleted"));
-        for key in [&ended, &deleted] {
-            let _ = begin(&writer, key, 2).await;
-        }
-        let wait = async |key| {
-            while page(&reader, key).await.is_some_and(|page| page.length == 0) {
-                changed_after(&reader, key, 0).await;
-            }
-        };
-        let waits = async { tokio::join!(wait(&ended), wait(&deleted)) };
-        let ends = async {
-            appended(&writer, &ended, 0, &[frame("a")], true).await;
-            writer.delete_user(&ada).await.unwrap();
-        };
-        tokio::join!(waits, ends);
+        let delete = async { assert!(writer.delete_user(&ada).await.unwrap().runs > 0) };
+        check_ends_and_deletions(&writer, &reader, delete).await;
     }
 }
 
@@ -91,7 +49,7 @@ async fn one_connection_follows_all_runs_and_no_command_waits_in_redis() {
         .iter()
         .map(|key| {
             let (reader, key) = (reader.clone(), key.clone());
-            tokio::spawn(async move { woken_at(&reader, &key, 0, |length, _| length == 1).await })
+            tokio::spawn(async move { woken_at(&reader, &key, 0, |page| page.length == 1).await })
         })
         .collect();
     while redis.command("EVAL \"return #redis.call('PUBSUB', 'CHANNELS')\" 0") != ":30" {
@@ -122,14 +80,14 @@ async fn while_the_connection_that_follows_is_away_readers_look_themselves() {
     // No channel can be subscribed.
     redis.command("ACL SETUSER default -subscribe");
     for position in 0..3 {
-        let wait = woken_at(&reader, &key, position, |length, _| length > position);
+        let wait = woken_at(&reader, &key, position, |page| page.length > position);
         let entries = [frame("a")];
         tokio::join!(wait, appended(&writer, &key, position, &entries, false));
     }
     redis.command("ACL SETUSER default +subscribe");
     for position in 3..6 {
         redis.command("CLIENT KILL TYPE pubsub");
-        let wait = woken_at(&reader, &key, position, |length, _| length > position);
+        let wait = woken_at(&reader, &key, position, |page| page.length > position);
         let entries = [frame("a")];
         tokio::join!(wait, appended(&writer, &key, position, &entries, false));
     }
@@ -138,29 +96,8 @@ async fn while_the_connection_that_follows_is_away_readers_look_themselves() {
 #[tokio::test]
 async fn many_readers_of_one_server_read_the_whole_log_of_another() {
     for backend in Backend::all() {
-        let (writer, store) = (backend.connect().await, backend.connect().await);
-        let key = run_key(&Principal::new("ada"), "run");
-        let _ = begin(&writer, &key, 1).await;
-        let readers: Vec<_> = (0..20)
-            .map(|_| {
-                let (store, key) = (store.clone(), key.clone());
-                tokio::spawn(async move {
-                    loop {
-                        let page = page(&store, &key).await.unwrap();
-                        if page.length == 100 {
-                            return page.entries.len();
-                        }
-                        store.changed(&key, page.length).await;
-                    }
-                })
-            })
-            .collect();
-        for position in 0..100 {
-            appended(&writer, &key, position, &[frame("x")], position == 99).await;
-        }
-        for reader in readers {
-            assert_eq!(within(reader).await.unwrap(), 100);
-        }
+        let (writer, reader) = (backend.connect().await, backend.connect().await);
+        check_many_readers(&writer, &reader).await;
     }
 }
 
@@ -174,7 +111,7 @@ async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
     let key = run_key(&Principal::new("ada"), "run");
     let _ = begin(&writer, &key, 1).await;
     for position in 0..3 {
-        let wait = woken_at(&reader, &key, position, |length, _| length > position);
+        let wait = woken_at(&reader, &key, position, |page| page.length > position);
         let entries = [frame("a")];
         tokio::join!(wait, appended(&writer, &key, position, &entries, false));
     }
@@ -188,7 +125,7 @@ async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
     redis.command(&format!("LTRIM {log} 0 0"));
     assert_eq!(page(&reader, &key).await.unwrap().length, 1);
     assert!(poll!(reader.changed(&key, 1)).is_pending());
-    let wait = woken_at(&reader, &key, 1, |length, _| length == 2);
+    let wait = woken_at(&reader, &key, 1, |page| page.length == 2);
     let entries = [frame("b")];
     tokio::join!(wait, appended(&writer, &key, 1, &entries, false));
 }
@@ -204,7 +141,7 @@ async fn a_user_of_redis_without_channels_changes_runs_and_reads_them() {
     let (ada, condition) = (Principal::new("ada"), TakeCondition::Any);
     let key = run_key(&ada, "run");
     let _ = begin(&writer, &key, 1).await;
-    let wait = woken_at(&reader, &key, 0, |length, _| length == 1);
+    let wait = woken_at(&reader, &key, 0, |page| page.length == 1);
     let entries = [frame("a")];
     tokio::join!(wait, appended(&writer, &key, 0, &entries, false));
     let take = TakeRun { key: &key, fence: Fence(1), holder: holder(2), condition };
@@ -231,29 +168,4 @@ async fn a_dropped_store_leaves_no_task_also_if_redis_is_away() {
         }
     };
     within(ended).await;
-}
-
-/// Waits until the run is in this state, and fails if the hints stop before.
-async fn woken_at(
-    store: &RedisStore,
-    key: &RunKey,
-    after: u64,
-    is_there: impl Fn(u64, u64) -> bool,
-) {
-    loop {
-        changed_after(store, key, after).await;
-        let page = page(store, key).await.unwrap();
-        if is_there(page.length, page.fence.0) {
-            return;
-        }
-    }
-}
-
-async fn changed_after(store: &RedisStore, key: &RunKey, after: u64) {
-    within(store.changed(key, after)).await;
-}
-
-/// A hint that does not come fails the test.
-async fn within<T>(run: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), run).await.expect("no hint has come")
 }
