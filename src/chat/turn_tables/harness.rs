@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::approval::{DeferredOutcome, PendingToolCall, Principal, ToolOutcome};
 use crate::chat::conversation::{
-    Chat, HistoryImport, LiveRun, PostedHistory, ReceivedResult, WriteFormat,
+    Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult, WriteFormat,
 };
 use crate::chat::log::{
     AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, TakeRefusal,
@@ -319,4 +319,15 @@ pub(super) fn refused(refusal: AppendRefusal) -> Input {
 
 pub(super) fn taken(fence: u64) -> Input {
     Input::Taken(TakeResult::Taken(Fence(fence)))
+}
+
+/// A grant to the provider of the call that `a0` asks about.
+pub(super) fn granted() -> ReceivedResult {
+    let outcome = DeferredOutcome::ForwardToProvider { approved: true, reason: None, claim: None };
+    received("p1", "ap1", outcome)
+}
+
+/// A run that was lost, and whose log has 6 entries.
+pub(super) fn lost(run: &str) -> LostRun {
+    LostRun { run: run.into(), fence: Fence(2), entries: 6, losses: 1 }
 }
