@@ -1,45 +1,87 @@
-//! [`Retries`]: how often an operation of a store is repeated, and the pauses between the attempts.
+//! [`Retries`]: how often and how long an operation of a store is repeated, and the pauses between the
+//! attempts.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-/// Counts the failures of an operation. The pause after each failure is longer than the one before,
-/// up to 2 s.
-#[derive(Debug)]
+/// Counts the failures of an operation in a row, and the time since the first one. A store that does
+/// not answer fails seldom, but each failure takes long. The pause after each failure is longer than
+/// the one before, up to 2 s.
+#[derive(Debug, Default)]
 pub(crate) struct Retries {
     failures: u32,
-    max_failures: u32,
+    first_failure: Option<Instant>,
 }
 
 impl Retries {
-    /// Creates the count of an operation that ends after this number of failures.
-    pub(crate) fn new(max_failures: u32) -> Self {
-        Retries { failures: 0, max_failures }
-    }
-
     /// Waits until the operation may be repeated. `operation` names it in the log.
     ///
     /// # Errors
-    /// The error, if the operation has failed too often.
+    /// The error, if the operation has failed this many times, or if the time is up.
     pub(crate) async fn pause<E: Display>(
         &mut self,
+        max_failures: u32,
         error: E,
         operation: &'static str,
     ) -> Result<(), E> {
-        self.failures += 1;
-        if self.failures >= self.max_failures {
-            return Err(error);
-        }
+        let Some(pause) = self.fail(max_failures) else { return Err(error) };
         tracing::warn!(%error, operation, "an operation of a store has failed, and is repeated");
-        sleep(RETRY_INTERVAL * self.failures.min(10)).await;
+        sleep(pause).await;
         Ok(())
+    }
+
+    /// Counts a failure, and returns the pause after it. Returns `None` if the operation must not be
+    /// repeated: it has failed this many times, or the pause would end after
+    /// [`MAX_FAILING`].
+    pub(crate) fn fail(&mut self, max_failures: u32) -> Option<Duration> {
+        self.failures += 1;
+        let first_failure = *self.first_failure.get_or_insert_with(Instant::now);
+        let pause = RETRY_INTERVAL * self.failures.min(10);
+        let is_over =
+            self.failures >= max_failures || first_failure.elapsed() + pause > MAX_FAILING;
+        (!is_over).then_some(pause)
     }
 }
 
 /// How many failures end an operation. The pauses between them are 29 s together.
 pub(crate) const MAX_FAILURES: u32 = 20;
 
+/// For how long an operation is repeated. The last attempt may take longer.
+pub(crate) const MAX_FAILING: Duration = Duration::from_secs(30);
+
 /// The pause after the first failure, and how much longer each pause is than the one before.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Repeats an operation that fails after `answer`, and returns how many attempts there were.
+    async fn attempts(answer: Duration) -> u32 {
+        let (mut retries, mut attempts) = (Retries::default(), 0);
+        loop {
+            sleep(answer).await;
+            attempts += 1;
+            if retries.pause(MAX_FAILURES, "failed", "test").await.is_err() {
+                return attempts;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_fails_at_once_is_asked_20_times_in_29_seconds() {
+        let begun = Instant::now();
+        assert_eq!(attempts(Duration::ZERO).await, 20);
+        assert_eq!(begun.elapsed(), Duration::from_secs(29));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_does_not_answer_is_given_up_30_seconds_after_the_first_failure() {
+        let begun = Instant::now();
+        let timeout = Duration::from_secs(5);
+        assert_eq!(attempts(timeout).await, 7);
+        assert!(begun.elapsed() <= timeout + MAX_FAILING + timeout, "{:?}", begun.elapsed());
+    }
+}

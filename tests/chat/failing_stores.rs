@@ -31,6 +31,8 @@ struct Faults {
     runs: InMemoryRunStore,
     /// How many saves are applied without a reply.
     lost_saves: AtomicUsize,
+    /// Saves are answered by an error, after the time that a store waits for its database.
+    hangs: AtomicBool,
     /// The next load panics.
     panics: AtomicBool,
     /// Logs cannot be read.
@@ -51,6 +53,10 @@ impl ChatStore for Faults {
 
     fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
         Box::pin(async move {
+            if self.hangs.load(Ordering::SeqCst) {
+                tokio::time::sleep(STORE_TIMEOUT).await;
+                return Err(ChatStoreError::new("no reply"));
+            }
             let result = self.chats.save(save).await;
             let lose = |left: usize| left.checked_sub(1);
             match self.lost_saves.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose) {
@@ -108,6 +114,8 @@ impl RunStore for Faults {
         self.runs.take(take)
     }
 }
+
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server whose agent says a word, and then waits for a permit.
 struct Server {
@@ -179,6 +187,23 @@ async fn a_message_whose_save_never_has_a_reply_is_refused_and_can_be_sent_again
         refused = server.chats.stream_response(&ada(), post("m1", "Hi")).await;
     }
     panic!("the message is not answered: {:?}", refused.err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_gives_up_half_a_minute_after_its_store_has_begun_to_hang() {
+    let server = server();
+    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    drop(response);
+    while server.calls.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let hangs_since = tokio::time::Instant::now();
+    server.faults.hangs.store(true, Ordering::SeqCst);
+    server.permits.add_permits(1);
+    // The turn saves its message.
+    assert_eq!(server.chats.shut_down(Duration::from_secs(600)).await, 0);
+    let seconds = hangs_since.elapsed().as_secs();
+    assert!((20..=40).contains(&seconds), "{seconds} s");
 }
 
 #[tokio::test(start_paused = true)]

@@ -423,7 +423,7 @@ impl ChatApprovals {
         if request.description.as_ref().is_some_and(|description| description.len() > limit) {
             return Err(RequestApprovalError::DescriptionTooLong { limit });
         }
-        let mut retries = Retries::new(MAX_FAILURES);
+        let mut retries = Retries::default();
         let now = loop {
             match self.check_pending().await {
                 Ok(now) => break now,
@@ -528,7 +528,7 @@ async fn pause_after(
 ) -> Result<(), RequestApprovalError> {
     match error {
         RequestApprovalError::Ledger(error) => {
-            Ok(retries.pause(error, "request an approval").await?)
+            Ok(retries.pause(MAX_FAILURES, error, "request an approval").await?)
         }
         error => Err(error),
     }

@@ -23,6 +23,7 @@ use crate::chat::turn::machine::{Request, Response};
 use crate::id::RunId;
 use crate::message::UiMessage;
 use crate::response::BodyError;
+use crate::retry::MAX_FAILING;
 use crate::sse::KEEP_ALIVE;
 
 /// A reader of the log of a run.
@@ -302,6 +303,3 @@ const KEEP_ALIVE_TICKS: u32 = 15;
 
 /// The time without a frame that is followed by a comment.
 pub(super) const KEEP_ALIVE_INTERVAL: Duration = TICK.saturating_mul(KEEP_ALIVE_TICKS);
-
-/// How long reads may fail before the response is cut off.
-const MAX_FAILING: Duration = Duration::from_secs(30);

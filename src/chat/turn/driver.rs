@@ -33,7 +33,7 @@ use crate::chat::shutdown::Counted;
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
-use crate::retry::MAX_FAILURES;
+use crate::retry::{MAX_FAILURES, RETRY_INTERVAL, Retries};
 
 /// A turn with everything that it waits for.
 pub(in crate::chat) struct Driver {
@@ -48,8 +48,8 @@ pub(in crate::chat) struct Driver {
     /// The results of the last redemption, for the agent.
     deferred: DeferredToolResults,
     failure: Option<ChatError>,
-    /// How many saves have failed since the last one that had a reply.
-    failed_saves: u32,
+    /// The saves that have failed since the last one that had a reply.
+    failed_saves: Retries,
     conflicts: u32,
     /// The run that this turn has begun last.
     run: Option<CountedRun>,
@@ -165,7 +165,7 @@ impl Driver {
             accepted: Some(accept),
             deferred: DeferredToolResults::default(),
             failure: None,
-            failed_saves: 0,
+            failed_saves: Retries::default(),
             conflicts: 0,
             run: None,
             has_to_stop: false,
@@ -264,13 +264,7 @@ impl Driver {
             Outcome::Input(input) => self.pass(input),
             Outcome::ServerClosed => self.has_to_stop = true,
             Outcome::Failed(failure) => self.fail(failure),
-            Outcome::SaveUnknown(failure) => {
-                self.failed_saves += u32::from(!self.turn.is_keeping_step());
-                match self.failed_saves >= self.max_failures() {
-                    true => self.fail(failure),
-                    false => self.turn.handle(Input::SaveUnknown),
-                }
-            }
+            Outcome::SaveUnknown(failure) => self.save_failed(failure),
             Outcome::NotRedeemed(was_closing, failure) => self.not_redeemed(was_closing, failure),
             Outcome::NotClaimed(failure) => {
                 tracing::error!(error = %failure, "approvals for a provider could not be claimed");
@@ -299,6 +293,22 @@ impl Driver {
         }
     }
 
+    /// Lets the turn find out, after a pause, whether the conversation was saved.
+    fn save_failed(&mut self, failure: ChatError) {
+        let pause = match self.turn.is_keeping_step() {
+            true => Some(RETRY_INTERVAL),
+            false => self.failed_saves.fail(self.max_failures()),
+        };
+        match pause {
+            Some(pause) => {
+                tracing::warn!(error = %failure, "a chat may not have been saved");
+                let unknown = sleep(pause).map(|()| Outcome::Input(Input::SaveUnknown));
+                self.running.push(unknown.boxed());
+            }
+            None => self.fail(failure),
+        }
+    }
+
     /// Passes the reply to an effect to the turn.
     fn pass(&mut self, input: Input) {
         match input {
@@ -311,7 +321,7 @@ impl Driver {
             _ => {}
         }
         if let Input::Saved(is_saved) = input {
-            self.failed_saves = 0;
+            self.failed_saves = Retries::default();
             self.conflicts = if is_saved { 0 } else { self.conflicts + 1 };
         }
         match self.conflicts >= MAX_CONFLICTS {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sha2::{Digest, Sha256};
-use tokio::time::sleep;
 use tracing::Instrument;
 
 use super::machine::{Effect, EndedMessage, Input};
@@ -24,7 +23,7 @@ use crate::chat::redeem::{
 use crate::chat::store::{SaveChat, SaveResult, VersionedChat};
 use crate::chat::{Chat, ChatError};
 use crate::id::{ChatId, RunId};
-use crate::retry::{RETRY_INTERVAL, Retries};
+use crate::retry::Retries;
 
 /// Performs the effects of one turn.
 pub(super) struct Effects {
@@ -165,7 +164,7 @@ impl Context {
                     Some(known) => chats.reload(known.clone()).boxed(),
                     None => chats.load(owner, chat_id).boxed(),
                 };
-                let loaded = repeated(max_failures, load).await?;
+                let loaded = repeated("load a chat", max_failures, load).await?;
                 return Ok(Outcome::Loaded(loaded.map(Box::new)));
             }
             Effect::Save { chat, unchanged, revision, ended } => {
@@ -181,7 +180,7 @@ impl Context {
             Effect::Claim { run, approvals } => {
                 let (chat, sender) = (self.approvals(), sender_of(&run));
                 let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();
-                match repeated(max_failures, claim).await {
+                match repeated("claim approvals for a provider", max_failures, claim).await {
                     Ok(claimed) => Input::Claimed(claimed),
                     Err(error) => return Ok(Outcome::NotClaimed(error)),
                 }
@@ -189,12 +188,12 @@ impl Context {
             Effect::FindDecided(open) => {
                 let approvals = self.approvals();
                 let find = || decided(&approvals, &open).boxed();
-                Input::CallsClosed(repeated(max_failures, find).await?)
+                Input::CallsClosed(repeated("find decided approvals", max_failures, find).await?)
             }
             Effect::RevokePending(revision) => {
                 let (approvals, of) = (self.approvals(), (owner, chat_id, revision));
                 let revoke = || revoke_if_unchanged(chats, &approvals, of, |_| true).boxed();
-                repeated(max_failures, revoke).await?;
+                repeated("revoke approvals", max_failures, revoke).await?;
                 Input::Revoked
             }
             // Once: after a lost reply it is not known which revision is gone.
@@ -204,27 +203,32 @@ impl Context {
             Effect::Begin(run) => {
                 let (key, max_user_runs) = (&self.key(run), chats.limits.max_user_runs());
                 let begin = BeginRun { key, holder, lease, max_user_runs };
-                Input::Begun(repeated(max_failures, || chats.runs.begin(begin)).await?)
+                Input::Begun(
+                    repeated("begin a run", max_failures, || chats.runs.begin(begin)).await?,
+                )
             }
             Effect::Append { run, fence, position, entries, end } => {
                 let (key, entries) = (&self.key(run), &*entries);
                 let append = AppendEntries { key, fence, position, entries, end };
-                Input::Appended(repeated(max_failures, || chats.runs.append(append)).await?)
+                Input::Appended(
+                    repeated("append to a log", max_failures, || chats.runs.append(append)).await?,
+                )
             }
             Effect::Take { run, fence, condition } => {
                 let take = TakeRun { key: &self.key(run), fence, holder, condition };
-                let taken = repeated(max_failures, || chats.runs.take(take)).await?;
+                let taken = repeated("take a run", max_failures, || chats.runs.take(take)).await?;
                 chats.run_counters.count_taken(condition, taken);
                 Input::Taken(taken)
             }
             Effect::Read(run) => {
                 let key = self.key(run);
                 let read = || chats.runs.read(ReadLog::whole(&key));
-                let page = repeated(max_failures, read).await?;
+                let page = repeated("read a log", max_failures, read).await?;
                 Input::Log(page.map(|page| page.entries))
             }
             Effect::RevokeUnshown(ended) => {
-                repeated(max_failures, || self.revoke_unshown(&ended).boxed()).await?;
+                repeated("revoke approvals", max_failures, || self.revoke_unshown(&ended).boxed())
+                    .await?;
                 Input::Revoked
             }
             // The driver does not start this here.
@@ -258,10 +262,7 @@ impl Context {
         let save = SaveChat { chat: &chat, revision, unchanged, keep_for };
         match chats.store.save(save).await {
             Ok(result) => Outcome::Saved(chat, result),
-            Err(error) => {
-                sleep(RETRY_INTERVAL).await;
-                Outcome::SaveUnknown(error.into())
-            }
+            Err(error) => Outcome::SaveUnknown(error.into()),
         }
     }
 
@@ -289,14 +290,15 @@ fn sender_of(run: &RunId) -> LeaseHolderId {
 
 /// Repeats an operation until it succeeds, or has failed this many times.
 async fn repeated<'a, T, E: Into<ChatError>>(
+    name: &'static str,
     max_failures: u32,
     operation: impl Fn() -> BoxFuture<'a, Result<T, E>>,
 ) -> Result<T, ChatError> {
-    let mut retries = Retries::new(max_failures);
+    let mut retries = Retries::default();
     loop {
         match operation().await {
             Ok(value) => return Ok(value),
-            Err(error) => retries.pause(error.into(), "a turn").await?,
+            Err(error) => retries.pause(max_failures, error.into(), name).await?,
         }
     }
 }
