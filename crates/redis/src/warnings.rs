@@ -37,6 +37,15 @@ fn check_persistence(persistence: &[String], fsync: &[String], is_durable: bool)
     // The reply is the name of the setting and its value.
     let fsync = fsync.iter().map(String::as_str).filter(|text| *text != "appendfsync");
     let fsync: Vec<&str> = fsync.collect();
+    let loses_writes = enabled.iter().any(|enabled| *enabled != "1")
+        || fsync.iter().any(|fsync| *fsync != "always");
+    if is_durable && loses_writes {
+        tracing::warn!(
+            "this Redis is declared durable, but its settings say that it loses writes: after a \
+             restart an approved call may be executed a second time; set appendonly to yes and \
+             appendfsync to always, or remove `RedisOptions::assume_durable`"
+        );
+    }
     if enabled.iter().any(|enabled| *enabled != "1") {
         tracing::warn!(
             declared_durable = is_durable,

@@ -22,9 +22,16 @@ async fn connecting_to_a_redis_that_may_lose_writes_logs_a_warning() {
     let warned = warnings(RedisOptions::new(), &redis).await;
     assert!(warned.contains("set appendonly to yes"), "{warned}");
     assert!(warned.contains("declared_durable=false"), "{warned}");
+    assert!(!warned.contains("a second time"), "{warned}");
+    let warned = warnings(RedisOptions::new().assume_durable(), &redis).await;
+    let lines =
+        ["after a restart an approved call may be executed a second time", "set appendonly to yes"];
+    assert!(lines.iter().all(|line| warned.contains(line)), "{warned}");
+    assert!(warned.contains("remove `RedisOptions::assume_durable`"), "{warned}");
     redis.command("CONFIG SET appendonly yes");
     let warned = warnings(RedisOptions::new().assume_durable(), &redis).await;
     assert!(warned.contains("everysec") && warned.contains("declared_durable=true"), "{warned}");
+    assert!(warned.contains("remove `RedisOptions::assume_durable`"), "{warned}");
     redis.command("CONFIG SET appendfsync always");
     assert_eq!(warnings(RedisOptions::new().assume_durable(), &redis).await, "");
 }
