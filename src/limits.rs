@@ -1,21 +1,20 @@
-//! [`ChatLimits`]: how much the conversations of a user, and of all users, may hold.
+//! [`ChatLimits`]: how much a conversation, and the conversations of a user, may hold.
 
 use std::time::Duration;
 
-/// How much conversations may hold: each of them, those of one user, and those of all users.
+/// How much conversations may hold: each of them, and those of one user.
 ///
-/// A [`ChatServer`](crate::chat::ChatServer) applies them, as do the stores in memory. How much one
-/// request may hold is limited by [`Limits`](crate::request::Limits). A refusal because of the size of
-/// a chat or of its approvals names its setting and its value.
+/// A [`ChatServer`](crate::chat::ChatServer) applies them with every store. What a store in memory
+/// keeps is limited by the store, for example by
+/// [`InMemoryChatStore::with_max_store_bytes`](crate::chat::store::InMemoryChatStore::with_max_store_bytes).
+/// How much one request may hold is limited by [`Limits`](crate::request::Limits). A refusal because
+/// of the size of a chat, the number of chats or the approvals names its setting and its value.
 ///
 /// | setting | default | where it is reached |
 /// |---|---|---|
 /// | [`with_max_chat_messages`](Self::with_max_chat_messages) | 10 000 | a new message is refused with status 413 |
 /// | [`with_max_chat_bytes`](Self::with_max_chat_bytes) | 16 MiB | a new message or tool output of the client is refused with status 413 |
-/// | [`with_max_user_chats`](Self::with_max_user_chats) | 4 096 | the user's oldest chat is evicted |
-/// | [`with_max_user_bytes`](Self::with_max_user_bytes) | 256 MiB | the user's oldest chat is evicted |
-/// | [`with_max_store_chats`](Self::with_max_store_chats) | 100 000 | a chat is evicted, see below |
-/// | [`with_max_store_bytes`](Self::with_max_store_bytes) | 1 GiB | a chat is evicted, see below |
+/// | [`with_max_user_chats`](Self::with_max_user_chats) | 4 096 | a new chat is refused with status 413; `InMemoryChatStore` evicts the user's oldest one instead |
 /// | [`with_max_chat_approvals`](Self::with_max_chat_approvals) | 64 | a tool call is not executed: too many questions wait |
 /// | [`with_max_user_approvals`](Self::with_max_user_approvals) | 4 096 | a tool call is not executed: too many questions wait |
 /// | [`with_max_description_bytes`](Self::with_max_description_bytes) | 16 KiB | a tool call is not executed: its description is too long |
@@ -23,19 +22,11 @@ use std::time::Duration;
 /// | [`with_max_user_runs`](Self::with_max_user_runs) | 16 | the user's oldest run without a reader ends; a new one is refused with status 429 if all have readers |
 /// | [`with_max_unread_time`](Self::with_max_unread_time) | 10 minutes | a run that no client reads ends, and its message is kept |
 /// | [`with_max_stalled_time`](Self::with_max_stalled_time) | 30 seconds | a response that the client does not read ends; the client can reconnect |
-/// | [`with_max_ended_log_bytes`](Self::with_max_ended_log_bytes) | 256 MiB | the logs of the oldest ended runs are removed |
 /// | [`with_chat_ttl`](Self::with_chat_ttl) | none | a chat that is not saved for this time is removed |
-///
-/// Only [`InMemoryChatStore`](crate::chat::store::InMemoryChatStore) evicts chats: the oldest of the
-/// user whose chat is saved, those with open questions last. If that user has no other chat and the
-/// store is full, it evicts one without open questions, if there is any, of the user who has the most
-/// chats or bytes, depending on the limit. Each eviction is logged.
 ///
 /// The bytes of a chat are those of [`Chat::bytes`](crate::chat::Chat::bytes). What the agent writes
 /// is stored even if the chat then exceeds its limit, because its tools have run. Such a chat is
 /// full: the user can only approve and deny, regenerate a response, and shorten a message by an edit.
-/// The store in memory does not save a chat that has more bytes than a user may have. The run then
-/// ends with an error, which is logged.
 ///
 /// ```
 /// use ui_message_stream::limits::ChatLimits;
@@ -48,9 +39,6 @@ pub struct ChatLimits {
     max_chat_messages: usize,
     max_chat_bytes: usize,
     max_user_chats: usize,
-    max_user_bytes: usize,
-    max_store_chats: usize,
-    max_store_bytes: usize,
     max_chat_approvals: usize,
     max_user_approvals: usize,
     max_description_bytes: usize,
@@ -58,7 +46,6 @@ pub struct ChatLimits {
     max_user_runs: usize,
     max_unread_time: Duration,
     max_stalled_time: Duration,
-    max_ended_log_bytes: usize,
     chat_ttl: Option<Duration>,
 }
 
@@ -69,9 +56,6 @@ impl Default for ChatLimits {
             max_chat_messages: 10_000,
             max_chat_bytes: 16 << 20,
             max_user_chats: 4_096,
-            max_user_bytes: 256 << 20,
-            max_store_chats: 100_000,
-            max_store_bytes: 1 << 30,
             max_chat_approvals: 64,
             max_user_approvals: 4_096,
             max_description_bytes: 16 << 10,
@@ -79,7 +63,6 @@ impl Default for ChatLimits {
             max_user_runs: 16,
             max_unread_time: Duration::from_secs(10 * 60),
             max_stalled_time: Duration::from_secs(30),
-            max_ended_log_bytes: 256 << 20,
             chat_ttl: None,
         }
     }
@@ -117,47 +100,13 @@ impl ChatLimits {
     }
 
     /// Sets the maximum number of chats of a user.
+    ///
+    /// At the limit a new chat is refused, and no stored chat is removed: the user has to delete one.
+    /// Only [`InMemoryChatStore`](crate::chat::store::InMemoryChatStore) removes the user's oldest
+    /// chat and saves the new one.
     #[must_use]
     pub fn with_max_user_chats(mut self, chats: usize) -> Self {
         self.max_user_chats = chats;
-        self
-    }
-
-    /// Returns the maximum number of bytes of all chats of a user.
-    pub fn max_user_bytes(&self) -> usize {
-        self.max_user_bytes
-    }
-
-    /// Sets the maximum number of bytes of all chats of a user, as
-    /// [`Chat::bytes`](crate::chat::Chat::bytes) counts them, and 1 KiB for each chat.
-    #[must_use]
-    pub fn with_max_user_bytes(mut self, bytes: usize) -> Self {
-        self.max_user_bytes = bytes;
-        self
-    }
-
-    /// Returns the maximum number of chats of all users.
-    pub fn max_store_chats(&self) -> usize {
-        self.max_store_chats
-    }
-
-    /// Sets the maximum number of chats of all users.
-    #[must_use]
-    pub fn with_max_store_chats(mut self, chats: usize) -> Self {
-        self.max_store_chats = chats;
-        self
-    }
-
-    /// Returns the maximum number of bytes of the chats of all users.
-    pub fn max_store_bytes(&self) -> usize {
-        self.max_store_bytes
-    }
-
-    /// Sets the maximum number of bytes of the chats of all users, counted as in
-    /// [`with_max_user_bytes`](Self::with_max_user_bytes).
-    #[must_use]
-    pub fn with_max_store_bytes(mut self, bytes: usize) -> Self {
-        self.max_store_bytes = bytes;
         self
     }
 
@@ -247,19 +196,6 @@ impl ChatLimits {
         self
     }
 
-    /// Returns the maximum number of bytes of the logs of ended runs.
-    pub fn max_ended_log_bytes(&self) -> usize {
-        self.max_ended_log_bytes
-    }
-
-    /// Sets the maximum number of bytes of the logs of ended runs that the
-    /// [`InMemoryRunStore`](crate::chat::store::InMemoryRunStore) of a chat server keeps.
-    #[must_use]
-    pub fn with_max_ended_log_bytes(mut self, bytes: usize) -> Self {
-        self.max_ended_log_bytes = bytes;
-        self
-    }
-
     /// Returns the time to live of a chat. `None` if chats are kept until they are deleted.
     pub fn chat_ttl(&self) -> Option<Duration> {
         self.chat_ttl
@@ -270,6 +206,11 @@ impl ChatLimits {
     ///
     /// Every [`ChatStore`](crate::chat::store::ChatStore) removes the chat after this time. Its pending
     /// approval requests have a time to live of their own.
+    ///
+    /// A save stores the time to live with the chat, so a new value applies to each chat from its next
+    /// save on. **A chat that was saved without one, and that is not written to any more, is kept until
+    /// it is deleted.** `docs/limits.md` has the statement that gives the stored chats in SQLite and
+    /// Postgres an end.
     #[must_use]
     pub fn with_chat_ttl(mut self, ttl: Duration) -> Self {
         self.chat_ttl = Some(ttl);
@@ -291,7 +232,7 @@ impl ChatLimits {
     }
 }
 
-/// Why a message or a tool output cannot be added to a chat.
+/// Why a message or a tool output cannot be added to a chat, or a new chat not be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChatLimitError {
@@ -309,6 +250,15 @@ pub enum ChatLimitError {
         "the chat is full: more than {limit} bytes; `ChatLimits::with_max_chat_bytes` allows more"
     )]
     TooManyBytes {
+        /// The limit.
+        limit: usize,
+    },
+    /// The user has as many chats as [`ChatLimits::with_max_user_chats`] allows.
+    #[error(
+        "you have {limit} chats: delete one before you begin another; \
+         `ChatLimits::with_max_user_chats` allows more"
+    )]
+    TooManyChats {
         /// The limit.
         limit: usize,
     },

@@ -161,20 +161,17 @@ fn limits(
     Ok(limits)
 }
 
-fn not_a_number(variable: &str) -> String {
+pub(crate) fn not_a_number(variable: &str) -> String {
     format!("{variable} is not a number")
 }
 
 type SetLimit = fn(ChatLimits, usize) -> ChatLimits;
 
-/// The environment variables that set limits.
-const LIMIT_VARIABLES: [(&str, SetLimit); 9] = [
+/// The environment variables that set limits which hold with every store.
+const LIMIT_VARIABLES: [(&str, SetLimit); 6] = [
     ("UIMS_MAX_CHAT_MESSAGES", ChatLimits::with_max_chat_messages),
     ("UIMS_MAX_CHAT_BYTES", ChatLimits::with_max_chat_bytes),
     ("UIMS_MAX_USER_CHATS", ChatLimits::with_max_user_chats),
-    ("UIMS_MAX_USER_BYTES", ChatLimits::with_max_user_bytes),
-    ("UIMS_MAX_STORE_CHATS", ChatLimits::with_max_store_chats),
-    ("UIMS_MAX_STORE_BYTES", ChatLimits::with_max_store_bytes),
     ("UIMS_MAX_CHAT_APPROVALS", ChatLimits::with_max_chat_approvals),
     ("UIMS_MAX_USER_APPROVALS", ChatLimits::with_max_user_approvals),
     ("UIMS_MAX_DESCRIPTION_BYTES", ChatLimits::with_max_description_bytes),
@@ -239,9 +236,6 @@ mod tests {
                 ("UIMS_MAX_CHAT_MESSAGES", limits.max_chat_messages()),
                 ("UIMS_MAX_CHAT_BYTES", limits.max_chat_bytes()),
                 ("UIMS_MAX_USER_CHATS", limits.max_user_chats()),
-                ("UIMS_MAX_USER_BYTES", limits.max_user_bytes()),
-                ("UIMS_MAX_STORE_CHATS", limits.max_store_chats()),
-                ("UIMS_MAX_STORE_BYTES", limits.max_store_bytes()),
                 ("UIMS_MAX_CHAT_APPROVALS", limits.max_chat_approvals()),
                 ("UIMS_MAX_USER_APPROVALS", limits.max_user_approvals()),
                 ("UIMS_MAX_DESCRIPTION_BYTES", limits.max_description_bytes()),

@@ -12,9 +12,11 @@ use rusqlite::{Connection, OpenFlags};
 use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::{Approvals, KeyRing};
 use ui_message_stream::chat::ChatServer;
+use ui_message_stream::chat::store::InMemoryChatStore;
 use ui_message_stream_redis::{RedisOptions, RedisStore, RedisStoreError};
 use ui_message_stream_sqlite::SqliteStore;
 
+use crate::not_a_number;
 use crate::world::SharedWorld;
 
 /// The chats, the approvals, the live responses, the world of the tools, and the keys.
@@ -29,7 +31,7 @@ pub struct Storage {
 /// that seals its approvals.
 #[derive(Debug)]
 enum Store {
-    Memory,
+    Memory(Arc<InMemoryChatStore>),
     Sqlite(SqliteStore, KeyRing),
     Redis(RedisStore, KeyRing),
 }
@@ -60,22 +62,25 @@ impl Storage {
     /// tools, the key that seals the approvals, and the key of the cookies. So several demos of one
     /// machine that share their chats must share the file too, also with Redis.
     ///
+    /// With `memory`, `UIMS_MAX_USER_BYTES`, `UIMS_MAX_STORE_CHATS` and `UIMS_MAX_STORE_BYTES` set how
+    /// much is kept before chats are evicted.
+    ///
     /// # Errors
-    /// If one of these variables has another value, if the file cannot be opened, or if Redis does not
-    /// answer.
+    /// If one of these variables has another value, or has no effect with this store, if the file cannot
+    /// be opened, or if Redis does not answer.
     pub async fn open() -> Result<Self, Box<dyn Error>> {
-        match text_of("CHAT_STORE")?.as_deref() {
-            None | Some("sqlite") => Self::in_sqlite().await,
-            Some("memory") => {
-                let connection = Connection::open_in_memory()?;
-                Self::with_world(
-                    Store::Memory,
-                    connection,
-                    "Chats and files are in memory.".to_owned(),
-                )
+        let store = text_of("CHAT_STORE")?;
+        let store = store.as_deref().unwrap_or("sqlite");
+        check_used(store, text_of)?;
+        match store {
+            "sqlite" => Self::in_sqlite().await,
+            "memory" => {
+                let store = Store::Memory(Arc::new(memory_store(text_of)?));
+                let description = "Chats and files are in memory.".to_owned();
+                Self::with_world(store, Connection::open_in_memory()?, description)
             }
-            Some(urls) if urls.split(',').all(is_redis) => Self::in_redis(urls).await,
-            Some(_) => Err("CHAT_STORE is neither `sqlite`, `memory` nor `redis://…`".into()),
+            urls if urls.split(',').all(is_redis) => Self::in_redis(urls).await,
+            _ => Err("CHAT_STORE is neither `sqlite`, `memory` nor `redis://…`".into()),
         }
     }
 
@@ -139,7 +144,7 @@ impl Storage {
             approvals = approvals.with_lease(lease);
         }
         approvals = match &self.store {
-            Store::Memory => approvals,
+            Store::Memory(_) => approvals,
             Store::Sqlite(store, keys) => {
                 approvals.with_keys(keys.clone()).with_ledger(Arc::new(store.clone()))
             }
@@ -152,7 +157,7 @@ impl Storage {
             chats = chats.with_run_lease(lease);
         }
         match &self.store {
-            Store::Memory => chats,
+            Store::Memory(store) => chats.with_store(store.clone()),
             Store::Sqlite(store, _) => {
                 let store = Arc::new(store.clone());
                 chats.with_store(store.clone()).with_run_store(store)
@@ -167,7 +172,7 @@ impl Storage {
     /// Returns a check whether the store can be written now.
     pub(crate) fn readiness(&self) -> Readiness {
         Readiness(match &self.store {
-            Store::Memory => Check::None,
+            Store::Memory(_) => Check::None,
             Store::Sqlite(store, _) => Check::Sqlite(store.clone()),
             Store::Redis(store, _) => Check::Redis(store.clone()),
         })
@@ -219,6 +224,53 @@ impl File {
     }
 }
 
+/// Fails if a variable is set that has no effect with this store.
+fn check_used(
+    store: &str,
+    variable: impl Fn(&str) -> Result<Option<String>, Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    let of_memory = MEMORY_VARIABLES.map(|(name, _)| (name, "memory"));
+    let others = [("UIMS_DATA", "sqlite"), ("UIMS_REDIS_IS_DURABLE", "redis://…")];
+    for (name, used_by) in of_memory.into_iter().chain(others) {
+        let is_used = match used_by {
+            "memory" => store == "memory",
+            "sqlite" => store != "memory",
+            _ => is_redis(store),
+        };
+        if !is_used && variable(name)?.is_some() {
+            let store = if is_redis(store) { "redis://…" } else { store };
+            return Err(format!(
+                "{name} has no effect with CHAT_STORE={store}: unset it, or set \
+                 CHAT_STORE={used_by}"
+            )
+            .into());
+        }
+    }
+    Ok(())
+}
+
+/// Creates the store of the chats in memory, with the limits that the variables set.
+fn memory_store(
+    variable: impl Fn(&str) -> Result<Option<String>, Box<dyn Error>>,
+) -> Result<InMemoryChatStore, Box<dyn Error>> {
+    let mut store = InMemoryChatStore::new();
+    for (name, set) in MEMORY_VARIABLES {
+        if let Some(value) = variable(name)? {
+            store = set(store, value.parse().map_err(|_| not_a_number(name))?);
+        }
+    }
+    Ok(store)
+}
+
+type SetMemoryLimit = fn(InMemoryChatStore, usize) -> InMemoryChatStore;
+
+/// The variables that set what a store in memory keeps.
+const MEMORY_VARIABLES: [(&str, SetMemoryLimit); 3] = [
+    ("UIMS_MAX_USER_BYTES", InMemoryChatStore::with_max_user_bytes),
+    ("UIMS_MAX_STORE_CHATS", InMemoryChatStore::with_max_store_chats),
+    ("UIMS_MAX_STORE_BYTES", InMemoryChatStore::with_max_store_bytes),
+];
+
 /// Returns an error if a URL needs TLS and this build has none.
 fn check_tls(urls: &str) -> Result<(), &'static str> {
     match urls.contains("rediss://") && !cfg!(feature = "tls") {
@@ -255,6 +307,49 @@ pub(crate) fn text_of(name: &str) -> Result<Option<String>, Box<dyn Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_that_has_no_effect_with_the_store_is_refused_with_its_name() {
+        let only = |set: &'static str| move |name: &str| Ok((name == set).then(|| "7".to_owned()));
+        let error = |store, name| check_used(store, only(name)).unwrap_err().to_string();
+        assert_eq!(
+            error("sqlite", "UIMS_MAX_STORE_BYTES"),
+            "UIMS_MAX_STORE_BYTES has no effect with CHAT_STORE=sqlite: unset it, or set \
+             CHAT_STORE=memory"
+        );
+        assert!(error("redis://user:secret@host/", "UIMS_MAX_USER_BYTES").contains("redis://…:"));
+        assert!(error("memory", "UIMS_DATA").ends_with("CHAT_STORE=sqlite"));
+        assert!(error("sqlite", "UIMS_REDIS_IS_DURABLE").contains("CHAT_STORE=redis://…"));
+        let used = [
+            ("memory", "UIMS_MAX_USER_BYTES"),
+            ("sqlite", "UIMS_DATA"),
+            ("redis://host/", "UIMS_DATA"),
+            ("redis://host/", "UIMS_REDIS_IS_DURABLE"),
+            ("sqlite", "UIMS_MAX_USER_CHATS"),
+        ];
+        for (store, name) in used {
+            check_used(store, only(name)).unwrap();
+        }
+    }
+
+    #[test]
+    fn each_variable_of_the_store_in_memory_sets_its_own_limit() {
+        let default = format!("{:?}", memory_store(|_| Ok(None)).unwrap());
+        let limits = MEMORY_VARIABLES.map(|(set, _)| {
+            let store = memory_store(|name| Ok((name == set).then(|| "7".to_owned()))).unwrap();
+            format!("{store:?}")
+        });
+        for (at, (name, field)) in MEMORY_VARIABLES
+            .map(|it| it.0)
+            .into_iter()
+            .zip(["user_bytes", "store_chats", "store_bytes"])
+            .enumerate()
+        {
+            assert!(limits[at].contains(&format!("{field}: 7")) && limits[at] != default, "{name}");
+        }
+        let error = memory_store(|_| Ok(Some("many".to_owned()))).unwrap_err().to_string();
+        assert_eq!(error, "UIMS_MAX_USER_BYTES is not a number");
+    }
 
     #[test]
     fn a_demo_that_was_built_without_tls_says_how_to_build_it_with_tls() {

@@ -38,8 +38,8 @@ pub enum ChatRejectionKind {
     /// The principal of the request has no such chat: 404.
     NotFound,
     /// The request is larger than the [`Limits`](crate::request::Limits) allow, or its chat than the
-    /// [`ChatLimits`](crate::limits::ChatLimits): 413. A body that is
-    /// nested too deeply is a [`BadRequest`](Self::BadRequest).
+    /// [`ChatLimits`](crate::limits::ChatLimits), or it begins a chat and the user has too many: 413. A
+    /// body that is nested too deeply is a [`BadRequest`](Self::BadRequest).
     TooLarge,
     /// The user has too many live runs: 429, with the header `Retry-After`.
     TooManyRuns,

@@ -25,10 +25,6 @@ pub(super) struct Inner {
     pub(super) approvals: Approvals,
     pub(super) store: Arc<dyn ChatStore>,
     pub(super) runs: Arc<dyn RunStore>,
-    /// Whether the server has created `store`.
-    pub(super) is_default_store: bool,
-    /// Whether the server has created `runs`.
-    pub(super) is_default_run_store: bool,
     pub(super) limits: ChatLimits,
     pub(super) posted_history: PostedHistory,
     /// Whether it was logged that messages are kept which a page has removed.

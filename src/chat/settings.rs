@@ -35,8 +35,6 @@ impl ChatServer {
             approvals,
             store: Arc::new(InMemoryChatStore::new()),
             runs: Arc::new(InMemoryRunStore::new()),
-            is_default_store: true,
-            is_default_run_store: true,
             limits: ChatLimits::default(),
             posted_history: PostedHistory::default(),
             has_warned_of_kept: Arc::default(),
@@ -122,20 +120,14 @@ impl ChatServer {
     #[doc(alias = "persist")]
     #[must_use]
     pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
-        self.configure(|inner| {
-            inner.store = store;
-            inner.is_default_store = false;
-        })
+        self.configure(|inner| inner.store = store)
     }
 
     /// Sets the store of the logs of runs. Servers that share conversations have to share it too. The
     /// default is an [`InMemoryRunStore`].
     #[must_use]
     pub fn with_run_store(self, runs: Arc<dyn RunStore>) -> Self {
-        self.configure(|inner| {
-            inner.runs = Arc::new(RunCache::new(runs));
-            inner.is_default_run_store = false;
-        })
+        self.configure(|inner| inner.runs = Arc::new(RunCache::new(runs)))
     }
 
     /// Sets the format in which chats are stored. During a rolling deploy, while servers of the version
@@ -157,20 +149,12 @@ impl ChatServer {
     /// Sets the limits of the conversations, their runs and their approvals. Call it before the first
     /// request.
     ///
-    /// The limits of the chats and bytes of a user and of all users, and those of the logs of ended
-    /// runs, apply to the stores that [`new`](Self::new) creates. Other stores have their own limits,
-    /// for example [`InMemoryChatStore::with_limits`].
+    /// They apply with every store. What a store in memory keeps is limited by the store, for example
+    /// by [`InMemoryChatStore::with_max_store_bytes`].
     #[must_use]
     pub fn with_limits(self, limits: ChatLimits) -> Self {
         self.configure(|inner| {
             inner.approvals = inner.approvals.clone().with_limits(limits.clone());
-            if inner.is_default_store {
-                inner.store = Arc::new(InMemoryChatStore::with_limits(limits.clone()));
-            }
-            if inner.is_default_run_store {
-                let bytes = limits.max_ended_log_bytes();
-                inner.runs = Arc::new(InMemoryRunStore::new().with_max_ended_bytes(bytes));
-            }
             inner.limits = limits;
         })
     }

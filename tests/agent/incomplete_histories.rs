@@ -83,7 +83,7 @@ enum Loss {
 /// A server whose store holds one chat.
 fn server(agent: &Agent) -> ChatServer {
     let chats = ChatServer::new(agent.clone(), Approvals::new(agent.clone()));
-    chats.with_store(Arc::new(InMemoryChatStore::with_capacity(1)))
+    chats.with_store(Arc::new(InMemoryChatStore::new().with_max_store_chats(1)))
 }
 
 /// The browser of a user whose server may lose the chat.

@@ -25,7 +25,7 @@ async fn the_in_memory_store_of_chats_passes_the_conformance_suite() {
 
 #[tokio::test]
 async fn an_evicted_chat_does_not_replace_a_newer_chat_with_the_same_id() {
-    let store = InMemoryChatStore::with_capacity(1);
+    let store = InMemoryChatStore::new().with_max_store_chats(1);
     let alice = Principal::new("alice");
     let (first, other) = (Chat::new("chat", alice.clone()), Chat::new("other", alice.clone()));
     save(&store, &first).await;

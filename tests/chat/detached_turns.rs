@@ -109,7 +109,7 @@ async fn a_slow_client_reads_the_whole_response() {
 /// created a chat with its id.
 #[tokio::test(start_paused = true)]
 async fn a_decision_for_an_evicted_chat_does_not_reach_another_users_chat_with_its_id() {
-    let host = Host::new().with_store(InMemoryChatStore::with_capacity(1));
+    let host = Host::new().with_store(InMemoryChatStore::new().with_max_store_chats(1));
     let mut alice = Client::new("alice", "chat");
     alice.say(&host, "delete notes.txt").await;
     Client::new("bob", "chat").say(&host, "what is mine").await;
@@ -127,7 +127,7 @@ async fn a_decision_for_an_evicted_chat_does_not_reach_another_users_chat_with_i
 
 #[tokio::test(start_paused = true)]
 async fn a_run_of_an_evicted_chat_does_not_write_into_another_users_chat_with_its_id() {
-    let host = Host::new().with_store(InMemoryChatStore::with_capacity(2));
+    let host = Host::new().with_store(InMemoryChatStore::new().with_max_store_chats(2));
     let mut alice = Client::new("alice", "chat");
     alice.say(&host, "delete notes.txt").await;
     host.tools.hold(true);

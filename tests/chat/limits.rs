@@ -155,10 +155,9 @@ async fn ten_thousand_chats_of_a_user_evict_own_chats_only_and_those_with_questi
     assert!(asking.has_open_questions());
     let _ = store.save(SaveChat::new(&asking)).await.unwrap();
     for number in 0..10_001 {
-        assert_ne!(
-            store.save(SaveChat::new(&chat("alice", number, 1))).await.unwrap(),
-            SaveResult::Conflict
-        );
+        let chat = chat("alice", number, 1);
+        let save = SaveChat::new(&chat).with_max_user_chats(Some(4_096));
+        assert!(matches!(store.save(save).await.unwrap(), SaveResult::Saved(_)));
     }
     for number in 0..100 {
         assert!(is_stored(&store, "bob", number).await, "bob's chat {number}");
@@ -174,14 +173,14 @@ async fn ten_thousand_chats_of_a_user_evict_own_chats_only_and_those_with_questi
 
 #[tokio::test]
 async fn chats_with_open_questions_are_evicted_too_if_the_user_has_no_others() {
-    let store = InMemoryChatStore::with_limits(ChatLimits::default().with_max_user_chats(3));
+    let store = InMemoryChatStore::new();
     for number in 0..5 {
-        let mut asking = chat("alice", number, 1);
-        let call = PendingToolCall::client_executed("call", "tool", Json::null());
-        asking.client_executed.push(call);
-        let _ = store.save(SaveChat::new(&asking)).await.unwrap();
+        let asking = asking("alice", number, 1);
+        let save = SaveChat::new(&asking).with_max_user_chats(Some(3));
+        let _ = store.save(save).await.unwrap();
     }
-    let _ = store.save(SaveChat::new(&chat("alice", "plain", 1))).await.unwrap();
+    let plain = chat("alice", "plain", 1);
+    let _ = store.save(SaveChat::new(&plain).with_max_user_chats(Some(3))).await.unwrap();
     for (id, is_kept) in [("0", false), ("1", false), ("2", false), ("3", true), ("4", true)] {
         assert_eq!(is_stored(&store, "alice", id).await, is_kept, "{id}");
     }
@@ -190,8 +189,7 @@ async fn chats_with_open_questions_are_evicted_too_if_the_user_has_no_others() {
 
 #[tokio::test]
 async fn the_bytes_of_a_user_and_of_the_store_are_bounded() {
-    let limits = ChatLimits::default().with_max_user_bytes(40_000).with_max_store_bytes(60_000);
-    let store = InMemoryChatStore::with_limits(limits);
+    let store = InMemoryChatStore::new().with_max_user_bytes(40_000).with_max_store_bytes(60_000);
     for number in 0..3 {
         let _ = store.save(SaveChat::new(&chat("alice", number, 10_000))).await.unwrap();
     }
@@ -317,8 +315,7 @@ async fn the_outputs_of_many_turns_do_not_fill_a_chat_beyond_its_limit() {
 
 #[tokio::test]
 async fn a_chat_with_more_bytes_than_its_user_may_have_is_not_saved_and_evicts_no_other() {
-    let limits = ChatLimits::default().with_max_user_bytes(20_000).with_max_store_bytes(40_000);
-    let store = InMemoryChatStore::with_limits(limits);
+    let store = InMemoryChatStore::new().with_max_user_bytes(20_000).with_max_store_bytes(40_000);
     for number in 0..3 {
         let _ = store
             .save(SaveChat::new(&chat(&format!("user {number}"), "chat", 8_000)))
@@ -331,7 +328,9 @@ async fn a_chat_with_more_bytes_than_its_user_may_have_is_not_saved_and_evicts_n
     let grown = chat("alice", "chat", 25_000);
     let error = store.save(SaveChat::replacing(&stored, &grown)).await.unwrap_err();
     let error = std::error::Error::source(&error).unwrap().to_string();
-    assert!(error.ends_with("is larger than `ChatLimits::with_max_user_bytes` allows: 20000"));
+    assert!(
+        error.ends_with("is larger than `InMemoryChatStore::with_max_user_bytes` allows: 20000")
+    );
     for number in 0..3 {
         assert!(is_stored(&store, &format!("user {number}"), "chat").await, "{number}");
     }
@@ -349,12 +348,10 @@ fn asking(owner: &str, id: impl ToString, bytes: usize) -> Chat {
 
 #[tokio::test]
 async fn a_full_store_evicts_of_the_user_with_the_most_chats_or_bytes_and_questions_last() {
-    let limits = ChatLimits::default();
-    for (limits, evicted) in [
-        (limits.clone().with_max_store_chats(4), "many"),
-        (limits.with_max_store_bytes(30_000), "large"),
+    for (store, evicted) in [
+        (InMemoryChatStore::new().with_max_store_chats(4), "many"),
+        (InMemoryChatStore::new().with_max_store_bytes(30_000), "large"),
     ] {
-        let store = InMemoryChatStore::with_limits(limits);
         let _ = store.save(SaveChat::new(&chat("many", 0, 10))).await.unwrap();
         let _ = store.save(SaveChat::new(&chat("many", 1, 10))).await.unwrap();
         let _ = store.save(SaveChat::new(&chat("large", 0, 15_000))).await.unwrap();
@@ -366,7 +363,7 @@ async fn a_full_store_evicts_of_the_user_with_the_most_chats_or_bytes_and_questi
         }
     }
     // A chat without questions goes first, whoever has the most.
-    let store = InMemoryChatStore::with_limits(ChatLimits::default().with_max_store_chats(4));
+    let store = InMemoryChatStore::new().with_max_store_chats(4);
     for number in 0..3 {
         let _ = store.save(SaveChat::new(&asking("asks", number, 5_000))).await.unwrap();
     }
@@ -383,8 +380,7 @@ async fn a_full_store_evicts_of_the_user_with_the_most_chats_or_bytes_and_questi
 
 #[tokio::test]
 async fn a_chat_with_a_pending_approval_is_evicted_after_newer_ones_and_can_be_answered() {
-    let store = InMemoryChatStore::with_limits(ChatLimits::default().with_max_user_chats(2));
-    let host = Host::new().with_store(store);
+    let host = Host::new().with_limits(ChatLimits::default().with_max_user_chats(2));
     let mut asking = Client::new("alice", "asking");
     asking.say(&host, "delete notes.txt").await;
     for number in 0..3 {

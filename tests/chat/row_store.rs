@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use axum::http::Method;
 use futures::stream;
 use serde_json::json;
 use test_support::external_processes::say;
+use test_support::test_server::{Client, Host};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal, UnixMillis};
 use ui_message_stream::chat::store::{
     ChatPage, ChatStore, ChatStoreError, ChatSummary, ListChats, ReloadedChat, SaveChat,
@@ -17,6 +19,7 @@ use ui_message_stream::chat::store::{
 };
 use ui_message_stream::chat::{Chat, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
+use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::message::Role;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, UiMessage};
@@ -81,6 +84,11 @@ enum Fault {
     DoesNotRenewTimes,
     KeepsTheFirstTimeToLive,
     NeverChanges,
+    IgnoresTheMaximum,
+    RefusesReplacedChats,
+    RefusesChatsThatExist,
+    CountsOtherOwners,
+    CountsExpiredChats,
     Panics,
 }
 
@@ -148,8 +156,15 @@ impl RowStore {
             Some(Fault::CreatesReplacedChats) => current.is_none(),
             _ => false,
         };
+        let is_full = save.max_user_chats.is_some_and(|max| self.count(&tables, &key) >= max);
+        if is_full && self.has(Fault::RefusesChatsThatExist) {
+            return Ok(SaveResult::TooManyChats);
+        }
         if current != save.revision && !is_ignored {
             return Ok(SaveResult::Conflict);
+        }
+        if is_full && (current.is_none() || self.has(Fault::RefusesReplacedChats)) {
+            return Ok(SaveResult::TooManyChats);
         }
         tables.last_revision += 1;
         let revision = match self.has(Fault::CountsRevisionsOfTheRow) {
@@ -207,6 +222,19 @@ impl RowStore {
         }
         tables.chats.insert(key, row);
         Ok(SaveResult::Saved(revision))
+    }
+
+    /// Returns the number of chats of the owner.
+    fn count(&self, tables: &Tables, key: &Key) -> usize {
+        let counts = |(other, row): &(&Key, &ChatRow)| {
+            let is_owner = (&other.0, &other.1) == (&key.0, &key.1);
+            (is_owner || self.has(Fault::CountsOtherOwners))
+                && (!self.is_expired(row) || self.has(Fault::CountsExpiredChats))
+        };
+        match self.has(Fault::IgnoresTheMaximum) {
+            true => 0,
+            false => tables.chats.iter().filter(counts).count(),
+        }
     }
 
     fn page(&self, owner: &Principal, list: ListChats<'_>) -> ChatPage {
@@ -357,6 +385,11 @@ async fn a_store_with_a_fault_fails_the_conformance_case_for_it() {
         (Fault::DoesNotRenewTimes, "each save begins the time again: "),
         (Fault::KeepsTheFirstTimeToLive, "a save without a time keeps the chat: "),
         (Fault::NeverChanges, "a chat that has changed is loaded again: "),
+        (Fault::IgnoresTheMaximum, "at the limit a new chat is refused, or another one is removed"),
+        (Fault::RefusesReplacedChats, "at the limit the chats that exist are saved: "),
+        (Fault::RefusesChatsThatExist, "at the limit a chat that exists is a conflict: "),
+        (Fault::CountsOtherOwners, "the chats of others do not count: "),
+        (Fault::CountsExpiredChats, "a chat whose time has passed does not count: "),
         (Fault::Panics, "out of order"),
     ];
     let checks = checks.map(|(fault, named)| {
@@ -405,4 +438,35 @@ async fn what_a_turn_writes_does_not_depend_on_the_length_of_the_chat() {
     say(&format!("bytes that a turn writes, and loads, at 10, 1 000, 5 000 messages: {costs:?}"));
     assert!(costs.iter().all(|cost| *cost == costs[0]), "{costs:?}");
     assert_eq!(costs[0].1, 1, "a turn loads its chat once");
+}
+
+#[tokio::test]
+async fn a_new_chat_beyond_the_limit_of_its_user_is_refused_with_the_setting_until_one_is_deleted()
+{
+    let limits = ChatLimits::default().with_max_user_chats(2).with_max_user_runs(1);
+    let host = Host::new().with_store(RowStore::new(None)).with_limits(limits);
+    let (mut one, mut two) = (Client::new("alice", "one"), Client::new("alice", "two"));
+    one.say(&host, "hello").await;
+    two.say(&host, "delete notes.txt").await;
+    let begin = async |user: &str| {
+        let text = json!({"type": "text", "text": "hello"});
+        let message = json!({"id": "m1", "role": "user", "parts": [text]});
+        host.chat(user, json!({"id": "three", "messages": [message]}).to_string()).await
+    };
+    // A refused request leaves no run: the second one would be refused for that.
+    for _ in 0..2 {
+        let refused = begin("alice").await;
+        let text = "you have 2 chats: delete one before you begin another; \
+                    `ChatLimits::with_max_user_chats` allows more";
+        assert_eq!((refused.status.as_u16(), &*refused.text), (413, text));
+    }
+    assert_eq!(host.get("alice", "/api/chat/three").await.status, 404);
+    // The chats that exist, and other users, go on.
+    one.say(&host, "hello").await;
+    two.answer(&host, true).await;
+    assert_eq!(host.tools.effects().len(), 1);
+    assert_eq!(begin("bob").await.status, 200);
+    let deleted = host.send("alice", Method::DELETE, "/api/chat/one", String::new()).await;
+    assert!(deleted.status.is_success(), "{}", deleted.text);
+    assert_eq!(begin("alice").await.status, 200);
 }

@@ -92,7 +92,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
     (
         "chat/store",
         false,
-        &["approval", "approval/store", "chat/conversation", "chat/log", "limits", "message"],
+        &["approval", "approval/store", "chat/conversation", "chat/log", "message"],
     ),
     (
         "chat",

@@ -38,7 +38,7 @@ impl ChatStore for PostgresStore {
 
     fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
         Box::pin(async move {
-            let SaveChat { chat, revision, keep_for, .. } = save;
+            let SaveChat { chat, revision, keep_for, max_user_chats, .. } = save;
             let place = |place: usize| i32::try_from(place).map_err(ChatStoreError::new);
             let (mut places, mut bodies) = (Vec::new(), Vec::new());
             for message in save.changed_messages() {
@@ -50,10 +50,14 @@ impl ChatStore for PostgresStore {
             let (title, length) = (chat.title(), place(chat.messages.len())?);
             let (keep_for, replaced) = (keep_for.map(millis), revision.map(stored));
             let title = title.as_bytes();
-            let statement = if replaced.is_some() { REPLACE } else { INSERT };
+            let max_chats = max_user_chats.map(|chats| stored(chats as u64));
+            let (statement, condition) =
+                if replaced.is_some() { (REPLACE, &replaced) } else { (INSERT, &max_chats) };
             let values: &[&(dyn ToSql + Sync)] =
-                &[&owner, &id, &head, &title, &length, &keep_for, &replaced, &places, &bodies];
-            Ok(match self.query(statement, values).await?.first() {
+                &[&owner, &id, &head, &title, &length, &keep_for, condition, &places, &bodies];
+            let rows = self.query(statement, values).await?;
+            Ok(match rows.first() {
+                Some(row) if column(row, 1)? => SaveResult::TooManyChats,
                 Some(row) => SaveResult::Saved(number(row, 0)?),
                 None => SaveResult::Conflict,
             })
@@ -120,11 +124,17 @@ const LOAD: &str = "SELECT revision, head, CASE WHEN revision IS DISTINCT FROM $
         ARRAY(SELECT body FROM chat_messages WHERE chat = key AND place < length ORDER BY place) END \
     FROM chats WHERE owner = $1 AND id = $2 AND (expires_at IS NULL OR expires_at > now_ms())";
 
-/// Saves the head as `$head` says, and then the messages.
+/// Saves the head as `$head` says, and then the messages. Returns a row with the revision and whether
+/// there are too many chats, or no row.
 macro_rules! save {
     ($head:literal) => {
+        save!("", $head, "SELECT revision, FALSE FROM saved")
+    };
+    ($before:literal, $head:literal, $result:literal) => {
         concat!(
-            "WITH saved AS (",
+            "WITH ",
+            $before,
+            "saved AS (",
             $head,
             " RETURNING key, revision), \
             removed AS (DELETE FROM chat_messages USING saved \
@@ -132,22 +142,28 @@ macro_rules! save {
             written AS (INSERT INTO chat_messages (chat, place, body) \
                 SELECT key, message.place, message.body \
                 FROM saved, unnest($8::INT[], $9::TEXT[]) AS message (place, body) \
-                ON CONFLICT (chat, place) DO UPDATE SET body = excluded.body) \
-            SELECT revision FROM saved"
+                ON CONFLICT (chat, place) DO UPDATE SET body = excluded.body) ",
+            $result
         )
     };
 }
 
-/// A chat whose time has passed is replaced by a new one, which replaces no revision (`$7`).
+/// A chat whose time has passed is replaced by a new one. `$7` is the maximum number of chats.
 const INSERT: &str = save!(
+    "room AS (SELECT CASE WHEN $7::BIGINT IS NULL THEN TRUE ELSE count_chats($1) < $7 END AS is_free), ",
     "INSERT INTO chats AS old \
         (owner, id, head, title, length, expires_at, revision, updated_at) \
-    VALUES ($1, $2, $3, $4, $5, now_ms() + $6::BIGINT, nextval('revisions'), \
-        now_not_before((SELECT max(updated_at) FROM chats WHERE owner = $1))) \
+    SELECT $1::TEXT, $2::BYTEA, $3::TEXT, $4::BYTEA, $5::INT, now_ms() + $6::BIGINT, \
+        nextval('revisions'), \
+        now_not_before((SELECT max(updated_at) FROM chats WHERE owner = $1)) \
+    FROM room WHERE is_free \
     ON CONFLICT (owner, id) DO UPDATE SET head = excluded.head, title = excluded.title, \
         length = excluded.length, expires_at = excluded.expires_at, \
         revision = excluded.revision, updated_at = excluded.updated_at \
-    WHERE old.expires_at <= now_ms() AND $7::BIGINT IS NULL"
+    WHERE old.expires_at <= now_ms()",
+    "SELECT revision, FALSE FROM saved UNION ALL SELECT NULL, TRUE FROM room \
+        WHERE NOT is_free AND NOT EXISTS (SELECT FROM chats WHERE owner = $1 AND id = $2 \
+            AND (expires_at IS NULL OR expires_at > now_ms()))"
 );
 const REPLACE: &str = save!(
     "UPDATE chats SET head = $3, title = $4, length = $5, expires_at = now_ms() + $6::BIGINT, \

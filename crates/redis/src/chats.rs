@@ -49,7 +49,7 @@ impl ChatStore for RedisStore {
 
     fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
         Box::pin(async move {
-            let SaveChat { chat, revision: replaced, keep_for, .. } = save;
+            let SaveChat { chat, revision: replaced, keep_for, max_user_chats, .. } = save;
             let keys = self.inner.keys.user(&chat.owner);
             // At random: it is not used again, and by it an attempt that is repeated finds that it
             // has saved the chat.
@@ -65,15 +65,17 @@ impl ChatStore for RedisStore {
                 .arg(save.head_json()?)
                 .arg(chat.title())
                 .arg(chat.messages.len())
-                .arg(keep_for.map(|time| millis(time).to_string()).unwrap_or_default());
+                .arg(keep_for.map(|time| millis(time).to_string()).unwrap_or_default())
+                .arg(max_user_chats.map(|chats| chats.to_string()).unwrap_or_default());
             for message in save.changed_messages() {
                 let (place, body) = message?;
                 invocation.arg(place).arg(body);
             }
-            let is_saved = self.inner.connection.run(&invocation).await;
-            Ok(match is_saved.map_err(ChatStoreError::new)? {
-                true => SaveResult::Saved(revision),
-                false => SaveResult::Conflict,
+            let saved = self.inner.connection.run::<u8>(&invocation).await;
+            Ok(match saved.map_err(ChatStoreError::new)? {
+                CONFLICT => SaveResult::Conflict,
+                TOO_MANY_CHATS => SaveResult::TooManyChats,
+                _ => SaveResult::Saved(revision),
             })
         })
     }
@@ -175,6 +177,10 @@ fn chat_from(mut fields: HashMap<String, String>) -> Result<VersionedChat, ChatS
 pub(crate) fn millis(time: Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX).min(MAX_MILLIS)
 }
+
+/// The replies of `chat_save.lua` if it has not saved the chat.
+const CONFLICT: u8 = 0;
+const TOO_MANY_CHATS: u8 = 2;
 
 const MAX_MILLIS: u64 = 300 * 366 * 24 * 60 * 60 * 1000;
 

@@ -58,10 +58,7 @@ impl ChatStore for SqliteStore {
             let new = NewVersion::of(save)?;
             let saved = self
                 .write(Durability::Synced, move |transaction, clock| new.save(transaction, clock));
-            Ok(match saved.await.map_err(ChatStoreError::new)? {
-                Some(revision) => SaveResult::Saved(revision),
-                None => SaveResult::Conflict,
-            })
+            saved.await.map_err(ChatStoreError::new)
         })
     }
 
@@ -175,11 +172,12 @@ struct NewVersion {
     /// The places and the bodies of the messages that have changed.
     messages: Vec<(i64, String)>,
     keep_for: Option<std::time::Duration>,
+    max_user_chats: Option<usize>,
 }
 
 impl NewVersion {
     fn of(save: SaveChat<'_>) -> Result<Self, ChatStoreError> {
-        let SaveChat { chat, revision, keep_for, .. } = save;
+        let SaveChat { chat, revision, keep_for, max_user_chats, .. } = save;
         let place = |place: usize| i64::try_from(place).map_err(ChatStoreError::new);
         let messages = save.changed_messages().map(|message| {
             let (at, body) = message?;
@@ -193,17 +191,20 @@ impl NewVersion {
             length: place(chat.messages.len())?,
             messages: messages.collect::<Result<_, ChatStoreError>>()?,
             keep_for,
+            max_user_chats,
         })
     }
 
-    /// Saves the version and returns its revision, or `None` if the chat has another revision than
-    /// the one that is replaced.
-    fn save(self, transaction: &Transaction<'_>, clock: &Clock) -> DbResult<Option<u64>> {
+    /// Saves the version, unless the chat has another revision than the one that is replaced.
+    fn save(self, transaction: &Transaction<'_>, clock: &Clock) -> DbResult<SaveResult> {
         let Key { owner, id } = &self.key;
         let current = Head::load(transaction, clock, &self.key)?;
         let revision = current.as_ref().map(|head| head.revision);
         if revision != self.replaced.map(|replaced| replaced.try_into().unwrap_or(-1)) {
-            return Ok(None);
+            return Ok(SaveResult::Conflict);
+        }
+        if current.is_none() && !self.has_room(transaction, clock)? {
+            return Ok(SaveResult::TooManyChats);
         }
         let (now, revision) = state::next_revision(transaction, clock)?;
         let expires_at = self.keep_for.map(|time| stored_time(unix_millis(now).after(time)));
@@ -230,7 +231,19 @@ impl NewVersion {
         for (place, body) in &self.messages {
             statement.execute(params![key, place, body])?;
         }
-        Ok(Some(revision.try_into().unwrap_or(0)))
+        Ok(SaveResult::Saved(revision.try_into().unwrap_or(0)))
+    }
+
+    /// Returns whether the owner may have another chat.
+    fn has_room(&self, transaction: &Transaction<'_>, clock: &Clock) -> DbResult<bool> {
+        let Some(max) = self.max_user_chats else { return Ok(true) };
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let count = |statement, now: Option<i64>| {
+            let values = named_params! { ":owner": self.key.owner, ":now": now };
+            transaction.prepare_cached(statement)?.query_row(values, |row| row.get::<_, i64>(0))
+        };
+        // The first count reads only an index, and most users have fewer.
+        Ok(count(COUNT_ALL, None)? < max || count(COUNT, Some(clock.now(0)))? < max)
     }
 }
 
@@ -247,6 +260,10 @@ const PUT_MESSAGE: &str = "INSERT INTO chat_messages (chat, place, body) VALUES 
 const DELETE: &str = "DELETE FROM chats WHERE key = ?1";
 const DELETE_EXPIRED: &str = "DELETE FROM chats WHERE owner = ?1 AND id = ?2";
 const DELETE_MESSAGES: &str = "DELETE FROM chat_messages WHERE chat = ?1 AND place >= ?2";
+/// `:now` is not used.
+const COUNT_ALL: &str = "SELECT count(*) FROM chats WHERE owner = :owner AND :now IS NULL";
+const COUNT: &str = "SELECT count(*) FROM chats \
+    WHERE owner = :owner AND (expires_at IS NULL OR expires_at > :now)";
 const LIST: &str = "SELECT id, title, updated_at FROM chats \
     WHERE owner = :owner AND (expires_at IS NULL OR expires_at > :now) \
     AND (:time IS NULL OR (updated_at, id) < (:time, :id)) \

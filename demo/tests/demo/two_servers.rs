@@ -82,10 +82,14 @@ impl Shared {
             Store::Redis(redis) => redis.url(),
             Store::Cluster(cluster) => cluster.urls().join(","),
         };
+        let is_durable = match &self.store {
+            Store::Sqlite => String::new(),
+            Store::Redis(_) | Store::Cluster(_) => self.is_durable.to_string(),
+        };
         let variables = [
             ("PORT", port.to_owned()),
             ("CHAT_STORE", store),
-            ("UIMS_REDIS_IS_DURABLE", self.is_durable.to_string()),
+            ("UIMS_REDIS_IS_DURABLE", is_durable),
             ("UIMS_DATA", self.data().display().to_string()),
             ("UIMS_LEASE_MS", "500".to_owned()),
         ];

@@ -82,6 +82,11 @@ use crate::id::ChatId;
 ///     AS 'SELECT floor(extract(epoch FROM now()) * 1000)::BIGINT';
 /// CREATE VIEW live_chats AS
 ///     SELECT * FROM chats WHERE expires_at IS NULL OR expires_at > now_ms();
+/// -- A volatile function sees what was committed while it waited for the lock.
+/// CREATE FUNCTION count_chats(of_tenant TEXT, of_owner TEXT) RETURNS BIGINT LANGUAGE SQL AS
+///     'SELECT pg_advisory_xact_lock(hashtext(concat(of_tenant)), hashtext(concat(of_owner)));
+///     SELECT count(*) FROM live_chats
+///     WHERE tenant IS NOT DISTINCT FROM of_tenant AND owner IS NOT DISTINCT FROM of_owner';
 /// ```
 ///
 /// `Db` stands for your database client:
@@ -118,13 +123,14 @@ use crate::id::ChatId;
 ///         ARRAY(SELECT body FROM chat_messages WHERE chat = key ORDER BY place) \
 ///     FROM live_chats WHERE tenant IS NOT DISTINCT FROM $1 AND owner IS NOT DISTINCT FROM $2 \
 ///     AND id = $3";
-/// /// A conversation whose time has passed is replaced by a new one.
+/// /// A conversation whose time has passed is replaced by a new one. `$7` is the maximum.
 /// const INSERT: &str = "INSERT INTO chats AS old \
 ///         (tenant, owner, id, head, title, expires_at, revision, updated_at) \
-///     VALUES ($1, $2, $3, $4, $5, now_ms() + $6, nextval('chat_revision'), now_ms()) \
+///     SELECT $1, $2, $3, $4, $5, now_ms() + $6, nextval('chat_revision'), now_ms() \
+///     WHERE $7::BIGINT IS NULL OR count_chats($1, $2) < $7 \
 ///     ON CONFLICT (tenant, owner, id) DO UPDATE SET head = $4, title = $5, \
 ///         expires_at = now_ms() + $6, revision = excluded.revision, updated_at = now_ms() \
-///     WHERE old.expires_at <= now_ms() AND $7::BIGINT IS NULL RETURNING key, revision";
+///     WHERE old.expires_at <= now_ms() RETURNING key, revision";
 /// const UPDATE: &str = "UPDATE chats SET head = $4, title = $5, \
 ///         expires_at = now_ms() + $6, revision = nextval('chat_revision'), updated_at = now_ms() \
 ///     WHERE tenant IS NOT DISTINCT FROM $1 AND owner IS NOT DISTINCT FROM $2 AND id = $3 \
@@ -168,17 +174,28 @@ use crate::id::ChatId;
 ///             let changed: Result<Vec<_>, _> = save.changed_messages().collect();
 ///             let (places, bodies): (Vec<usize>, Vec<String>) = changed?.into_iter().unzip();
 ///             let keep_for = save.keep_for.map(|time| time.as_millis());
-///             let head = if save.revision.is_some() { UPDATE } else { INSERT };
+///             let max_chats = save.max_user_chats.map(|chats| chats as u64);
+///             let (head, condition) = match save.revision {
+///                 Some(_) => (UPDATE, &save.revision),
+///                 None => (INSERT, &max_chats),
+///             };
 ///             // One statement, which is atomic.
 ///             let statement = format!("WITH saved AS ({head}), {MESSAGES}");
 ///             let (length, head, title) = (chat.messages.len(), save.head_json()?, chat.title());
 ///             let (tenant, user, id) = (owner.tenant(), owner.id(), chat.id.as_str());
 ///             let values: Values = &[
-///                 &tenant, &user, &id, &head, &title, &keep_for, &save.revision, &length, &places,
+///                 &tenant, &user, &id, &head, &title, &keep_for, condition, &length, &places,
 ///                 &bodies,
 ///             ];
 ///             let rows = self.db.query(&statement, values).await?;
-///             Ok(rows.first().map_or(SaveResult::Conflict, |row| SaveResult::Saved(row.number(0))))
+///             let is_new = save.revision.is_none();
+///             Ok(match rows.first() {
+///                 Some(row) => SaveResult::Saved(row.number(0)),
+///                 None if is_new && self.load(owner, &chat.id).await?.is_none() => {
+///                     SaveResult::TooManyChats
+///                 }
+///                 None => SaveResult::Conflict,
+///             })
 ///         })
 ///     }
 ///
@@ -259,7 +276,10 @@ pub trait ChatStore: Send + Sync + fmt::Debug + 'static {
     ///
     /// - With a [`revision`](SaveChat::revision): replaces the stored conversation if it has this
     ///   revision.
-    /// - Without one: inserts the conversation if its owner has none with this id.
+    /// - Without one: inserts the conversation if its owner has none with this id, and fewer than
+    ///   [`max_user_chats`](SaveChat::max_user_chats). A store that may lose conversations, such as
+    ///   one in memory, can instead remove another one of this owner. Conversations whose time has
+    ///   passed do not count.
     ///
     /// # Errors
     /// [`ChatStoreError`] if the conversation cannot be written. It may have been saved.

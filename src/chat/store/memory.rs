@@ -18,9 +18,15 @@ use crate::approval::store::system_time;
 use crate::approval::{Principal, UnixMillis};
 use crate::boxed::BoxFuture;
 use crate::id::ChatId;
-use crate::limits::ChatLimits;
 
-/// A store that keeps conversations in the memory of this process, within [`ChatLimits`].
+/// A store that keeps conversations in the memory of this process, within its limits.
+///
+/// | setting | default | at the limit |
+/// |---|---|---|
+/// | [`ChatLimits::with_max_user_chats`](crate::limits::ChatLimits::with_max_user_chats) | 4 096 | the user's oldest conversation is removed |
+/// | [`with_max_user_bytes`](Self::with_max_user_bytes) | 256 MiB | the user's oldest conversation is removed |
+/// | [`with_max_store_chats`](Self::with_max_store_chats) | 100 000 | a conversation is removed |
+/// | [`with_max_store_bytes`](Self::with_max_store_bytes) | 1 GiB | a conversation is removed |
 ///
 /// If saving a conversation exceeds a limit, others are removed: the oldest ones of the same user,
 /// those with open questions last. If the user has no other and the store is full, one of another
@@ -36,7 +42,14 @@ use crate::limits::ChatLimits;
 pub struct InMemoryChatStore {
     entries: Mutex<Entries>,
     clock: Clock,
-    limits: ChatLimits,
+    limits: Limits,
+}
+
+#[derive(Debug)]
+struct Limits {
+    user_bytes: usize,
+    store_chats: usize,
+    store_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -113,21 +126,33 @@ struct EvictionOrder {
 }
 
 impl InMemoryChatStore {
-    /// Creates a store with the default [`ChatLimits`].
+    /// Creates a store with the default limits.
     pub fn new() -> Self {
-        Self::with_limits(ChatLimits::default())
-    }
-
-    /// Creates a store with these limits of the chats and bytes of a user and of all users.
-    pub fn with_limits(limits: ChatLimits) -> Self {
         let clock = Clock::Monotonic(system_time(), Instant::now());
-        InMemoryChatStore { entries: Mutex::default(), clock, limits }
+        InMemoryChatStore { entries: Mutex::default(), clock, limits: DEFAULT_LIMITS }
     }
 
-    /// Creates a store that keeps at most this number of conversations, and else has the default
-    /// limits.
-    pub fn with_capacity(chats: usize) -> Self {
-        Self::with_limits(ChatLimits::default().with_max_store_chats(chats))
+    /// Sets the maximum number of bytes of all conversations of a user, as
+    /// [`Chat::bytes`](crate::chat::Chat::bytes) counts them, and 1 KiB for each conversation.
+    #[must_use]
+    pub fn with_max_user_bytes(mut self, bytes: usize) -> Self {
+        self.limits.user_bytes = bytes;
+        self
+    }
+
+    /// Sets the maximum number of conversations of all users.
+    #[must_use]
+    pub fn with_max_store_chats(mut self, chats: usize) -> Self {
+        self.limits.store_chats = chats;
+        self
+    }
+
+    /// Sets the maximum number of bytes of the conversations of all users, counted as in
+    /// [`with_max_user_bytes`](Self::with_max_user_bytes).
+    #[must_use]
+    pub fn with_max_store_bytes(mut self, bytes: usize) -> Self {
+        self.limits.store_bytes = bytes;
+        self
     }
 
     /// Creates a store for tests, with the default limits. Its clock stands at `now` until
@@ -200,12 +225,12 @@ impl ChatStore for InMemoryChatStore {
         }
         let (bytes, limits) = (chat.bytes() + CHAT_BYTES, &self.limits);
         for (limit, setting) in [
-            (limits.max_user_bytes(), "with_max_user_bytes"),
-            (limits.max_store_bytes(), "with_max_store_bytes"),
+            (limits.user_bytes, "with_max_user_bytes"),
+            (limits.store_bytes, "with_max_store_bytes"),
         ] {
             if bytes > limit {
                 return Box::pin(ready(Err(ChatStoreError::new(format!(
-                    "a chat of {bytes} bytes is larger than `ChatLimits::{setting}` allows: {limit}"
+                    "a chat of {bytes} bytes is larger than `InMemoryChatStore::{setting}` allows: {limit}"
                 )))));
             }
         }
@@ -214,7 +239,9 @@ impl ChatStore for InMemoryChatStore {
         let revision = entries.last_revision;
         let stored = VersionedChat { chat: chat.clone(), revision };
         entries.insert(key, stored, now, save.keep_for);
-        while let Some((user, setting, limit)) = entries.find_excess(&chat.owner, &self.limits)
+        let max_user_chats = save.max_user_chats.filter(|_| save.revision.is_none());
+        while let Some((user, setting, limit)) =
+            entries.find_excess(&chat.owner, max_user_chats, limits)
             && let Some(id) = entries.oldest_of(&user, revision)
         {
             entries.evict(&(user, id), setting, limit);
@@ -324,21 +351,33 @@ impl Entries {
     fn find_excess(
         &self,
         saver: &Principal,
-        limits: &ChatLimits,
+        max_user_chats: Option<usize>,
+        limits: &Limits,
     ) -> Option<(Principal, &'static str, usize)> {
         let own = self.users.get(saver)?;
         let has_others = own.ids.len() > 1;
+        let max_user_chats = max_user_chats.unwrap_or(usize::MAX);
         for (value, limit, setting) in [
-            (own.ids.len(), limits.max_user_chats(), "with_max_user_chats"),
-            (own.bytes, limits.max_user_bytes(), "with_max_user_bytes"),
+            (own.ids.len(), max_user_chats, "ChatLimits::with_max_user_chats"),
+            (own.bytes, limits.user_bytes, "InMemoryChatStore::with_max_user_bytes"),
         ] {
             if value > limit && has_others {
                 return Some((saver.clone(), setting, limit));
             }
         }
         for (value, limit, setting, users) in [
-            (self.chats.len(), limits.max_store_chats(), "with_max_store_chats", &self.by_chats),
-            (self.bytes, limits.max_store_bytes(), "with_max_store_bytes", &self.by_bytes),
+            (
+                self.chats.len(),
+                limits.store_chats,
+                "InMemoryChatStore::with_max_store_chats",
+                &self.by_chats,
+            ),
+            (
+                self.bytes,
+                limits.store_bytes,
+                "InMemoryChatStore::with_max_store_bytes",
+                &self.by_bytes,
+            ),
         ] {
             if value <= limit {
                 continue;
@@ -368,12 +407,15 @@ impl Entries {
             chat = ?key.1,
             bytes = entry.bytes,
             has_open_questions,
-            setting = format_args!("ChatLimits::{setting}"),
+            %setting,
             limit,
             "a chat was evicted"
         );
     }
 }
+
+const DEFAULT_LIMITS: Limits =
+    Limits { user_bytes: 256 << 20, store_chats: 100_000, store_bytes: 1 << 30 };
 
 /// The bytes that a conversation counts besides its messages and lists.
 const CHAT_BYTES: usize = 1024;

@@ -26,25 +26,35 @@ pub struct SaveChat<'a> {
     /// After this time without another save the conversation is removed. `None` if it is kept. The
     /// time begins again with each save, also if it was another one before.
     pub keep_for: Option<Duration>,
+    /// How many conversations the owner may have with this one. It limits only the insertion of a new
+    /// conversation. `None` if there is no limit.
+    pub max_user_chats: Option<usize>,
 }
 
 impl<'a> SaveChat<'a> {
     /// Creates a request to insert a conversation that is kept until it is deleted.
     pub fn new(chat: &'a Chat) -> Self {
-        SaveChat { chat, revision: None, unchanged: 0, keep_for: None }
+        SaveChat { chat, revision: None, unchanged: 0, keep_for: None, max_user_chats: None }
     }
 
     /// Creates a request to replace `loaded`, or the conversation that was saved as `loaded`, with
     /// `chat`, which is a changed copy of it.
     pub fn replacing(loaded: &VersionedChat, chat: &'a Chat) -> Self {
         let unchanged = chat.messages.shared_prefix(&loaded.chat.messages);
-        SaveChat { chat, revision: Some(loaded.revision), unchanged, keep_for: None }
+        SaveChat { unchanged, revision: Some(loaded.revision), ..SaveChat::new(chat) }
     }
 
     /// Sets after which time without another save the conversation is removed.
     #[must_use]
     pub fn with_keep_for(mut self, time: Option<Duration>) -> Self {
         self.keep_for = time;
+        self
+    }
+
+    /// Sets how many conversations the owner may have with this one, if it is new.
+    #[must_use]
+    pub fn with_max_user_chats(mut self, chats: Option<usize>) -> Self {
+        self.max_user_chats = chats;
         self
     }
 
@@ -82,6 +92,9 @@ pub enum SaveResult {
     Saved(u64),
     /// The store holds another revision, or none. Nothing was changed.
     Conflict,
+    /// The conversation is new, and its owner has [as many](SaveChat::max_user_chats) as allowed.
+    /// Nothing was changed.
+    TooManyChats,
 }
 
 /// A stored conversation and its revision.

@@ -255,11 +255,20 @@ impl Driver {
                 self.pass(Input::Loaded(loaded));
             }
             Outcome::Saved(chat, result) => {
-                if let SaveResult::Saved(revision) = result {
-                    self.effects.set_known(Some(VersionedChat { chat: *chat, revision }));
-                }
-                let is_saved = result != SaveResult::Conflict;
-                self.pass(Input::Saved(is_saved));
+                let input = match result {
+                    SaveResult::Saved(revision) => {
+                        self.effects.set_known(Some(VersionedChat { chat: *chat, revision }));
+                        Input::Saved(true)
+                    }
+                    SaveResult::Conflict => Input::Saved(false),
+                    SaveResult::TooManyChats => {
+                        let value = self.effects.chats().limits.max_user_chats();
+                        let limit = "max_user_chats";
+                        tracing::warn!(limit, value, "a chat was refused because of a limit");
+                        Input::TooManyChats
+                    }
+                };
+                self.pass(input);
             }
             Outcome::Input(input) => self.pass(input),
             Outcome::ServerClosed => self.has_to_stop = true,

@@ -167,8 +167,9 @@ impl Context {
                 let loaded = repeated("load a chat", max_failures, load).await?;
                 return Ok(Outcome::Loaded(loaded.map(Box::new)));
             }
-            Effect::Save { chat, unchanged, revision, ended } => {
-                return Ok(self.save(chat, unchanged, revision, ended).boxed().await);
+            Effect::Save { chat, unchanged, revision, is_begun, ended } => {
+                let max_chats = is_begun.then(|| chats.limits.max_user_chats());
+                return Ok(self.save(chat, (revision, unchanged), max_chats, ended).boxed().await);
             }
             // An append is frequent, and the size of the largest operation would be allocated for it.
             Effect::Redeem { plan, chat } => {
@@ -247,8 +248,8 @@ impl Context {
     async fn save(
         &self,
         chat: Box<Chat>,
-        unchanged: usize,
-        revision: Option<u64>,
+        (revision, unchanged): (Option<u64>, usize),
+        max_user_chats: Option<usize>,
         ended: Option<EndedMessage>,
     ) -> Outcome {
         let (chats, approvals) = (&self.chats, &self.approvals());
@@ -259,7 +260,7 @@ impl Context {
             tracing::warn!(%error, "an approval request that is not shown stays open");
         }
         let keep_for = chats.limits.chat_ttl();
-        let save = SaveChat { chat: &chat, revision, unchanged, keep_for };
+        let save = SaveChat { chat: &chat, revision, unchanged, keep_for, max_user_chats };
         match chats.store.save(save).await {
             Ok(result) => Outcome::Saved(chat, result),
             Err(error) => Outcome::SaveUnknown(error.into()),

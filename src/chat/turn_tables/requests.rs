@@ -106,6 +106,17 @@ fn a_user_with_too_many_runs_is_refused() {
 }
 
 #[test]
+fn a_new_chat_of_a_user_with_too_many_is_refused_and_its_log_is_ended() {
+    let table = vec![
+        ("load", Input::Loaded(None)),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1] live r1/1 a1", Input::TooManyChats),
+    ];
+    check(turn(post(NEW_MESSAGE)), table, "append r1/1@0 end · limit · end");
+}
+
+#[test]
 fn a_message_that_does_not_fit_is_refused() {
     let mut settings = settings();
     settings.limits = ChatLimits::default().with_max_chat_messages(2);

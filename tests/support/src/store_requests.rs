@@ -25,7 +25,7 @@ pub fn chat_of(owner: &Principal, id: &str, messages: usize) -> Chat {
 pub async fn saved(store: &impl ChatStore, save: SaveChat<'_>) -> u64 {
     match store.save(save).await.unwrap() {
         SaveResult::Saved(revision) => revision,
-        SaveResult::Conflict => panic!("a conflict"),
+        result => panic!("{result:?}"),
     }
 }
 

@@ -61,7 +61,7 @@ async fn number(client: &impl GenericClient, name: &str) -> DbResult<i32> {
 }
 
 /// The steps from each schema to the next. Step `n` makes schema `n` of schema `n - 1`.
-const MIGRATIONS: [&str; 1] = [include_str!("1.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("1.sql"), include_str!("2.sql")];
 
 /// The newest schema.
 const NEWEST: i32 = MIGRATIONS.len() as i32;

@@ -21,7 +21,7 @@ async fn of_stores_that_migrate_at_the_same_time_all_succeed() {
     for store in &stores {
         store.ping().await.unwrap();
     }
-    assert_eq!(database.count("migrations").await, 1);
+    assert_eq!(database.count("migrations").await, 2);
 }
 
 #[tokio::test]

@@ -1,15 +1,27 @@
--- Saves a chat if it has the revision that is replaced. Returns 1 if this attempt saved it, else 0.
+-- Saves a chat if it has the revision that is replaced. Returns 1 if this attempt saved it, 2 if the
+-- chat is new and the user has too many, else 0.
 -- KEYS: the chat, the list of the user's chats by the time of their last save, their titles,
 -- the last attempts.
 -- ARGV: the id of the chat, the revision that is replaced (empty if the chat is new), the new
 -- revision, the head, the title, the number of messages, the time to live in milliseconds (empty if
--- there is none), and the places and the bodies of the messages that have changed.
+-- there is none), the maximum number of the user's chats (empty if there is none), and the places and
+-- the bodies of the messages that have changed.
 local id, replaced, revision = ARGV[1], ARGV[2], ARGV[3]
-local length, keep_for = tonumber(ARGV[6]), tonumber(ARGV[7])
+local length, keep_for, max_chats = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local kept = redis.call('HMGET', KEYS[1], 'revision', 'length')
 -- The revision is random: only this attempt has it.
 if has_taken_effect(KEYS[4], revision) then return 1 end
 if (kept[1] or '') ~= replaced then return 0 end
+if replaced == '' and max_chats and redis.call('ZCARD', KEYS[2]) >= max_chats then
+    -- The chats whose time has passed do not count. The first write of a script is no deletion (see
+    -- run_begin.lua), so that they stay for now.
+    local live = 0
+    for _, title in ipairs(redis.call('HVALS', KEYS[3])) do
+        local expires_at = tonumber(string.match(title, '^%d*'))
+        if not expires_at or expires_at > time then live = live + 1 end
+    end
+    if live >= max_chats then return 2 end
+end
 
 -- If Redis's clock was set back a bit, the chat that is saved now is still the newest.
 local now = time
@@ -17,7 +29,7 @@ local newest = tonumber(redis.call('ZREVRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2] 
 if newest > time and newest <= time + 60000 then now = newest end
 
 redis.call('HSET', KEYS[1], 'revision', revision, 'head', ARGV[4], 'length', length)
-for at = 8, #ARGV, 2 do
+for at = 9, #ARGV, 2 do
     redis.call('HSET', KEYS[1], 'm' .. ARGV[at], ARGV[at + 1])
 end
 for place = length, tonumber(kept[2] or '0') - 1 do

@@ -81,7 +81,7 @@ pub(crate) async fn fill(store: SqliteStore) {
         let id = number.to_string();
         match store.save(SaveChat::new(&large_chat(&id))).await {
             Ok(SaveResult::Saved(_)) => println!("saved {id}"),
-            Ok(SaveResult::Conflict) => panic!("a conflict"),
+            Ok(result) => panic!("{result:?}"),
             Err(error) => {
                 expect_full(error.source().unwrap());
                 println!("failed {id}");

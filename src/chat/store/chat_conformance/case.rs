@@ -70,6 +70,7 @@ impl Owned {
         match self.store.save(save).await? {
             SaveResult::Saved(revision) => Ok(VersionedChat { chat: save.chat.clone(), revision }),
             SaveResult::Conflict => Err(CaseFailure("the save is a conflict".to_owned())),
+            SaveResult::TooManyChats => Err(CaseFailure("the save exceeds no limit".to_owned())),
         }
     }
 

@@ -19,6 +19,7 @@ mod messages;
 mod owners;
 mod revisions;
 mod times;
+mod user_chats;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ pub async fn check<S: ChatStore>(store: impl AsyncFn() -> S) -> usize {
         lists::cases(),
         deletions::cases(),
         times::cases(),
+        user_chats::cases(),
     ];
     let cases: Vec<Case> = cases.into_iter().flatten().collect();
     let mut report = Report::default();

@@ -102,7 +102,7 @@ pub(super) fn cases() -> Vec<Case> {
             {
                 match result? {
                     SaveResult::Saved(revision) => revisions.insert(revision),
-                    SaveResult::Conflict => return Err(CaseFailure("a conflict".to_owned())),
+                    result => return Err(CaseFailure(format!("a save is {result:?}"))),
                 };
             }
             // A revision belongs to one chat: two chats may have the same one.

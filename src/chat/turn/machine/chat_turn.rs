@@ -13,7 +13,7 @@ use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition
 use crate::chat::run_log::LogClient;
 use crate::chunk::Version;
 use crate::id::{ApprovalId, ChatId, MessageId, RunId};
-use crate::limits::ChatLimits;
+use crate::limits::{ChatLimitError, ChatLimits};
 use crate::message::UiMessage;
 use crate::request::ChatRequest;
 
@@ -316,7 +316,7 @@ impl ChatTurn {
         }
         match (std::mem::replace(&mut self.state, State::Over), input) {
             (State::Running(own), input) => self.handle_in_run(own, input),
-            (_, Input::Failed) => self.fail(),
+            (_, Input::Failed) => self.give_up(Response::Failed),
             (state, Input::CallSettled(result)) => {
                 self.shown.push((*result).clone());
                 self.unsaved.push(*result);
@@ -383,6 +383,11 @@ impl ChatTurn {
                 self.load();
             }
             (State::Saving(..), Input::SaveUnknown) => self.load(),
+            (State::Saving(..), Input::TooManyChats) => {
+                self.was_named = false;
+                let limit = self.settings.limits.max_user_chats();
+                self.give_up(Response::Limit(ChatLimitError::TooManyChats { limit }));
+            }
             (State::Revoking(Some(revision)), Input::Revoked) => {
                 self.start(Effect::Delete(revision));
                 self.state = State::Deleting;
@@ -483,7 +488,8 @@ impl ChatTurn {
         let ended = ended.filter(|closed| !is_live(&closed.run));
         let ended = ended.map(|closed| closed.message_id.clone());
         let ended = ended.map(|id| EndedMessage { id, requested: Vec::new() });
-        self.start(Effect::Save { chat: chat.clone(), unchanged, revision, ended });
+        let is_begun = revision.is_none();
+        self.start(Effect::Save { chat: chat.clone(), unchanged, revision, is_begun, ended });
         self.state = State::Saving(chat, then);
     }
 
@@ -609,13 +615,13 @@ impl ChatTurn {
     }
 
     /// Ends the turn. The lease of a run that it has taken passes, and another turn takes that run.
-    fn fail(&mut self) {
+    fn give_up(&mut self, response: Response) {
         self.redemption = Redemption::NONE;
         self.unsaved.clear();
         // The conversation may name it, and then its lease passes.
         if !self.was_named {
             self.release_begun();
         }
-        self.respond(Response::Failed);
+        self.respond(response);
     }
 }

@@ -68,11 +68,18 @@ pub(crate) enum Effect {
     /// Load the conversation. Produces [`Input::Loaded`].
     Load,
     /// Save the conversation if it still has this revision. Its first messages, up to `unchanged`,
-    /// are those of this revision. Produces [`Input::Saved`].
+    /// are those of this revision. Produces [`Input::Saved`]. One that the user begins is not saved if
+    /// the user has too many: then it produces [`Input::TooManyChats`].
     ///
     /// Before that, if it has, revoke the approval requests of the message `ended` that this version of
     /// the conversation does not show: its run was cut off and may have requested them in vain.
-    Save { chat: Box<Chat>, unchanged: usize, revision: Option<u64>, ended: Option<EndedMessage> },
+    Save {
+        chat: Box<Chat>,
+        unchanged: usize,
+        revision: Option<u64>,
+        is_begun: bool,
+        ended: Option<EndedMessage>,
+    },
     /// Revoke all pending approval requests of the conversation, if it still has this revision, or if
     /// there still is none. Produces [`Input::Revoked`] in any case.
     RevokePending(Option<u64>),
@@ -137,6 +144,8 @@ pub(crate) enum Input {
     Saved(bool),
     /// It is not known whether the conversation was saved.
     SaveUnknown,
+    /// The conversation is new, and its owner has too many. It was not saved.
+    TooManyChats,
     Revoked,
     /// Whether the conversation was deleted. If not, it has another revision, or does not exist.
     Deleted(bool),

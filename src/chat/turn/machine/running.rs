@@ -381,7 +381,8 @@ impl OwnRun {
         };
         let is_unshown = self.was_cut || !self.requested.iter().all(is_shown);
         let ended = is_unshown.then(|| self.ended_message());
-        actions.push_back(Action::Start(Effect::Save { chat, unchanged, revision, ended }));
+        let save = Effect::Save { chat, unchanged, revision, is_begun: false, ended };
+        actions.push_back(Action::Start(save));
         self.was_saved = true;
         self.saving = Some(Saving::Message);
         self.phase = Phase::Saving;
@@ -404,7 +405,7 @@ impl OwnRun {
         chat.set_live_run(LiveRun { kept: Some(kept), ..self.live.clone() });
         let (unchanged, revision) =
             (chat.messages.shared_prefix(&self.chat.messages), self.revision);
-        let save = Effect::Save { chat, unchanged, revision, ended: None };
+        let save = Effect::Save { chat, unchanged, revision, is_begun: false, ended: None };
         actions.push_back(Action::Start(save));
         self.saving = Some(Saving::StepEnd(kept));
     }
