@@ -69,6 +69,10 @@ pub enum PostgresError {
     /// Postgres has not answered in time. It is not known whether the operation took place.
     #[error("Postgres has not answered within {0:?}")]
     Timeout(Duration),
+    /// The user was [deleted](crate::PostgresStore::delete_user) during a run, which requests no more
+    /// approvals.
+    #[error("the user was deleted during this run")]
+    UserDeleted,
     /// What is stored is not what this version writes.
     #[error("a stored {0} cannot be read")]
     Unreadable(&'static str),

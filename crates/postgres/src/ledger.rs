@@ -77,6 +77,9 @@ impl LedgerStore for PostgresStore {
 
 impl PostgresStore {
     /// Inserts or replaces a record, and returns whether a row was written.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`], also if the requester was deleted during the run.
     async fn write_record(
         &self,
         statement: &'static str,
@@ -100,7 +103,11 @@ impl PostgresStore {
             &revision,
             &json,
         ];
-        Ok(!self.query(statement, values).await?.is_empty())
+        let rows = self.query(statement, values).await?;
+        match rows.first() {
+            Some(row) if column(row, 1)? => Err(PostgresError::UserDeleted.into()),
+            row => Ok(row.is_some()),
+        }
     }
 
     /// Returns the time in the first column, but none before the latest one, unless the clock was
@@ -142,23 +149,32 @@ fn parse_all(rows: &[Row]) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
     Ok(records)
 }
 
-/// Writes a record as `$write` says. The time of the ledger does not go back behind this write.
+/// Writes a record as `$write` says. The time of the ledger does not go back behind this write. Returns
+/// a row with the id and whether the requester was deleted, or no row.
 macro_rules! write_record {
     ($write:literal) => {
+        write_record!("", $write, "SELECT id, FALSE FROM written")
+    };
+    ($before:literal, $write:literal, $result:literal) => {
         concat!(
-            "WITH written AS (",
+            "WITH ",
+            $before,
+            "written AS (",
             $write,
             " RETURNING id), \
-            told AS (UPDATE ledger_clock SET latest_time = now_not_before(latest_time) FROM written) \
-            SELECT id FROM written"
+            told AS (UPDATE ledger_clock SET latest_time = now_not_before(latest_time) FROM written) ",
+            $result
         )
     };
 }
 
 const INSERT: &str = write_record!(
+    "requester AS (SELECT is_deleted($2, $3)), ",
     "INSERT INTO approvals (id, requester, chat, is_pending, requested_at, expires_at, delete_at, \
         revision, record) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO NOTHING"
+    SELECT $1::TEXT, $2::TEXT, $3::BYTEA, $4::BOOLEAN, $5::BIGINT, $6::BIGINT, $7::BIGINT, \
+        $8::BIGINT, $9::TEXT FROM requester WHERE NOT is_deleted ON CONFLICT (id) DO NOTHING",
+    "SELECT id, FALSE FROM written UNION ALL SELECT NULL, TRUE FROM requester WHERE is_deleted"
 );
 const SWAP: &str = write_record!(
     "UPDATE approvals SET requester = $2, chat = $3, is_pending = $4, requested_at = $5, \

@@ -23,7 +23,7 @@ impl PostgresStore {
 }
 
 async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
-    for statement in [CHATS, APPROVALS, APPROVAL_USES, ENDED_RUNS, LOST_RUNS] {
+    for statement in [CHATS, APPROVALS, APPROVAL_USES, ENDED_RUNS, LOST_RUNS, DELETED_USERS] {
         while query(pool, statement, &[]).await?.len() >= MAX_ROWS {}
     }
     Ok(())
@@ -72,6 +72,9 @@ const LOST_RUNS: &str = delete!(
     "key",
     "ended_at IS NULL AND renewed_at + lease + 604800000 <= (SELECT now_ms())"
 );
+// A day.
+const DELETED_USERS: &str =
+    delete!("deleted_users", "owner", "deleted_at + 86400000 <= (SELECT now_ms())");
 
 /// How many rows a statement deletes at most.
 const MAX_ROWS: usize = 200;

@@ -3,7 +3,7 @@
 use ui_message_stream::approval::Principal;
 
 use crate::error::PostgresError;
-use crate::{PostgresStore, number, owner_key};
+use crate::{PostgresStore, owner_key};
 
 /// What [`PostgresStore::delete_user`] has deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,30 +18,61 @@ pub struct DeletedUser {
 }
 
 impl PostgresStore {
-    /// Deletes everything of a user in one step: the chats, the logs of their runs, and the approvals
-    /// that were requested from the user. After a crash, either all of it is there or nothing.
+    /// Deletes everything of a user: the approvals that were requested from the user, the logs of the
+    /// user's runs, the chats, and then the approvals again, because a live run can request more. It
+    /// does this in short transactions. If it fails or is dropped, call it again: it deletes the rest.
     ///
     /// Sign the user out first: a request that comes later begins new chats. A live run ends when it
-    /// writes next, and stores nothing. A tool that is running is not stopped, and its outcome is not
-    /// stored. Decisions of the user about approvals of others stay in the records of those others,
-    /// and so do the ids of used stateless approvals until they expire.
+    /// writes next, stores nothing and requests no approvals. A tool that is running is not stopped, and
+    /// its outcome is not stored. Decisions of the user about approvals of others stay in the records of
+    /// those others, and so do the ids of used stateless approvals until they expire. The id of the user
+    /// is kept for a day, so that those runs are known.
     ///
     /// Postgres keeps the bytes in its files until `VACUUM` and later writes replace them. Its
     /// write-ahead log, replicas and backups keep them, too.
     ///
     /// # Errors
-    /// [`PostgresError`] if Postgres fails. It is then not known whether the user was deleted.
+    /// [`PostgresError`] if Postgres fails. Part may have been deleted.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, part may have been deleted.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, PostgresError> {
-        let rows = self.query(DELETE, &[&owner_key(user)]).await?;
-        let row = rows.first().ok_or(PostgresError::Unreadable("number"))?;
-        let count = |at| number(row, at).map(|count| count.try_into().unwrap_or(usize::MAX));
-        Ok(DeletedUser { chats: count(0)?, runs: count(1)?, approvals: count(2)? })
+        let owner = owner_key(user);
+        self.query(MARK, &[&owner]).await?;
+        let mut deleted = DeletedUser {
+            approvals: self.delete_rows(&owner, APPROVALS).await?,
+            runs: self.delete_rows(&owner, RUNS).await?,
+            chats: self.delete_rows(&owner, CHATS).await?,
+        };
+        // Insertions of approvals that have found a chat have ended after this.
+        self.query(MARK, &[&owner]).await?;
+        deleted.approvals += self.delete_rows(&owner, APPROVALS).await?;
+        Ok(deleted)
+    }
+
+    /// Deletes rows of a user, until there are none. Returns their number.
+    async fn delete_rows(
+        &self,
+        owner: &str,
+        statement: &'static str,
+    ) -> Result<usize, PostgresError> {
+        let mut deleted = 0;
+        loop {
+            match self.query(statement, &[&owner]).await?.len() {
+                0 => return Ok(deleted),
+                rows => deleted += rows,
+            }
+        }
     }
 }
 
-const DELETE: &str = "WITH chats AS (DELETE FROM chats WHERE owner = $1 RETURNING key), \
-    runs AS (DELETE FROM runs WHERE owner = $1 RETURNING *), \
-    told AS (SELECT publish(owner, chat, run, length, fence, TRUE) FROM runs), \
-    approvals AS (DELETE FROM approvals WHERE requester = $1 RETURNING id) \
-    SELECT (SELECT count(*) FROM chats), (SELECT count(*) FROM told), \
-        (SELECT count(*) FROM approvals)";
+/// A user without chats here may have them in another store, and then this store does not know which
+/// runs have begun since.
+const MARK: &str = "SELECT mark_deleted($1)";
+const APPROVALS: &str = "DELETE FROM approvals WHERE id IN \
+    (SELECT id FROM approvals WHERE requester = $1 LIMIT 200) RETURNING id";
+const RUNS: &str = "WITH deleted AS (DELETE FROM runs WHERE key IN \
+        (SELECT key FROM runs WHERE owner = $1 LIMIT 5) RETURNING *) \
+    SELECT publish(owner, chat, run, length, fence, TRUE) FROM deleted";
+const CHATS: &str = "DELETE FROM chats WHERE key IN \
+    (SELECT key FROM chats WHERE owner = $1 LIMIT 20) RETURNING key";

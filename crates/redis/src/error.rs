@@ -32,6 +32,10 @@ pub enum RedisStoreError {
         /// The newest format that this version reads.
         known: u64,
     },
+    /// The user was [deleted](crate::RedisStore::delete_user) during a run, which requests no more
+    /// approvals.
+    #[error("the user was deleted during this run")]
+    UserDeleted,
     /// What is stored is not what this version writes.
     #[error("a stored {0} cannot be read")]
     Unreadable(&'static str),

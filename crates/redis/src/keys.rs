@@ -65,6 +65,11 @@ impl Keys {
         self.ledger(format_args!("all:{}", user_digest(requester)))
     }
 
+    /// Returns the mark of a user who was deleted.
+    pub(crate) fn deleted(&self, user: &Principal) -> String {
+        self.ledger(format_args!("deleted:{}", user_digest(user)))
+    }
+
     /// Returns the keys of a user.
     pub(crate) fn user(&self, owner: &Principal) -> UserKeys {
         UserKeys(format!("{}{{{}}}:", self.prefix, user_digest(owner)))

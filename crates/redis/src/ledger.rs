@@ -13,6 +13,7 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{ApprovalRecord, ApprovalState, RecordId, UnixMillis};
 
+use crate::error::RedisStoreError;
 use crate::scripts::{Invocation, Script};
 use crate::{RedisStore, random_bytes, scripts};
 
@@ -22,8 +23,27 @@ impl LedgerStore for RedisStore {
         record: &'a ApprovalRecord,
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
         Box::pin(async move {
-            let invocation = self.prepare_write(&scripts::LEDGER_INSERT, record)?;
-            self.inner.connection.run(&invocation).await.map_err(LedgerStoreError::new)
+            let keys = &self.inner.keys;
+            let mut known = String::new();
+            for _ in 0..MAX_ATTEMPTS {
+                let mut invocation = self.prepare_write(&scripts::LEDGER_INSERT, record)?;
+                invocation.key(keys.deleted(&record.requester)).arg(&known);
+                let inserted = self.inner.connection.run(&invocation).await;
+                let (is_inserted, mark): (bool, String) =
+                    inserted.map_err(LedgerStoreError::new)?;
+                if mark.is_empty() {
+                    return Ok(is_inserted);
+                }
+                // The chats are in another slot. After this mark was set, those that were deleted are
+                // gone: a chat that is found was begun since, or another mark follows.
+                let chat = keys.user(&record.requester).chat(&record.chat_id);
+                let found = self.inner.connection.run(&scripts::EXISTS.key(chat)).await;
+                if !found.map_err(LedgerStoreError::new)? {
+                    break;
+                }
+                known = mark;
+            }
+            Err(LedgerStoreError::new(RedisStoreError::UserDeleted))
         })
     }
 

@@ -144,6 +144,7 @@ use self::keys::Keys;
 ///   and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval
 ///   request has expired.
+/// - `deleted:` with a digest, for a day after a user was deleted.
 /// - `ping`, for a minute.
 ///
 /// # Formats

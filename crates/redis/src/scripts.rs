@@ -102,5 +102,8 @@ script!(GUARD_SET, "guard_set");
 
 script!(PING, "ping");
 
+script!(EXISTS, "exists");
+
 script!(USER_LIST, "user_list");
 script!(USER_DELETE, "publish", "user_delete");
+script!(USER_MARK, "user_mark");

@@ -4,7 +4,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream::approval::store::PendingFilter;
 
 use crate::error::RedisStoreError;
-use crate::{RedisStore, scripts};
+use crate::{RedisStore, random_bytes, scripts};
 
 /// What [`RedisStore::delete_user`] has deleted.
 ///
@@ -21,16 +21,17 @@ pub struct DeletedUser {
 }
 
 impl RedisStore {
-    /// Deletes everything of a user: the chats, the logs of their runs, and then the approvals that
-    /// were requested from the user, because a live run can request more. It does this in steps, so
-    /// that Redis serves others in between. If it fails or is dropped, call it again: it deletes
-    /// the rest.
+    /// Deletes everything of a user: the approvals that were requested from the user, the chats and
+    /// the logs of their runs, and then the approvals again, because a live run can request more. It
+    /// does this in steps, so that Redis serves others in between. If it fails or is dropped, call it
+    /// again: it deletes the rest.
     ///
     /// Sign the user out first: a request that comes later begins new chats. A live run ends when
-    /// it writes next, and stores nothing. A tool that is running is not stopped, and its outcome
-    /// is not stored. Decisions of the user about approvals of others stay in the records of those
-    /// others, and so do the ids of used stateless approvals until they expire. The ids of chats
-    /// that were saved or deleted within the last minute before stay for the rest of it.
+    /// it writes next, stores nothing and requests no approvals. A tool that is running is not
+    /// stopped, and its outcome is not stored. Decisions of the user about approvals of others stay
+    /// in the records of those others, and so do the ids of used stateless approvals until they
+    /// expire. The ids of chats that were saved or deleted within the last minute before stay for
+    /// the rest of it. A digest of the id of the user is kept for a day, so that those runs are known.
     ///
     /// Snapshots, replicas and backups keep the data as long as they exist, and the file of
     /// `appendonly` until Redis rewrites it.
@@ -51,7 +52,8 @@ impl RedisStore {
     /// # Errors
     /// [`RedisStoreError`] if Redis fails. Part may have been deleted.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, RedisStoreError> {
-        let mut deleted = DeletedUser::default();
+        let approvals = self.delete_approvals(user).await?;
+        let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
         let (connection, keys) = (&self.inner.connection, self.inner.keys.user(user));
         loop {
             let mut list = scripts::USER_LIST.key(keys.chats());
@@ -59,6 +61,9 @@ impl RedisStore {
             let (chats, runs): (Vec<String>, Vec<String>) = connection.run(&list).await?;
             if chats.is_empty() && runs.is_empty() {
                 break;
+            }
+            if deleted.chats == 0 && !chats.is_empty() {
+                self.mark_deleted(user, false).await?;
             }
             let mut invocation = scripts::USER_DELETE.key(keys.chats());
             invocation.key(keys.titles()).key(keys.runs()).key(keys.removals()).arg(chats.len());
@@ -72,8 +77,19 @@ impl RedisStore {
             deleted.chats += chats;
             deleted.runs += runs;
         }
-        deleted.approvals = self.delete_approvals(user).await?;
+        // Whoever has found a chat under the mark before looks for it again.
+        self.mark_deleted(user, true).await?;
+        deleted.approvals += self.delete_approvals(user).await?;
         Ok(deleted)
+    }
+
+    /// Marks a user who has chats. A user without chats here may have them in another store, and then
+    /// this store does not know which runs have begun since.
+    async fn mark_deleted(&self, user: &Principal, again: bool) -> Result<(), RedisStoreError> {
+        let mark: [u8; 8] = random_bytes()?;
+        let mark = u64::from_be_bytes(mark).to_string();
+        let mut invocation = scripts::USER_MARK.key(self.inner.keys.deleted(user));
+        self.inner.connection.run(invocation.arg(mark).arg(u8::from(again))).await
     }
 
     /// Deletes the approvals that were requested from a user. Returns their number.

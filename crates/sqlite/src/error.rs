@@ -92,6 +92,10 @@ pub enum SqliteError {
     /// What is stored is not what this version writes.
     #[error("a stored {0} cannot be read")]
     Unreadable(&'static str),
+    /// The user was [deleted](crate::SqliteStore::delete_user) during a run, which requests no more
+    /// approvals.
+    #[error("the user was deleted during this run")]
+    UserDeleted,
     /// The system has no random bytes.
     #[error("no random bytes")]
     Random,

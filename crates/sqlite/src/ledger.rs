@@ -9,7 +9,7 @@ use ui_message_stream::approval::store::{
 use ui_message_stream::approval::{ApprovalRecord, RecordId};
 
 use crate::clock::{stored_time, unix_millis};
-use crate::error::DbResult;
+use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
 use crate::{SqliteStore, owner_key, state};
 
@@ -21,13 +21,17 @@ impl LedgerStore for SqliteStore {
         Box::pin(async move {
             let columns = Columns::of(record)?;
             let inserted = self.write(Durability::Synced, move |transaction, clock| {
+                if columns.is_of_deleted_user(transaction)? {
+                    return Ok(None);
+                }
                 let inserted = columns.execute(transaction.prepare_cached(INSERT)?, 0)?;
                 if inserted {
                     state::tell_time(transaction, clock)?;
                 }
-                Ok(inserted)
+                Ok(Some(inserted))
             });
-            inserted.await.map_err(LedgerStoreError::new)
+            let inserted = inserted.await.map_err(LedgerStoreError::new)?;
+            inserted.ok_or_else(|| LedgerStoreError::new(SqliteError::UserDeleted))
         })
     }
 
@@ -150,6 +154,12 @@ impl Columns {
         })
     }
 
+    /// Returns whether the requester was deleted, and has not begun this chat since.
+    fn is_of_deleted_user(&self, transaction: &Transaction<'_>) -> DbResult<bool> {
+        let mut statement = transaction.prepare_cached(IS_DELETED)?;
+        Ok(statement.exists(params![self.requester, self.chat])?)
+    }
+
     /// Writes the record, and returns whether a row was written. `revision` is that of a new record,
     /// or the one that is replaced.
     fn execute(&self, mut statement: CachedStatement<'_>, revision: i64) -> DbResult<bool> {
@@ -205,6 +215,8 @@ pub(crate) fn sweep(transaction: &Transaction<'_>, now: i64) -> DbResult<usize> 
     Ok(transaction.prepare_cached(SWEEP)?.execute([now])?)
 }
 
+const IS_DELETED: &str = "SELECT 1 FROM deleted_users WHERE owner = ?1 \
+    AND NOT EXISTS (SELECT 1 FROM chats WHERE owner = ?1 AND id = ?2)";
 const INSERT: &str = "INSERT INTO approvals (id, requester, chat, is_pending, requested_at, \
         expires_at, delete_at, revision, record) \
     VALUES (:id, :requester, :chat, :is_pending, :requested_at, :expires_at, :delete_at, \

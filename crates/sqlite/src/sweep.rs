@@ -28,7 +28,8 @@ impl SqliteStore {
             let deleted = self.write(Durability::Written, |transaction, clock| {
                 let now = crate::state::now(transaction, clock)?;
                 let chats = transaction.prepare_cached(SWEEP_CHATS)?.execute([now])?;
-                Ok(chats + ledger::sweep(transaction, now)?)
+                let users = transaction.prepare_cached(SWEEP_DELETED_USERS)?.execute([now])?;
+                Ok(chats + users + ledger::sweep(transaction, now)?)
             });
             if deleted.await? == 0 {
                 break;
@@ -108,6 +109,9 @@ fn is_over(run: &Run, now: i64) -> bool {
 
 const SWEEP_CHATS: &str = "DELETE FROM chats WHERE key IN \
     (SELECT key FROM chats WHERE expires_at <= ?1 LIMIT 20)";
+// A day.
+const SWEEP_DELETED_USERS: &str = "DELETE FROM deleted_users WHERE owner IN \
+    (SELECT owner FROM deleted_users WHERE deleted_at <= ?1 - 86400000 LIMIT 200)";
 const ENDED: &str = "SELECT ended_at, key, ended_bytes FROM runs WHERE ended_at IS NOT NULL";
 
 /// How long a log is kept after its end, in milliseconds.

@@ -1,10 +1,13 @@
 //! [`SqliteStore::delete_user`]: deletes everything of one user.
 
+use rusqlite::{Transaction, params};
 use ui_message_stream::approval::Principal;
 
+use crate::clock::Clock;
 use crate::error::SqliteError;
 use crate::file::Durability;
-use crate::{SqliteStore, owner_key};
+use crate::logs::Logs;
+use crate::{SqliteStore, owner_key, state};
 
 /// What [`SqliteStore::delete_user`] has deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,34 +22,75 @@ pub struct DeletedUser {
 }
 
 impl SqliteStore {
-    /// Deletes everything of a user in one step: the chats, the logs of their runs, and the approvals
-    /// that were requested from the user. After a crash, either all of it is there or nothing.
+    /// Deletes everything of a user: the approvals that were requested from the user, the logs of the
+    /// user's runs, the chats, and then the approvals again, because a live run can request more. It
+    /// does this in short transactions, so that other writers get their turn. If it fails or is dropped,
+    /// call it again: it deletes the rest.
     ///
     /// Sign the user out first: a request that comes later begins new chats. A live run ends when it
-    /// writes next, and stores nothing. A tool that is running is not stopped, and its outcome is not
-    /// stored. Decisions of the user about approvals of others stay in the records of those others.
+    /// writes next, stores nothing and requests no approvals. A tool that is running is not stopped, and
+    /// its outcome is not stored. Decisions of the user about approvals of others stay in the records of
+    /// those others. The id of the user is kept for a day, so that those runs are known.
     ///
     /// The bytes stay in free parts of the file until SQLite writes others there. Backups keep them.
     ///
     /// # Errors
-    /// [`SqliteError`] if the file cannot be written. It is then not known whether the user was
-    /// deleted.
+    /// [`SqliteError`] if the file cannot be written. Part may have been deleted.
     ///
     /// # Cancel safety
-    /// If the future is dropped, everything is deleted or nothing.
+    /// If the future is dropped, part may have been deleted.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, SqliteError> {
         let owner = owner_key(user);
-        self.write_logs(Durability::Synced, move |transaction, _, logs| {
-            // Else the journal would hold entries of the user for a while.
-            logs.move_all(transaction)?;
-            logs.forget_runs();
-            let delete = |statement| transaction.execute(statement, [&owner]);
-            Ok(DeletedUser {
-                chats: delete("DELETE FROM chats WHERE owner = ?1")?,
-                runs: delete("DELETE FROM runs WHERE owner = ?1")?,
-                approvals: delete("DELETE FROM approvals WHERE requester = ?1")?,
-            })
-        })
-        .await
+        let marked = owner.clone();
+        let mark = move |transaction: &Transaction<'_>, clock: &Clock| {
+            let now = state::now(transaction, clock)?;
+            Ok(transaction.execute(MARK, params![marked, now])?)
+        };
+        self.write(Durability::Written, mark).await?;
+        let mut deleted = DeletedUser {
+            approvals: self.delete_rows(&owner, APPROVALS).await?,
+            runs: self.delete_rows(&owner, RUNS).await?,
+            chats: self.delete_rows(&owner, CHATS).await?,
+        };
+        deleted.approvals += self.delete_rows(&owner, APPROVALS).await?;
+        // What was written before is then on the disk, too.
+        self.ping().await?;
+        Ok(deleted)
+    }
+
+    /// Deletes rows of a user, until there are none. Returns their number.
+    async fn delete_rows(
+        &self,
+        owner: &str,
+        statement: &'static str,
+    ) -> Result<usize, SqliteError> {
+        let mut deleted = 0;
+        loop {
+            let owner = owner.to_owned();
+            let delete = move |transaction: &Transaction<'_>, _: &Clock, logs: &mut Logs| {
+                if statement == RUNS {
+                    // Else the journal would hold entries of the user for a while.
+                    logs.move_all(transaction)?;
+                    logs.forget_runs();
+                }
+                Ok(transaction.prepare_cached(statement)?.execute([owner])?)
+            };
+            match self.write_logs(Durability::Written, delete).await? {
+                0 => return Ok(deleted),
+                rows => deleted += rows,
+            }
+        }
     }
 }
+
+/// A user without chats here may have them in another store, and then this store does not know which
+/// runs have begun since.
+const MARK: &str = "INSERT INTO deleted_users SELECT ?1, ?2 \
+    WHERE EXISTS (SELECT 1 FROM chats WHERE owner = ?1) \
+    ON CONFLICT (owner) DO UPDATE SET deleted_at = excluded.deleted_at";
+const APPROVALS: &str = "DELETE FROM approvals WHERE id IN \
+    (SELECT id FROM approvals WHERE requester = ?1 LIMIT 200)";
+const RUNS: &str = "DELETE FROM runs WHERE key IN \
+    (SELECT key FROM runs WHERE owner = ?1 LIMIT 5)";
+const CHATS: &str = "DELETE FROM chats WHERE key IN \
+    (SELECT key FROM chats WHERE owner = ?1 LIMIT 20)";

@@ -79,7 +79,7 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the store fails. It is then not known whether the record was
-    /// inserted.
+    /// inserted. A store that can delete users refuses the requests of a run whose user it has deleted.
     fn insert<'a>(
         &'a self,
         record: &'a ApprovalRecord,

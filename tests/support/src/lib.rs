@@ -6,6 +6,7 @@ pub mod adapter_server;
 pub mod browser;
 pub mod calling_model;
 pub mod contention;
+pub mod deleted_users;
 pub mod external_processes;
 pub mod fixture_files;
 pub mod js_numbers;

@@ -1,6 +1,7 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
 use test_support::contention;
+use test_support::deleted_users::{a_run_of_a_deleted_user_requests_no_approval, request};
 use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
 use ui_message_stream::approval::{Principal, RecordId};
@@ -64,6 +65,56 @@ async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
     }
 }
 
+#[tokio::test]
+async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    a_run_of_a_deleted_user_requests_no_approval(&store, async |user| {
+        store.delete_user(user).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deletion_lets_others_write_revokes_first_and_is_completed_when_it_is_repeated() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let ada = Principal::new("ada");
+    for number in 0..CHATS {
+        saved(&store, SaveChat::new(&chat_of(&ada, &number.to_string(), 2))).await;
+    }
+    for number in 0..12 {
+        let key = run_key(&ada, &number.to_string());
+        let _ = begin(&store, &key, 100).await;
+        appended(&store, &key, 0, &[frame("a")], false).await;
+    }
+    for number in 0..250 {
+        assert!(store.insert(&request(&ada, "0", number)).await.unwrap());
+    }
+
+    let mut deletion = Box::pin(store.delete_user(&ada));
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut deletion => panic!("the deletion is one step"),
+            pinged = store.ping() => pinged.unwrap(),
+        }
+        if database.count("chats").await < CHATS {
+            break;
+        }
+    }
+    assert!(database.count("chats").await > 0);
+    assert_eq!(database.count("approvals").await, 0, "nothing can be approved");
+    assert_eq!(database.count("runs").await, 0);
+    drop(deletion);
+
+    let rest = store.delete_user(&ada).await.unwrap();
+    assert!(rest.chats > 0 && rest.approvals == 0, "{rest:?}");
+    for table in ["chats", "chat_messages", "runs", "run_entries", "approvals"] {
+        assert_eq!(database.count(table).await, 0, "{table}");
+    }
+}
+
 async fn fill(store: &PostgresStore, owner: &Principal, number: u8) {
     for id in ["one", "other"] {
         saved(store, SaveChat::new(&chat_of(owner, id, 2))).await;
@@ -79,3 +130,6 @@ async fn fill(store: &PostgresStore, owner: &Principal, number: u8) {
 async fn pending(store: &PostgresStore, owner: &Principal) -> usize {
     store.pending(PendingFilter::Requester(owner).into()).await.unwrap().records.len()
 }
+
+/// More than is deleted in some steps.
+const CHATS: i64 = 200;

@@ -41,7 +41,7 @@ impl Backend {
         }
     }
 
-    /// Returns all keys, without those that live for a minute.
+    /// Returns all keys, without those that live for a minute, and the marks of deleted users.
     pub(crate) fn keys(&self) -> Vec<String> {
         let nodes = match self {
             Backend::Single(redis) => std::slice::from_ref(redis),
@@ -54,10 +54,13 @@ impl Backend {
     }
 }
 
-/// Returns all keys of a Redis, without those that live for a minute.
+/// Returns all keys of a Redis, without those that live for a minute, and the marks of deleted users.
 pub(crate) fn keys(redis: &RedisServer) -> Vec<String> {
     let list = "return table.concat(redis.call('KEYS', '*'), ' ')";
     let keys = redis.command(&format!("EVAL \"{list}\" 0"));
     let keys = keys.split_whitespace().map(str::to_owned);
-    keys.filter(|key| !key.ends_with("clock") && !key.contains(":attempts:")).collect()
+    let is_other = |key: &String| {
+        !key.ends_with("clock") && !key.contains(":attempts:") && !key.contains("deleted:")
+    };
+    keys.filter(is_other).collect()
 }

@@ -1,6 +1,7 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
 use test_support::contention;
+use test_support::deleted_users::a_run_of_a_deleted_user_requests_no_approval;
 use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
 use ui_message_stream::approval::{ApprovalState, Principal, RecordId};
@@ -78,6 +79,17 @@ async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
         let late = store.save(SaveChat::replacing(&stored, &chat)).await.unwrap();
         assert_eq!(late, SaveResult::Conflict);
         assert_eq!(backend.keys(), Vec::<String>::new(), "{}", backend.name());
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
+    for backend in Backend::all() {
+        let store = backend.connect().await;
+        a_run_of_a_deleted_user_requests_no_approval(&store, async |user| {
+            store.delete_user(user).await.unwrap();
+        })
+        .await;
     }
 }
 

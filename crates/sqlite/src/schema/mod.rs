@@ -47,7 +47,7 @@ fn schema_of(transaction: &Transaction<'_>) -> DbResult<i64> {
 }
 
 /// The steps from each schema to the next. Step `n` makes schema `n` of schema `n - 1`.
-const MIGRATIONS: [&str; 2] = [include_str!("1.sql"), include_str!("2.sql")];
+const MIGRATIONS: [&str; 3] = [include_str!("1.sql"), include_str!("2.sql"), include_str!("3.sql")];
 
 /// The newest schema.
 pub(crate) const NEWEST: i64 = MIGRATIONS.len() as i64;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use test_support::contention;
+use test_support::deleted_users::{a_run_of_a_deleted_user_requests_no_approval, request};
 use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
 use ui_message_stream::approval::{Principal, RecordId};
@@ -97,6 +98,56 @@ async fn what_was_appended_in_the_transaction_that_deletes_the_user_is_not_store
     }
 }
 
+#[tokio::test]
+async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    a_run_of_a_deleted_user_requests_no_approval(&store, async |user| {
+        store.delete_user(user).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deletion_lets_others_write_revokes_first_and_is_completed_when_it_is_repeated() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let ada = Principal::new("ada");
+    for number in 0..CHATS {
+        saved(&store, SaveChat::new(&chat_of(&ada, &number.to_string(), 2))).await;
+    }
+    for number in 0..12 {
+        let key = run_key(&ada, &number.to_string());
+        let _ = begin(&store, &key, 100).await;
+        appended(&store, &key, 0, &[frame("a")], false).await;
+    }
+    for number in 0..250 {
+        assert!(store.insert(&request(&ada, "0", number)).await.unwrap());
+    }
+
+    let mut deletion = Box::pin(store.delete_user(&ada));
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut deletion => panic!("the deletion is one step"),
+            pinged = store.ping() => pinged.unwrap(),
+        }
+        if folder.count("chats") < CHATS {
+            break;
+        }
+    }
+    assert!(folder.count("chats") > 0);
+    assert_eq!(folder.count("approvals"), 0, "nothing can be approved");
+    assert_eq!(folder.count("runs"), 0);
+    drop(deletion);
+
+    let rest = store.delete_user(&ada).await.unwrap();
+    assert!(rest.chats > 0 && rest.approvals == 0, "{rest:?}");
+    for table in ["chats", "chat_messages", "runs", "run_entries", "approvals"] {
+        assert_eq!(folder.count(table), 0, "{table}");
+    }
+}
+
 async fn fill(store: &SqliteStore, owner: &Principal, number: u8) {
     for id in ["one", "other"] {
         saved(store, SaveChat::new(&chat_of(owner, id, 2))).await;
@@ -112,3 +163,6 @@ async fn fill(store: &SqliteStore, owner: &Principal, number: u8) {
 async fn pending(store: &SqliteStore, owner: &Principal) -> usize {
     store.pending(PendingFilter::Requester(owner).into()).await.unwrap().records.len()
 }
+
+/// More than is deleted in some steps.
+const CHATS: i64 = 200;

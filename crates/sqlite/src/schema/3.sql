@@ -1,0 +1,6 @@
+-- The users who were deleted within the last day. A run that goes on meanwhile requests no more approvals.
+CREATE TABLE deleted_users (
+    owner TEXT PRIMARY KEY,
+    deleted_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX deleted_users_by_time ON deleted_users (deleted_at);
