@@ -8,6 +8,7 @@ default: fmt lint versions applications docs test test-unified
 
 fmt:
     cargo fmt --check
+    .ci/mutations --check
 
 lint:
     cargo clippy --workspace --all-targets --all-features -- -D warnings
@@ -65,6 +66,10 @@ approvals:
     SQLITE_RACES=1000 cargo test -p ui-message-stream-sqlite --test sqlite conformance -- --nocapture
     KILLS=300 cargo test -p ui-message-stream-sqlite --test crash_recovery
     POSTGRES_RACES=1000 LOST_REPLIES=200 cargo test -p ui-message-stream-postgres -- --nocapture
+
+# The simulator of chat turns has to notice each deliberate bug of `tests/mutations/`.
+mutations:
+    .ci/mutations
 
 # The demo as two servers: they, their store or both are killed 300 times at random moments, on each store.
 random-kills:

@@ -17,15 +17,8 @@
 //! the broken promise. `SIMULATION=<seed>` repeats one interleaving, and prints the inputs and outputs
 //! of all turns.
 //!
-//! What it notices was tried with mutations of the turn, one at a time. Each was noticed after this
-//! number of interleavings at most:
-//!
-//! | interleavings | mutations |
-//! |---|---|
-//! | 100 | the log ends before the save · a refused append is ignored · an append is not repeated · a live lease is taken · the save precedes the last frames · take without comparison · the claim precedes the note `step` · an unknown save counts as saved · a conflict of the last save is ignored · client outputs are not recorded · an approval that lapses is redeemed · the old log does not end · the agent outlives its run |
-//! | 1 000 | the fence is not saved before content enters the old log · no claim · the id of a run is named again · what was decided is not looked up |
-//! | 10 000 | results of a taken run are dropped · an answer during the last save is dropped · results that the end leaves unread are forgotten · a claim leaves no note |
-//! | 100 000 | an older fence goes on · closing is not repeated for new calls |
+//! What it notices is tested with deliberate bugs of the turn, one at a time: `.ci/mutations` applies each
+//! patch of `tests/mutations/` to a copy of the tree, and requires that a promise is broken.
 
 mod agent;
 mod clients;

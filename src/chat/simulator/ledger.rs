@@ -85,6 +85,11 @@ impl Ledger {
         self.approvals.get(id).is_some_and(|approval| approval.state == State::Asked)
     }
 
+    /// Returns whether the approval waits for the next model call, which sends it to the provider.
+    pub(super) fn is_granted(&self, id: &ApprovalId) -> bool {
+        self.approvals.get(id).is_some_and(|approval| approval.state == State::Granted)
+    }
+
     /// Returns whether the call had its result before this step.
     pub(super) fn was_decided(&self, id: &ApprovalId, before: u64) -> bool {
         self.approvals.get(id).is_some_and(|approval| {

@@ -149,6 +149,11 @@ impl World {
                 return self.refuse("a run begins without the outputs of its page".into());
             }
             drop(open);
+            if let Some(now) = &now {
+                self.check_new_run(at, now, &next);
+            } else if let (Request::Stop, Some(was)) = (&driver.request, &was) {
+                self.stopped = Some(was.run.clone());
+            }
             was.into_iter().for_each(|was| self.run_is_over(&was, kept.clone(), now.is_some()));
             now.into_iter().for_each(|now| self.run_is_named(now, &next));
         }
@@ -161,6 +166,27 @@ impl World {
         self.revision += 1;
         self.chat = Some((next, self.revision));
         true
+    }
+
+    /// A turn names a new run. A message that was delivered before calls the model only if its response
+    /// has unread results, and a turn whose run the user has stopped does not call it again.
+    fn check_new_run(&mut self, at: usize, new: &LiveRun, next: &Chat) {
+        let Driver { request, number, .. } = &self.drivers[at];
+        let is_answered = self.stored().is_some_and(|chat| match request {
+            Request::Post(request) if request.continued_message().is_none() => matches!(
+                chat.clone().apply_request(request, PostedHistory::Keep),
+                RequestEffect::Answered(_)
+            ),
+            _ => false,
+        });
+        let own = format!("r{number}");
+        let is_own = |run: &RunId| run.split('-').next() == Some(&own);
+        if is_answered && next.message(&new.message_id).is_none() {
+            self.violated(format!("{:?} answers a message again", new.run));
+        }
+        if self.stopped.take().is_some_and(|stopped| is_own(&stopped)) {
+            self.violated(format!("{:?} goes on after Stop", new.run));
+        }
     }
 
     /// The message of a live run is saved up to the end of a step.
@@ -344,6 +370,11 @@ impl World {
         let open = chat.client_executed.iter().map(|call| call.tool_call_id.to_string());
         let lost = open.filter(|call| self.answered_outputs.contains(call));
         found.extend(lost.map(|call| format!("the output of {call:?} is lost")));
+        let mut parts = chat.messages.iter().flat_map(UiMessage::tool_parts);
+        let closed = parts.find(|part| {
+            part.is_settled() && part.approval_id().is_some_and(|id| self.ledger.is_granted(id))
+        });
+        found.extend(closed.map(|part| format!("{:?} is closed and not sent", part.approval_id())));
         if self.live().is_some() {
             found.push("a run is live although all turns have ended".into());
         }

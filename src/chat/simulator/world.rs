@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) limits: ChatLimits,
     /// Whether the user has stopped a run.
     pub(super) has_stopped: bool,
+    /// The run that the user has stopped, until another one is named.
+    pub(super) stopped: Option<RunId>,
     pub(super) ledger_fails: bool,
     /// Whether a driver may give up after a failure of a store.
     pub(super) gives_up: bool,
