@@ -210,6 +210,38 @@ const CASES = {
     assert.deepEqual(await second.messages(), [question, answer]);
   },
 
+  async 'Stop in the second tab while an approved tool runs'({ tab, open, context, api, requests, shoot }) {
+    const get = async path => (await context.request.get(new URL(path, api).href)).json();
+    const sent = async () => (await get('/api/world')).transfers.length;
+    await tab.say('mixed holiday.zip');
+    const second = await open();
+    await second.isDone(2);
+    const before = await sent();
+    await approve(tab, 'transfer');
+    await approve(tab, 'delete_file');
+    // The deletion runs for some seconds.
+    for (const each of [tab, second]) await each.sees('transfer', 'output-available');
+    await second.page.getByTestId('stop').click();
+    for (const each of [tab, second]) await until('the tab is idle', () => each.isIdle());
+    await shoot('stopped in the second tab while a tool runs');
+    // The page that approved says so itself, the other one by the data of the server.
+    const shown = async each => {
+      assert.equal(await each.page.getByTestId('approve').count(), 0, 'the user is not asked again');
+      return JSON.stringify(await each.messages()).replace('delete_file: approval-requested', 'delete_file: approval-responded');
+    };
+    assert.equal(await shown(second), await shown(tab));
+    // The tool is not stopped. The chat gets its result, and the model is not called.
+    await until('the tool has ended', async () => {
+      const { messages } = await get(`/api/chat/${tab.chatId}`);
+      return /"deleted"/.test(JSON.stringify(messages));
+    });
+    for (const each of [tab, second]) await each.page.reload();
+    const calls = done('get_weather', 'delete_file', 'transfer');
+    await end([tab, second], { text: 'Three things at once.', calls });
+    assert.equal(requests.filter(({ method }) => method === 'POST').length, 2);
+    assert.equal((await sent()) - before, 1);
+  },
+
   async 'a second tab follows live what is written in the first one'({ tab, open }) {
     await tab.say('Hello there');
     const second = await open();
@@ -314,7 +346,7 @@ async function run(act, url, options, shoot) {
     return tabs.at(-1);
   };
   const requests = [];
-  tab.page.on('request', request =>
+  context.on('request', request =>
     requests.push({ method: request.method(), headers: request.headers() }),
   );
   try {

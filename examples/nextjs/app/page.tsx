@@ -105,7 +105,10 @@ function Conversation({
   const busy = status === 'submitted' || status === 'streaming';
   const state = isReading ? 'opening' : status;
   const last = messages.at(-1);
-  const questions = last?.parts.filter(part => isToolUIPart(part) && asksUser(part)).length ?? 0;
+  const questions =
+    last?.parts.filter(
+      part => isToolUIPart(part) && asksUser(part, approvalOf(messages, part.toolCallId)),
+    ).length ?? 0;
 
   const [isOutdated, setOutdated] = useState(false);
   useEffect(() => {

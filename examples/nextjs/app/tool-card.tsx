@@ -27,13 +27,13 @@ export function ToolCard({
   addToolOutput,
 }: Props) {
   const name = getToolName(part);
-  const asks = asksUser(part);
-  const approves = part.state === 'approval-requested' && answerable;
+  const asks = asksUser(part, asked);
+  const approves = asks && part.state === 'approval-requested' && answerable;
   // The server's decision counts, and not what this page sent: another page may have decided first.
   const ended = asked && ENDED_WITHOUT_RUN[asked.state];
-  const asksNoMore = live ? (asked?.state === 'approved' ? 'approved' : 'asked') : 'not answered';
-  const unanswerable = asks && !answerable && asksNoMore;
-  const state = ended?.label ?? (unanswerable || STATES[part.state]);
+  const unanswerable = asks && !answerable && (live ? 'asked' : 'not answered');
+  const isAnswered = part.state === 'approval-requested' && !asks;
+  const state = ended?.label ?? (unanswerable || STATES[isAnswered ? 'approval-responded' : part.state]);
   const isOverruled = asked?.state === 'approved' && part.approval?.approved === false;
   const brokenOff = !live && !asks && part.state.startsWith('input-');
   return (
@@ -71,10 +71,13 @@ export function ToolCard({
   );
 }
 
-/** Whether a call waits for the user, until the conversation goes on. */
-export function asksUser(part: ToolPart): boolean {
+/**
+ * Whether a call waits for the user, until the conversation goes on. A call that was approved in another
+ * tab, or before a reload, may still run, also after Stop.
+ */
+export function asksUser(part: ToolPart, asked?: Data['approval']): boolean {
   const isLocation = part.type === 'tool-get_location' && part.state === 'input-available';
-  return isLocation || part.state === 'approval-requested';
+  return isLocation || (part.state === 'approval-requested' && asked?.state !== 'approved');
 }
 
 const STATES: Record<ToolPart['state'], string> = {
