@@ -33,6 +33,8 @@ pub(super) struct Accepted {
     pub(super) answers: Vec<(ApprovalId, bool)>,
     /// Whether calls are being executed.
     pub(super) is_executing: bool,
+    /// Whether the ledger could not store an answer.
+    pub(super) is_incomplete: bool,
 }
 
 impl Redeemed {
@@ -79,7 +81,7 @@ impl Redeemed {
         }
         let executing = calls.executing().map(|(call, data)| (call.clone(), data)).collect();
         let answers = answers.into_iter().filter(|(id, _)| calls.is_accepted(id)).collect();
-        let accepted = Accepted { answers, is_executing };
+        let accepted = Accepted { answers, is_executing, is_incomplete: calls.is_incomplete() };
         Ok(Redeemed { known, accepted, deferred, executing, calls })
     }
 }

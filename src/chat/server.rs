@@ -18,10 +18,12 @@ use super::client::Client;
 use super::complete::{ChatResponse, RunEnd};
 use super::inner::Inner;
 use super::log::RunKey;
+use super::redeem::Accepted;
 use super::run_counts::RunCounts;
 use super::stream::{ChatStream, LogReader};
 use super::turn::driver::{Driver, StartedTurn, TurnRequest};
 use super::turn::machine::{Request, Response};
+use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
 use crate::chat::store::{ChatPage, ChatStoreError, ListChats};
 use crate::chat::{Chat, ChatError, ClientAnswers};
@@ -280,15 +282,14 @@ impl ChatServer {
                     request: Request::Decisions { message_id, plan: Box::new(on_message.plan()) },
                 },
             )?;
-            match turn.accepted().await {
-                Some(redeemed) => accepted.extend(redeemed?.answers),
-                None => {
-                    return Err(match turn.response().await? {
-                        Response::TooManyRuns => ChatError::TooManyRuns,
-                        _ => ChatStoreError::new("the decisions were not redeemed").into(),
-                    });
-                }
+            let Some(redeemed) = turn.accepted().await else {
+                return Err(refused(turn.response().await?));
+            };
+            let Accepted { answers, is_incomplete, .. } = redeemed?;
+            if is_incomplete {
+                return Err(LedgerStoreError::new("a decision could not be stored").into());
             }
+            accepted.extend(answers);
         }
         let decided = decisions.into_iter().map(|decision| {
             let accepted = accepted.contains(&(decision.approval_id.clone(), decision.approved));
@@ -457,7 +458,11 @@ fn refused(response: Response) -> ChatError {
     match response {
         Response::Limit(limit) => limit.into(),
         Response::TooManyRuns => ChatError::TooManyRuns,
-        _ => ChatError::AlreadyReceived,
+        Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
+        // The driver knows why, and a turn with one of the others is not refused.
+        Response::Failed | Response::Join { .. } | Response::Stored { .. } => {
+            ChatStoreError::new("the request was not answered").into()
+        }
     }
 }
 

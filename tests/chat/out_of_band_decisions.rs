@@ -2,8 +2,8 @@
 //! user. The browser reads the outcome with its next request.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use async_stream::stream;
@@ -587,11 +587,19 @@ async fn a_decision_that_is_repeated_a_thousand_times_loads_one_record() {
     assert_eq!(host.tools.effects().len(), 1);
 }
 
-/// A ledger that cannot be read after this number of reads.
+/// A ledger that cannot be read after this number of reads, or cannot be written.
 #[derive(Debug)]
 struct FailsLater {
     ledger: InMemoryLedger,
-    reads_left: Arc<AtomicUsize>,
+    reads_left: AtomicUsize,
+    is_read_only: AtomicBool,
+}
+
+impl FailsLater {
+    fn new() -> Arc<Self> {
+        let (reads_left, is_read_only) = (AtomicUsize::new(1000), AtomicBool::new(false));
+        Arc::new(FailsLater { ledger: InMemoryLedger::new(), reads_left, is_read_only })
+    }
 }
 
 impl LedgerStore for FailsLater {
@@ -616,7 +624,10 @@ impl LedgerStore for FailsLater {
         record: &'a ApprovalRecord,
         revision: u64,
     ) -> Answer<'a, bool> {
-        self.ledger.compare_and_swap(record, revision)
+        match self.is_read_only.load(Relaxed) {
+            false => self.ledger.compare_and_swap(record, revision),
+            true => Box::pin(std::future::ready(Err(LedgerStoreError::new("read-only")))),
+        }
     }
 }
 
@@ -669,18 +680,47 @@ async fn a_decision_that_needs_a_run_at_the_limit_of_runs_is_an_error_and_can_be
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_the_ledger_cannot_redeem_is_an_error() {
-    let (reads_left, ada) = (Arc::new(AtomicUsize::new(1000)), Principal::new("ada"));
-    let ledger = FailsLater { ledger: InMemoryLedger::new(), reads_left: reads_left.clone() };
-    let chats = bell_ringer(Approvals::new(Bell).with_ledger(Arc::new(ledger)));
+    let (ledger, ada) = (FailsLater::new(), Principal::new("ada"));
+    let chats = bell_ringer(Approvals::new(Bell).with_ledger(ledger.clone()));
     chats.complete_response(&ada, ring("chat")).await.unwrap();
     let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
     let approved = ApprovalDecision { approval_id, approved: true, reason: None };
     // The ledger can be read to find the chat, and not to redeem the decision.
-    reads_left.store(1, Relaxed);
+    ledger.reads_left.store(1, Relaxed);
     let failed = chats.decide(&ada, vec![approved.clone()]).await;
     assert!(matches!(failed, Err(ChatError::Ledger(_))), "{failed:?}");
-    reads_left.store(1000, Relaxed);
+    ledger.reads_left.store(1000, Relaxed);
     assert!(chats.decide(&ada, vec![approved]).await.unwrap()[0].accepted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count() {
+    for approved in [true, false] {
+        let (ledger, ada) = (FailsLater::new(), Principal::new("ada"));
+        let chats = bell_ringer(Approvals::new(Bell).with_ledger(ledger.clone()));
+        chats.complete_response(&ada, ring("chat")).await.unwrap();
+        let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
+        let decisions =
+            || vec![ApprovalDecision { approval_id: approval_id.clone(), approved, reason: None }];
+        let message = async || {
+            // The run has ended.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            serde_json::to_string(&chats.chat(&ada, &"chat".into()).await.unwrap().messages[1])
+                .unwrap()
+        };
+        let asked = message().await;
+        ledger.is_read_only.store(true, Relaxed);
+        let failed = chats.decide(&ada, decisions()).await;
+        assert!(matches!(failed, Err(ChatError::Ledger(_))), "{failed:?}");
+        // The call is still open, and the model has read nothing of the decision.
+        assert_eq!(message().await, asked);
+        assert_eq!(chats.approvals().pending(&ada).await.unwrap().len(), 1);
+        ledger.is_read_only.store(false, Relaxed);
+        assert!(chats.decide(&ada, decisions()).await.unwrap()[0].accepted);
+        let decided = message().await;
+        assert_eq!(decided.matches("You heard it.").count(), 1, "{decided}");
+        assert_eq!(decided.contains("it rang"), approved, "{decided}");
+    }
 }
 
 #[tokio::test]

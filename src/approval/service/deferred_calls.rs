@@ -63,6 +63,8 @@ pub(super) struct AnsweredRequests {
     pub(super) refused: HashMap<ApprovalId, DeferredOutcome>,
     /// The responses that the ledger accepted, now or for an earlier request.
     pub(super) accepted: HashSet<ApprovalId>,
+    /// Whether the ledger could not store a response.
+    pub(super) is_incomplete: bool,
 }
 
 impl AnsweredRequests {
@@ -248,7 +250,7 @@ impl Answers {
             let id = record.approval_id(&inner.keys, now);
             id.into_iter().for_each(|id| answered_requests.describe(record, id, now));
         };
-        let mut accepted = HashSet::new();
+        let (mut accepted, mut is_incomplete) = (HashSet::new(), false);
         let mut answered_calls = AnsweredCalls {
             answered: requests.iter().map(|request| (request.record, request.action)).collect(),
             granted: HashMap::new(),
@@ -272,6 +274,7 @@ impl Answers {
                 } else if let Some(record) = records.remove(&request.record) {
                     redemption.handle_response(&request, record, LedgerResponse::Unavailable);
                     lost = Some("an answer could not be stored");
+                    is_incomplete = true;
                 }
             }
             // Without claims the same request can be sent again, and then gets the true outcome.
@@ -282,7 +285,7 @@ impl Answers {
             }
         }
         unanswered.iter().for_each(|(record, _)| describe(record));
-        let requests = AnsweredRequests { accepted, ..answered_requests };
+        let requests = AnsweredRequests { accepted, is_incomplete, ..answered_requests };
         let results = redemption.settle(&unanswered, &client_executed);
         let report = |result: &DeferredToolResult| {
             let id = result.approval_id.as_ref().filter(|_| result.is_final);

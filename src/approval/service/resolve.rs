@@ -386,6 +386,11 @@ impl RunningCalls {
         self.requests.accepted.contains(id)
     }
 
+    /// Returns whether the ledger could not store a response. It is not known whether it has.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.requests.is_incomplete
+    }
+
     /// Waits for the next call that has an outcome and returns its result. Returns `None` if all
     /// results were returned.
     ///

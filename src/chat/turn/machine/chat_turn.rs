@@ -60,7 +60,8 @@ pub(crate) struct ChatTurn {
     /// What the ledger returned for the open calls of the conversation.
     pub(super) closed: Option<ClosedCalls>,
     pub(super) redemption: Redemption,
-    /// The approval requests that the request answers.
+    /// The approval requests that the page answers, which the request continues. A decision from
+    /// elsewhere has no page that waits for a reply.
     pub(super) answered: Vec<ApprovalId>,
     /// Results that this turn has redeemed and that it may have to save.
     pub(super) unsaved: Vec<ReceivedResult>,
@@ -192,12 +193,13 @@ pub(super) enum Then {
 
 impl ChatTurn {
     pub(crate) fn new(request: Request, settings: TurnSettings) -> Self {
-        let mut redemption = Redemption::NONE;
-        let mut lost = None;
+        let (mut redemption, mut answered, mut lost) = (Redemption::NONE, Vec::new(), None);
         let goal = match request {
             Request::Post(request) => match request.continued_message() {
                 Some(continued) => {
                     let plan = ResumePlan::new(request.messages(), Some(continued));
+                    let answers = plan.unverified_responses();
+                    answered.extend(answers.map(|answer| answer.approval_id.clone()));
                     redemption = Redemption::NotStarted(Box::new(plan));
                     Goal::Settle(AnsweredBy::Request(request))
                 }
@@ -214,12 +216,6 @@ impl ChatTurn {
                 lost = Some(fence);
                 Goal::Mend(run)
             }
-        };
-        let answered = match &redemption {
-            Redemption::NotStarted(plan) => {
-                plan.unverified_responses().map(|answer| answer.approval_id.clone()).collect()
-            }
-            Redemption::Started(_) => Vec::new(),
         };
         let mut turn = ChatTurn {
             settings,

@@ -181,11 +181,9 @@ impl ChatTurn {
     fn continue_message(&mut self, loaded: Loaded, mut next: Chat, message_id: Option<MessageId>) {
         let chat = &loaded.chat;
         self.unsaved.iter().for_each(|result| next.record_received(result));
-        let is_page = matches!(self.goal, Goal::Settle(AnsweredBy::Request(_)));
         let replies = message_id.as_ref().map(|id| self.replies(chat, id)).unwrap_or_default();
-        let has_to_call = is_page
-            && !self.has_responded
-            && self.shown.iter().any(|shown| replies.has_to_follow(shown));
+        let mut shown = self.shown.iter();
+        let has_to_call = !self.has_responded && shown.any(|shown| replies.has_to_follow(shown));
         match next.message_to_continue().cloned().or(message_id.clone().filter(|_| has_to_call)) {
             Some(id) => self.name_run(loaded, next, id),
             None if next != **chat => self.save(&loaded, next, Then::Load),

@@ -462,11 +462,13 @@ impl OwnRun {
             // The log does not say of a call that is being executed how it has ended.
             self.writer.restart_translator();
         }
-        let is_before_end = matches!(self.phase, Phase::Loading | Phase::Loaded);
-        if matches!(self.phase, Phase::Agent | Phase::Redeeming | Phase::Stepping)
-            || is_before_end && !self.is_message_ended
-        {
-            self.cut_call(&event, actions);
+        match self.phase {
+            Phase::Redeeming | Phase::Stepping | Phase::Agent => self.cut_call(&event, actions),
+            Phase::Loading | Phase::Loaded if !self.is_message_ended => {
+                self.cut_call(&event, actions);
+            }
+            Phase::Loading | Phase::Loaded | Phase::Claiming => {}
+            Phase::Saving | Phase::Ending | Phase::Over(_) => {}
         }
         self.stopped_by = Some(event);
     }
