@@ -291,12 +291,21 @@ fn no_file_uses_http_and_decides_about_approvals() {
 }
 
 #[test]
-fn the_functions_named_in_the_design_documents_approval_flow_exist() {
+fn the_design_documents_approval_flow_names_functions_that_exist_and_enters_each_room_once() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let design = fs::read_to_string(root.join("DESIGN.md")).unwrap();
-    let rows = design.lines().filter_map(|line| line.strip_prefix("| `src/"));
-    let mut number_of_rows = 0;
-    for row in rows {
+    let (mut number_of_rows, mut rooms) = (0, Vec::new());
+    for line in design.lines() {
+        let Some(row) = line.strip_prefix("| `src/") else {
+            // Each table enters each room once.
+            rooms.clear();
+            continue;
+        };
+        let room = row.split('/').next().unwrap();
+        if rooms.last() != Some(&room) {
+            assert!(!rooms.contains(&room), "`{room}` is entered again: {row}");
+            rooms.push(room);
+        }
         let names: Vec<&str> = row.split('`').collect();
         let (file, function) = (names[0], names[2]);
         let code = fs::read_to_string(root.join("src").join(file)).unwrap();
