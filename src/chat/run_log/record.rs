@@ -331,7 +331,7 @@ impl RunRecord {
     /// version of the conversation. Other messages stay as they are there.
     pub(crate) fn keep_in(&self, chat: &Chat) -> Chat {
         let mut record = self.clone();
-        record.fold();
+        record.fold_message();
         let mut kept = chat.clone();
         let is_live = kept.live_run().is_some_and(|live| live.message_id == self.message_id);
         if (is_live || kept.message(&self.message_id).is_some())
@@ -383,6 +383,14 @@ impl RunRecord {
 
     /// Adds the chunks and the results so far to the message, so that the next chunks continue it.
     fn fold(&mut self) {
+        self.fold_message();
+        if let Some(message) = self.chat.message(&self.message_id) {
+            self.reducer = Reducer::continuing(message.clone());
+        }
+    }
+
+    /// As [`fold`](Self::fold), for a record to which no chunks are added afterwards.
+    fn fold_message(&mut self) {
         let mut message = self.message().clone();
         // The frames have another id if the client continues a message that the server does not hold.
         message.id = self.message_id.clone();
@@ -398,9 +406,6 @@ impl RunRecord {
         }
         for result in std::mem::take(&mut self.unfolded) {
             self.chat.record_result(&result.result, result.descriptor.as_ref());
-        }
-        if let Some(message) = self.chat.message(&self.message_id) {
-            self.reducer = Reducer::continuing(message.clone());
         }
     }
 }
