@@ -61,11 +61,17 @@ connections:
 # and Postgres.
 approvals:
     MEMORY_RACES=100000 cargo test --test approval ledger_store -- --nocapture
-    REDIS_RACES=10000 LOST_REPLIES=200 cargo test -p ui-message-stream-redis --all-features --test redis -- --nocapture
+    REDIS_RACES=10000 cargo test -p ui-message-stream-redis --all-features --test redis -- --nocapture
     KILLS=100 cargo test -p ui-message-stream-redis --test crash_recovery
     SQLITE_RACES=1000 cargo test -p ui-message-stream-sqlite --test sqlite conformance -- --nocapture
     KILLS=300 cargo test -p ui-message-stream-sqlite --test crash_recovery
-    POSTGRES_RACES=1000 LOST_REPLIES=200 cargo test -p ui-message-stream-postgres -- --nocapture
+    POSTGRES_RACES=1000 cargo test -p ui-message-stream-postgres -- --nocapture
+
+# 200 lost replies for each kind of operation, and 200 users whose connections to the store have faults;
+# needs redis-server and Postgres.
+faults:
+    LOST_REPLIES=200 FAULTED_USERS=200 cargo test -p ui-message-stream-redis --all-features --test redis faults -- --nocapture
+    LOST_REPLIES=200 FAULTED_USERS=200 cargo test -p ui-message-stream-postgres --test postgres faults -- --nocapture
 
 # The simulator of chat turns has to notice each deliberate bug of `tests/mutations/`.
 mutations:

@@ -7,18 +7,17 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
-use tokio::time::{interval, sleep};
+use tokio::time::sleep;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 use ui_message_stream::chat::log::RunKey;
 
 use crate::error::DbResult;
-use crate::owner_key;
+use crate::{owner_key, within_time};
 
 /// The runs that readers of this process wait for, by the digests of their keys.
 #[derive(Debug, Default)]
@@ -120,27 +119,32 @@ pub(crate) async fn listen(hints: Arc<Hints>, config: Config, channel: Box<str>)
 
 /// Listens until the connection is lost.
 async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<()> {
-    let (client, mut connection) = config.connect(NoTls).await?;
+    let (client, mut connection) = within_time(async { Ok(config.connect(NoTls).await?) }).await?;
     let listen = format!("LISTEN \"{channel}\"");
-    let mut listening = pin!(client.batch_execute(&listen));
-    let mut is_listening = false;
-    let mut ticks = interval(TICK);
-    loop {
-        tokio::select! {
-            message = poll_fn(|context| connection.poll_message(context)) => match message {
-                Some(Ok(AsyncMessage::Notification(notification))) => {
-                    hints.add(notification.payload());
-                }
-                Some(message) => drop(message?),
-                None => return Ok(()),
-            },
-            listens = &mut listening, if !is_listening => {
-                listens?;
+    let listens = async {
+        let mut is_listening = false;
+        loop {
+            // Repeated, because a Postgres that hangs does not close the connection.
+            within_time(async { Ok(client.batch_execute(&listen).await?) }).await?;
+            if !is_listening {
                 is_listening = true;
                 hints.set_connected(true);
             }
-            _ = ticks.tick() => hints.forget_idle(),
+            sleep(TICK).await;
+            hints.forget_idle();
         }
+    };
+    let notifications = async {
+        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(notification) = message? {
+                hints.add(notification.payload());
+            }
+        }
+        Ok(())
+    };
+    tokio::select! {
+        ended = listens => ended,
+        ended = notifications => ended,
     }
 }
 
@@ -157,5 +161,5 @@ fn digest(key: &RunKey) -> String {
 /// How often a reader looks while no notifications arrive, and how often they are tried.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often runs without a reader are forgotten.
+/// How often the connection is tested, and runs without a reader are forgotten.
 const TICK: Duration = Duration::from_secs(5);

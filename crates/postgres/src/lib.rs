@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Client, Pool};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 use ui_message_stream::approval::Principal;
@@ -75,7 +75,7 @@ use self::hints::Hints;
 ///
 /// # When Postgres is not available
 /// Every operation ends within five seconds, if necessary with an error. The store connects again by
-/// itself. An operation whose reply is lost is not repeated by the store: its caller repeats it, and
+/// itself, also if an operation has not ended in time. An operation whose reply is lost is not repeated by the store: its caller repeats it, and
 /// the store recognizes what has taken effect. [`ping`](Self::ping) is a check for a load balancer.
 ///
 /// # The clock
@@ -149,17 +149,42 @@ async fn query(
     statement: &'static str,
     values: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<Row>, PostgresError> {
-    within_time(async {
-        let client = pool.get().await?;
+    let until = Instant::now() + OPERATION_TIMEOUT;
+    let client = until_time(until, async { Ok(pool.get().await?) }).await?;
+    let rows = until_time(until, async {
         let prepared = client.prepare_cached(statement).await?;
         Ok(client.query(&prepared, values).await?)
-    })
-    .await
+    });
+    let rows = rows.await;
+    give_back(pool, client, rows)
+}
+
+/// Gives a connection back to the pool, and returns what the operation on it has returned.
+///
+/// If the operation has not ended in time, the connection and all idle ones are closed. A connection
+/// whose peer is gone can stay open for ever if a proxy in between accepts all bytes.
+fn give_back<T>(
+    pool: &Pool,
+    client: Client,
+    result: Result<T, PostgresError>,
+) -> Result<T, PostgresError> {
+    if let Err(PostgresError::Timeout(_)) = result {
+        drop(Client::take(client));
+        pool.retain(|_, _| false);
+    }
+    result
 }
 
 /// Waits for an operation for at most [`OPERATION_TIMEOUT`].
 async fn within_time<T>(operation: impl Future<Output = DbResult<T>>) -> Result<T, PostgresError> {
-    match timeout(OPERATION_TIMEOUT, operation).await {
+    until_time(Instant::now() + OPERATION_TIMEOUT, operation).await
+}
+
+async fn until_time<T>(
+    until: Instant,
+    operation: impl Future<Output = DbResult<T>>,
+) -> Result<T, PostgresError> {
+    match timeout_at(until, operation).await {
         Ok(result) => result.map_err(|failure| failure.0),
         Err(_) => Err(PostgresError::Timeout(OPERATION_TIMEOUT)),
     }

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Client, Pool};
+use tokio::time::Instant;
 use tokio_postgres::Row;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::chat::log::{
@@ -16,14 +17,17 @@ use ui_message_stream::chat::log::{
 use ui_message_stream::chat::store::{RunStore, RunStoreError};
 
 use crate::error::{DbResult, PostgresError};
-use crate::{PostgresStore, column, millis, number, owner_key, stored, within_time};
+use crate::{
+    OPERATION_TIMEOUT, PostgresStore, column, give_back, millis, number, owner_key, stored,
+    until_time,
+};
 
 impl RunStore for PostgresStore {
     fn begin<'a>(
         &'a self,
         begin: BeginRun<'a>,
     ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
-        Box::pin(async move { Ok(within_time(begin_run(&self.inner.pool, begin)).await?) })
+        Box::pin(async move { Ok(begin_run(&self.inner.pool, begin).await?) })
     }
 
     fn append<'a>(
@@ -180,8 +184,14 @@ impl Run {
 }
 
 /// Begins a run in one transaction. Only one run of an owner begins at a time.
-async fn begin_run(pool: &Pool, begin: BeginRun<'_>) -> DbResult<BeginResult> {
-    let mut client = pool.get().await?;
+async fn begin_run(pool: &Pool, begin: BeginRun<'_>) -> Result<BeginResult, PostgresError> {
+    let until = Instant::now() + OPERATION_TIMEOUT;
+    let mut client = until_time(until, async { Ok(pool.get().await?) }).await?;
+    let begun = until_time(until, begin_with(&mut client, begin)).await;
+    give_back(pool, client, begun)
+}
+
+async fn begin_with(client: &mut Client, begin: BeginRun<'_>) -> DbResult<BeginResult> {
     let (owner, chat, run) = columns(begin.key);
     let (holder, lease) = (begin.holder.to_string(), millis(begin.lease));
     let transaction = client.transaction().await?;

@@ -1,6 +1,7 @@
 //! [`Connection`]: the connection for all operations, to one Redis or to the nodes of a Redis
 //! Cluster.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
@@ -18,10 +19,18 @@ use tokio::time::timeout;
 use crate::error::RedisStoreError;
 use crate::scripts::Invocation;
 
-/// A connection that is opened again when it is lost, and that many operations use at once. A clone
-/// is the same connection.
+/// A connection that is opened again when it is lost, or when an operation on it has not ended in
+/// time. Many operations use it at once.
+pub(crate) struct Connection {
+    /// The open connection, and how many it has replaced.
+    current: Mutex<(OpenConnection, u64)>,
+    /// Opens another connection. A Redis Cluster does this itself.
+    client: Option<Client>,
+}
+
+/// An open connection, to one Redis or to the nodes of a Redis Cluster. A clone is the same connection.
 #[derive(Clone)]
-pub(crate) enum Connection {
+pub(crate) enum OpenConnection {
     Single(ConnectionManager),
     #[cfg(feature = "cluster")]
     Cluster(ClusterConnection),
@@ -29,15 +38,10 @@ pub(crate) enum Connection {
 
 impl Connection {
     pub(crate) async fn to_redis(info: ConnectionInfo) -> Result<Self, RedisStoreError> {
-        // One attempt: the next operation that needs the connection makes the next attempt.
-        // Responses have their own time limit, in `with_timeout`.
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(0)
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(None);
         let client = Client::open(info).map_err(RedisStoreError::redis)?;
-        let connecting = ConnectionManager::new_with_config(client, config);
-        Ok(Connection::Single(with_timeout(connecting).await?))
+        let connecting = ConnectionManager::new_with_config(client.clone(), manager_config());
+        let open = OpenConnection::Single(with_timeout(connecting).await?);
+        Ok(Connection { current: Mutex::new((open, 0)), client: Some(client) })
     }
 
     #[cfg(feature = "cluster")]
@@ -48,7 +52,25 @@ impl Connection {
             .tcp_settings(tcp_settings())
             .build()
             .map_err(RedisStoreError::redis)?;
-        Ok(Connection::Cluster(with_timeout(client.get_async_connection()).await?))
+        let open = OpenConnection::Cluster(with_timeout(client.get_async_connection()).await?);
+        Ok(Connection { current: Mutex::new((open, 0)), client: None })
+    }
+
+    /// Returns the open connection, and how many it has replaced.
+    pub(crate) fn current(&self) -> (OpenConnection, u64) {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the connection that has replaced so many. The next operation opens the new one, and
+    /// those that are under way end on the old one.
+    ///
+    /// A connection whose peer is gone can stay open for ever, if a proxy in between takes all bytes.
+    fn replace(&self, replaced: u64) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(client) = self.client.clone().filter(|_| current.1 == replaced) else { return };
+        if let Ok(manager) = ConnectionManager::new_lazy_with_config(client, manager_config()) {
+            *current = (OpenConnection::Single(manager), replaced + 1);
+        }
     }
 
     /// Runs a script, and runs it again if the connection was lost. Every script gives the same
@@ -57,7 +79,7 @@ impl Connection {
         &self,
         script: &Invocation<'_>,
     ) -> Result<T, RedisStoreError> {
-        let mut connection = self.clone();
+        let (mut connection, replaced) = self.current();
         let run = async {
             match connection.run_once(script).await {
                 Err(error) if error.is_io_error() || error.is_connection_dropped() => {
@@ -66,9 +88,15 @@ impl Connection {
                 result => result,
             }
         };
-        with_timeout(run).await
+        let result = with_timeout(run).await;
+        if let Err(RedisStoreError::Timeout(_)) = result {
+            self.replace(replaced);
+        }
+        result
     }
+}
 
+impl OpenConnection {
     async fn run_once<T: FromRedisValue>(&mut self, script: &Invocation<'_>) -> RedisResult<T> {
         match script.by_digest().query_async(self).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
@@ -79,12 +107,12 @@ impl Connection {
     }
 }
 
-impl ConnectionLike for Connection {
+impl ConnectionLike for OpenConnection {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
-            Connection::Single(connection) => connection.req_packed_command(command),
+            OpenConnection::Single(connection) => connection.req_packed_command(command),
             #[cfg(feature = "cluster")]
-            Connection::Cluster(connection) => connection.req_packed_command(command),
+            OpenConnection::Cluster(connection) => connection.req_packed_command(command),
         }
     }
 
@@ -95,11 +123,11 @@ impl ConnectionLike for Connection {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
-            Connection::Single(connection) => {
+            OpenConnection::Single(connection) => {
                 connection.req_packed_commands(pipeline, offset, count)
             }
             #[cfg(feature = "cluster")]
-            Connection::Cluster(connection) => {
+            OpenConnection::Cluster(connection) => {
                 connection.req_packed_commands(pipeline, offset, count)
             }
         }
@@ -107,11 +135,20 @@ impl ConnectionLike for Connection {
 
     fn get_db(&self) -> i64 {
         match self {
-            Connection::Single(connection) => connection.get_db(),
+            OpenConnection::Single(connection) => connection.get_db(),
             #[cfg(feature = "cluster")]
-            Connection::Cluster(connection) => connection.get_db(),
+            OpenConnection::Cluster(connection) => connection.get_db(),
         }
     }
+}
+
+fn manager_config() -> ConnectionManagerConfig {
+    // One attempt: the next operation that needs the connection makes the next attempt.
+    // Responses have their own time limit, in `with_timeout`.
+    ConnectionManagerConfig::new()
+        .set_number_of_retries(0)
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(None)
 }
 
 /// Parses the URL of a Redis.

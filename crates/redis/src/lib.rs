@@ -115,7 +115,8 @@ use self::keys::Keys;
 ///
 /// # When Redis is not available
 /// Every operation ends within five seconds, if necessary with an error. A lost connection is
-/// opened again. The operation that was under way is sent a second time, and takes effect once.
+/// opened again, and the operation that was under way is sent a second time, and takes effect once. A
+/// connection on which an operation has not ended in time is replaced.
 /// [`ping`](Self::ping) is a check for a load balancer. For TLS (`rediss://`), enable the feature
 /// `tokio-rustls-comp` of the crate `redis` in your own `Cargo.toml`.
 ///

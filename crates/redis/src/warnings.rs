@@ -70,7 +70,7 @@ fn check_persistence(persistence: &[String], fsync: &[String], is_durable: bool)
 /// Returns all texts in the reply to a command, or none if it fails. Redis Cluster replies for each
 /// of its nodes.
 async fn texts(connection: &Connection, words: &[&str]) -> Vec<String> {
-    let (mut connection, mut command) = (connection.clone(), Cmd::new());
+    let ((mut connection, _), mut command) = (connection.current(), Cmd::new());
     command.arg(words);
     let mut found = Vec::new();
     if let Ok(reply) = with_timeout(command.query_async::<Value>(&mut connection)).await {

@@ -8,6 +8,7 @@ pub mod calling_model;
 pub mod contention;
 pub mod deleted_users;
 pub mod external_processes;
+pub mod faulted_operations;
 pub mod fixture_files;
 pub mod js_numbers;
 pub mod long_answer;

@@ -7,6 +7,5 @@ mod database;
 mod faults;
 mod formats;
 mod hints;
-mod proxy;
 mod retention;
 mod users;

@@ -6,88 +6,73 @@ use std::time::Duration;
 
 #[cfg(feature = "cluster")]
 use futures::future::join_all;
+use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
 #[cfg(feature = "cluster")]
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::faulted_operations::{operate, operate_during_faults};
 use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
 use ui_message_stream::approval::Principal;
 #[cfg(feature = "cluster")]
 use ui_message_stream::chat::Chat;
-use ui_message_stream::chat::log::{
-    AppendEntries, BeginResult, BeginRun, Fence, ReadLog, TakeCondition, TakeResult, TakeRun,
-};
+use ui_message_stream::chat::log::{AppendEntries, BeginResult, BeginRun, Fence, ReadLog};
 use ui_message_stream::chat::store::{
-    ChatStore, ListChats, ReloadedChat, RunStore, SaveChat, SaveResult, VersionedChat,
+    ChatStore, ListChats, ReloadedChat, RunStore, SaveChat, VersionedChat,
 };
 #[cfg(feature = "cluster")]
 use ui_message_stream_redis::RedisOptions;
 use ui_message_stream_redis::RedisStore;
 
-use crate::proxy::Proxy;
 use crate::retention::move_back;
 
 #[tokio::test]
 async fn an_operation_whose_reply_is_lost_takes_effect_once_and_reports_it() {
     let Some(redis) = RedisServer::start() else { return };
-    let proxy = Proxy::before(redis.port());
+    let proxy = FaultProxy::before_redis(&redis);
     let store = RedisStore::connect(&proxy.url).await.unwrap();
-    let ada = Principal::new("ada");
     // The first round loads the scripts.
     for round in 0..=number("LOST_REPLIES", 20) {
         let lost = usize::from(round > 0);
-        let mut chat = chat_of(&ada, &format!("chat {round}"), 2);
+        let before = || {
+            assert!(proxy.has_lost());
+            proxy.lose_replies(lost);
+        };
+        assert_eq!(operate(&store, round, &before).await, 0);
+
+        let ada = Principal::new("ada");
+        let chat = chat_of(&ada, &format!("chat {round}"), 2);
+        let revision = saved(&store, SaveChat::new(&chat)).await;
         proxy.lose_replies(lost);
-        let inserted = saved(&store, SaveChat::new(&chat)).await;
-        let inserted = VersionedChat { chat: chat.clone(), revision: inserted };
-        chat.messages.truncate(1);
-        proxy.lose_replies(lost);
-        let replaced = saved(&store, SaveChat::replacing(&inserted, &chat)).await;
-        proxy.lose_replies(lost);
-        match store.reload(&ada, &chat.id, inserted.revision).await.unwrap() {
+        match store.reload(&ada, &chat.id, revision + 1).await.unwrap() {
             ReloadedChat::Changed(stored) => {
-                assert_eq!((stored.revision, &stored.chat), (replaced, &chat));
+                assert_eq!((stored.revision, &stored.chat), (revision, &chat));
             }
             other => panic!("{other:?}"),
         }
-        let conflict = store.save(SaveChat::replacing(&inserted, &chat)).await.unwrap();
-        assert_eq!(conflict, SaveResult::Conflict);
         proxy.lose_replies(lost);
         let listed = store.list(&ada, ListChats { limit: 9, after: None }).await.unwrap();
         assert_eq!(listed.chats.len(), 1);
         proxy.lose_replies(lost);
-        assert!(store.delete(&ada, &chat.id, replaced).await.unwrap());
-        assert!(!store.delete(&ada, &chat.id, replaced).await.unwrap());
-
-        let key = run_key(&ada, &format!("run {round}"));
-        proxy.lose_replies(lost);
-        assert_eq!(begin(&store, &key, 1).await, BeginResult::Begun(Fence(1)));
-        for position in 0..2 {
-            proxy.lose_replies(lost);
-            appended(&store, &key, position, &[frame("a")], false).await;
-        }
-        let (fence, condition) = (Fence(1), TakeCondition::Any);
-        let take = TakeRun { key: &key, fence, holder: holder(2), condition };
-        proxy.lose_replies(lost);
-        assert_eq!(store.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
-        let end = AppendEntries {
-            key: &key,
-            fence: Fence(2),
-            position: 2,
-            entries: &[frame("b")],
-            end: true,
-        };
-        proxy.lose_replies(lost);
-        let _ = store.append(end).await.unwrap();
-        proxy.lose_replies(lost);
-        assert_eq!(page(&store, &key).await.unwrap().entries, [frame("a"), frame("a"), frame("b")]);
+        assert!(store.delete(&ada, &chat.id, revision).await.unwrap());
+        assert!(!store.delete(&ada, &chat.id, revision).await.unwrap());
     }
+}
+
+#[tokio::test]
+async fn with_faults_at_random_moments_each_operation_takes_effect_once() {
+    let Some(redis) = RedisServer::start() else { return };
+    let proxy = FaultProxy::before_redis(&redis);
+    let (store, other) =
+        (RedisStore::connect(&proxy.url).await, RedisStore::connect(&proxy.url).await);
+    let stores = [&store.unwrap(), &other.unwrap()];
+    operate_during_faults(&proxy, stores, number("FAULTED_USERS", 10)).await;
 }
 
 #[tokio::test]
 async fn an_operation_whose_reply_is_lost_reports_it_also_if_others_change_the_chat_since() {
     let Some(redis) = RedisServer::start() else { return };
-    let proxy = Proxy::before(redis.port());
+    let proxy = FaultProxy::before_redis(&redis);
     let store = RedisStore::connect(&proxy.url).await.unwrap();
     let other = RedisStore::connect(&redis.url()).await.unwrap();
     let ada = Principal::new("ada");

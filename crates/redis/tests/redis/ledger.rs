@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use test_support::contention;
+use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::approval::store::{
@@ -17,8 +18,6 @@ use ui_message_stream::approval::{
     UnixMillis,
 };
 use ui_message_stream_redis::{RedisOptions, RedisStore};
-
-use super::proxy::Proxy;
 
 #[tokio::test]
 async fn of_simultaneous_uses_of_a_stateless_approval_one_is_the_first() {
@@ -118,7 +117,7 @@ async fn connecting_to_an_address_without_a_redis_is_an_error() {
 #[tokio::test]
 async fn a_write_whose_reply_is_lost_is_applied_once_and_reports_success() {
     let Some(redis) = RedisServer::start() else { return };
-    let proxy = Proxy::before(redis.port());
+    let proxy = FaultProxy::before_redis(&redis);
     let ledger = RedisStore::connect(&proxy.url).await.unwrap();
     let mut record = contention::record(id(1));
     // The scripts are loaded: the next reply is that of the write.
@@ -139,7 +138,7 @@ async fn a_write_whose_reply_is_lost_is_applied_once_and_reports_success() {
 #[tokio::test]
 async fn a_claim_whose_replies_are_all_lost_is_granted_when_the_same_holder_repeats_it() {
     let Some(redis) = RedisServer::start() else { return };
-    let proxy = Proxy::before(redis.port());
+    let proxy = FaultProxy::before_redis(&redis);
     let ledger = RedisStore::connect(&proxy.url).await.unwrap();
     assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
     let stored = ledger.load(&[id(1)]).await.unwrap().records.remove(0);

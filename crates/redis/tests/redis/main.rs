@@ -9,7 +9,6 @@ mod faults;
 mod formats;
 mod hints;
 mod ledger;
-mod proxy;
 mod restarts;
 mod retention;
 mod users;

@@ -1,9 +1,10 @@
 //! External programs that tests use: Node with the pinned packages, the demo as a process,
-//! `redis-server`, alone and as a cluster, and Postgres; and a proxy in front of several servers.
+//! `redis-server`, alone and as a cluster, and Postgres; and proxies: in front of several servers, and in front of a store.
 //!
 //! If a program is missing, the test prints this past the test harness and passes. With `CI=true`
 //! it fails.
 
+pub mod fault_proxy;
 pub mod postgres_server;
 pub mod redis_cluster;
 pub mod redis_server;
