@@ -7,19 +7,22 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn};
 use axum::routing::{get, post};
-use futures::StreamExt;
+use futures::{StreamExt, stream};
+use serde_json::json;
 use test_support::external_processes::{number, say};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use ui_message_stream::ChatRequest;
-use ui_message_stream::approval::Principal;
-use ui_message_stream::axum::{LocalAddress, Serve, serve, without_authentication};
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::axum::{LocalAddress, Serve, chat_routes, serve, without_authentication};
+use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::{AgentEvent, ChatRequest};
 
 /// A running server.
 struct Server {
@@ -296,6 +299,66 @@ async fn a_graceful_stop_closes_idle_connections_and_waits_for_responses() {
     let rest = read_to_end(&mut streaming).await;
     assert!(rest.contains("last") && rest.ends_with("0\r\n\r\n"), "{rest}");
     timeout(PATIENCE, server.ended).await.unwrap().unwrap();
+}
+
+/// With `OPEN_STREAMS=9000` it needs 18 000 file descriptors.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_answers_at_once_are_each_complete_also_if_the_server_stops_meanwhile() {
+    let streams = number("OPEN_STREAMS", 200);
+    let gate = watch::Sender::new(false);
+    let of_agent = gate.clone();
+    let agent = move |_: Turn| {
+        let mut gate = of_agent.subscribe();
+        let last = async move {
+            gate.wait_for(|is_open| *is_open).await.unwrap();
+            AgentEvent::text("last")
+        };
+        stream::iter([AgentEvent::text("first ")]).chain(stream::once(last))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    // Each chat has a user of its own.
+    let sign_in = async |mut request: Request, next: Next| {
+        let user = request.headers()["x-user"].to_str().unwrap().to_owned();
+        request.extensions_mut().insert(Principal::new(user));
+        next.run(request).await
+    };
+    let app = chat_routes(chats.clone()).layer(from_fn(sign_in));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = serve(listener, app)
+        .with_max_connections(streams + 1)
+        .with_graceful_shutdown(async { drop(stopped.await) });
+    let server = tokio::spawn(async { server.await });
+
+    let message = |user| {
+        let parts = json!([{"type": "text", "text": "Go on"}]);
+        json!({"id": user, "messages": [{"id": "m", "role": "user", "parts": parts}]}).to_string()
+    };
+    let mut clients = Vec::new();
+    for user in 0..streams {
+        let body = message(format!("{user}"));
+        let head = post_head("/", body.len()).replace("\r\n\r\n", "");
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        let request = format!("{head}\r\nX-User: {user}\r\n\r\n{body}");
+        socket.write_all(request.as_bytes()).await.unwrap();
+        clients.push(socket);
+    }
+    for client in &mut clients {
+        read_until(client, "first ").await;
+    }
+    assert_eq!(chats.run_counts().live, streams as u64);
+    drop(stop);
+    let shut_down = chats.shut_down(PATIENCE);
+    let read = async {
+        gate.send_replace(true);
+        for mut client in clients {
+            let rest = read_to_end(&mut client).await;
+            assert!(rest.contains("last") && rest.contains("[DONE]"), "{rest}");
+        }
+    };
+    assert_eq!(tokio::join!(shut_down, read).0, 0);
+    timeout(PATIENCE, server).await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -1,14 +1,16 @@
-//! `docs/faults.md` names tests that exist.
+//! The table of `docs/faults.md` numbers its faults and names tests that exist.
 
 use std::fs::read_to_string;
 
 use test_support::repository;
 
 #[test]
-fn each_test_that_the_table_of_faults_names_exists() {
+fn the_table_of_faults_numbers_its_rows_and_names_tests_that_exist() {
     let table = read_to_string(repository().join("docs/faults.md")).unwrap();
-    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| fault"));
-    for row in rows {
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| F")).collect();
+    assert!(rows.len() >= NUMBERED, "{rows:?}");
+    for (row, number) in rows.into_iter().zip(1..) {
+        assert!(row.starts_with(&format!("| F{number} | ")), "not the row of F{number}: {row}");
         let tests = row.rsplit('|').nth(1).unwrap();
         // [`name`](../file), or [words](../file) for a program without named tests.
         let links: Vec<(&str, &str)> = tests
@@ -28,3 +30,6 @@ fn each_test_that_the_table_of_faults_names_exists() {
         }
     }
 }
+
+/// The faults whose numbers others refer to. Further ones follow them.
+const NUMBERED: usize = 17;

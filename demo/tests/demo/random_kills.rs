@@ -72,11 +72,12 @@ fn kill_at_random(shared: Option<Shared>) {
     assert!(printed.ends_with(" 0 failed\n"), "{}: {printed}", shared.name);
 }
 
-/// Kills one server, all servers, the store, or the store and all servers, and starts them again.
+/// Kills one server, perhaps after SIGTERM, all servers, the store, or the store and all servers, and starts them again.
 /// Returns the name of what was killed.
 fn kill_one(servers: &mut Servers, shared: &mut Shared, random: &mut Dice) -> &'static str {
     let (kills_store, killed, victim) = match (random.below(4), &shared.store) {
-        (0 | 1, _) => (false, vec![random.below(2)], "one server"),
+        (0, _) => (false, vec![random.below(2)], "one server"),
+        (1, _) => (false, vec![random.below(2)], STOPPED),
         // The store is in the servers.
         (_, Store::Sqlite) => (false, vec![0, 1], "both servers"),
         (2, _) => (true, Vec::new(), "the store"),
@@ -84,6 +85,11 @@ fn kill_one(servers: &mut Servers, shared: &mut Shared, random: &mut Dice) -> &'
     };
     let node = random.below(3);
     let pause = Duration::from_millis(random.below(500) as u64);
+    if victim == STOPPED {
+        // As a process manager does it, which waits for some time.
+        killed.iter().for_each(|&one| servers.terminate(one));
+        sleep(Duration::from_millis(random.below(3_000) as u64));
+    }
     killed.iter().for_each(|&one| servers.kill(one));
     let redis: Option<&mut RedisServer> = match &mut shared.store {
         Store::Redis(redis) if kills_store => Some(redis),
@@ -119,6 +125,10 @@ impl Servers {
         Servers { running: running.map(Some), urls }
     }
 
+    fn terminate(&self, one: usize) {
+        self.running[one].iter().for_each(Example::terminate);
+    }
+
     fn kill(&mut self, one: usize) {
         self.running[one] = None;
     }
@@ -128,3 +138,5 @@ impl Servers {
         self.running[one] = Some(shared.start_on(port));
     }
 }
+
+const STOPPED: &str = "one server after SIGTERM";
