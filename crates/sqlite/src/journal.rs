@@ -34,6 +34,9 @@ pub(crate) struct Journal {
     pub(crate) bytes: usize,
     /// The newest entries of each run, by the number of the run.
     pub(crate) tails: HashMap<i64, Entries>,
+    /// The key of the last row that cannot be read, or 0. What follows the place that cannot be read is
+    /// missing in the logs of its runs.
+    pub(crate) unreadable_row: i64,
 }
 
 impl Journal {
@@ -41,7 +44,7 @@ impl Journal {
     pub(crate) fn refresh(&mut self, connection: &Connection) -> DbResult<()> {
         let refreshed = self.read_new_rows(connection);
         if refreshed.is_err() {
-            // Else it would hold a part of a row.
+            // Else it could hold a part of the rows.
             *self = Journal::default();
         }
         refreshed
@@ -61,7 +64,9 @@ impl Journal {
             let (key, at): (i64, i64) = (row.get(0)?, row.get(1)?);
             let body: Vec<u8> = row.get(2)?;
             self.bytes += body.len();
-            self.add_row(at, body.into())?;
+            if self.add_row(at, body.into()).is_err() {
+                self.unreadable_row = key;
+            }
             self.next = key + 1;
         }
         Ok(())
@@ -81,6 +86,12 @@ impl Journal {
             tail.body.extend_from_slice(&bytes);
         }
         Ok(())
+    }
+
+    /// Returns the newest entries of a run whose first entries, so many, were moved. Returns none if
+    /// entries between them cannot be read: the log is shorter then.
+    pub(crate) fn tail(&self, run: i64, moved: i64) -> Option<&Entries> {
+        self.tails.get(&run).filter(|tail| tail.position <= moved)
     }
 
     /// Returns the newest entries of a run, to which entries at this position are added. Entries that

@@ -21,6 +21,8 @@ pub(crate) struct Logs {
     /// The runs to which was appended, while the file has this version.
     runs: HashMap<RunKey, Run>,
     added: Added,
+    /// The last row of the journal that was logged because it cannot be read.
+    logged_row: i64,
 }
 
 /// What the transaction adds to the journal.
@@ -68,6 +70,16 @@ impl Logs {
         if self.is_stale {
             self.journal.refresh(transaction)?;
             self.is_stale = false;
+            let row = self.journal.unreadable_row;
+            if row > self.logged_row {
+                tracing::error!(
+                    row,
+                    "a row of the table `run_journal` cannot be read: the answers that it held a part \
+                     of end with an error, and nothing has to be deleted. Check the disk, and the file \
+                     with `PRAGMA integrity_check`"
+                );
+                self.logged_row = row;
+            }
         }
         Ok(())
     }
@@ -136,7 +148,7 @@ impl Logs {
 
     /// Forgets everything, because the transaction was rolled back.
     pub(crate) fn forget(&mut self) {
-        *self = Logs::default();
+        *self = Logs { logged_row: self.logged_row, ..Logs::default() };
     }
 
     /// Forgets a run that was changed in another way than by an append.
@@ -234,8 +246,8 @@ impl Logs {
         for (run, tail) in &self.journal.tails {
             let moved: Option<i64> =
                 transaction.prepare_cached(MOVED)?.query_row([run], |row| row.get(0)).optional()?;
-            // Else the run was deleted, or these entries were moved. They are not decoded: a newer version
-            // may have written them.
+            // Else the run was deleted, or these entries were moved, or those before them cannot be read.
+            // They are not decoded: a newer version may have written them.
             if moved == Some(tail.position) {
                 insert_row(transaction, *run, tail)?;
             }

@@ -289,7 +289,7 @@ impl Run {
         let moved = row.get::<_, Option<i64>>(9)?.unwrap_or(0);
         renewed_at = row.get::<_, Option<i64>>(10)?.map_or(renewed_at, |at| at.max(renewed_at));
         let mut length = moved;
-        if let Some(tail) = journal.tails.get(&key) {
+        if let Some(tail) = journal.tail(key, moved) {
             (length, renewed_at) = (length.max(tail.end()), renewed_at.max(tail.at));
         }
         Ok(Run {
@@ -406,7 +406,7 @@ impl Run {
         let bytes: i64 =
             connection.prepare_cached(BYTES)?.query_row([self.key], |row| row.get(0))?;
         // Else the entries in the journal are in the rows, too.
-        let tail = journal.tails.get(&self.key).filter(|tail| tail.end() > self.moved);
+        let tail = journal.tail(self.key, self.moved).filter(|tail| tail.end() > self.moved);
         let tail = tail.map_or(0, |tail| tail.body.len());
         Ok(bytes.saturating_add_unsigned(tail as u64))
     }
@@ -449,7 +449,7 @@ impl Run {
                 }
             }
         }
-        if let Some(tail) = journal.tails.get(&self.key) {
+        if let Some(tail) = journal.tail(self.key, self.moved) {
             let body = Bytes::copy_from_slice(&tail.body);
             let stored = StoredEntries { run: &key.run, position: tail.position, body };
             stored.visit_from(position.max(self.moved), &mut visit)?;

@@ -25,14 +25,10 @@ impl Role {
             "migrate" => {
                 println!("ready");
                 wait_for_go();
-                // The store is open until the process ends: with its last connection, SQLite removes
-                // the `-wal` and `-shm`.
-                let store = SqliteStore::open(&file).await.unwrap();
-                store.ping().await.unwrap();
+                SqliteStore::open(&file).await.unwrap().ping().await.unwrap();
             }
             "hold" => {
-                // The store is open until the process ends: with its last connection, SQLite removes
-                // the `-wal` and `-shm`.
+                // With its last connection SQLite removes the `-wal` and `-shm`.
                 let store = SqliteStore::open(&file).await.unwrap();
                 store.ping().await.unwrap();
                 println!("ready");

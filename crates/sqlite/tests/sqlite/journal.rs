@@ -2,15 +2,16 @@
 //! find them at any time.
 
 use std::error::Error;
-use std::time::Duration;
 
-use test_support::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
+use test_support::store_requests::{appended, begin, frame, holder, page, run_key};
+use test_support::thread_subscriber::CapturedLog;
 use tokio::task::JoinSet;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{
-    AppendEntries, AppendRefusal, AppendResult, Fence, LogEntry, LogPage, ReadLog, RunKey, RunState,
+    AppendEntries, AppendRefusal, AppendResult, Fence, LogEntry, LogPage, ReadLog, RunKey,
+    RunState, TakeCondition, TakeResult, TakeRun,
 };
-use ui_message_stream::chat::store::{RunStore, RunStoreError, SaveChat};
+use ui_message_stream::chat::store::{RunStore, RunStoreError};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::{Folder, at};
@@ -85,49 +86,63 @@ async fn the_entries_of_a_deleted_user_are_in_no_table() {
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_an_error_of_the_logs_and_of_nothing_else() {
+async fn a_row_that_cannot_be_read_shortens_the_log_of_its_run_and_of_no_other() {
+    // The thread that writes logs it.
+    let log = CapturedLog::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     // A number without its end, entries beyond the last position, and missing bytes.
-    for body in ["FF", "01 FFFFFFFFFFFFFFFF7F 01 00", "01 00 01 10"] {
+    for (body, damages) in [("FF", 1), ("01 FFFFFFFFFFFFFFFF7F 01 00", 2), ("01 01 01 10", 3)] {
         let folder = Folder::new();
         let store = folder.open().await;
+        let connection = folder.connect();
+        connection.execute_batch(REFUSE_MOVES).unwrap();
         let ada = Principal::new("ada");
-        let key = run_key(&ada, "run");
-        let _ = begin(&store, &key, 1).await;
-        let other = folder.connect();
-        other.execute_batch(&journal_row(body)).unwrap();
-        let chats: Vec<_> = (0..3).map(|id| chat_of(&ada, &id.to_string(), 1)).collect();
-        saved(&store, SaveChat::new(&chats[0])).await;
-
-        // The first operation waits for the lock, and the next transaction holds the others.
-        other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let unlock = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            other.execute_batch("COMMIT").unwrap();
-        };
-        let entries = [frame("a")];
-        let append = AppendEntries {
-            key: &key,
-            fence: Fence(1),
-            position: 0,
-            entries: &entries,
-            end: false,
-        };
-        let (pinged, _, refused, _, ()) = tokio::join!(
-            store.ping(),
-            saved(&store, SaveChat::new(&chats[1])),
-            store.append(append),
-            saved(&store, SaveChat::new(&chats[2])),
-            unlock,
-        );
-        pinged.unwrap();
-        check_unreadable(&refused.unwrap_err());
-        assert_eq!(folder.count("chats"), 3);
-        let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: false };
-        check_unreadable(&store.read(read).await.unwrap_err());
-
-        other.execute_batch("DELETE FROM run_journal").unwrap();
+        let (damaged, other) = (run_key(&ada, "damaged"), run_key(&ada, "other"));
+        for key in [&damaged, &other] {
+            let _ = begin(&store, key, 9).await;
+        }
+        let entries = ["a", "b", "c"].map(frame);
+        for (position, entry) in (0..).zip(&entries) {
+            for key in [&damaged, &other] {
+                appended(&store, key, position, std::slice::from_ref(entry), false).await;
+            }
+        }
+        let unreadable = body.replace(' ', "");
+        // Each append has a row. The third one is the second of the damaged log.
+        let damage = "SET body = x'DAMAGE' WHERE key = (SELECT first_journal_key + 2 FROM state)";
+        let damage = format!("UPDATE run_journal {}", damage.replace("DAMAGE", &unreadable));
+        assert_eq!(connection.execute(&damage, []).unwrap(), 1);
         drop(store);
-        appended(&folder.open().await, &key, 0, &entries, false).await;
+
+        // Another process reads the rows from the file.
+        let store = folder.open().await;
+        let append = async |key, position| {
+            let entries = &[frame("d")];
+            let append = AppendEntries { key, fence: Fence(1), position, entries, end: false };
+            store.append(append).await.unwrap()
+        };
+        assert_eq!(append(&damaged, 3).await, AppendResult::Refused(AppendRefusal::Gap));
+        assert!(matches!(append(&other, 3).await, AppendResult::Appended(_)));
+        let whole = [&entries[..], &[frame("d")]].concat();
+        for is_moved in [false, true] {
+            assert_eq!(folder.count("run_journal") == 0, is_moved);
+            assert_eq!(page(&store, &other).await.unwrap().entries, whole);
+            assert_eq!(page(&store, &damaged).await.unwrap().length, 0);
+            connection.execute_batch("DROP TRIGGER IF EXISTS refuse").unwrap();
+            store.sweep().await.unwrap();
+        }
+        // The run is ended by another holder.
+        let condition = TakeCondition::Any;
+        let take = TakeRun { key: &damaged, fence: Fence(1), holder: holder(2), condition };
+        assert_eq!(store.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
+        let end = &[frame("end")];
+        let end =
+            AppendEntries { key: &damaged, fence: Fence(2), position: 0, entries: end, end: true };
+        assert!(matches!(store.append(end).await.unwrap(), AppendResult::Appended(_)));
+        assert_eq!(page(&store, &damaged).await.unwrap().entries, [frame("end")]);
+        assert_eq!(log.text().matches("integrity_check").count(), damages, "{}", log.text());
     }
 }
 
@@ -163,12 +178,7 @@ async fn appends_and_sweeps_go_on_while_entries_cannot_be_moved() {
     let store = folder.open_at(0).await;
     let ada = Principal::new("ada");
     let other = folder.connect();
-    other
-        .execute_batch(
-            "CREATE TRIGGER refuse BEFORE INSERT ON run_entries
-             BEGIN SELECT RAISE(ABORT, 'refused'); END",
-        )
-        .unwrap();
+    other.execute_batch(REFUSE_MOVES).unwrap();
     let ended = run_key(&ada, "ended");
     let _ = begin(&store, &ended, 1000).await;
     appended(&store, &ended, 0, &[frame("a")], true).await;
@@ -224,6 +234,10 @@ fn journal_row(body: &str) -> String {
     let body = body.replace(' ', "");
     format!("INSERT INTO run_journal SELECT first_journal_key, 0, x'{body}' FROM state")
 }
+
+/// Entries stay in the journal.
+const REFUSE_MOVES: &str = "CREATE TRIGGER refuse BEFORE INSERT ON run_entries
+    BEGIN SELECT RAISE(ABORT, 'refused'); END";
 
 fn check_unreadable(error: &RunStoreError) {
     let cause = error.source().unwrap().downcast_ref::<SqliteError>().unwrap();
