@@ -90,7 +90,7 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     let app = Router::new()
         .route("/", page)
         .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
-        .route("/api/world", get(async move || show(&world)))
+        .route("/api/world", get(async move || show(world).await))
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats.clone()))
         .layer(from_fn_with_state(cookie_key, browsers::identify))
@@ -103,6 +103,11 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     let (stopped, has_stopped) = oneshot::channel::<()>();
     let shut_down = tokio::spawn(async move {
         stop_signal().await;
+        tokio::spawn(async {
+            stop_signal().await;
+            // The user does not want to wait. It is as a crash.
+            std::process::exit(1);
+        });
         drop(stopped);
         chats.shut_down(GRACE).await
     });
@@ -136,11 +141,11 @@ async fn stop_signal() {
     drop(interrupt.await);
 }
 
-/// How long live responses go on after SIGTERM.
+/// How long live responses go on after SIGTERM. A second one ends the process at once.
 const GRACE: Duration = Duration::from_secs(20);
 
-fn show(world: &SharedWorld) -> Result<Json<World>, StatusCode> {
-    world.now().map(Json).map_err(|error| {
+async fn show(world: Arc<SharedWorld>) -> Result<Json<World>, StatusCode> {
+    in_database(move || world.now()).await.map(Json).map_err(|error| {
         tracing::error!(%error, "the world cannot be read");
         StatusCode::INTERNAL_SERVER_ERROR
     })

@@ -71,7 +71,8 @@ impl Shared {
         }
     }
 
-    fn data(&self) -> PathBuf {
+    /// Returns the file with the world, and with SQLite with everything.
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("chat.db")
     }
 
