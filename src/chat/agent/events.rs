@@ -22,7 +22,7 @@ pub(in crate::chat) struct AgentEvents {
     /// `None` after their end, and after a failure.
     events: Option<AgentEventStream>,
     /// An event that was read after the last one that was returned.
-    ahead: Option<AgentEvent>,
+    ahead: Option<Box<AgentEvent>>,
 }
 
 impl AgentEvents {
@@ -45,7 +45,7 @@ impl AgentEvents {
     #[inline]
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
         if self.ahead.is_some() {
-            return Poll::Ready(self.ahead.take());
+            return Poll::Ready(self.ahead.take().map(|event| *event));
         }
         let Some(events) = &mut self.events else { return Poll::Ready(None) };
         match catch_unwind(AssertUnwindSafe(|| events.as_mut().poll_next(cx))) {
@@ -79,7 +79,7 @@ impl AgentEvents {
                     joined.push_str(&delta);
                 }
                 Poll::Ready(other) => {
-                    self.ahead = other;
+                    self.ahead = other.map(Box::new);
                     break;
                 }
                 Poll::Pending => break,

@@ -80,20 +80,27 @@ pub(crate) struct RunRecord {
     /// The conversation when the run began, with the message up to the last model call.
     chat: Chat,
     reducer: Reducer,
-    /// Text that the reducer does not hold yet, with the id of its part. Deltas are added together.
-    text: String,
-    text_id: String,
+    deltas: Deltas,
     notes: Vec<Note>,
     /// The results since the last model call.
     unfolded: Vec<ReceivedResult>,
     client_executed: Vec<PendingToolCall>,
     /// The outcomes of calls that the frames do not show.
     outcomes: HashMap<ToolCallId, DeferredOutcome>,
-    /// The number of next frames that show what a note holds.
-    skipped_frames: usize,
     open: OpenChunks,
     /// The current step has content, or it has sent an approval to a provider.
     is_in_step: bool,
+}
+
+/// Text that the reducer does not hold yet. Deltas are added together. What is read for each delta
+/// stands in one place in memory.
+#[derive(Debug, Clone, Default)]
+struct Deltas {
+    text: String,
+    /// The id of the part.
+    id: String,
+    /// The number of next frames that show what a note holds.
+    skipped_frames: usize,
 }
 
 /// The chunks that need an end.
@@ -116,13 +123,11 @@ impl RunRecord {
             begun: chat.message_before_run(live),
             message_id,
             chat: chat.clone(),
-            text: String::new(),
-            text_id: String::new(),
+            deltas: Deltas::default(),
             notes: Vec::new(),
             unfolded: Vec::new(),
             client_executed: Vec::new(),
             outcomes: HashMap::new(),
-            skipped_frames: 0,
             open: OpenChunks::default(),
             is_in_step: false,
         }
@@ -153,8 +158,8 @@ impl RunRecord {
     }
 
     pub(crate) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
-        if self.skipped_frames > 0 {
-            self.skipped_frames -= 1;
+        if self.deltas.skipped_frames > 0 {
+            self.deltas.skipped_frames -= 1;
             return;
         }
         if is_final(chunk) {
@@ -176,24 +181,24 @@ impl RunRecord {
     /// Adds a delta of the text part with this id, which is open.
     #[inline]
     pub(crate) fn push_text(&mut self, id: &str, delta: &str) {
-        if self.skipped_frames > 0 {
-            self.skipped_frames -= 1;
+        if self.deltas.skipped_frames > 0 {
+            self.deltas.skipped_frames -= 1;
             return;
         }
         // Another part begins with a chunk, before which this text is added.
-        if self.text.is_empty() {
-            self.text_id = id.to_owned();
+        if self.deltas.text.is_empty() {
+            self.deltas.id = id.to_owned();
         }
-        self.text.push_str(delta);
+        self.deltas.text.push_str(delta);
     }
 
     /// Adds the deltas so far to the message.
     fn add_text(&mut self) {
-        if self.text.is_empty() {
+        if self.deltas.text.is_empty() {
             return;
         }
-        let text = std::mem::take(&mut self.text);
-        let (id, delta) = (Cow::Borrowed(&*self.text_id), Cow::Borrowed(&*text));
+        let text = std::mem::take(&mut self.deltas.text);
+        let (id, delta) = (Cow::Borrowed(&*self.deltas.id), Cow::Borrowed(&*text));
         let delta = Chunk::TextDelta { id, delta, provider_metadata: None };
         let _ = self.reducer.push_chunk(&delta);
     }
@@ -206,13 +211,13 @@ impl RunRecord {
             }
             Note::Results { results, frames } => {
                 self.unfolded.extend(results.iter().cloned());
-                self.skipped_frames = *frames;
+                self.deltas.skipped_frames = *frames;
             }
             Note::Recorded(chunk) => {
                 if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(chunk) {
                     self.push_chunk(&chunk);
                 }
-                self.skipped_frames = 1;
+                self.deltas.skipped_frames = 1;
             }
             Note::Metadata(metadata) => {
                 let message_metadata = Some(Cow::Borrowed(metadata));
@@ -241,7 +246,7 @@ impl RunRecord {
 
     /// Does not skip frames: the writer does not push those that show a note as chunks.
     pub(crate) fn skip_no_frames(&mut self) {
-        self.skipped_frames = 0;
+        self.deltas.skipped_frames = 0;
     }
 
     /// Returns the result in this event if a provider emits it for a call of an earlier message.

@@ -154,7 +154,7 @@ impl Driver {
             message_id: MessageId::new(format!("msg_{}", fresh_id().simple())),
             run_id: RunId::new(format!("run_{}", fresh_id().simple())),
         };
-        let driver = Driver {
+        let mut driver = Driver {
             turn: ChatTurn::new(request, settings),
             hints: chats.hints.subscribe(&owner, &chat_id),
             effects: Effects::new(chats, principal, owner, chat_id),
@@ -175,14 +175,20 @@ impl Driver {
         driver.running.push(driver.tick());
         driver.running.push(chats.shutdown.closed().map(|()| Outcome::ServerClosed).boxed());
         let span = tracing::info_span!("chat_turn", run_id = Empty, fence = Empty);
-        let task = tokio::spawn(driver.run().instrument(span));
+        let task = tokio::spawn(poll_fn(move |cx| driver.poll(cx)).instrument(span));
         Ok(StartedTurn { response, received: None, accepted, task })
     }
 
-    async fn run(mut self) {
+    /// Performs the actions of the turn until it has to wait, or has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Whether the agent has no event: it is not polled again before the task is.
+        let mut is_agent_pending = false;
         while !self.has_to_stop {
             match self.turn.poll() {
-                Action::Start(Effect::CallAgent(call)) => self.call_agent(*call),
+                Action::Start(Effect::CallAgent(call)) => {
+                    self.call_agent(*call);
+                    is_agent_pending = false;
+                }
                 Action::Start(effect) => {
                     let mut effect = self.effects.start(effect, self.max_failures());
                     // A store in memory answers at once.
@@ -196,10 +202,16 @@ impl Driver {
                 Action::StopAgent => self.agent = None,
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
                 Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
-                Action::Wait => self.wait().await,
-                Action::End => return,
+                Action::Wait => match self.running.poll_next_unpin(cx) {
+                    Poll::Ready(Some(outcome)) => self.settle(outcome),
+                    _ if is_agent_pending => return Poll::Pending,
+                    _ if self.pass_events(&mut is_agent_pending, cx) => {}
+                    _ => return Poll::Pending,
+                },
+                Action::End => break,
             }
         }
+        Poll::Ready(())
     }
 
     /// Logs why the run ends.
@@ -211,16 +223,6 @@ impl Driver {
             RunLimit::UserRuns => ("max_user_runs", limits.max_user_runs().to_string()),
         };
         tracing::warn!(run_id = run_id.as_str(), limit, %value, "a run ends because of a limit");
-    }
-
-    /// Waits for one input, or for events of the agent, and passes them to the turn.
-    async fn wait(&mut self) {
-        let Driver { turn, running, agent, .. } = self;
-        tokio::select! {
-            biased;
-            Some(outcome) = running.next() => self.settle(outcome),
-            () = poll_fn(|cx| pass_events(turn, agent, cx)) => {}
-        }
     }
 
     /// Waits until another turn has changed the conversation.
@@ -377,7 +379,7 @@ impl Driver {
         if let Some(request) = posted {
             chats.warn_of_kept(&call.chat, request);
         }
-        let has_approvals = self.turn.has_approvals();
+        let has_approvals = self.turn.client().has_approvals;
         if let Some(LiveRun { run, fence, .. }) = self.turn.own_run() {
             Span::current().record("run_id", run.as_str()).record("fence", fence.0);
         }
@@ -386,28 +388,28 @@ impl Driver {
         let revoke = (!has_approvals).then(|| self.effects.revoker());
         self.agent = Some(AgentEvents::new(&*chats.agent, turn, revoke));
     }
-}
 
-/// Passes the events that are ready to the turn, so that they are appended together.
-fn pass_events(
-    turn: &mut ChatTurn,
-    agent: &mut Option<AgentEvents>,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    let mut passed = Poll::Pending;
-    for _ in 0..EVENTS_AT_ONCE {
-        let Some(events) = agent.as_mut().filter(|_| turn.accepts_events()) else { break };
-        let Poll::Ready(event) = events.poll_next_unpin(cx) else { break };
-        passed = Poll::Ready(());
-        match event {
-            Some(event) => turn.handle(Input::Agent(event)),
-            None => {
-                *agent = None;
-                turn.handle(Input::AgentEnded);
+    /// Passes the events that are ready to the turn, so that they are appended together. Returns
+    /// whether there were any.
+    fn pass_events(&mut self, is_agent_pending: &mut bool, cx: &mut Context<'_>) -> bool {
+        let Driver { turn, agent, .. } = self;
+        let mut has_passed = false;
+        for _ in 0..EVENTS_AT_ONCE {
+            let Some(events) = agent.as_mut().filter(|_| turn.accepts_events()) else { break };
+            let polled = events.poll_next_unpin(cx);
+            *is_agent_pending = polled.is_pending();
+            let Poll::Ready(event) = polled else { break };
+            has_passed = true;
+            match event {
+                Some(event) => turn.handle(Input::Agent(event)),
+                None => {
+                    *agent = None;
+                    turn.handle(Input::AgentEnded);
+                }
             }
         }
+        has_passed
     }
-    passed
 }
 
 /// How many events of the agent are read at once.

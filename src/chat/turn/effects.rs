@@ -1,6 +1,6 @@
 //! [`Effects`]: performs what a turn asks for, with the stores and the approvals.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -39,6 +39,8 @@ pub(super) struct Context {
     owner: Principal,
     chat_id: ChatId,
     holder: LeaseHolderId,
+    /// The key of the run that was needed last: a run is appended to often.
+    key: Mutex<Option<Arc<RunKey>>>,
 }
 
 /// The result of an effect.
@@ -69,7 +71,8 @@ impl Effects {
         chat_id: ChatId,
     ) -> Self {
         let holder = LeaseHolderId::from_bytes(fresh_id().into_bytes());
-        let context = Context { chats: Arc::clone(chats), principal, owner, chat_id, holder };
+        let (chats, key) = (Arc::clone(chats), Mutex::default());
+        let context = Context { chats, principal, owner, chat_id, holder, key };
         Effects { context: Arc::new(context), known: None }
     }
 
@@ -84,7 +87,8 @@ impl Effects {
 
     /// Starts an effect, which is repeated until it has failed this many times.
     pub(super) fn start(&self, effect: Effect, max_failures: u32) -> BoxFuture<'static, Outcome> {
-        let (context, known) = (Arc::clone(&self.context), self.known.clone());
+        let context = Arc::clone(&self.context);
+        let known = self.known.as_ref().filter(|_| matches!(effect, Effect::Load)).cloned();
         async move {
             let outcome = context.perform(effect, known.as_deref(), max_failures).await;
             outcome.unwrap_or_else(Outcome::Failed)
@@ -94,15 +98,15 @@ impl Effects {
 
     /// Performs an effect on a task of its own: the turn may end before it.
     pub(super) fn spawn(&self, effect: Effect, max_failures: u32) {
-        let context = Arc::clone(&self.context);
         // A server that is shut down waits for it, as for a turn.
-        let counted = context.chats.shutdown.count_turn(false);
+        let counted = self.chats().shutdown.count_turn(false);
+        let failure = match effect {
+            Effect::RevokeUnshown(_) => "approval requests of a run that was taken stay open",
+            _ => "the log of a run is not ended",
+        };
+        let effect = self.start(effect, max_failures);
         let task = async move {
-            let failure = match effect {
-                Effect::RevokeUnshown(_) => "approval requests of a run that was taken stay open",
-                _ => "the log of a run is not ended",
-            };
-            if let Err(error) = context.perform(effect, None, max_failures).await {
+            if let Outcome::Failed(error) = effect.await {
                 tracing::warn!(%error, "{failure}");
             }
             drop(counted);
@@ -140,8 +144,12 @@ impl Effects {
 }
 
 impl Context {
-    fn key(&self, run: RunId) -> RunKey {
-        RunKey { owner: self.owner.clone(), chat: self.chat_id.clone(), run }
+    fn key(&self, run: RunId) -> Arc<RunKey> {
+        let mut last = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = last.take().filter(|known| known.run == run);
+        let (owner, chat) = (&self.owner, &self.chat_id);
+        let new = || Arc::new(RunKey { owner: owner.clone(), chat: chat.clone(), run });
+        Arc::clone(last.insert(known.unwrap_or_else(new)))
     }
 
     fn approvals(&self) -> ChatApprovals {
@@ -159,19 +167,19 @@ impl Context {
         let Context { chats, owner, chat_id, holder, .. } = self;
         let (holder, lease) = (*holder, chats.run_lease);
         Ok(Outcome::Input(match effect {
+            // An append is frequent, and the size of the largest operation would be allocated for it.
             Effect::Load => {
                 let load = || match known {
                     Some(known) => chats.reload(known.clone()).boxed(),
                     None => chats.load(owner, chat_id).boxed(),
                 };
-                let loaded = repeated("load a chat", max_failures, load).await?;
+                let loaded = repeated("load a chat", max_failures, load).boxed().await?;
                 return Ok(Outcome::Loaded(loaded.map(Box::new)));
             }
             Effect::Save { chat, unchanged, revision, is_begun, ended } => {
                 let max_chats = is_begun.then(|| chats.limits.max_user_chats());
                 return Ok(self.save(chat, (revision, unchanged), max_chats, ended).boxed().await);
             }
-            // An append is frequent, and the size of the largest operation would be allocated for it.
             Effect::Redeem { plan, chat } => {
                 return Ok(self.redeem(*plan, *chat, None).boxed().await);
             }

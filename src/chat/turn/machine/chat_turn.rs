@@ -249,6 +249,10 @@ impl ChatTurn {
         if self.actions.is_empty()
             && let State::Running(own) = &mut self.state
         {
+            // Most actions are appends, for which the queue is not needed.
+            if let Some(append) = own.next_append() {
+                return append;
+            }
             own.advance(&mut self.actions);
         }
         let idle = if matches!(self.state, State::Over) { Action::End } else { Action::Wait };
@@ -266,15 +270,10 @@ impl ChatTurn {
 
     /// Returns the run of this turn, while the turn is its holder.
     pub(crate) fn own_run(&self) -> Option<&LiveRun> {
-        self.own().map(OwnRun::live)
+        self.own().map(|own| &own.live)
     }
 
-    /// Returns whether the agent may request approvals.
-    pub(crate) fn has_approvals(&self) -> bool {
-        self.settings.has_approvals
-    }
-
-    pub(super) fn client(&self) -> LogClient {
+    pub(crate) fn client(&self) -> LogClient {
         LogClient { version: self.settings.version, has_approvals: self.settings.has_approvals }
     }
 
@@ -411,13 +410,13 @@ impl ChatTurn {
             Next::Ended => self.unsaved.extend(own.results_after_the_log()),
             // This turn only saves the results that it redeems from here on.
             Next::Taken => {
-                self.unsaved.extend(own.results().iter().cloned());
+                self.unsaved.extend(own.results.iter().cloned());
                 self.spawn(Effect::RevokeUnshown(own.ended_message()));
             }
         }
         self.begun = None;
-        self.goal = Goal::Settle(AnsweredBy::Decisions(own.live().message_id.clone()));
-        if own.leaves_unread() { self.load() } else { self.settle_rest() }
+        self.goal = Goal::Settle(AnsweredBy::Decisions(own.live.message_id.clone()));
+        if own.leaves_unread { self.load() } else { self.settle_rest() }
     }
 
     /// Handles that something was redeemed.
@@ -570,7 +569,7 @@ impl ChatTurn {
             own.handle(Input::NotRedeemed, &mut self.actions);
         }
         // The response shows them to the page that sent the answers.
-        own.add_not_recorded(shown.into_iter().map(|shown| shown.result));
+        own.not_recorded.extend(shown.into_iter().map(|shown| shown.result));
         // Calls that run although a new message came with their approval.
         let unsaved = std::mem::take(&mut self.unsaved).into_iter();
         unsaved.filter(|result| chat.lacks(result)).for_each(|result| own.receive(result));

@@ -17,7 +17,7 @@ use crate::message::UiMessage;
 /// A run: its log, the part of it that is stored, and its phase.
 #[derive(Debug)]
 pub(super) struct OwnRun {
-    live: LiveRun,
+    pub(super) live: LiveRun,
     /// The newest version of the conversation that was loaded. `revision` is `None` if the store does
     /// not hold it.
     chat: Box<Chat>,
@@ -31,9 +31,9 @@ pub(super) struct OwnRun {
     phase: Phase,
     is_redeemed: bool,
     /// The results that this turn has redeemed.
-    results: Vec<ReceivedResult>,
+    pub(super) results: Vec<ReceivedResult>,
     /// The results that the conversation does not hold, for the agent.
-    not_recorded: Vec<DeferredToolResult>,
+    pub(super) not_recorded: Vec<DeferredToolResult>,
     /// The results since the last model call that the log holds, for the agent.
     recorded: Vec<DeferredToolResult>,
     /// The model is called also if no result is unread: the user asked, or an answer was not
@@ -50,7 +50,7 @@ pub(super) struct OwnRun {
     /// A save of the end was started, and the conversation was not loaded since.
     was_saved: bool,
     /// The saved conversation has unread results in a message of another run.
-    leaves_unread: bool,
+    pub(super) leaves_unread: bool,
     /// A model call was cut off. Its agent may have requested approvals that no event shows.
     was_cut: bool,
     /// The approvals that the next model call sends, while they are claimed.
@@ -198,14 +198,6 @@ impl OwnRun {
         }
     }
 
-    pub(super) fn live(&self) -> &LiveRun {
-        &self.live
-    }
-
-    pub(super) fn results(&self) -> &[ReceivedResult] {
-        &self.results
-    }
-
     /// Returns the results that arrived after the last entries of the log.
     pub(super) fn results_after_the_log(&self) -> impl Iterator<Item = ReceivedResult> {
         let record = self.writer.record();
@@ -215,10 +207,6 @@ impl OwnRun {
     /// Returns the message of the run and the approvals that it has requested.
     pub(super) fn ended_message(&self) -> EndedMessage {
         EndedMessage { id: self.live.message_id.clone(), requested: self.requested.clone() }
-    }
-
-    pub(super) fn leaves_unread(&self) -> bool {
-        self.leaves_unread
     }
 
     pub(super) fn is_keeping_step(&self) -> bool {
@@ -327,13 +315,12 @@ impl OwnRun {
 
     /// Does what can be done now.
     pub(super) fn advance(&mut self, actions: &mut Actions) {
-        actions.extend(self.writer.take_dropped().into_iter().map(Action::Report));
+        let dropped = self.writer.take_dropped().into_iter();
+        dropped.for_each(|cause| actions.push_back(Action::Report(cause)));
         if let Phase::Over(_) = self.phase {
             return;
         }
-        if self.in_flight.is_none() && (self.has_to_renew || self.writer.has_queue()) {
-            self.append(actions);
-        }
+        actions.extend(self.next_append());
         let is_stored = self.in_flight.is_none() && !self.writer.has_queue();
         if self.has_to_keep_step() {
             self.load(actions);
@@ -501,11 +488,6 @@ impl OwnRun {
         }
     }
 
-    /// Adds results that the agent reads and that the conversation does not hold.
-    pub(super) fn add_not_recorded(&mut self, results: impl Iterator<Item = DeferredToolResult>) {
-        self.not_recorded.extend(results);
-    }
-
     /// Writes a result, unless the log holds it.
     fn write_result(&mut self, received: &ReceivedResult) {
         if !self.writer.record().has_result_of(received) {
@@ -514,8 +496,13 @@ impl OwnRun {
         }
     }
 
-    /// Appends what was written since the last append, perhaps nothing.
-    fn append(&mut self, actions: &mut Actions) {
+    /// Appends what was written since the last append, which may be nothing if the lease has to be
+    /// renewed.
+    pub(super) fn next_append(&mut self) -> Option<Action> {
+        let is_due = self.has_to_renew || self.writer.has_queue();
+        if !is_due || self.in_flight.is_some() || matches!(self.phase, Phase::Over(_)) {
+            return None;
+        }
         self.has_to_renew = false;
         let (bytes, end) = (self.writer.queued_bytes(), self.phase == Phase::Ending);
         let entries: Arc<[LogEntry]> = self.writer.take_queue();
@@ -523,7 +510,7 @@ impl OwnRun {
         self.in_flight = Some(InFlight { length, bytes, end });
         let (run, fence, position) = (self.live.run.clone(), self.live.fence, self.length);
         let append = Effect::Append { run, fence, position, entries, end };
-        actions.push_back(Action::Start(append));
+        Some(Action::Start(append))
     }
 
     /// Handles an accepted append.
