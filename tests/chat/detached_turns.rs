@@ -1,12 +1,14 @@
 //! A run belongs to the server: it runs to its end whether or not a client reads, waits or
 //! disconnects, and it writes only into the conversation in which it began.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
 use axum::response::Response;
-use futures::stream;
+use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use test_support::test_server::{Client, Host, Line, PRINCIPAL_HEADER, Scripted};
@@ -90,6 +92,29 @@ async fn a_client_that_does_not_read_its_response_delays_neither_the_run_nor_dec
     let rest = String::from_utf8(rest.to_vec()).unwrap();
     assert_eq!(rest.matches(r#""type":"tool-output-available""#).count(), 100);
     assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
+}
+
+/// The test and the server share one thread.
+#[tokio::test]
+async fn a_client_reads_while_its_agent_always_has_an_event() {
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&has_ended);
+    let agent = move |_: Turn| {
+        let end = Arc::clone(&end);
+        let events = (0..50_000).map(|_| AgentEvent::text("a"));
+        stream::iter(events).chain(stream::once(async move {
+            end.store(true, Ordering::Relaxed);
+            AgentEvent::text("b")
+        }))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let body = br#"{"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
+    ]}"#;
+    let request = ChatRequest::parse(body, &Limits::default()).unwrap();
+    let mut answer = chats.stream_response(&Principal::new("alice"), request).await.unwrap();
+    answer.frame().await.unwrap().unwrap();
+    assert!(!has_ended.load(Ordering::Relaxed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +206,7 @@ async fn an_agent_that_panics_before_its_first_event_gives_an_error_chunk() {
     ]}"#;
     let request = ChatRequest::parse(body, &Limits::default()).unwrap();
     let answer = chats.stream_response(&Principal::new("alice"), request).await.unwrap();
-    let read = answer.collect().await.unwrap().to_bytes();
+    let read = BodyExt::collect(answer).await.unwrap().to_bytes();
     let read = String::from_utf8(read.to_vec()).unwrap();
     assert!(read.contains(r#""type":"error""#) && !read.contains("secret"), "{read}");
 }

@@ -3,14 +3,15 @@
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::{JoinError, JoinHandle, consume_budget};
 use tokio::time::sleep;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
@@ -202,12 +203,16 @@ impl Driver {
                 Action::StopAgent => self.agent = None,
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
                 Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
-                Action::Wait => match self.running.poll_next_unpin(cx) {
-                    Poll::Ready(Some(outcome)) => self.settle(outcome),
-                    _ if is_agent_pending => return Poll::Pending,
-                    _ if self.pass_events(&mut is_agent_pending, cx) => {}
-                    _ => return Poll::Pending,
-                },
+                Action::Wait => {
+                    // An agent that always has an event leaves time for other tasks.
+                    ready!(pin!(consume_budget()).poll(cx));
+                    match self.running.poll_next_unpin(cx) {
+                        Poll::Ready(Some(outcome)) => self.settle(outcome),
+                        _ if is_agent_pending => return Poll::Pending,
+                        _ if self.pass_events(&mut is_agent_pending, cx) => {}
+                        _ => return Poll::Pending,
+                    }
+                }
                 Action::End => break,
             }
         }
