@@ -82,6 +82,11 @@ mutations:
 random-kills:
     KILLS=300 cargo test -p demo random_kills -- --nocapture
 
+# What a store costs, beside memory: the time of an answer with a Redis that is 25 ms away, and the CPU of
+# a server with SQLite. Needs redis-server.
+store-costs:
+    cargo bench -p demo --bench stores
+
 # A minute of each fuzz target; needs `cargo install cargo-fuzz`.
 fuzz-smoke:
     for target in request sse_decode translator; do cargo fuzz run -s none $target -- -max_total_time=60; done

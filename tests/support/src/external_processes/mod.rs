@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -176,6 +177,15 @@ impl Example {
     /// Suspends the process without closing its connections, or resumes it.
     pub fn hang(&self, hangs: bool) {
         hang(&self.process, hangs);
+    }
+
+    /// Returns the CPU time of the process so far. Linux counts it in units of 10 ms.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        // The name of the program may hold spaces.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks = |field: usize| fields[field].parse::<u64>().unwrap();
+        Duration::from_millis((ticks(11) + ticks(12)) * 10)
     }
 
     /// Asks the process to stop, as a process manager does.
