@@ -53,10 +53,10 @@ canonical-json:
     CANONICAL_CASES=100000 cargo test --test client canonical_json
     CANONICAL_CASES=100000 cargo test -p ui-message-stream --features serde_json/arbitrary_precision,serde_json/preserve_order --test client canonical_json
 
-# 9000 answers at once, and 900 half-sent requests and 50 slow clients against timeouts of 30 s, as the
+# 4000 answers at once, and 900 half-sent requests and 50 slow clients against timeouts of 30 s, as the
 # demo has them.
 connections:
-    OPEN_STREAMS=9000 HALF_SENT=900 SLOW_CLIENTS=50 CLIENT_TIMEOUT_MS=30000 cargo test --test http serve -- --nocapture
+    OPEN_STREAMS=4000 HALF_SENT=900 SLOW_CLIENTS=50 CLIENT_TIMEOUT_MS=30000 cargo test --test http serve -- --nocapture
 
 # Sixteen threads race for many approvals, and processes are killed at each point; needs redis-server
 # and Postgres.

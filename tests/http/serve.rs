@@ -301,7 +301,7 @@ async fn a_graceful_stop_closes_idle_connections_and_waits_for_responses() {
     timeout(PATIENCE, server.ended).await.unwrap().unwrap();
 }
 
-/// With `OPEN_STREAMS=9000` it needs 18 000 file descriptors.
+/// With `OPEN_STREAMS=4000` it needs 8 000 file descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_answers_at_once_are_each_complete_also_if_the_server_stops_meanwhile() {
     let streams = number("OPEN_STREAMS", 200);
