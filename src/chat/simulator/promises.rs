@@ -9,7 +9,7 @@ use crate::chat::log::{LogEntry, RunState};
 use crate::chat::run_log::{INTERRUPTED, is_content, keep_log, message_shown_by};
 use crate::chat::turn::machine::{AgentCall, Request};
 use crate::id::{ApprovalId, MessageId, RunId};
-use crate::message::{Part, ToolPart, UiMessage};
+use crate::message::{Part, ToolPart, ToolState, UiMessage};
 
 impl World {
     /// A tool or a provider acts on an approval.
@@ -171,7 +171,9 @@ impl World {
     /// A turn names a new run. A message that was delivered before calls the model only if its response
     /// has unread results, and a turn whose run the user has stopped does not call it again.
     fn check_new_run(&mut self, at: usize, new: &LiveRun, next: &Chat) {
-        let Driver { request, number, .. } = &self.drivers[at];
+        let Driver { request, number, responses, .. } = &self.drivers[at];
+        // Before the response the Stop may have come first.
+        let has_responded = *responses > 0;
         let is_answered = self.stored().is_some_and(|chat| match request {
             Request::Post(request) if request.continued_message().is_none() => matches!(
                 chat.clone().apply_request(request, PostedHistory::Keep),
@@ -184,7 +186,7 @@ impl World {
         if is_answered && next.message(&new.message_id).is_none() {
             self.violated(format!("{:?} answers a message again", new.run));
         }
-        if self.stopped.take().is_some_and(|stopped| is_own(&stopped)) {
+        if self.stopped.take().is_some_and(|stopped| is_own(&stopped)) && has_responded {
             self.violated(format!("{:?} goes on after Stop", new.run));
         }
     }
@@ -371,8 +373,10 @@ impl World {
         let lost = open.filter(|call| self.answered_outputs.contains(call));
         found.extend(lost.map(|call| format!("the output of {call:?} is lost")));
         let mut parts = chat.messages.iter().flat_map(UiMessage::tool_parts);
+        // Not yet so if another page has denied the call, and its run ends because of a limit.
         let closed = parts.find(|part| {
-            part.is_settled() && part.approval_id().is_some_and(|id| self.ledger.is_granted(id))
+            matches!(part.state, ToolState::OutputError { .. })
+                && part.approval_id().is_some_and(|id| self.ledger.is_granted(id))
         });
         found.extend(closed.map(|part| format!("{:?} is closed and not sent", part.approval_id())));
         if self.live().is_some() {
