@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 
 /// Counts the failures of an operation in a row, and the time since the first one. A store that does
@@ -42,6 +43,22 @@ impl Retries {
         let is_over =
             self.failures >= max_failures || first_failure.elapsed() + pause > MAX_FAILING;
         (!is_over).then_some(pause)
+    }
+}
+
+/// Repeats an operation until it succeeds, has failed this many times, or the time is up. `name` is in
+/// the log.
+pub(crate) async fn repeat<'a, T, E: Display>(
+    name: &'static str,
+    max_failures: u32,
+    operation: impl Fn() -> BoxFuture<'a, Result<T, E>>,
+) -> Result<T, E> {
+    let mut retries = Retries::default();
+    loop {
+        match operation().await {
+            Ok(value) => return Ok(value),
+            Err(error) => retries.pause(max_failures, error, name).await?,
+        }
     }
 }
 

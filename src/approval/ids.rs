@@ -77,6 +77,14 @@ impl LeaseHolderId {
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         LeaseHolderId(bytes)
     }
+
+    /// Returns the id of a holder that is named by a text.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn digest_of(name: &str) -> Self {
+        let mut id = [0; 16];
+        id.copy_from_slice(&Sha256::digest(name)[..16]);
+        LeaseHolderId(id)
+    }
 }
 
 macro_rules! impl_hex {

@@ -3,7 +3,6 @@
 
 use std::future::poll_fn;
 use std::panic::resume_unwind;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -104,7 +103,7 @@ impl StartedTurn {
                 false
             }
             accepted = &mut self.accepted => {
-                accepted.is_ok_and(|accepted| accepted.is_ok_and(|accepted| accepted.is_executing))
+                matches!(accepted, Ok(Ok(Accepted { is_executing: true, .. })))
             }
         }
     }
@@ -205,7 +204,7 @@ impl Driver {
                 Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
                 Action::Wait => {
                     // An agent that always has an event leaves time for other tasks.
-                    ready!(pin!(consume_budget()).poll(cx));
+                    ready!(std::pin::pin!(consume_budget()).poll(cx));
                     match self.running.poll_next_unpin(cx) {
                         Poll::Ready(Some(outcome)) => self.settle(outcome),
                         _ if is_agent_pending => return Poll::Pending,
@@ -262,20 +261,14 @@ impl Driver {
                 self.pass(Input::Loaded(loaded));
             }
             Outcome::Saved(chat, result) => {
-                let input = match result {
-                    SaveResult::Saved(revision) => {
-                        self.effects.set_known(Some(VersionedChat { chat: *chat, revision }));
-                        Input::Saved(true)
-                    }
+                if let SaveResult::Saved(revision) = result {
+                    self.effects.set_known(Some(VersionedChat { chat: *chat, revision }));
+                }
+                self.pass(match result {
+                    SaveResult::Saved(_) => Input::Saved(true),
                     SaveResult::Conflict => Input::Saved(false),
-                    SaveResult::TooManyChats => {
-                        let value = self.effects.chats().limits.max_user_chats();
-                        let limit = "max_user_chats";
-                        tracing::warn!(limit, value, "a chat was refused because of a limit");
-                        Input::TooManyChats
-                    }
-                };
-                self.pass(input);
+                    SaveResult::TooManyChats => Input::TooManyChats,
+                });
             }
             Outcome::Input(input) => self.pass(input),
             Outcome::ServerClosed => self.has_to_stop = true,
@@ -315,14 +308,10 @@ impl Driver {
             true => Some(RETRY_INTERVAL),
             false => self.failed_saves.fail(self.max_failures()),
         };
-        match pause {
-            Some(pause) => {
-                tracing::warn!(error = %failure, "a chat may not have been saved");
-                let unknown = sleep(pause).map(|()| Outcome::Input(Input::SaveUnknown));
-                self.running.push(unknown.boxed());
-            }
-            None => self.fail(failure),
-        }
+        let Some(pause) = pause else { return self.fail(failure) };
+        tracing::warn!(error = %failure, "a chat may not have been saved");
+        let unknown = sleep(pause).map(|()| Outcome::Input(Input::SaveUnknown));
+        self.running.push(unknown.boxed());
     }
 
     /// Passes the reply to an effect to the turn.
@@ -340,13 +329,11 @@ impl Driver {
             self.failed_saves = Retries::default();
             self.conflicts = if is_saved { 0 } else { self.conflicts + 1 };
         }
-        match self.conflicts >= MAX_CONFLICTS {
-            true => {
-                let error = "the chat changes faster than it can be read";
-                self.fail(ChatStoreError::new(error).into());
-            }
-            false => self.turn.handle(input),
+        if self.conflicts >= MAX_CONFLICTS {
+            let error = "the chat changes faster than it can be read";
+            return self.fail(ChatStoreError::new(error).into());
         }
+        self.turn.handle(input);
     }
 
     fn not_redeemed(&mut self, was_closing: bool, failure: ChatError) {

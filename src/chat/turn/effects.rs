@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use sha2::{Digest, Sha256};
 use tracing::Instrument;
 
 use super::machine::{Effect, EndedMessage, Input};
@@ -23,7 +22,7 @@ use crate::chat::redeem::{
 use crate::chat::store::{SaveChat, SaveResult, VersionedChat};
 use crate::chat::{Chat, ChatError};
 use crate::id::{ChatId, RunId};
-use crate::retry::Retries;
+use crate::retry::repeat;
 
 /// Performs the effects of one turn.
 pub(super) struct Effects {
@@ -162,7 +161,7 @@ impl Context {
         &self,
         effect: Effect,
         known: Option<&VersionedChat>,
-        max_failures: u32,
+        attempts: u32,
     ) -> Result<Outcome, ChatError> {
         let Context { chats, owner, chat_id, holder, .. } = self;
         let (holder, lease) = (*holder, chats.run_lease);
@@ -173,7 +172,7 @@ impl Context {
                     Some(known) => chats.reload(known.clone()).boxed(),
                     None => chats.load(owner, chat_id).boxed(),
                 };
-                let loaded = repeated("load a chat", max_failures, load).boxed().await?;
+                let loaded = repeat("load a chat", attempts, load).boxed().await?;
                 return Ok(Outcome::Loaded(loaded.map(Box::new)));
             }
             Effect::Save { chat, unchanged, revision, is_begun, ended } => {
@@ -187,22 +186,24 @@ impl Context {
                 return Ok(self.redeem(*plan, *chat, Some(open)).boxed().await);
             }
             Effect::Claim { run, approvals } => {
-                let (chat, sender) = (self.approvals(), sender_of(&run));
+                // Not the holder of the turn: a turn whose run was taken may begin another one, which
+                // must not send them again.
+                let (chat, sender) = (self.approvals(), LeaseHolderId::digest_of(run.as_str()));
                 let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();
-                match repeated("claim approvals for a provider", max_failures, claim).await {
+                match repeat("claim approvals for a provider", attempts, claim).await {
                     Ok(claimed) => Input::Claimed(claimed),
-                    Err(error) => return Ok(Outcome::NotClaimed(error)),
+                    Err(error) => return Ok(Outcome::NotClaimed(error.into())),
                 }
             }
             Effect::FindDecided(open) => {
                 let approvals = self.approvals();
                 let find = || decided(&approvals, &open).boxed();
-                Input::CallsClosed(repeated("find decided approvals", max_failures, find).await?)
+                Input::CallsClosed(repeat("find decided approvals", attempts, find).await?)
             }
             Effect::RevokePending(revision) => {
                 let (approvals, of) = (self.approvals(), (owner, chat_id, revision));
                 let revoke = || revoke_if_unchanged(chats, &approvals, of, |_| true).boxed();
-                repeated("revoke approvals", max_failures, revoke).await?;
+                repeat("revoke approvals", attempts, revoke).await?;
                 Input::Revoked
             }
             // Once: after a lost reply it is not known which revision is gone.
@@ -212,32 +213,28 @@ impl Context {
             Effect::Begin(run) => {
                 let (key, max_user_runs) = (&self.key(run), chats.limits.max_user_runs());
                 let begin = BeginRun { key, holder, lease, max_user_runs };
-                Input::Begun(
-                    repeated("begin a run", max_failures, || chats.runs.begin(begin)).await?,
-                )
+                Input::Begun(repeat("begin a run", attempts, || chats.runs.begin(begin)).await?)
             }
             Effect::Append { run, fence, position, entries, end } => {
                 let (key, entries) = (&self.key(run), &*entries);
                 let append = AppendEntries { key, fence, position, entries, end };
-                Input::Appended(
-                    repeated("append to a log", max_failures, || chats.runs.append(append)).await?,
-                )
+                Input::Appended(repeat("append", attempts, || chats.runs.append(append)).await?)
             }
             Effect::Take { run, fence, condition } => {
                 let take = TakeRun { key: &self.key(run), fence, holder, condition };
-                let taken = repeated("take a run", max_failures, || chats.runs.take(take)).await?;
+                let taken = repeat("take a run", attempts, || chats.runs.take(take)).await?;
                 chats.run_counters.count_taken(condition, taken);
                 Input::Taken(taken)
             }
             Effect::Read(run) => {
                 let key = self.key(run);
                 let read = || chats.runs.read(ReadLog::whole(&key));
-                let page = repeated("read a log", max_failures, read).await?;
+                let page = repeat("read a log", attempts, read).await?;
                 Input::Log(page.map(|page| page.entries))
             }
             Effect::RevokeUnshown(ended) => {
-                repeated("revoke approvals", max_failures, || self.revoke_unshown(&ended).boxed())
-                    .await?;
+                let revoke = || self.revoke_unshown(&ended).boxed();
+                repeat("revoke approvals", attempts, revoke).await?;
                 Input::Revoked
             }
             // The driver does not start this here.
@@ -285,29 +282,6 @@ impl Context {
         match Redeemed::new(&self.chats, &self.approvals(), plan, chat, open).await {
             Ok(redeemed) => Outcome::Redeeming(is_closing, redeemed),
             Err(error) => Outcome::NotRedeemed(is_closing, error.into()),
-        }
-    }
-}
-
-/// Returns the lease holder that sends the approvals of a run. It is not that of the turn: a turn
-/// whose run was taken may begin another one, which must not send them again.
-fn sender_of(run: &RunId) -> LeaseHolderId {
-    let mut id = [0; 16];
-    id.copy_from_slice(&Sha256::digest(run.as_str())[..16]);
-    LeaseHolderId::from_bytes(id)
-}
-
-/// Repeats an operation until it succeeds, or has failed this many times.
-async fn repeated<'a, T, E: Into<ChatError>>(
-    name: &'static str,
-    max_failures: u32,
-    operation: impl Fn() -> BoxFuture<'a, Result<T, E>>,
-) -> Result<T, ChatError> {
-    let mut retries = Retries::default();
-    loop {
-        match operation().await {
-            Ok(value) => return Ok(value),
-            Err(error) => retries.pause(max_failures, error.into(), name).await?,
         }
     }
 }
