@@ -23,7 +23,7 @@ use crate::id::{ChatId, RunId};
 ///
 /// The owner and the conversation are part of the key, so that the run of another user is never
 /// found.
-#[derive(Debug, Clone, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunKey {
     /// The owner of the conversation.
     pub owner: Principal,
@@ -31,21 +31,6 @@ pub struct RunKey {
     pub chat: ChatId,
     /// The id of the run.
     pub run: RunId,
-}
-
-impl PartialEq for RunKey {
-    fn eq(&self, other: &Self) -> bool {
-        // The keys of one turn share their texts, which are then not read.
-        let is_same = |one: &str, other: &str| std::ptr::eq(one, other) || one == other;
-        let is_same_if_any = |one: Option<&str>, other: Option<&str>| match (one, other) {
-            (Some(one), Some(other)) => is_same(one, other),
-            _ => one.is_none() && other.is_none(),
-        };
-        is_same(&self.run, &other.run)
-            && is_same(&self.chat, &other.chat)
-            && is_same_if_any(self.owner.id(), other.owner.id())
-            && is_same_if_any(self.owner.tenant(), other.owner.tenant())
-    }
 }
 
 impl Hash for RunKey {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::ready;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,9 +42,7 @@ impl fmt::Debug for InMemoryRunStore {
 /// The entries of a log, in pieces of the same length: one list would be copied as it grows.
 #[derive(Debug)]
 struct Log {
-    /// The pieces before the last one.
-    full: Vec<Vec<LogEntry>>,
-    last: Vec<LogEntry>,
+    pieces: Vec<Vec<LogEntry>>,
     length: usize,
     bytes: usize,
 }
@@ -59,7 +56,7 @@ enum Clock {
 
 #[derive(Debug, Default)]
 struct Runs {
-    by_key: HashMap<RunKey, Run, BuildHasherDefault<IdHasher>>,
+    by_key: HashMap<Arc<RunKey>, Run>,
     /// The live runs of each owner, in the order of their beginning.
     live_by_owner: HashMap<Principal, BTreeSet<(u64, Arc<RunKey>)>>,
     /// The live runs, by the end of their lease when they were listed. Leases are renewed more often
@@ -68,14 +65,8 @@ struct Runs {
     /// The other runs, by the time of their removal.
     by_removal: BTreeSet<(Duration, Arc<RunKey>)>,
     ended_bytes: usize,
-    /// No run expires before this time.
-    next_expiry: Duration,
     begun: u64,
 }
-
-/// Hashes the id of a run, which is chosen at random.
-#[derive(Debug, Default)]
-struct IdHasher(u64);
 
 #[derive(Debug)]
 struct Run {
@@ -137,19 +128,13 @@ impl InMemoryRunStore {
     /// Locks the runs and returns them with the current time, after the runs whose lease has passed
     /// and the logs that are too old were handled.
     fn lock(&self) -> (Duration, MutexGuard<'_, Runs>) {
-        let mut runs = self.lock_runs();
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         let now = match &self.clock {
             Clock::Monotonic(created) => created.elapsed(),
             Clock::Test(time) => *time.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        if runs.next_expiry <= now {
-            runs.expire(now, self.max_ended_bytes);
-        }
+        runs.expire(now, self.max_ended_bytes);
         (now, runs)
-    }
-
-    fn lock_runs(&self) -> MutexGuard<'_, Runs> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -202,14 +187,18 @@ impl RunStore for InMemoryRunStore {
     }
 
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
-        let runs = self.lock_runs();
-        let waiting = runs.by_key.get(key).filter(|run| {
-            !run.has_ended && u64::try_from(run.log.length).is_ok_and(|len| len <= after)
-        });
-        match waiting {
-            Some(run) => Box::pin(run.changes.next()),
-            None => Box::pin(ready(())),
-        }
+        let changed = {
+            let (_, runs) = self.lock();
+            let waiting = runs.by_key.get(key).filter(|run| {
+                !run.has_ended && u64::try_from(run.log.length).is_ok_and(|len| len <= after)
+            });
+            waiting.map(|run| run.changes.next())
+        };
+        Box::pin(async move {
+            if let Some(next) = changed {
+                next.await;
+            }
+        })
     }
 }
 
@@ -251,10 +240,10 @@ impl Runs {
             read_at: now,
             has_to_end: false,
             has_ended: false,
-            log: Log::new(),
+            log: Log { pieces: Vec::new(), length: 0, bytes: BYTES_OF_RUN },
             changes: Arc::default(),
         };
-        self.by_key.insert(begin.key.clone(), run);
+        self.by_key.insert(key, run);
         self.list_live(begin.key);
         BeginResult::Begun(FIRST)
     }
@@ -334,7 +323,6 @@ impl Runs {
         let Some(run) = self.by_key.get_mut(key) else { return };
         run.removal = None;
         run.listed_end = run.lease_end;
-        self.next_expiry = self.next_expiry.min(run.listed_end);
         self.by_lease_end.insert((run.listed_end, Arc::clone(&run.key)));
         let live = self.live_by_owner.entry(key.owner.clone()).or_default();
         live.insert((run.number, Arc::clone(&run.key)));
@@ -347,7 +335,6 @@ impl Runs {
         let removal = ended + if run.has_ended { RETENTION } else { LOST_RETENTION };
         run.removal = Some(removal);
         self.ended_bytes += run.log.bytes;
-        self.next_expiry = self.next_expiry.min(removal);
         self.by_removal.insert((removal, Arc::clone(&run.key)));
     }
 
@@ -398,44 +385,23 @@ impl Runs {
                 removed.changes.add();
             }
         }
-        let lease_end = self.by_lease_end.first().map_or(Duration::MAX, |(end, _)| *end);
-        let removal = self.by_removal.first().map_or(Duration::MAX, |(removal, _)| *removal);
-        self.next_expiry = lease_end.min(removal);
-    }
-}
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        match bytes.last_chunk() {
-            Some(last) => self.0 ^= u64::from_le_bytes(*last),
-            None => bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte)),
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        // The highest bits depend on all others, and the map uses the lowest ones.
-        self.0.wrapping_mul(MIX).rotate_left(26)
     }
 }
 
 impl Log {
-    /// Creates an empty log, whose first piece grows: many logs are short.
-    fn new() -> Self {
-        Log { full: Vec::new(), last: Vec::new(), length: 0, bytes: BYTES_OF_RUN }
-    }
-
     fn append(&mut self, mut entries: &[LogEntry]) {
         self.length += entries.len();
         self.bytes +=
             entries.iter().map(|entry| BYTES_OF_ENTRY + entry.bytes().len()).sum::<usize>();
         while !entries.is_empty() {
-            if self.last.len() == PIECE_ENTRIES {
-                let next = Vec::with_capacity(PIECE_ENTRIES);
-                self.full.push(std::mem::replace(&mut self.last, next));
+            if self.pieces.last().is_none_or(|last| last.len() == PIECE_ENTRIES) {
+                // The first piece grows: many logs are short.
+                let capacity = if self.pieces.is_empty() { 0 } else { PIECE_ENTRIES };
+                self.pieces.push(Vec::with_capacity(capacity));
             }
-            let room = PIECE_ENTRIES - self.last.len();
-            let (now, later) = entries.split_at(entries.len().min(room));
-            self.last.extend_from_slice(now);
+            let Some(last) = self.pieces.last_mut() else { return };
+            let (now, later) = entries.split_at(entries.len().min(PIECE_ENTRIES - last.len()));
+            last.extend_from_slice(now);
             entries = later;
         }
     }
@@ -448,9 +414,8 @@ impl Log {
     /// Iterates over the pieces with the entries after this number of them.
     fn pieces_after(&self, count: usize) -> impl Iterator<Item = &[LogEntry]> {
         let mut skipped = count % PIECE_ENTRIES;
-        self.full
+        self.pieces
             .iter()
-            .chain([&self.last])
             .skip(count / PIECE_ENTRIES)
             .map(move |piece| piece.get(std::mem::take(&mut skipped)..).unwrap_or_default())
     }
@@ -488,9 +453,6 @@ impl Run {
         LogPage { entries, length, fence: self.fence, state }
     }
 }
-
-/// Spreads the bits of an id. It is the constant of `FxHash`.
-const MIX: u64 = 0x517c_c1b7_2722_0a95;
 
 /// How many entries a piece of a log has. The last piece may have fewer.
 const PIECE_ENTRIES: usize = 256;

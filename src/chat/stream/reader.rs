@@ -1,15 +1,13 @@
 //! [`LogReader`]: reads the log of a run, and has the conversation mended if the run is lost.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use futures_util::future::{BoxFuture, OptionFuture};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::replay::front;
 use crate::chat::client::Client;
@@ -40,7 +38,7 @@ pub(in crate::chat) struct LogReader {
     front: Option<Bytes>,
     /// When the last page was returned.
     returned: Option<Instant>,
-    tick: Option<Tick>,
+    tick: Option<Pin<Box<Sleep>>>,
     /// How many ticks have passed since the last frame.
     idle_ticks: u32,
     /// When the first of the reads failed that have failed in a row.
@@ -144,8 +142,7 @@ impl LogReader {
         if self.has_ended {
             return None;
         }
-        let now = Instant::now();
-        if self.returned.is_some_and(|at| now - at >= max_stalled) {
+        if self.returned.is_some_and(|at| at.elapsed() >= max_stalled) {
             tracing::info!(
                 run_id = self.key.run.as_str(),
                 limit = "max_stalled_time",
@@ -154,19 +151,17 @@ impl LogReader {
             );
             return None;
         }
-        let page = self.read_page(now).await;
+        let page = self.read_page().await;
         self.returned = Some(Instant::now());
         self.has_ended |= page.is_err();
         page.transpose()
     }
 
-    async fn read_page(&mut self, now: Instant) -> Result<Option<Bytes>, BodyError> {
-        let mut now = Some(now);
+    async fn read_page(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
-            let now = now.take();
             if std::mem::take(&mut self.has_read_all) {
-                match self.wait(now).await {
-                    Waited::ReadAgain | Waited::Mended => {}
+                match self.wait().await {
+                    Waited::ReadAgain => {}
                     Waited::InVain => return Ok(Some(Bytes::from_static(KEEP_ALIVE))),
                     Waited::NotMended if self.chats.shutdown.has_begun() => return Ok(None),
                     Waited::NotMended => return Err(BodyError::CutOff),
@@ -201,6 +196,9 @@ impl LogReader {
             let frames = joined(self.front.take(), &page.entries);
             if frames.is_some() || self.has_ended {
                 self.idle_ticks = 0;
+                if let Some(tick) = &mut self.tick {
+                    tick.as_mut().reset(Instant::now() + TICK);
+                }
                 return Ok(frames);
             }
         }
@@ -240,39 +238,24 @@ impl LogReader {
         async move { turn?.response().await }.boxed()
     }
 
-    /// Waits for the log to change, at most until the next tick. `now`, if it is given, was read since
-    /// the task was polled.
-    async fn wait(&mut self, mut now: Option<Instant>) -> Waited {
-        let LogReader { chats, key, position, tick, mending, returned, .. } = self;
-        let tick = tick.get_or_insert_with(|| Tick::at(Instant::now() + TICK));
-        let due = returned.map_or(tick.at, |at| at + TICK);
-        let mut changed = chats.runs.changed(key, *position);
-        let waited = poll_fn(|cx| {
+    /// Waits for the log to change, at most until the next tick.
+    async fn wait(&mut self) -> Waited {
+        let tick = self.tick.get_or_insert_with(|| Box::pin(sleep(TICK)));
+        let mending = OptionFuture::from(self.mending.as_mut());
+        tokio::select! {
+            biased;
             // First, because a store may give wrong hints without end.
-            if let Some(mending) = mending
-                && let Poll::Ready(mended) = mending.poll_unpin(cx)
-            {
-                return Poll::Ready(match mended {
-                    Ok(_) => Waited::Mended,
-                    Err(_) => Waited::NotMended,
-                });
-            }
-            if changed.poll_unpin(cx).is_ready() {
-                return Poll::Ready(Waited::ReadAgain);
-            }
-            tick.poll(cx, now.take(), due).map(|()| Waited::InVain)
-        });
-        let waited = waited.await;
-        drop(changed);
-        match waited {
-            Waited::ReadAgain => return waited,
-            Waited::Mended | Waited::NotMended => {
+            Some(mended) = mending => {
                 (self.mending, self.may_mend) = (None, false);
-                return waited;
+                return match mended {
+                    Ok(_) => Waited::ReadAgain,
+                    Err(_) => Waited::NotMended,
+                };
             }
-            Waited::InVain => {}
+            () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
+            () = tick.as_mut() => {}
         }
-        self.tick = None;
+        tick.set(sleep(TICK));
         self.may_mend = true;
         self.idle_ticks = (self.idle_ticks + 1) % KEEP_ALIVE_TICKS;
         match self.idle_ticks {
@@ -282,44 +265,9 @@ impl LogReader {
     }
 }
 
-/// The time until which a reader waits.
-struct Tick {
-    sleep: Pin<Box<Sleep>>,
-    at: Instant,
-    /// What the timer wakes.
-    waker: Option<Waker>,
-}
-
-impl Tick {
-    fn at(at: Instant) -> Self {
-        Tick { sleep: Box::pin(sleep_until(at)), at, waker: None }
-    }
-
-    /// Polls for a tick that is not before `due`. `now`, if it is given, was read since the task was
-    /// polled. If it is before the tick, the timer will wake the task, and is not polled again.
-    fn poll(&mut self, cx: &mut Context<'_>, now: Option<Instant>, due: Instant) -> Poll<()> {
-        let is_set = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-        if is_set && now.is_some_and(|now| now < self.at) {
-            return Poll::Pending;
-        }
-        self.waker = Some(cx.waker().clone());
-        while self.sleep.as_mut().poll(cx).is_ready() {
-            if due <= self.at {
-                return Poll::Ready(());
-            }
-            // Pages were returned meanwhile.
-            self.at = due;
-            self.sleep.as_mut().reset(due);
-        }
-        Poll::Pending
-    }
-}
-
 /// Why a reader waits no longer.
 enum Waited {
     ReadAgain,
-    /// A turn has mended the conversation.
-    Mended,
     /// Nothing was sent for so long that a comment has to keep the connection open.
     InVain,
     /// The run is lost, and the conversation cannot be mended now.
