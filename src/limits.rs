@@ -255,7 +255,7 @@ pub enum ChatLimitError {
     },
     /// The user has as many chats as [`ChatLimits::with_max_user_chats`] allows.
     #[error(
-        "you have {limit} chats: delete one before you begin another; \
+        "you have {limit} chats or more: delete one before you begin another; \
          `ChatLimits::with_max_user_chats` allows more"
     )]
     TooManyChats {

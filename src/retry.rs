@@ -9,11 +9,12 @@ use tokio::time::{Instant, sleep};
 
 /// Counts the failures of an operation in a row, and the time since the first one. A store that does
 /// not answer fails seldom, but each failure takes long. The pause after each failure is longer than
-/// the one before, up to 2 s.
+/// the one before, up to 2 s. After [`MAX_FAILING`] without a failure the count begins again.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     failures: u32,
-    first_failure: Option<Instant>,
+    /// The times of the first and the last failure in a row.
+    failing: Option<(Instant, Instant)>,
 }
 
 impl Retries {
@@ -37,11 +38,14 @@ impl Retries {
     /// repeated: it has failed this many times, or the pause would end after
     /// [`MAX_FAILING`].
     pub(crate) fn fail(&mut self, max_failures: u32) -> Option<Duration> {
-        self.failures += 1;
-        let first_failure = *self.first_failure.get_or_insert_with(Instant::now);
+        let now = Instant::now();
+        let in_a_row = self.failing.filter(|(_, last)| now.duration_since(*last) <= MAX_FAILING);
+        let first = in_a_row.map_or(now, |(first, _)| first);
+        self.failures = in_a_row.map_or(0, |_| self.failures) + 1;
+        self.failing = Some((first, now));
         let pause = RETRY_INTERVAL * self.failures.min(10);
         let is_over =
-            self.failures >= max_failures || first_failure.elapsed() + pause > MAX_FAILING;
+            self.failures >= max_failures || now.duration_since(first) + pause > MAX_FAILING;
         (!is_over).then_some(pause)
     }
 }
@@ -84,6 +88,15 @@ mod tests {
             if retries.pause(MAX_FAILURES, "failed", "test").await.is_err() {
                 return attempts;
             }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_long_after_another_one_is_the_first_in_a_row() {
+        let mut retries = Retries::default();
+        for _ in 0..3 {
+            assert_eq!(retries.fail(2), Some(RETRY_INTERVAL));
+            sleep(MAX_FAILING + RETRY_INTERVAL).await;
         }
     }
 

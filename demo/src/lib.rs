@@ -105,7 +105,7 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         stop_signal().await;
         tokio::spawn(async {
             stop_signal().await;
-            // The user does not want to wait. It is as a crash.
+            // The user does not want to wait. The process ends as in a crash.
             std::process::exit(1);
         });
         drop(stopped);

@@ -456,7 +456,7 @@ async fn a_new_chat_beyond_the_limit_of_its_user_is_refused_with_the_setting_unt
     // A refused request leaves no run: the second one would be refused for that.
     for _ in 0..2 {
         let refused = begin("alice").await;
-        let text = "you have 2 chats: delete one before you begin another; \
+        let text = "you have 2 chats or more: delete one before you begin another; \
                     `ChatLimits::with_max_user_chats` allows more";
         assert_eq!((refused.status.as_u16(), &*refused.text), (413, text));
     }

@@ -162,8 +162,7 @@ const INSERT: &str = save!(
         revision = excluded.revision, updated_at = excluded.updated_at \
     WHERE old.expires_at <= now_ms()",
     "SELECT revision, FALSE FROM saved UNION ALL SELECT NULL, TRUE FROM room \
-        WHERE NOT is_free AND NOT EXISTS (SELECT FROM chats WHERE owner = $1 AND id = $2 \
-            AND (expires_at IS NULL OR expires_at > now_ms()))"
+        WHERE NOT is_free AND NOT has_chat($1, $2)"
 );
 const REPLACE: &str = save!(
     "UPDATE chats SET head = $3, title = $4, length = $5, expires_at = now_ms() + $6::BIGINT, \

@@ -71,7 +71,7 @@ pub enum PostgresError {
     Timeout(Duration),
     /// The user was [deleted](crate::PostgresStore::delete_user) during a run, which requests no more
     /// approvals.
-    #[error("the user was deleted during this run")]
+    #[error("the user was deleted, and has no such chat since")]
     UserDeleted,
     /// What is stored is not what this version writes.
     #[error("a stored {0} cannot be read")]

@@ -75,8 +75,9 @@ use self::hints::Hints;
 ///
 /// # When Postgres is not available
 /// Every operation ends within five seconds, if necessary with an error. The store connects again by
-/// itself, also if an operation has not ended in time. An operation whose reply is lost is not repeated by the store: its caller repeats it, and
-/// the store recognizes what has taken effect. [`ping`](Self::ping) is a check for a load balancer.
+/// itself, also if Postgres does not answer on a connection. An operation whose reply is lost is not
+/// repeated by the store: its caller repeats it, and the store recognizes what has taken effect.
+/// [`ping`](Self::ping) is a check for a load balancer.
 ///
 /// # The clock
 /// The time is that of Postgres. If its clock is set back by up to a minute, the time of the ledger
@@ -151,24 +152,26 @@ async fn query(
 ) -> Result<Vec<Row>, PostgresError> {
     let until = Instant::now() + OPERATION_TIMEOUT;
     let client = until_time(until, async { Ok(pool.get().await?) }).await?;
+    let begun = Instant::now();
     let rows = until_time(until, async {
         let prepared = client.prepare_cached(statement).await?;
         Ok(client.query(&prepared, values).await?)
     });
     let rows = rows.await;
-    give_back(pool, client, rows)
+    give_back(pool, (client, begun), rows)
 }
 
-/// Gives a connection back to the pool, and returns what the operation on it has returned.
+/// Gives a connection back to the pool, and returns what the operation on it has returned, which has
+/// begun at `begun`.
 ///
-/// If the operation has not ended in time, the connection and all idle ones are closed. A connection
-/// whose peer is gone can stay open for ever if a proxy in between accepts all bytes.
+/// If there was no answer for [`STATEMENT_TIMEOUT`], the connection and all idle ones are closed. A
+/// connection whose peer is gone can stay open for ever if a proxy in between accepts all bytes.
 fn give_back<T>(
     pool: &Pool,
-    client: Client,
+    (client, begun): (Client, Instant),
     result: Result<T, PostgresError>,
 ) -> Result<T, PostgresError> {
-    if let Err(PostgresError::Timeout(_)) = result {
+    if matches!(result, Err(PostgresError::Timeout(_))) && begun.elapsed() > STATEMENT_TIMEOUT {
         drop(Client::take(client));
         pool.retain(|_, _| false);
     }
@@ -216,6 +219,10 @@ fn owner_key(owner: &Principal) -> String {
 }
 
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The time after which Postgres ends a statement itself. A connection that has answered nothing for
+/// longer has lost its peer.
+const STATEMENT_TIMEOUT: Duration = Duration::from_millis(4500);
 const MAX_MILLIS: i64 = 300 * 366 * 24 * 60 * 60 * 1000;
 
 #[cfg(doctest)]

@@ -10,7 +10,9 @@ use tokio_postgres::{Config, NoTls};
 
 use crate::error::PostgresError;
 use crate::hints::{self, Hints};
-use crate::{Inner, OPERATION_TIMEOUT, PostgresStore, schema, sweep, within_time};
+use crate::{
+    Inner, OPERATION_TIMEOUT, PostgresStore, STATEMENT_TIMEOUT, schema, sweep, within_time,
+};
 
 /// How a [`PostgresStore`] uses Postgres.
 ///
@@ -125,7 +127,7 @@ impl PostgresOptions {
             "{own} -c search_path=\"{name}\" -c default_transaction_isolation=read\\ committed \
              -c synchronous_commit=on -c statement_timeout={timeout} \
              -c idle_in_transaction_session_timeout={timeout}",
-            timeout = OPERATION_TIMEOUT.as_millis(),
+            timeout = STATEMENT_TIMEOUT.as_millis(),
         );
         config.options(options).connect_timeout(CONNECT_TIMEOUT);
         config.keepalives_idle(KEEPALIVE_INTERVAL).keepalives_interval(KEEPALIVE_INTERVAL);

@@ -187,8 +187,9 @@ impl Run {
 async fn begin_run(pool: &Pool, begin: BeginRun<'_>) -> Result<BeginResult, PostgresError> {
     let until = Instant::now() + OPERATION_TIMEOUT;
     let mut client = until_time(until, async { Ok(pool.get().await?) }).await?;
-    let begun = until_time(until, begin_with(&mut client, begin)).await;
-    give_back(pool, client, begun)
+    let begun = Instant::now();
+    let result = until_time(until, begin_with(&mut client, begin)).await;
+    give_back(pool, (client, begun), result)
 }
 
 async fn begin_with(client: &mut Client, begin: BeginRun<'_>) -> DbResult<BeginResult> {

@@ -39,11 +39,17 @@ impl PostgresStore {
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, PostgresError> {
         let owner = owner_key(user);
         self.query(MARK, &[&owner]).await?;
-        let mut deleted = DeletedUser {
-            approvals: self.delete_rows(&owner, APPROVALS).await?,
-            runs: self.delete_rows(&owner, RUNS).await?,
-            chats: self.delete_rows(&owner, CHATS).await?,
-        };
+        let approvals = self.delete_rows(&owner, APPROVALS).await?;
+        let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
+        loop {
+            deleted.runs += self.delete_rows(&owner, RUNS).await?;
+            let chats = self.delete_rows(&owner, CHATS).await?;
+            deleted.chats += chats;
+            if chats == 0 {
+                break;
+            }
+            // A run may have begun in one of these chats, and would save it again at its end.
+        }
         // Insertions of approvals that have found a chat have ended after this.
         self.query(MARK, &[&owner]).await?;
         deleted.approvals += self.delete_rows(&owner, APPROVALS).await?;

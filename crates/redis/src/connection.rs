@@ -24,7 +24,7 @@ use crate::scripts::Invocation;
 pub(crate) struct Connection {
     /// The open connection, and how many it has replaced.
     current: Mutex<(OpenConnection, u64)>,
-    /// Opens another connection. A Redis Cluster does this itself.
+    /// Opens another connection. The client of a Redis Cluster opens its connections itself.
     client: Option<Client>,
 }
 

@@ -115,8 +115,9 @@ use self::keys::Keys;
 ///
 /// # When Redis is not available
 /// Every operation ends within five seconds, if necessary with an error. A lost connection is
-/// opened again, and the operation that was under way is sent a second time, and takes effect once. A
-/// connection on which an operation has not ended in time is replaced.
+/// opened again, and the operation that was under way is sent a second time, and takes effect once. The
+/// connection to a single Redis is replaced if an operation on it has not ended in time; that to a
+/// Redis Cluster is not.
 /// [`ping`](Self::ping) is a check for a load balancer. For TLS (`rediss://`), enable the feature
 /// `tokio-rustls-comp` of the crate `redis` in your own `Cargo.toml`.
 ///

@@ -77,7 +77,7 @@ impl RedisStore {
             deleted.chats += chats;
             deleted.runs += runs;
         }
-        // Whoever has found a chat under the mark before looks for it again.
+        // A request that has found a chat before looks for it again under the new mark.
         self.mark_deleted(user, true).await?;
         deleted.approvals += self.delete_approvals(user).await?;
         Ok(deleted)

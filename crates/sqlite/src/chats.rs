@@ -238,12 +238,14 @@ impl NewVersion {
     fn has_room(&self, transaction: &Transaction<'_>, clock: &Clock) -> DbResult<bool> {
         let Some(max) = self.max_user_chats else { return Ok(true) };
         let max = i64::try_from(max).unwrap_or(i64::MAX);
-        let count = |statement, now: Option<i64>| {
-            let values = named_params! { ":owner": self.key.owner, ":now": now };
-            transaction.prepare_cached(statement)?.query_row(values, |row| row.get::<_, i64>(0))
-        };
-        // The first count reads only an index, and most users have fewer.
-        Ok(count(COUNT_ALL, None)? < max || count(COUNT, Some(clock.now(0)))? < max)
+        // This count reads only an index, and most users have fewer.
+        let mut count = transaction.prepare_cached(COUNT_ALL)?;
+        if count.query_row([&self.key.owner], |row| row.get::<_, i64>(0))? < max {
+            return Ok(true);
+        }
+        let mut count = transaction.prepare_cached(COUNT)?;
+        let values = params![self.key.owner, clock.now(0)];
+        Ok(count.query_row(values, |row| row.get::<_, i64>(0))? < max)
     }
 }
 
@@ -260,10 +262,9 @@ const PUT_MESSAGE: &str = "INSERT INTO chat_messages (chat, place, body) VALUES 
 const DELETE: &str = "DELETE FROM chats WHERE key = ?1";
 const DELETE_EXPIRED: &str = "DELETE FROM chats WHERE owner = ?1 AND id = ?2";
 const DELETE_MESSAGES: &str = "DELETE FROM chat_messages WHERE chat = ?1 AND place >= ?2";
-/// `:now` is not used.
-const COUNT_ALL: &str = "SELECT count(*) FROM chats WHERE owner = :owner AND :now IS NULL";
+const COUNT_ALL: &str = "SELECT count(*) FROM chats WHERE owner = ?1";
 const COUNT: &str = "SELECT count(*) FROM chats \
-    WHERE owner = :owner AND (expires_at IS NULL OR expires_at > :now)";
+    WHERE owner = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
 const LIST: &str = "SELECT id, title, updated_at FROM chats \
     WHERE owner = :owner AND (expires_at IS NULL OR expires_at > :now) \
     AND (:time IS NULL OR (updated_at, id) < (:time, :id)) \

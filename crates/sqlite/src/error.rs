@@ -94,7 +94,7 @@ pub enum SqliteError {
     Unreadable(&'static str),
     /// The user was [deleted](crate::SqliteStore::delete_user) during a run, which requests no more
     /// approvals.
-    #[error("the user was deleted during this run")]
+    #[error("the user was deleted, and has no such chat since")]
     UserDeleted,
     /// The system has no random bytes.
     #[error("no random bytes")]

@@ -47,11 +47,17 @@ impl SqliteStore {
             Ok(transaction.execute(MARK, params![marked, now])?)
         };
         self.write(Durability::Written, mark).await?;
-        let mut deleted = DeletedUser {
-            approvals: self.delete_rows(&owner, APPROVALS).await?,
-            runs: self.delete_rows(&owner, RUNS).await?,
-            chats: self.delete_rows(&owner, CHATS).await?,
-        };
+        let approvals = self.delete_rows(&owner, APPROVALS).await?;
+        let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
+        loop {
+            deleted.runs += self.delete_rows(&owner, RUNS).await?;
+            let chats = self.delete_rows(&owner, CHATS).await?;
+            deleted.chats += chats;
+            if chats == 0 {
+                break;
+            }
+            // A run may have begun in one of these chats, and would save it again at its end.
+        }
         deleted.approvals += self.delete_rows(&owner, APPROVALS).await?;
         // What was written before is then on the disk, too.
         self.ping().await?;

@@ -203,7 +203,7 @@ impl Driver {
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
                 Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
                 Action::Wait => {
-                    // An agent that always has an event leaves time for other tasks.
+                    // Other tasks get their turn also if the agent always has an event.
                     ready!(std::pin::pin!(consume_budget()).poll(cx));
                     match self.running.poll_next_unpin(cx) {
                         Poll::Ready(Some(outcome)) => self.settle(outcome),

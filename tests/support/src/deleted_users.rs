@@ -23,7 +23,7 @@ pub async fn a_run_of_a_deleted_user_requests_no_approval(
     for _ in 0..2 {
         let refused = store.insert(&request(&ada, "chat", 2)).await.unwrap_err();
         let refused = std::error::Error::source(&refused).unwrap().to_string();
-        assert_eq!(refused, "the user was deleted during this run");
+        assert_eq!(refused, "the user was deleted, and has no such chat since");
         // Also if the deletion is repeated.
         delete(&ada).await;
     }

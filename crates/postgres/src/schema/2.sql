@@ -14,6 +14,11 @@ CREATE FUNCTION count_chats(of_owner TEXT) RETURNS BIGINT LANGUAGE SQL AS
      SELECT count(*) FROM chats
      WHERE owner = of_owner AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))';
 
+-- Whether an owner has this chat. After count_chats it also sees one that another transaction has inserted meanwhile.
+CREATE FUNCTION has_chat(of_owner TEXT, of_chat BYTEA) RETURNS BOOLEAN LANGUAGE SQL AS
+    'SELECT EXISTS (SELECT FROM chats WHERE owner = of_owner AND id = of_chat
+        AND (expires_at IS NULL OR expires_at > (SELECT now_ms())))';
+
 -- Whether the user was deleted, and has not begun this chat since.
 CREATE FUNCTION is_deleted(user_key TEXT, of_chat BYTEA) RETURNS BOOLEAN LANGUAGE SQL AS
     'SELECT pg_advisory_xact_lock_shared(hashtextextended(user_key, hashtext(current_schema() || '' deletion'')));

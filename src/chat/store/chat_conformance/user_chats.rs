@@ -81,6 +81,16 @@ pub(super) fn cases() -> Vec<Case> {
                 expect_equal("the number of chats", own.list(100).await?.len(), 3)
             },
         ),
+        Case::new(
+            "a chat that begins many times at once at the limit is stored once and else a conflict",
+            |store: Store| async move {
+                let own = Owned::new(&store);
+                let results = join_all((0..12).map(|_| insert(&own, "one", 1))).await;
+                let conflicts =
+                    results.iter().filter(|result| matches!(result, Ok(SaveResult::Conflict)));
+                expect_equal("the number of conflicts", conflicts.count(), 11)
+            },
+        ),
     ]
 }
 
