@@ -73,7 +73,11 @@ impl Effects<'_> {
         let reply = match reply.filter(|_| fault != Fault::After) {
             Some(reply) => reply,
             None if self.gives_up() => match effect {
-                Effect::Claim { .. } => Input::NotClaimed,
+                Effect::Claim { approvals, .. } => {
+                    let ids = approvals.into_iter().filter_map(|approval| approval.approval_id);
+                    self.world.not_claimed.extend(ids);
+                    Input::NotClaimed
+                }
                 _ => Input::Failed,
             },
             None => match effect {

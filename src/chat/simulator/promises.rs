@@ -374,9 +374,10 @@ impl World {
         found.extend(lost.map(|call| format!("the output of {call:?} is lost")));
         let mut parts = chat.messages.iter().flat_map(UiMessage::tool_parts);
         // Not yet so if another page has denied the call, and its run ends because of a limit.
+        let is_unsent = |id| self.ledger.is_granted(id) && !self.not_claimed.contains(id);
         let closed = parts.find(|part| {
             matches!(part.state, ToolState::OutputError { .. })
-                && part.approval_id().is_some_and(|id| self.ledger.is_granted(id))
+                && part.approval_id().is_some_and(is_unsent)
         });
         found.extend(closed.map(|part| format!("{:?} is closed and not sent", part.approval_id())));
         if self.live().is_some() {

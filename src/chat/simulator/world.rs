@@ -64,6 +64,8 @@ pub(super) struct World {
     /// The run that the user has stopped, until another one is named.
     pub(super) stopped: Option<RunId>,
     pub(super) ledger_fails: bool,
+    /// The approvals whose claim has failed: their turn does not know whether they are claimed.
+    pub(super) not_claimed: Vec<ApprovalId>,
     /// Whether a driver may give up after a failure of a store.
     pub(super) gives_up: bool,
     pub(super) trace: bool,
