@@ -219,7 +219,7 @@ impl<S: Store> Operations<'_, S> {
     }
 
     async fn succeed<T, E: Debug>(&self, operation: impl AsyncFn() -> Result<T, E>) -> T {
-        for _ in 0..20 {
+        for _ in 0..200 {
             match operation().await {
                 Ok(result) => return result,
                 Err(_) => self.failures.fetch_add(1, Ordering::Relaxed),
