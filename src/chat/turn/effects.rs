@@ -1,6 +1,6 @@
 //! [`Effects`]: performs what a turn asks for, with the stores and the approvals.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -38,8 +38,6 @@ pub(super) struct Context {
     owner: Principal,
     chat_id: ChatId,
     holder: LeaseHolderId,
-    /// The key of the run that was needed last: a run is appended to often.
-    key: Mutex<Option<Arc<RunKey>>>,
 }
 
 /// The result of an effect.
@@ -70,8 +68,7 @@ impl Effects {
         chat_id: ChatId,
     ) -> Self {
         let holder = LeaseHolderId::from_bytes(fresh_id().into_bytes());
-        let (chats, key) = (Arc::clone(chats), Mutex::default());
-        let context = Context { chats, principal, owner, chat_id, holder, key };
+        let context = Context { chats: Arc::clone(chats), principal, owner, chat_id, holder };
         Effects { context: Arc::new(context), known: None }
     }
 
@@ -143,12 +140,8 @@ impl Effects {
 }
 
 impl Context {
-    fn key(&self, run: RunId) -> Arc<RunKey> {
-        let mut last = self.key.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = last.take().filter(|known| known.run == run);
-        let (owner, chat) = (&self.owner, &self.chat_id);
-        let new = || Arc::new(RunKey { owner: owner.clone(), chat: chat.clone(), run });
-        Arc::clone(last.insert(known.unwrap_or_else(new)))
+    fn key(&self, run: RunId) -> RunKey {
+        RunKey { owner: self.owner.clone(), chat: self.chat_id.clone(), run }
     }
 
     fn approvals(&self) -> ChatApprovals {
