@@ -5,7 +5,99 @@ use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
 use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
 
 use crate::contention;
-use crate::store_requests::{begin, chat_of, run_key, saved};
+use crate::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
+
+/// A user who is deleted has nothing more, and other users keep theirs. `delete` returns the numbers of
+/// chats, runs and approvals, and `count` the number of rows of a table.
+pub async fn a_deleted_user_has_nothing_and_others_keep_theirs(
+    store: &(impl ChatStore + RunStore + LedgerStore),
+    delete: impl AsyncFn(&Principal) -> [usize; 3],
+    count: impl AsyncFn(&str) -> i64,
+) {
+    let ada = Principal::new("ada");
+    let others = [
+        Principal::new("bob"),
+        Principal::anonymous(),
+        Principal::new("ada").with_tenant("engines"),
+        Principal::new("ad"),
+        Principal::new("%"),
+    ];
+    fill(store, &ada, 1).await;
+    for (number, other) in others.iter().enumerate() {
+        fill(store, other, u8::try_from(number + 2).unwrap()).await;
+    }
+
+    assert_eq!(delete(&ada).await, [2, 1, 1]);
+    assert!(ChatStore::load(store, &ada, &"one".into()).await.unwrap().is_none());
+    assert!(page(store, &run_key(&ada, "run")).await.is_none());
+    assert_eq!(pending(store, &ada).await, 0);
+    for other in &others {
+        assert!(ChatStore::load(store, other, &"one".into()).await.unwrap().is_some(), "{other}");
+        assert!(page(store, &run_key(other, "run")).await.is_some(), "{other}");
+        assert_eq!(pending(store, other).await, 1, "{other}");
+    }
+    let others = i64::try_from(others.len()).unwrap();
+    assert_eq!(count("chat_messages").await, others * 4);
+    assert_eq!(count("run_entries").await, others);
+    assert_eq!(delete(&ada).await, [0; 3]);
+}
+
+/// The deletion of a user with much is in steps: other writers get their turn, the approvals are deleted
+/// first, and a deletion that was dropped is completed when it is repeated.
+pub async fn a_deletion_is_in_steps_and_can_be_repeated(
+    store: &(impl ChatStore + RunStore + LedgerStore),
+    delete: impl AsyncFn(&Principal) -> [usize; 3],
+    ping: impl AsyncFn(),
+    count: impl AsyncFn(&str) -> i64,
+) {
+    let ada = Principal::new("ada");
+    for number in 0..CHATS {
+        saved(store, SaveChat::new(&chat_of(&ada, &number.to_string(), 2))).await;
+    }
+    for number in 0..12 {
+        let key = run_key(&ada, &number.to_string());
+        let _ = begin(store, &key, 100).await;
+        appended(store, &key, 0, &[frame("a")], false).await;
+    }
+    for number in 0..250 {
+        assert!(store.insert(&request(&ada, "0", number)).await.unwrap());
+    }
+
+    let mut deletion = Box::pin(delete(&ada));
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut deletion => panic!("the deletion is one step"),
+            () = ping() => {}
+        }
+        if count("chats").await < CHATS {
+            break;
+        }
+    }
+    assert!(count("chats").await > 0);
+    assert_eq!(count("approvals").await, 0, "nothing can be approved");
+    assert_eq!(count("runs").await, 0);
+    drop(deletion);
+
+    let [chats, _, approvals] = delete(&ada).await;
+    assert!(chats > 0 && approvals == 0, "{chats} chats, {approvals} approvals");
+    for table in ["chats", "chat_messages", "runs", "run_entries", "approvals"] {
+        assert_eq!(count(table).await, 0, "{table}");
+    }
+}
+
+/// Gives a user two chats, a run and an open approval request.
+async fn fill(store: &(impl ChatStore + RunStore + LedgerStore), owner: &Principal, number: u8) {
+    for id in ["one", "other"] {
+        saved(store, SaveChat::new(&chat_of(owner, id, 2))).await;
+    }
+    let key = run_key(owner, "run");
+    let _ = begin(store, &key, 1).await;
+    appended(store, &key, 0, &[frame("a")], false).await;
+    let mut record = contention::record(RecordId::from_bytes([number; 16]));
+    record.requester = owner.clone();
+    assert!(store.insert(&record).await.unwrap());
+}
 
 /// A run that goes on while its user is deleted requests no approval. A user who comes back and begins
 /// a chat is asked again, and so are others.
@@ -44,13 +136,17 @@ pub async fn a_run_of_a_deleted_user_requests_no_approval(
 }
 
 /// Returns an approval request with this number.
-pub fn request(requester: &Principal, chat: &str, number: u8) -> ApprovalRecord {
+fn request(requester: &Principal, chat: &str, number: u8) -> ApprovalRecord {
     let mut record = contention::record(RecordId::from_bytes([number; 16]));
     record.requester = requester.clone();
     record.chat_id = chat.into();
     record
 }
 
-async fn pending(store: &impl LedgerStore, requester: &Principal) -> usize {
+/// Returns the number of open approval requests of a user.
+pub async fn pending(store: &impl LedgerStore, requester: &Principal) -> usize {
     store.pending(PendingFilter::Requester(requester).into()).await.unwrap().records.len()
 }
+
+/// More than is deleted in some steps.
+const CHATS: i64 = 200;

@@ -1,9 +1,9 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
 use test_support::contention;
-use test_support::deleted_users::a_run_of_a_deleted_user_requests_no_approval;
+use test_support::deleted_users::{a_run_of_a_deleted_user_requests_no_approval, pending};
 use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
-use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
+use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{ApprovalState, Principal, RecordId};
 use ui_message_stream::chat::log::{AppendRefusal, AppendResult};
 use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
@@ -110,8 +110,4 @@ async fn fill(store: &RedisStore, owner: &Principal, number: u8) {
             assert!(store.compare_and_swap(&record, 0).await.unwrap());
         }
     }
-}
-
-async fn pending(store: &RedisStore, owner: &Principal) -> usize {
-    store.pending(PendingFilter::Requester(owner).into()).await.unwrap().records.len()
 }
