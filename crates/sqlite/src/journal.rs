@@ -133,7 +133,10 @@ impl Entries {
         let (kind, bytes) = match entry {
             LogEntry::Note(bytes) => (NOTE, &**bytes),
             LogEntry::Frame(bytes) => match after_id(bytes, run, self.end()) {
-                Some(rest) => (FRAME_AFTER_ID, rest),
+                Some(rest) => match rest.strip_prefix(DATA).and_then(|it| it.strip_suffix(END)) {
+                    Some(data) => (DATA_AFTER_ID, data),
+                    None => (FRAME_AFTER_ID, rest),
+                },
                 None => (FRAME, &**bytes),
             },
         };
@@ -203,6 +206,9 @@ impl StoredEntries<'_> {
                 FRAME_AFTER_ID => {
                     LogEntry::Frame([id_line(self.run, at).as_bytes(), &bytes].concat().into())
                 }
+                DATA_AFTER_ID => LogEntry::Frame(
+                    [id_line(self.run, at).as_bytes(), DATA, &bytes, END].concat().into(),
+                ),
                 _ => return Err(UNREADABLE.into()),
             };
             if !visit(entry) {
@@ -238,8 +244,13 @@ fn id_line(run: &RunId, position: i64) -> String {
 const FRAME: i64 = 0;
 const NOTE: i64 = 1;
 const FRAME_AFTER_ID: i64 = 2;
+const DATA_AFTER_ID: i64 = 3;
 /// The factor of the number of bytes in the head of an entry.
 const KINDS: i64 = 4;
+
+/// What is not stored of an entry of the kind [`DATA_AFTER_ID`], besides the line with the id.
+const DATA: &[u8] = b"data: ";
+const END: &[u8] = b"\n\n";
 
 /// Takes the kind and the stored bytes of an entry.
 fn take_entry(body: &mut Bytes) -> DbResult<(i64, Bytes)> {

@@ -4,11 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
+use tokio::sync::{Semaphore, watch};
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::store::{ChatStore, RunStore};
+use ui_message_stream::chat::log::{
+    AppendEntries, AppendResult, BeginResult, BeginRun, LogPage, ReadLog, RunKey, TakeResult,
+    TakeRun,
+};
+use ui_message_stream::chat::store::{ChatStore, RunStore, RunStoreError};
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::request::Limits;
@@ -29,21 +35,52 @@ impl LongAnswer {
     }
 }
 
-/// Answers a message with 32 000 deltas of text, as fast as the store takes them.
+/// Answers a message with 32 000 deltas of text, in appends that do not depend on the speed of the
+/// machine.
+///
+/// The agent says the deltas in bursts. The store holds an append back while the agent says a burst, and
+/// the agent says the next one when the response has what was said before. So the frames of a burst are
+/// in two appends: the first one, and all that was said meanwhile. It is the same with a store that is
+/// slow. Without this, the number of appends, and the pages that SQLite writes besides the frames of
+/// each, would differ from machine to machine.
 pub async fn stream_long_answer<S>(store: Arc<S>) -> LongAnswer
 where
     S: ChatStore + RunStore + LedgerStore,
 {
-    let deltas = |_: Turn| stream::iter((0..DELTAS).map(|at| AgentEvent::text(WORDS[at % 8])));
+    let (is_speaking, watched) = watch::channel(false);
+    let (is_speaking, permits) = (Arc::new(is_speaking), Arc::new(Semaphore::new(1)));
+    let permits_of_agent = permits.clone();
+    let agent = move |_: Turn| {
+        let (is_speaking, permits) = (is_speaking.clone(), permits_of_agent.clone());
+        stream::iter(0..DELTAS).then(move |at| {
+            let (is_speaking, permits) = (is_speaking.clone(), permits.clone());
+            async move {
+                if at % BURST == 0 {
+                    permits.acquire().await.unwrap().forget();
+                    is_speaking.send_replace(true);
+                }
+                if (at + 1) % BURST == 0 {
+                    is_speaking.send_replace(false);
+                }
+                AgentEvent::text(WORDS[at % 8])
+            }
+        })
+    };
+    let runs = Arc::new(SlowAppends { store: store.clone(), is_speaking: watched });
     let approvals = Approvals::new(EmptyToolbox).with_ledger(store.clone());
-    let chats =
-        ChatServer::new(deltas, approvals).with_store(store.clone()).with_run_store(store.clone());
+    let chats = ChatServer::new(agent, approvals).with_store(store.clone()).with_run_store(runs);
     let ada = Principal::new("ada");
     let request = ChatRequest::parse(REQUEST.as_bytes(), &Limits::default()).unwrap();
     let mut response = chats.stream_response(&ada, request).await.unwrap();
-    let mut log_bytes = 0;
+    let (mut log_bytes, mut frame_count, mut bursts) = (0, 0, 1);
     while let Some(frames) = response.next().await {
-        log_bytes += frames.unwrap().len();
+        let frames = frames.unwrap();
+        log_bytes += frames.len();
+        frame_count += frames.windows(2).filter(|bytes| bytes == b"\n\n").count();
+        if frame_count >= bursts * BURST {
+            bursts += 1;
+            permits.add_permits(1);
+        }
     }
     assert_eq!(chats.shut_down(Duration::from_secs(60)).await, 0);
     let stored = ChatStore::load(&*store, &ada, &"long".into()).await.unwrap().unwrap();
@@ -52,7 +89,53 @@ where
     LongAnswer { log_bytes, message_bytes: serde_json::to_vec(message).unwrap().len() }
 }
 
+/// The logs of a store, to which nothing is appended while the agent says a burst.
+#[derive(Debug)]
+struct SlowAppends<S> {
+    store: Arc<S>,
+    is_speaking: watch::Receiver<bool>,
+}
+
+impl<S: RunStore> RunStore for SlowAppends<S> {
+    fn begin<'a>(
+        &'a self,
+        begin: BeginRun<'a>,
+    ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
+        self.store.begin(begin)
+    }
+
+    fn append<'a>(
+        &'a self,
+        append: AppendEntries<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
+        let mut is_speaking = self.is_speaking.clone();
+        Box::pin(async move {
+            let _ = is_speaking.wait_for(|is_speaking| !is_speaking).await;
+            self.store.append(append).await
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        read: ReadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
+        self.store.read(read)
+    }
+
+    fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
+        self.store.take(take)
+    }
+
+    fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
+        self.store.changed(key, after)
+    }
+}
+
 const DELTAS: usize = 32_000;
+
+/// The number of deltas that the agent says before it waits. Their frames are about 216 KB, and 256 KiB
+/// may be under way to the store.
+const BURST: usize = 2_000;
 
 const WORDS: [&str; 8] =
     ["The ", "quick ", "brown fox ", "jumps over ", "lazy, ", "sleeping ", "dogs again ", "and "];

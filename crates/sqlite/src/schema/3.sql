@@ -1,3 +1,6 @@
+-- The entries in run_entries and run_journal have a kind more: 3 is a frame whose first line is the id of its
+-- position, and whose rest is an event. Only the data of the event is stored.
+
 -- The users who were deleted within the last day. A run that goes on meanwhile requests no more approvals.
 CREATE TABLE deleted_users (
     owner TEXT PRIMARY KEY,

@@ -147,12 +147,12 @@ async fn a_row_that_cannot_be_read_shortens_the_log_of_its_run_and_of_no_other()
 }
 
 #[tokio::test]
-async fn an_entry_of_an_unknown_kind_is_an_error() {
+async fn an_entry_that_is_longer_than_its_row_is_an_error() {
     let folder = Folder::new();
     let store = folder.open().await;
     let key = run_key(&Principal::new("ada"), "run");
     let _ = begin(&store, &key, 1).await;
-    folder.connect().execute_batch(&journal_row("01 00 01 01 03")).unwrap();
+    folder.connect().execute_batch(&journal_row("01 00 01 01 07")).unwrap();
     let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: false };
     check_unreadable(&store.read(read).await.unwrap_err());
 }
@@ -310,12 +310,17 @@ impl Random {
                 let text = vec![b'a' + self.below(26) as u8; self.below(bytes)];
                 // Most frames begin with the id of their position, and some with another one.
                 let id = |number| format!("id: {}.{number}\n", key.run.as_str()).into_bytes();
-                match self.below(8) {
+                let data = [b"data: ".as_slice(), &text, b"\n\n"].concat();
+                match self.below(10) {
                     0 => LogEntry::Note(text.into()),
                     1 => LogEntry::Frame(text.into()),
                     2 => LogEntry::Frame([id(position + 1), text].concat().into()),
                     3 => LogEntry::Note([id(position), text].concat().into()),
-                    _ => LogEntry::Frame([id(position), text].concat().into()),
+                    // Not the whole frame is an event.
+                    4 => LogEntry::Frame([id(position), data[..7].to_vec()].concat().into()),
+                    5 => LogEntry::Frame(data.into()),
+                    6 => LogEntry::Frame([id(position), text].concat().into()),
+                    _ => LogEntry::Frame([id(position), data].concat().into()),
                 }
             })
             .collect()
