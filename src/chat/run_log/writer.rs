@@ -144,20 +144,26 @@ impl LogWriter {
 
     /// Notes the end of a step when the agent begins the next one: the conversation can get the message
     /// up to there. What the last step has written is saved with the end of the run.
+    #[inline]
     pub(crate) fn note_step(&mut self, event: &AgentEvent) {
         match event {
             AgentEvent::StepFinish => self.is_step_ended = true,
-            AgentEvent::StepStart if std::mem::take(&mut self.is_step_ended) => {
-                let record = Box::new(self.record().clone());
-                let kept = record.kept(self.entries.total());
-                self.step_end = Some(StepEnd { record, kept });
-            }
+            AgentEvent::StepStart => self.begin_step(),
             AgentEvent::Chunk(chunk) => match **chunk {
-                Chunk::FinishStep {} => self.note_step(&AgentEvent::StepFinish),
-                Chunk::StartStep {} => self.note_step(&AgentEvent::StepStart),
+                Chunk::FinishStep {} => self.is_step_ended = true,
+                Chunk::StartStep {} => self.begin_step(),
                 _ => {}
             },
             _ => {}
+        }
+    }
+
+    #[cold]
+    fn begin_step(&mut self) {
+        if std::mem::take(&mut self.is_step_ended) {
+            let record = Box::new(self.record().clone());
+            let kept = record.kept(self.entries.total());
+            self.step_end = Some(StepEnd { record, kept });
         }
     }
 
