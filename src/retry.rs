@@ -61,7 +61,8 @@ pub(crate) async fn repeat<'a, T, E: Display>(
     loop {
         match operation().await {
             Ok(value) => return Ok(value),
-            Err(error) => retries.pause(max_failures, error, name).await?,
+            // A pause is rare, and its timer would be a part of each operation.
+            Err(error) => Box::pin(retries.pause(max_failures, error, name)).await?,
         }
     }
 }
