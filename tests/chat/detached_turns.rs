@@ -117,6 +117,37 @@ async fn a_client_reads_while_its_agent_always_has_an_event() {
     assert!(!has_ended.load(Ordering::Relaxed));
 }
 
+/// As when a machine sleeps or has too much to do: then all timers are due at once.
+#[tokio::test(start_paused = true)]
+async fn an_answer_goes_on_after_its_process_has_stood_still_for_longer_than_its_lease() {
+    let agent = |_: Turn| {
+        let last = async {
+            sleep(Duration::from_secs(60)).await;
+            AgentEvent::text("last")
+        };
+        stream::iter([AgentEvent::text("first ")]).chain(stream::once(last))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let body = json!({"id": "chat", "messages": [{"id": "m1", "role": "user", "parts": [
+        {"type": "text", "text": "Go on"}]}]});
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let mut response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
+    let reader = tokio::spawn(async move {
+        let mut text = String::new();
+        while let Some(frames) = response.next().await {
+            text += str::from_utf8(&frames.unwrap()).unwrap();
+        }
+        text
+    });
+    for _ in 0..3 {
+        sleep(Duration::from_secs(1)).await;
+        tokio::time::advance(Duration::from_secs(15)).await;
+    }
+    let text = reader.await.unwrap();
+    assert!(text.contains("last") && !text.contains("error"), "{text}");
+    assert_eq!(chats.run_counts().lapsed, 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_client_reads_the_whole_response() {
     let host = host_with_long_response();

@@ -45,8 +45,8 @@ pub(in crate::chat) struct LogReader {
     failing_since: Option<Instant>,
     /// The response of a turn that mends the conversation, because the lease of the run has passed.
     mending: Option<BoxFuture<'static, Result<Response, ChatError>>>,
-    /// Since the last tick no such turn has ended.
-    may_mend: bool,
+    /// When a read has first found that the lease has passed.
+    lapsed_at: Option<Instant>,
     has_begun: bool,
     /// The last read has returned the newest entry.
     has_read_all: bool,
@@ -75,7 +75,7 @@ impl LogReader {
             idle_ticks: 0,
             failing_since: None,
             mending: None,
-            may_mend: true,
+            lapsed_at: None,
             has_begun: position > 0,
             has_read_all: false,
             has_ended: false,
@@ -190,7 +190,7 @@ impl LogReader {
                 self.key.run = run;
                 (self.position, self.has_read_all, self.has_ended) = (1, false, false);
             }
-            if page.state == RunState::LeasePassed && self.may_mend && self.mending.is_none() {
+            if self.is_lost(page.state) && self.mending.is_none() {
                 self.mending = Some(self.mend(page.fence));
             }
             let frames = joined(self.front.take(), &page.entries);
@@ -223,6 +223,17 @@ impl LogReader {
         }
     }
 
+    /// Returns whether the lease of the run has passed for good. If this process has stood still, the turn
+    /// that writes the run can still renew it.
+    fn is_lost(&mut self, state: RunState) -> bool {
+        let before = self.lapsed_at.take().filter(|at| at.elapsed() < MAX_RENEWAL_TIME);
+        if state != RunState::LeasePassed {
+            return false;
+        }
+        let lapsed_at = self.lapsed_at.insert(before.unwrap_or_else(Instant::now));
+        lapsed_at.elapsed() >= RENEWAL_TIME
+    }
+
     /// Starts a turn that stores what the run has written, and ends its log. The server that wrote it
     /// has failed, or its turn.
     fn mend(&self, fence: Fence) -> BoxFuture<'static, Result<Response, ChatError>> {
@@ -246,7 +257,7 @@ impl LogReader {
             biased;
             // First, because a store may give wrong hints without end.
             Some(mended) = mending => {
-                (self.mending, self.may_mend) = (None, false);
+                (self.mending, self.lapsed_at) = (None, None);
                 return match mended {
                     Ok(_) => Waited::ReadAgain,
                     Err(_) => Waited::NotMended,
@@ -256,7 +267,6 @@ impl LogReader {
             () = tick.as_mut() => {}
         }
         tick.set(sleep(TICK));
-        self.may_mend = true;
         self.idle_ticks = (self.idle_ticks + 1) % KEEP_ALIVE_TICKS;
         match self.idle_ticks {
             0 => Waited::InVain,
@@ -297,6 +307,12 @@ const MAX_PAGE_BYTES: usize = 8 << 10;
 
 /// How long a reader waits for a hint before it reads the log again.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How long a turn has to renew a lease that has passed. The next tick comes later.
+const RENEWAL_TIME: Duration = Duration::from_millis(500);
+
+/// The time between two reads after which this process may have stood still in between.
+const MAX_RENEWAL_TIME: Duration = TICK.saturating_mul(3);
 
 /// How many ticks without a frame are followed by a comment.
 const KEEP_ALIVE_TICKS: u32 = 15;
