@@ -286,8 +286,8 @@ fn run_job(
 }
 
 /// How long after a transaction that jobs have shared the next one begins. A job that comes later does not
-/// wait.
-const GATHERING_TIME: Duration = Duration::from_millis(2);
+/// wait. With less, a transaction costs more than what its jobs write.
+const GATHERING_TIME: Duration = Duration::from_millis(8);
 
 /// The maximum number of jobs that wait for the thread. Each holds what it writes.
 const MAX_WAITING: usize = 64;
