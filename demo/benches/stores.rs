@@ -5,7 +5,7 @@
 //! with a Redis that is 12.5 ms away, so that a reply takes 25 ms:
 //!   cargo bench -p demo --bench stores -- redis
 //!
-//! The CPU time of two server processes, of which each streams 100 such answers (or as many as `STREAMS`
+//! The CPU time of two server processes, of which each streams 300 such answers (or as many as `STREAMS`
 //! says) of 500 words over HTTP, which begin within a second. One stores them in SQLite:
 //!   cargo bench -p demo --bench stores -- sqlite
 
@@ -72,7 +72,7 @@ async fn measure_sqlite() {
     let server = |store: &str| Example::run(&program, &[(ROLE, store.to_owned())]);
     let (memory, sqlite) = (server("memory"), server("sqlite"));
     let before = (memory.cpu_time(), sqlite.cpu_time());
-    let streams = number("STREAMS", 100);
+    let streams = number("STREAMS", 300);
     let mut answers = tokio::task::JoinSet::new();
     for user in 0..streams {
         for server in [&memory, &sqlite] {
