@@ -172,5 +172,5 @@ const RUN_LEASE: Duration = Duration::from_secs(10);
 /// A shorter lease is renewed more often than it helps.
 const MIN_RUN_LEASE: Duration = Duration::from_millis(100);
 
-/// The longest time that a client may wait for the end of a run whose server has failed.
+/// A client waits at most two seconds longer for the end of a run whose server has failed.
 const MAX_RUN_LEASE: Duration = Duration::from_secs(60 * 60);

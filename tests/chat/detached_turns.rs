@@ -117,7 +117,7 @@ async fn a_client_reads_while_its_agent_always_has_an_event() {
     assert!(!has_ended.load(Ordering::Relaxed));
 }
 
-/// As when a machine sleeps or has too much to do: then all timers are due at once.
+/// As when a process is paused or its machine has too much to do: then all timers are due at once.
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_on_after_its_process_has_stood_still_for_longer_than_its_lease() {
     let agent = |_: Turn| {
@@ -140,7 +140,7 @@ async fn an_answer_goes_on_after_its_process_has_stood_still_for_longer_than_its
         text
     });
     for _ in 0..3 {
-        sleep(Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(2)).await;
         tokio::time::advance(Duration::from_secs(15)).await;
     }
     let text = reader.await.unwrap();

@@ -209,6 +209,7 @@ impl StoredEntries<'_> {
                 DATA_AFTER_ID => LogEntry::Frame(
                     [id_line(self.run, at).as_bytes(), DATA, &bytes, END].concat().into(),
                 ),
+                // There is no other kind.
                 _ => return Err(UNREADABLE.into()),
             };
             if !visit(entry) {
@@ -245,10 +246,11 @@ const FRAME: i64 = 0;
 const NOTE: i64 = 1;
 const FRAME_AFTER_ID: i64 = 2;
 const DATA_AFTER_ID: i64 = 3;
-/// The factor of the number of bytes in the head of an entry.
+/// The factor of the number of bytes in the head of an entry. A fifth kind needs a larger one, and so a schema
+/// that writes all entries again.
 const KINDS: i64 = 4;
 
-/// What is not stored of an entry of the kind [`DATA_AFTER_ID`], besides the line with the id.
+/// How an entry of the kind [`DATA_AFTER_ID`] begins and ends after the line with the id. This is not stored.
 const DATA: &[u8] = b"data: ";
 const END: &[u8] = b"\n\n";
 

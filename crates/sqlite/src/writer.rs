@@ -97,7 +97,9 @@ impl Writer {
                 if jobs.is_empty() {
                     let Some(job) = waiting.blocking_recv() else { break };
                     jobs.push(job);
-                    if let Some(at) = shared_at {
+                    if let Some(at) = shared_at
+                        && waiting.len() < MAX_WAITING
+                    {
                         thread::sleep(GATHERING_TIME.saturating_sub(at.elapsed()));
                     }
                 }
@@ -111,7 +113,8 @@ impl Writer {
                 shared_at = is_shared.then(Instant::now);
             }
         })?;
-        Ok(Writer { jobs, patience })
+        // The gathering is no sign of a locked file.
+        Ok(Writer { jobs, patience: patience.max(2 * GATHERING_TIME) })
     }
 
     /// Runs an operation in a transaction, and returns its result when it is committed.
@@ -285,12 +288,12 @@ fn run_job(
     Ok(())
 }
 
-/// How long after a transaction that jobs have shared the next one begins. A job that comes later does not
-/// wait. With less, a transaction costs more than what its jobs write.
+/// How long after the end of a transaction that jobs have shared the next one begins, unless the queue is full.
+/// A job that comes later does not wait. With less, the transactions cost more than what their jobs write.
 const GATHERING_TIME: Duration = Duration::from_millis(8);
 
 /// The maximum number of jobs that wait for the thread. Each holds what it writes.
-const MAX_WAITING: usize = 64;
+const MAX_WAITING: usize = 256;
 
 /// The maximum number of jobs that share a transaction.
 const MAX_SHARED: usize = MAX_WAITING + 1;

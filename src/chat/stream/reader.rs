@@ -45,7 +45,8 @@ pub(in crate::chat) struct LogReader {
     failing_since: Option<Instant>,
     /// The response of a turn that mends the conversation, because the lease of the run has passed.
     mending: Option<BoxFuture<'static, Result<Response, ChatError>>>,
-    /// When a read has first found that the lease has passed.
+    /// When a read has found that the lease has passed, if all reads since then have found the same and no
+    /// such turn has ended.
     lapsed_at: Option<Instant>,
     has_begun: bool,
     /// The last read has returned the newest entry.
@@ -190,7 +191,8 @@ impl LogReader {
                 self.key.run = run;
                 (self.position, self.has_read_all, self.has_ended) = (1, false, false);
             }
-            if self.is_lost(page.state) && self.mending.is_none() {
+            let is_lost = self.note_lease(page.state);
+            if is_lost && self.mending.is_none() {
                 self.mending = Some(self.mend(page.fence));
             }
             let frames = joined(self.front.take(), &page.entries);
@@ -223,15 +225,14 @@ impl LogReader {
         }
     }
 
-    /// Returns whether the lease of the run has passed for good. If this process has stood still, the turn
-    /// that writes the run can still renew it.
-    fn is_lost(&mut self, state: RunState) -> bool {
-        let before = self.lapsed_at.take().filter(|at| at.elapsed() < MAX_RENEWAL_TIME);
+    /// Notes whether the lease has passed. Returns whether the run is lost: the turn that writes it has had
+    /// the time to renew the lease, also if this process has stood still.
+    fn note_lease(&mut self, state: RunState) -> bool {
         if state != RunState::LeasePassed {
+            self.lapsed_at = None;
             return false;
         }
-        let lapsed_at = self.lapsed_at.insert(before.unwrap_or_else(Instant::now));
-        lapsed_at.elapsed() >= RENEWAL_TIME
+        self.lapsed_at.get_or_insert_with(Instant::now).elapsed() >= RENEWAL_TIME
     }
 
     /// Starts a turn that stores what the run has written, and ends its log. The server that wrote it
@@ -308,11 +309,9 @@ const MAX_PAGE_BYTES: usize = 8 << 10;
 /// How long a reader waits for a hint before it reads the log again.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long a turn has to renew a lease that has passed. The next tick comes later.
+/// How long a lease has to stay passed. Usually the read at the next tick finds it, and this only keeps reads
+/// after hints from finding it earlier.
 const RENEWAL_TIME: Duration = Duration::from_millis(500);
-
-/// The time between two reads after which this process may have stood still in between.
-const MAX_RENEWAL_TIME: Duration = TICK.saturating_mul(3);
 
 /// How many ticks without a frame are followed by a comment.
 const KEEP_ALIVE_TICKS: u32 = 15;

@@ -215,6 +215,7 @@ impl Context {
                 let begin = BeginRun { key, holder, lease, max_user_runs };
                 Input::Begun(repeat("begin a run", attempts, || chats.runs.begin(begin)).await?)
             }
+            // The driver starts an append apart.
             Effect::Append(append) => return self.append(append, attempts).boxed().await,
             Effect::Take { run, fence, condition } => {
                 let take = TakeRun { key: &self.key(run), fence, holder, condition };

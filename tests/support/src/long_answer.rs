@@ -133,9 +133,9 @@ impl<S: RunStore> RunStore for SlowAppends<S> {
 
 const DELTAS: usize = 32_000;
 
-/// The number of deltas that the agent says before it waits. Their frames are about 216 KB, and 256 KiB
-/// may be under way to the store.
-const BURST: usize = 2_000;
+/// The number of deltas that the agent says before it waits. Their frames are about 173 KB. With more than
+/// 256 KiB, the turn would wait for the store, and the store for the agent.
+const BURST: usize = 1_600;
 
 const WORDS: [&str; 8] =
     ["The ", "quick ", "brown fox ", "jumps over ", "lazy, ", "sleeping ", "dogs again ", "and "];

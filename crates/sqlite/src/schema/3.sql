@@ -1,5 +1,5 @@
 -- The entries in run_entries and run_journal have a kind more: 3 is a frame whose first line is the id of its
--- position, and whose rest is an event. Only the data of the event is stored.
+-- position, and whose rest begins with "data: " and ends with an empty line. All of these are left out.
 
 -- The users who were deleted within the last day. A run that goes on meanwhile requests no more approvals.
 CREATE TABLE deleted_users (

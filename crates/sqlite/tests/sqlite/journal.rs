@@ -158,6 +158,21 @@ async fn an_entry_that_is_longer_than_its_row_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_frame_is_stored_without_what_its_position_and_its_kind_say() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&store, &key, 1000).await;
+    let entries = ["id: run.0\ndata: a\n\n", "id: run.1\n: b\n\n", "data: c\n\n"].map(frame);
+    appended(&store, &key, 0, &entries, false).await;
+    store.sweep().await.unwrap();
+    let read = "SELECT body FROM run_entries";
+    let body: Vec<u8> = folder.connect().query_row(read, [], |row| row.get(0)).unwrap();
+    assert_eq!(body, b"\x07a\x16: b\n\n\x24data: c\n\n");
+    assert_eq!(page(&store, &key).await.unwrap().entries, entries);
+}
+
+#[tokio::test]
 async fn entries_of_a_newer_format_are_moved_as_they_are() {
     let folder = Folder::new();
     let store = folder.open().await;
