@@ -1,7 +1,7 @@
 //! [`Connection`]: the connection for all operations, to one Redis or to the nodes of a Redis
 //! Cluster.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
@@ -14,18 +14,26 @@ use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
     RedisFuture, RedisResult, ServerErrorKind, Value,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::error::RedisStoreError;
 use crate::scripts::Invocation;
 
-/// A connection that is opened again when it is lost, or when an operation on it has not ended in
-/// time. Many operations use it at once.
+/// A connection that is opened again when it is lost, and replaced when Redis replies only over
+/// another one. Many operations use it at once.
 pub(crate) struct Connection {
+    client: RedisClient,
     /// The open connection, and how many it has replaced.
     current: Mutex<(OpenConnection, u64)>,
-    /// Opens another connection. The client of a Redis Cluster opens its connections itself.
-    client: Option<Client>,
+    /// Held by the operation that opens another connection.
+    replacing: tokio::sync::Mutex<()>,
+}
+
+/// Opens connections.
+enum RedisClient {
+    Single(Box<Client>),
+    #[cfg(feature = "cluster")]
+    Cluster(Box<ClusterClient>),
 }
 
 /// An open connection, to one Redis or to the nodes of a Redis Cluster. A clone is the same connection.
@@ -39,9 +47,7 @@ pub(crate) enum OpenConnection {
 impl Connection {
     pub(crate) async fn to_redis(info: ConnectionInfo) -> Result<Self, RedisStoreError> {
         let client = Client::open(info).map_err(RedisStoreError::redis)?;
-        let connecting = ConnectionManager::new_with_config(client.clone(), manager_config());
-        let open = OpenConnection::Single(with_timeout(connecting).await?);
-        Ok(Connection { current: Mutex::new((open, 0)), client: Some(client) })
+        Self::open(RedisClient::Single(Box::new(client))).await
     }
 
     #[cfg(feature = "cluster")]
@@ -52,29 +58,25 @@ impl Connection {
             .tcp_settings(tcp_settings())
             .build()
             .map_err(RedisStoreError::redis)?;
-        let open = OpenConnection::Cluster(with_timeout(client.get_async_connection()).await?);
-        Ok(Connection { current: Mutex::new((open, 0)), client: None })
+        Self::open(RedisClient::Cluster(Box::new(client))).await
+    }
+
+    async fn open(client: RedisClient) -> Result<Self, RedisStoreError> {
+        let open = with_timeout(client.open()).await?;
+        Ok(Connection { client, current: Mutex::new((open, 0)), replacing: Default::default() })
     }
 
     /// Returns the open connection, and how many it has replaced.
     pub(crate) fn current(&self) -> (OpenConnection, u64) {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
     }
 
-    /// Replaces the connection that has replaced so many. The next operation opens the new one, and
-    /// those that are under way end on the old one.
-    ///
-    /// A connection whose peer is gone can stay open for ever, if a proxy in between takes all bytes.
-    fn replace(&self, replaced: u64) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(client) = self.client.clone().filter(|_| current.1 == replaced) else { return };
-        if let Ok(manager) = ConnectionManager::new_lazy_with_config(client, manager_config()) {
-            *current = (OpenConnection::Single(manager), replaced + 1);
-        }
+    fn lock(&self) -> MutexGuard<'_, (OpenConnection, u64)> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a script, and runs it again if the connection was lost. Every script gives the same
-    /// response when it is run again, but for the counts of those that delete a user.
+    /// Runs a script, and runs it again if the connection was lost or is replaced. Every script
+    /// gives the same response when it is run again, but for the counts of those that delete a user.
     pub(crate) async fn run<T: FromRedisValue + Send>(
         &self,
         script: &Invocation<'_>,
@@ -88,11 +90,49 @@ impl Connection {
                 result => result,
             }
         };
-        let result = with_timeout(run).await;
-        if let Err(RedisStoreError::Timeout(_)) = result {
-            self.replace(replaced);
+        with_timeout(async {
+            tokio::select! {
+                result = run => result,
+                Some(mut other) = self.replace(replaced, script) => other.run_once(script).await,
+            }
+        })
+        .await
+    }
+
+    /// Waits, and opens another connection. If the node of the script replies over it, replaces the
+    /// one that has replaced so many, and returns the new one.
+    ///
+    /// A connection whose peer is gone can stay open for ever, if a proxy in between takes all
+    /// bytes. A `ClusterConnection` opens its connections again when they are closed, but not
+    /// then. If the node hangs instead, the old connection is kept: a new `ClusterConnection` tries
+    /// to reach the node again and again, and the operations on the other nodes wait for that.
+    async fn replace(&self, replaced: u64, script: &Invocation<'_>) -> Option<OpenConnection> {
+        sleep(REPLY_PATIENCE).await;
+        let _replacing = self.replacing.lock().await;
+        let (current, count) = self.current();
+        if count != replaced {
+            return Some(current);
         }
-        result
+        let mut open = Box::pin(self.client.open()).await.ok()?;
+        open.run_once::<Value>(&script.probe()).await.ok()?;
+        *self.lock() = (open.clone(), replaced + 1);
+        Some(open)
+    }
+}
+
+impl RedisClient {
+    async fn open(&self) -> RedisResult<OpenConnection> {
+        match self {
+            RedisClient::Single(client) => {
+                let manager =
+                    ConnectionManager::new_with_config(Client::clone(client), manager_config());
+                manager.await.map(OpenConnection::Single)
+            }
+            #[cfg(feature = "cluster")]
+            RedisClient::Cluster(client) => {
+                client.get_async_connection().await.map(OpenConnection::Cluster)
+            }
+        }
     }
 }
 
@@ -187,3 +227,7 @@ pub(crate) async fn with_timeout<T>(
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long an operation waits for its reply before it tries another connection. The rest of its
+/// time must suffice to open one to a Redis Cluster of which some nodes do not reply.
+const REPLY_PATIENCE: Duration = Duration::from_secs(2);

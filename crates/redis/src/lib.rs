@@ -115,9 +115,9 @@ use self::keys::Keys;
 ///
 /// # When Redis is not available
 /// Every operation ends within five seconds, if necessary with an error. A lost connection is
-/// opened again, and the operation that was under way is sent a second time, and takes effect once. The
-/// connection to a single Redis is replaced if an operation on it has not ended in time; that to a
-/// Redis Cluster is not.
+/// opened again, and the operation that was under way is sent a second time, and takes effect once.
+/// If an operation has no reply after two seconds, and Redis replies over another connection, it is
+/// sent again over that one, which replaces the first.
 /// [`ping`](Self::ping) is a check for a load balancer. For TLS (`rediss://`), enable the feature
 /// `tokio-rustls-comp` of the crate `redis` in your own `Cargo.toml`.
 ///

@@ -51,6 +51,11 @@ impl Invocation<'_> {
         self
     }
 
+    /// Returns a script for the node of the keys, which changes nothing.
+    pub(crate) fn probe(&self) -> Invocation<'static> {
+        EXISTS.key(&self.keys)
+    }
+
     /// Returns the command that runs the script if Redis has its text.
     pub(crate) fn by_digest(&self) -> Cmd {
         self.command("EVALSHA", &self.script.digest)

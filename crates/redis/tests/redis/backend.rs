@@ -1,5 +1,6 @@
 //! [`Backend`]: a Redis, or a Redis Cluster.
 
+use test_support::external_processes::fault_proxy::FaultProxy;
 #[cfg(feature = "cluster")]
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
@@ -18,6 +19,21 @@ impl Backend {
         let single = RedisServer::start().map(Backend::Single).into_iter();
         #[cfg(feature = "cluster")]
         let single = single.chain(RedisCluster::start().map(Backend::Cluster));
+        single.collect()
+    }
+
+    /// Starts one of each kind behind proxies, through which its stores are connected.
+    pub(crate) fn all_behind_proxies() -> Vec<(Self, Vec<FaultProxy>)> {
+        let single = RedisServer::start().into_iter();
+        let single = single.map(|redis| {
+            let proxy = FaultProxy::before_redis(&redis);
+            (Backend::Single(redis), vec![proxy])
+        });
+        #[cfg(feature = "cluster")]
+        let single = single.chain(
+            RedisCluster::start_behind_proxies()
+                .map(|(cluster, proxies)| (Backend::Cluster(cluster), proxies)),
+        );
         single.collect()
     }
 
@@ -41,14 +57,29 @@ impl Backend {
         }
     }
 
-    /// Returns all keys, without those that live for a minute, and the marks of deleted users.
-    pub(crate) fn keys(&self) -> Vec<String> {
-        let nodes = match self {
+    pub(crate) async fn connect_through(&self, proxies: &[FaultProxy]) -> RedisStore {
+        let options = RedisOptions::new();
+        match self {
+            Backend::Single(_) => options.connect(&proxies[0].url).await.unwrap(),
+            #[cfg(feature = "cluster")]
+            Backend::Cluster(_) => {
+                options.connect_cluster(proxies.iter().map(|proxy| &proxy.url)).await.unwrap()
+            }
+        }
+    }
+
+    /// Returns the only Redis, or the nodes of the cluster.
+    pub(crate) fn nodes(&self) -> &[RedisServer] {
+        match self {
             Backend::Single(redis) => std::slice::from_ref(redis),
             #[cfg(feature = "cluster")]
             Backend::Cluster(cluster) => cluster.nodes(),
-        };
-        let mut keys: Vec<String> = nodes.iter().flat_map(keys).collect();
+        }
+    }
+
+    /// Returns all keys, without those that live for a minute, and the marks of deleted users.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.nodes().iter().flat_map(keys).collect();
         keys.sort();
         keys
     }

@@ -202,11 +202,34 @@ async fn while_a_node_of_a_cluster_hangs_the_users_of_the_others_run_scripts_tha
     let store = RedisOptions::new().connect_cluster(cluster.urls()).await.unwrap();
     let users: Vec<_> = (0..12).map(|number| Principal::new(format!("user {number}"))).collect();
     let first = || ListChats { limit: 1, after: None };
+    // The first is that of the store.
+    let clients = cluster.nodes()[0].command("CLIENT LIST");
+    let client = clients.split_whitespace().find(|field| field.starts_with("addr=")).unwrap();
     cluster.nodes()[1].hang(true);
     // No node knows the script of a list yet.
     let listed = join_all(users.iter().map(|user| store.list(user, first()))).await;
     cluster.nodes()[1].hang(false);
     assert!(listed.iter().any(Result::is_err) && listed.iter().any(Result::is_ok));
+    // No other connection can be opened to the node: the store keeps what it has.
+    let listed = join_all(users.iter().map(|user| store.list(user, first()))).await;
+    assert!(listed.iter().all(Result::is_ok));
+    assert!(cluster.nodes()[0].command("CLIENT LIST").contains(client), "{clients}");
+}
+
+#[cfg(feature = "cluster")]
+#[tokio::test]
+async fn half_open_connections_to_one_or_all_nodes_of_a_cluster_are_replaced() {
+    let Some((_cluster, proxies)) = RedisCluster::start_behind_proxies() else { return };
+    let urls = proxies.iter().map(|proxy| &proxy.url);
+    let store = RedisOptions::new().connect_cluster(urls).await.unwrap();
+    let users: Vec<_> = (0..12).map(|number| Principal::new(format!("user {number}"))).collect();
+    let list = async |user| store.list(user, ListChats { limit: 1, after: None }).await;
+    for half_open in [&[], &proxies[1..2], &proxies] {
+        half_open.iter().for_each(FaultProxy::half_open);
+        for listed in join_all(users.iter().map(list)).await {
+            listed.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::poll;
+use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::run_hints::{
     check_appends_and_takes, check_ends_and_deletions, check_many_readers, within, woken_at,
@@ -52,7 +53,7 @@ async fn one_connection_follows_all_runs_and_no_command_waits_in_redis() {
             tokio::spawn(async move { woken_at(&reader, &key, 0, |page| page.length == 1).await })
         })
         .collect();
-    while redis.command("EVAL \"return #redis.call('PUBSUB', 'CHANNELS')\" 0") != ":30" {
+    while redis.command(COUNT_CHANNELS) != ":30" {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     // Two connections of the stores, one that follows, and the one that asks.
@@ -90,6 +91,37 @@ async fn while_the_connection_that_follows_is_away_readers_look_themselves() {
         let wait = woken_at(&reader, &key, position, |page| page.length > position);
         let entries = [frame("a")];
         tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+    }
+}
+
+#[tokio::test]
+async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
+    for (backend, proxies) in Backend::all_behind_proxies() {
+        let (writer, reader) = (backend.connect().await, backend.connect_through(&proxies).await);
+        let key = run_key(&Principal::new("ada"), "run");
+        let _ = begin(&writer, &key, 1).await;
+        let entries = [frame("a")];
+        let is_followed = |node: &RedisServer| node.command(COUNT_CHANNELS) == ":1";
+        let append = async {
+            while !backend.nodes().iter().any(is_followed) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            appended(&writer, &key, 0, &entries, false).await;
+        };
+        tokio::join!(woken_at(&reader, &key, 0, |page| page.length == 1), append);
+        proxies.iter().for_each(FaultProxy::half_open);
+        let writer = backend.connect().await;
+        // A reader waits all the time. Else the channel is given up, which shows the fault, too.
+        let is_lost = async || tokio::join!(reader.ping(), reader.changed(&key, 1)).0.is_err();
+        within(async { while is_lost().await {} }).await;
+        // Without hints the reader waits for five seconds each time.
+        let alternately = async {
+            for position in 1..30 {
+                let wait = woken_at(&reader, &key, position, |page| page.length > position);
+                tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+            }
+        };
+        within(alternately).await;
     }
 }
 
@@ -169,3 +201,6 @@ async fn a_dropped_store_leaves_no_task_also_if_redis_is_away() {
     };
     within(ended).await;
 }
+
+/// A command that counts the channels that are subscribed.
+const COUNT_CHANNELS: &str = "EVAL \"return #redis.call('PUBSUB', 'CHANNELS')\" 0";

@@ -20,6 +20,7 @@ use crate::rng::Dice;
 pub struct FaultProxy {
     /// The URL for a store.
     pub url: String,
+    port: u16,
     shared: Arc<Shared>,
 }
 
@@ -75,13 +76,19 @@ impl FaultProxy {
     /// Starts a proxy in front of a Redis.
     pub fn before_redis(redis: &RedisServer) -> Self {
         let (address, shared) = start(Upstream::Redis(redis.port()));
-        FaultProxy { url: format!("redis://{address}/"), shared }
+        FaultProxy { url: format!("redis://{address}/"), port: address.port(), shared }
     }
 
     /// Starts a proxy in front of a Postgres.
     pub fn before_postgres(postgres: &PostgresServer) -> Self {
         let (address, shared) = start(Upstream::Postgres(postgres.socket()));
-        FaultProxy { url: format!("postgresql://tests@{address}/postgres"), shared }
+        let url = format!("postgresql://tests@{address}/postgres");
+        FaultProxy { url, port: address.port(), shared }
+    }
+
+    /// Returns the port of the proxy.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Returns how many bytes were sent to the store.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::fault_proxy::FaultProxy;
 use super::redis_server::RedisServer;
 
 /// A running Redis Cluster without replicas. When it is dropped, its processes are killed.
@@ -14,11 +15,22 @@ impl RedisCluster {
     /// Starts a cluster that writes every change to its disks before it replies. Returns `None` if
     /// `redis-server` is not installed.
     pub fn start() -> Option<Self> {
-        let settings =
-            ["--appendonly", "yes", "--appendfsync", "always", "--cluster-enabled", "yes"];
-        let nodes: Option<Vec<RedisServer>> =
-            (0..NODES).map(|_| RedisServer::start_with(&settings)).collect();
-        let cluster = RedisCluster { nodes: nodes? };
+        Some(Self::join(start_nodes()?))
+    }
+
+    /// Starts a cluster behind a proxy in front of each node. The nodes give their clients the
+    /// addresses of the proxies.
+    pub fn start_behind_proxies() -> Option<(Self, Vec<FaultProxy>)> {
+        let nodes = start_nodes()?;
+        let proxies: Vec<FaultProxy> = nodes.iter().map(FaultProxy::before_redis).collect();
+        for (node, proxy) in nodes.iter().zip(&proxies) {
+            node.command(&format!("CONFIG SET cluster-announce-port {}", proxy.port()));
+        }
+        Some((Self::join(nodes), proxies))
+    }
+
+    fn join(nodes: Vec<RedisServer>) -> Self {
+        let cluster = RedisCluster { nodes };
         for (number, node) in cluster.nodes.iter().enumerate() {
             let (first, last) = (SLOTS * number / NODES, SLOTS * (number + 1) / NODES - 1);
             node.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
@@ -26,7 +38,7 @@ impl RedisCluster {
             node.command(&format!("CLUSTER MEET 127.0.0.1 {}", cluster.nodes[0].port()));
         }
         cluster.wait_until_complete();
-        Some(cluster)
+        cluster
     }
 
     /// Returns the URLs of all nodes.
@@ -59,6 +71,11 @@ impl RedisCluster {
         }
         panic!("the nodes do not become a cluster");
     }
+}
+
+fn start_nodes() -> Option<Vec<RedisServer>> {
+    let settings = ["--appendonly", "yes", "--appendfsync", "always", "--cluster-enabled", "yes"];
+    (0..NODES).map(|_| RedisServer::start_with(&settings)).collect()
 }
 
 const NODES: usize = 3;
