@@ -137,22 +137,22 @@ impl RunStore for RunCache {
     }
 
     fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        self.store.take(take)
+        Box::pin(async move {
+            let result = self.store.take(take).await?;
+            if let Some(run) = self.lock().get(take.key) {
+                run.changes.add();
+            }
+            Ok(result)
+        })
     }
 
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
-        let next = match self.lock().get(key) {
-            Some(run) if run.index_of(after).is_some() => return Box::pin(std::future::ready(())),
-            Some(run) => run.changes.next(),
-            None => return self.store.changed(key, after),
-        };
-        Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = next => {}
-                () = self.store.changed(key, after) => {}
-            }
-        })
+        match self.lock().get(key) {
+            Some(run) if run.index_of(after).is_some() => Box::pin(std::future::ready(())),
+            // If another process takes the run, an append is refused here, or the next read shows it.
+            Some(run) => Box::pin(run.changes.next()),
+            None => self.store.changed(key, after),
+        }
     }
 }
 
@@ -217,6 +217,7 @@ const MAX_IDLE: Duration = Duration::from_secs(10 * 60);
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use futures_util::FutureExt;
 
     use super::*;
     use crate::approval::{LeaseHolderId, Principal};
@@ -294,6 +295,20 @@ mod tests {
             let all = ["a", "b", "c", "d", "e", "f"];
             assert_eq!(read_all(&cache, after).await, all[usize::try_from(after).unwrap()..]);
         }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_waits_learns_that_this_server_has_taken_the_run() {
+        let cache = RunCache::new(Arc::new(InMemoryRunStore::new()));
+        let fence = begun(&cache).await;
+        append(&cache, fence, 0, &["a"]).await;
+        let key = key();
+        let mut changed = cache.changed(&key, 1);
+        assert!((&mut changed).now_or_never().is_none());
+        let holder = LeaseHolderId::from_bytes([2; 16]);
+        let take = TakeRun { key: &key, fence, holder, condition: TakeCondition::Any };
+        assert!(matches!(cache.take(take).await.unwrap(), TakeResult::Taken(_)));
+        assert!(changed.now_or_never().is_some());
     }
 
     #[tokio::test]
