@@ -14,7 +14,7 @@ use crate::chat::log::{
     TakeResult, TakeRun,
 };
 use crate::chat::store::RunStore;
-use crate::chat::turn::machine::{Append, Effect, Input, Request};
+use crate::chat::turn::machine::{Effect, Input, Request};
 use crate::id::RunId;
 
 /// The effects of one turn.
@@ -143,7 +143,7 @@ impl Effects<'_> {
                 Input::Deleted(is_deleted)
             }
             Effect::Begin(run) => Input::Begun(self.begin(run)),
-            Effect::Append(Append { run, fence, position, entries, end }) => {
+            Effect::Append { run, fence, position, entries, end } => {
                 Input::Appended(self.append(run, *fence, *position, entries, *end))
             }
             Effect::Take { run, fence, condition } => {

@@ -17,7 +17,7 @@ use crate::chat::log::{
 };
 use crate::chat::run_log::keep_log;
 use crate::chat::store::{InMemoryRunStore, RunStore};
-use crate::chat::turn::machine::{Append, Effect, EndedMessage};
+use crate::chat::turn::machine::{Effect, EndedMessage};
 use crate::id::{ApprovalId, RunId};
 use crate::limits::ChatLimits;
 use crate::message::{Role, ToolPart, UiMessage};
@@ -226,7 +226,7 @@ impl World {
                 let _ = self.ledger.execute(&approval, self.now);
             }
             Task::Do(Effect::RevokeUnshown(ended)) => self.revoke_requested_in_vain(&ended),
-            Task::Do(Effect::Append(Append { run, fence, position, entries, end })) => {
+            Task::Do(Effect::Append { run, fence, position, entries, end }) => {
                 let key = &key(&run);
                 let append = AppendEntries { key, fence, position, entries: &entries, end };
                 let appended = self.store.append(append).now_or_never().unwrap().unwrap();

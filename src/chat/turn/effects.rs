@@ -6,7 +6,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tracing::Instrument;
 
-use super::machine::{Append, Effect, EndedMessage, Input};
+use super::machine::{Effect, EndedMessage, Input};
 use crate::approval::{
     ChatApprovals, LeaseHolderId, PendingApproval, PendingToolCall, Principal, ResumePlan,
     RunningCalls,
@@ -84,14 +84,6 @@ impl Effects {
     /// Starts an effect, which is repeated until it has failed this many times.
     pub(super) fn start(&self, effect: Effect, max_failures: u32) -> BoxFuture<'static, Outcome> {
         let context = Arc::clone(&self.context);
-        if let Effect::Append(append) = effect {
-            // It is frequent, and other effects need more memory.
-            return async move {
-                let outcome = context.append(append, max_failures).await;
-                outcome.unwrap_or_else(Outcome::Failed)
-            }
-            .boxed();
-        }
         let known = self.known.as_ref().filter(|_| matches!(effect, Effect::Load)).cloned();
         async move {
             let outcome = context.perform(effect, known.as_deref(), max_failures).await;
@@ -167,6 +159,7 @@ impl Context {
         let Context { chats, owner, chat_id, holder, .. } = self;
         let (holder, lease) = (*holder, chats.run_lease);
         Ok(Outcome::Input(match effect {
+            // An append is frequent, and the size of the largest operation would be allocated for it.
             Effect::Load => {
                 let load = || match known {
                     Some(known) => chats.reload(known.clone()).boxed(),
@@ -215,8 +208,11 @@ impl Context {
                 let begin = BeginRun { key, holder, lease, max_user_runs };
                 Input::Begun(repeat("begin a run", attempts, || chats.runs.begin(begin)).await?)
             }
-            // The driver starts an append apart.
-            Effect::Append(append) => return self.append(append, attempts).boxed().await,
+            Effect::Append { run, fence, position, entries, end } => {
+                let (key, entries) = (&self.key(run), &*entries);
+                let append = AppendEntries { key, fence, position, entries, end };
+                Input::Appended(repeat("append", attempts, || chats.runs.append(append)).await?)
+            }
             Effect::Take { run, fence, condition } => {
                 let take = TakeRun { key: &self.key(run), fence, holder, condition };
                 let taken = repeat("take a run", attempts, || chats.runs.take(take)).await?;
@@ -237,14 +233,6 @@ impl Context {
             // The driver does not start this here.
             Effect::CallAgent(_) => Input::AgentEnded,
         }))
-    }
-
-    async fn append(&self, append: Append, attempts: u32) -> Result<Outcome, ChatError> {
-        let Append { run, fence, position, entries, end } = append;
-        let (key, entries) = (&self.key(run), &*entries);
-        let append = AppendEntries { key, fence, position, entries, end };
-        let appended = repeat("append", attempts, || self.chats.runs.append(append)).await?;
-        Ok(Outcome::Input(Input::Appended(appended)))
     }
 
     /// Revokes those approval requests of a run that was taken which the conversation does not show.

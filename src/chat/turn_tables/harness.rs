@@ -10,7 +10,7 @@ use crate::chat::log::{
     AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, TakeRefusal,
     TakeResult,
 };
-use crate::chat::turn::machine::{Action, Append, ChatTurn, Effect, Input, Request, TurnSettings};
+use crate::chat::turn::machine::{Action, ChatTurn, Effect, Input, Request, TurnSettings};
 use crate::chunk::{FinishReason, Version};
 use crate::event::{AgentEvent, ToolCall};
 use crate::json::Json;
@@ -95,7 +95,7 @@ pub(super) fn effect_text(effect: &Effect) -> String {
         Effect::FindDecided(calls) => format!("find {}", calls.len()),
         Effect::Claim { approvals, .. } => format!("claim {}", approvals.len()),
         Effect::Begin(run) => format!("begin {run}"),
-        Effect::Append(Append { run, fence, position, entries, end }) => {
+        Effect::Append { run, fence, position, entries, end } => {
             let mut text = format!("append {run}/{}@{position}", fence.0);
             for entry in entries.iter() {
                 text += " ";

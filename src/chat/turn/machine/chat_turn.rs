@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::io::{Action, Append, Effect, EndedMessage, Input, Request, Response};
+use super::io::{Action, Effect, EndedMessage, Input, Request, Response};
 use super::running::{Beginning, Next, OwnRun, RunLimits};
 use crate::approval::{PendingToolCall, Principal, ResumePlan};
 use crate::chat::conversation::{
@@ -510,7 +510,7 @@ impl ChatTurn {
     fn release_begun(&mut self) {
         if let Some((run, fence)) = self.begun.take() {
             let entries = Vec::new().into();
-            self.spawn(Effect::Append(Append { run, fence, position: 0, entries, end: true }));
+            self.spawn(Effect::Append { run, fence, position: 0, entries, end: true });
         }
     }
 

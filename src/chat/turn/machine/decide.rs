@@ -3,7 +3,7 @@
 use super::chat_turn::{
     AnsweredBy, ChatTurn, Goal, Joined, Loaded, Redemption, State, TakenRun, Then,
 };
-use super::io::{Append, Effect, Response};
+use super::io::{Effect, Response};
 use super::running::Replies;
 use crate::approval::{PendingToolCall, ResumePlan};
 use crate::chat::conversation::{
@@ -455,7 +455,7 @@ impl ChatTurn {
             // The turn that has named this run may have been lost before it ended the other log.
             let (entries, position) = (LogWriter::resumed_by(&live.run).into(), lost.entries);
             let LostRun { run, fence, .. } = lost;
-            self.spawn(Effect::Append(Append { run, fence, position, entries, end: true }));
+            self.spawn(Effect::Append { run, fence, position, entries, end: true });
         }
         for result in loaded.chat.new_results() {
             if !writer.record().has_result_of(result) {
@@ -637,7 +637,7 @@ fn losses_of(live: &LiveRun) -> u32 {
 impl TakenRun {
     fn append(&self, entries: Vec<LogEntry>, end: bool) -> Effect {
         let (run, fence) = (self.run.clone(), self.fence);
-        Effect::Append(Append { run, fence, position: self.length(), entries: entries.into(), end })
+        Effect::Append { run, fence, position: self.length(), entries: entries.into(), end }
     }
 
     /// Returns the end of the log, if its message is saved.

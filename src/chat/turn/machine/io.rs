@@ -103,23 +103,13 @@ pub(crate) enum Effect {
     /// Begin a log. Produces [`Input::Begun`].
     Begin(RunId),
     /// Append to a log. Produces [`Input::Appended`].
-    Append(Append),
+    Append { run: RunId, fence: Fence, position: u64, entries: Arc<[LogEntry]>, end: bool },
     /// Take a run. Produces [`Input::Taken`].
     Take { run: RunId, fence: Fence, condition: TakeCondition },
     /// Read a whole log. Produces [`Input::Log`].
     Read(RunId),
     /// Call the agent. Produces [`Input::Agent`] and then [`Input::AgentEnded`].
     CallAgent(Box<AgentCall>),
-}
-
-/// What is appended to a log, after this number of entries.
-#[derive(Debug, Clone)]
-pub(crate) struct Append {
-    pub(crate) run: RunId,
-    pub(crate) fence: Fence,
-    pub(crate) position: u64,
-    pub(crate) entries: Arc<[LogEntry]>,
-    pub(crate) end: bool,
 }
 
 /// A message whose run ends.

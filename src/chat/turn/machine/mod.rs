@@ -30,5 +30,5 @@ mod running;
 
 pub(crate) use self::chat_turn::{ChatTurn, TurnSettings};
 pub(crate) use self::io::{
-    Action, AgentCall, Append, Effect, EndedMessage, Input, Request, Response, RunLimit,
+    Action, AgentCall, Effect, EndedMessage, Input, Request, Response, RunLimit,
 };

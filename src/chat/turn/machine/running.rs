@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::io::{Action, AgentCall, Append, Effect, EndedMessage, Input, RunLimit};
+use super::io::{Action, AgentCall, Effect, EndedMessage, Input, RunLimit};
 use crate::approval::{DeferredOutcome, DeferredToolResult};
 use crate::chat::conversation::{Chat, KeptSteps, LiveRun, ReceivedResult};
 use crate::chat::log::{AppendResult, HolderStatus, LogEntry};
@@ -509,7 +509,7 @@ impl OwnRun {
         let length = u64::try_from(entries.len()).unwrap_or(0);
         self.in_flight = Some(InFlight { length, bytes, end });
         let (run, fence, position) = (self.live.run.clone(), self.live.fence, self.length);
-        let append = Effect::Append(Append { run, fence, position, entries, end });
+        let append = Effect::Append { run, fence, position, entries, end };
         Some(Action::Start(append))
     }
 
