@@ -138,3 +138,7 @@ struct DevelopmentProxyExamples;
 #[cfg(all(doctest, feature = "approvals"))]
 #[doc = include_str!("../docs/your-agent.md")]
 struct YourAgentExamples;
+
+#[cfg(all(doctest, feature = "approvals", feature = "axum"))]
+#[doc = include_str!("../docs/operations.md")]
+struct OperationsExamples;

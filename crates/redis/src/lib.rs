@@ -119,7 +119,7 @@ use self::keys::Keys;
 /// If an operation has no reply after two seconds, and Redis replies over another connection, it is
 /// sent again over that one, which replaces the first.
 /// [`ping`](Self::ping) is a check for a load balancer. For TLS (`rediss://`), enable the feature
-/// `tokio-rustls-comp` of the crate `redis` in your own `Cargo.toml`.
+/// `tls`.
 ///
 /// # Connections
 /// One connection (in Redis Cluster, one to each node) serves all operations. A second one is
