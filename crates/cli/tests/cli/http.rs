@@ -1,6 +1,6 @@
 //! A minimal HTTP client and server, with which a test sees every byte and when it arrives.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -52,13 +52,15 @@ impl Connection {
         }
     }
 
-    /// Whether nothing is received within this time.
-    pub(crate) fn is_silent_for(&mut self, time: Duration) -> bool {
+    /// Waits for this time, in which nothing may be received and the other side may not close.
+    #[track_caller]
+    pub(crate) fn assert_silent_for(&mut self, time: Duration) {
         self.stream.set_read_timeout(Some(time)).unwrap();
-        let result = self.stream.peek(&mut [0]);
+        let result = uninterrupted(|| self.stream.peek(&mut [0]));
         self.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        result
-            .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+        let is_silent = matches!(&result, Err(error)
+            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+        assert!(is_silent, "{result:?} after {:?}", self.text());
     }
 
     /// Reads until the other side closes the connection.
@@ -97,7 +99,7 @@ impl Connection {
 
     fn read_more(&mut self) -> bool {
         let mut bytes = [0; 65536];
-        let length = match self.stream.read(&mut bytes) {
+        let length = match uninterrupted(|| self.stream.read(&mut bytes)) {
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
             Err(error) => panic!("{error}, after {:?}", self.text()),
@@ -108,6 +110,17 @@ impl Connection {
 
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.read).into_owned()
+    }
+}
+
+/// Repeats a system call that a signal has interrupted. A call with a time limit is also interrupted
+/// if the process is stopped and continued.
+fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
     }
 }
 

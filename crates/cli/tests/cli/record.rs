@@ -141,7 +141,7 @@ fn if_the_front_end_disconnects_the_backend_is_disconnected() {
         if has_started {
             front.read_until("begun");
         } else {
-            assert!(front.is_silent_for(Duration::from_millis(300)));
+            front.assert_silent_for(Duration::from_millis(300));
         }
         drop(front);
         served.join().unwrap();
