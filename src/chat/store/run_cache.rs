@@ -57,7 +57,9 @@ impl RunCache {
             return None;
         }
         if append.entries.is_empty() {
-            return runs.get(append.key)?.unread();
+            let run = runs.get_mut(append.key)?;
+            run.appended_at = Instant::now();
+            return run.unread();
         }
         let run = match runs.get_mut(append.key) {
             Some(run) => run,
@@ -104,7 +106,13 @@ impl RunStore for RunCache {
         begin: BeginRun<'a>,
     ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
         // The log of a run that another server has taken is not appended to here any more.
-        self.lock().retain(|_, run| run.appended_at.elapsed() < MAX_IDLE);
+        self.lock().retain(|_, run| {
+            let is_kept = run.appended_at.elapsed() < MAX_IDLE;
+            if !is_kept {
+                run.changes.add();
+            }
+            is_kept
+        });
         self.store.begin(begin)
     }
 
@@ -132,7 +140,17 @@ impl RunStore for RunCache {
     ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
         match self.read_kept(read) {
             Some(page) => Box::pin(std::future::ready(Ok(Some(page)))),
-            None => self.store.read(read),
+            None => Box::pin(async move {
+                let page = self.store.read(read).await?;
+                if let Some(page) = &page {
+                    let mut runs = self.lock();
+                    // Another process has taken the run, and appends to it.
+                    if runs.get(read.key).is_some_and(|run| run.fence < page.fence) {
+                        remove(&mut runs, read.key);
+                    }
+                }
+                Ok(page)
+            }),
         }
     }
 
@@ -149,9 +167,10 @@ impl RunStore for RunCache {
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
         match self.lock().get(key) {
             Some(run) if run.index_of(after).is_some() => Box::pin(std::future::ready(())),
-            // If another process takes the run, an append is refused here, or the next read shows it.
-            Some(run) => Box::pin(run.changes.next()),
-            None => self.store.changed(key, after),
+            // If another process takes the run, an append is refused here, or a read shows it.
+            Some(run) if after <= run.length() => Box::pin(run.changes.next()),
+            // The entries after those that are kept were appended by another process.
+            _ => self.store.changed(key, after),
         }
     }
 }
@@ -309,6 +328,52 @@ mod tests {
         let take = TakeRun { key: &key, fence, holder, condition: TakeCondition::Any };
         assert!(matches!(cache.take(take).await.unwrap(), TakeResult::Taken(_)));
         assert!(changed.now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_client_that_waits_learns_what_another_server_appends_after_it_took_the_run() {
+        let store = Arc::new(InMemoryRunStore::new());
+        let cache = RunCache::new(store.clone());
+        let fence = begun(&cache).await;
+        append(&cache, fence, 0, &["a"]).await;
+        let (key, holder) = (key(), LeaseHolderId::from_bytes([2; 16]));
+        let take = TakeRun { key: &key, fence, holder, condition: TakeCondition::Any };
+        let TakeResult::Taken(next) = store.take(take).await.unwrap() else { panic!() };
+        append(&*store, next, 1, &["b"]).await;
+        // It has read the entry of the other server, which is not kept here, or it reads nothing new.
+        for position in 2..4 {
+            let mut changed = cache.changed(&key, position);
+            assert!((&mut changed).now_or_never().is_none());
+            append(&*store, next, position, &["c"]).await;
+            assert!(changed.now_or_never().is_some());
+            let read = ReadLog { is_reader: true, ..ReadLog::whole(&key) };
+            assert_eq!(cache.read(read).await.unwrap().unwrap().fence, next);
+        }
+        assert!(cache.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_waits_for_a_run_that_is_kept_no_longer_asks_the_store() {
+        let cache = RunCache::new(Arc::new(InMemoryRunStore::new()));
+        let fence = begun(&cache).await;
+        append(&cache, fence, 0, &["a"]).await;
+        tokio::time::advance(MAX_IDLE - Duration::from_secs(1)).await;
+        // A heartbeat.
+        append(&cache, fence, 1, &[]).await;
+        let (key, other) = (key(), RunKey { run: RunId::new("run_2"), ..key() });
+        let begin = BeginRun {
+            key: &other,
+            holder: LeaseHolderId::from_bytes([2; 16]),
+            lease: Duration::from_secs(10),
+            max_user_runs: 16,
+        };
+        let mut changed = cache.changed(&key, 1);
+        for is_kept in [true, false] {
+            let _ = cache.begin(begin).await.unwrap();
+            assert_eq!(cache.lock().contains_key(&key), is_kept);
+            assert_eq!((&mut changed).now_or_never().is_none(), is_kept);
+            tokio::time::advance(MAX_IDLE).await;
+        }
     }
 
     #[tokio::test]
