@@ -4,6 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, select_ok};
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 #[cfg(feature = "cluster")]
 use redis::cluster::ClusterClient;
@@ -14,7 +15,7 @@ use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
     RedisFuture, RedisResult, ServerErrorKind, Value,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::error::RedisStoreError;
 use crate::scripts::Invocation;
@@ -77,37 +78,38 @@ impl Connection {
 
     /// Runs a script, and runs it again if the connection was lost or is replaced. Every script
     /// gives the same response when it is run again, but for the counts of those that delete a user.
+    /// It changes nothing more then, also if it arrives after what was run since, at most a minute
+    /// late; but a lease may be renewed, and a deleted run begun, which is lost then.
     pub(crate) async fn run<T: FromRedisValue + Send>(
         &self,
         script: &Invocation<'_>,
     ) -> Result<T, RedisStoreError> {
-        let (mut connection, replaced) = self.current();
-        let run = async {
-            match connection.run_once(script).await {
-                Err(error) if error.is_io_error() || error.is_connection_dropped() => {
-                    connection.run_once(script).await
-                }
-                result => result,
-            }
+        let (connection, replaced) = self.current();
+        let mut first: BoxFuture<'_, RedisResult<T>> = Box::pin(connection.run(script));
+        if let Ok(result) = timeout(REPLY_PATIENCE, &mut first).await {
+            return result.map_err(RedisStoreError::redis);
+        }
+        let operation = async {
+            let other = tokio::select! {
+                result = &mut first => return result,
+                Some(other) = self.replace(replaced, script) => other,
+            };
+            // The first reply counts: the old connection may be slow and not lost.
+            let second = Box::pin(other.run(script));
+            select_ok([first, second]).await.map(|(reply, _)| reply)
         };
-        with_timeout(async {
-            tokio::select! {
-                result = run => result,
-                Some(mut other) = self.replace(replaced, script) => other.run_once(script).await,
-            }
-        })
-        .await
+        within(OPERATION_TIMEOUT.saturating_sub(REPLY_PATIENCE), operation).await
     }
 
-    /// Waits, and opens another connection. If the node of the script replies over it, replaces the
-    /// one that has replaced so many, and returns the new one.
+    /// Opens another connection. If the node of the script replies over it, replaces the one that
+    /// has replaced so many, and returns the new one.
     ///
     /// A connection whose peer is gone can stay open for ever, if a proxy in between takes all
     /// bytes. A `ClusterConnection` opens its connections again when they are closed, but not
     /// then. If the node hangs instead, the old connection is kept: a new `ClusterConnection` tries
-    /// to reach the node again and again, and the operations on the other nodes wait for that.
+    /// to reach the node again and again, and the operations on the other nodes wait for that. For
+    /// the same reason, a connection to another node is not replaced while a node hangs.
     async fn replace(&self, replaced: u64, script: &Invocation<'_>) -> Option<OpenConnection> {
-        sleep(REPLY_PATIENCE).await;
         let _replacing = self.replacing.lock().await;
         let (current, count) = self.current();
         if count != replaced {
@@ -137,6 +139,16 @@ impl RedisClient {
 }
 
 impl OpenConnection {
+    /// Runs a script, and runs it again if the connection was lost meanwhile.
+    async fn run<T: FromRedisValue>(mut self, script: &Invocation<'_>) -> RedisResult<T> {
+        match self.run_once(script).await {
+            Err(error) if error.is_io_error() || error.is_connection_dropped() => {
+                self.run_once(script).await
+            }
+            result => result,
+        }
+    }
+
     async fn run_once<T: FromRedisValue>(&mut self, script: &Invocation<'_>) -> RedisResult<T> {
         match script.by_digest().query_async(self).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
@@ -218,7 +230,15 @@ fn tcp_settings() -> TcpSettings {
 pub(crate) async fn with_timeout<T>(
     operation: impl Future<Output = RedisResult<T>> + Send,
 ) -> Result<T, RedisStoreError> {
-    match timeout(OPERATION_TIMEOUT, operation).await {
+    within(OPERATION_TIMEOUT, operation).await
+}
+
+/// Waits for an operation for what is left of [`OPERATION_TIMEOUT`].
+async fn within<T>(
+    left: Duration,
+    operation: impl Future<Output = RedisResult<T>> + Send,
+) -> Result<T, RedisStoreError> {
+    match timeout(left, operation).await {
         Ok(result) => result.map_err(RedisStoreError::redis),
         Err(_) => Err(RedisStoreError::Timeout(OPERATION_TIMEOUT)),
     }
