@@ -4,7 +4,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream::approval::store::PendingFilter;
 
 use crate::error::RedisStoreError;
-use crate::{RedisStore, random_bytes, scripts};
+use crate::{RedisStore, scripts};
 
 /// What [`RedisStore::delete_user`] has deleted.
 ///
@@ -58,7 +58,7 @@ impl RedisStore {
         loop {
             let mut list = scripts::USER_LIST.key(keys.chats());
             list.key(keys.runs());
-            let (chats, runs): (Vec<String>, Vec<String>) = connection.run(&list).await?;
+            let (chats, runs): (Vec<(String, String)>, Vec<String>) = connection.run(&list).await?;
             if chats.is_empty() && runs.is_empty() {
                 break;
             }
@@ -67,8 +67,8 @@ impl RedisStore {
             }
             let mut invocation = scripts::USER_DELETE.key(keys.chats());
             invocation.key(keys.titles()).key(keys.runs()).key(keys.removals()).arg(chats.len());
-            for id in &chats {
-                invocation.key(keys.chat(id)).arg(id);
+            for (id, saved_at) in &chats {
+                invocation.key(keys.chat(id)).arg(id).arg(saved_at);
             }
             for field in &runs {
                 invocation.key(keys.log(field)).arg(field).arg(keys.channel(field));
@@ -86,10 +86,8 @@ impl RedisStore {
     /// Marks a user who has chats. A user without chats here may have them in another store, and then
     /// this store does not know which runs have begun since.
     async fn mark_deleted(&self, user: &Principal, again: bool) -> Result<(), RedisStoreError> {
-        let mark: [u8; 8] = random_bytes()?;
-        let mark = u64::from_be_bytes(mark).to_string();
         let mut invocation = scripts::USER_MARK.key(self.inner.keys.deleted(user));
-        self.inner.connection.run(invocation.arg(mark).arg(u8::from(again))).await
+        self.inner.connection.run(invocation.arg(u8::from(again))).await
     }
 
     /// Deletes the approvals that were requested from a user. Returns their number.

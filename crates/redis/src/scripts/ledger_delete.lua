@@ -3,12 +3,10 @@
 -- KEYS: the index of all records of the requester, the index of the pending ones, the records, the
 -- indexes of their chats. ARGV: the number of records, their ids.
 local count, deleted = tonumber(ARGV[1]), 0
-for at = 3, #KEYS do
-    local is_deleted = redis.call('UNLINK', KEYS[at])
-    if at <= count + 2 then deleted = deleted + is_deleted end
+for at = 3, count + 2 do
+    deleted = deleted + redis.call('UNLINK', KEYS[at])
 end
-for at = 2, #ARGV do
-    redis.call('ZREM', KEYS[1], ARGV[at])
-    redis.call('ZREM', KEYS[2], ARGV[at])
+for at = 1, #KEYS do
+    if at <= 2 or at > count + 2 then redis.call('ZREM', KEYS[at], unpack(ARGV, 2)) end
 end
 return deleted

@@ -1,5 +1,6 @@
--- Marks a user as deleted, for a day. KEYS: the mark. ARGV: a random text, and whether only a mark that is
--- there is replaced.
-if ARGV[2] == '1' and redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', 86400000)
+-- Marks a user as deleted, for a day. Each call makes a mark that was not there before, also if it is
+-- repeated or late. KEYS: the mark. ARGV: whether only a mark that is there is replaced.
+if ARGV[1] == '1' and redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+local clock = redis.call('TIME')
+redis.call('SET', KEYS[1], clock[1] .. '.' .. clock[2], 'PX', 86400000)
 return 1

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 #[cfg(feature = "cluster")]
 use futures::future::join_all;
+use test_support::contention;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
 #[cfg(feature = "cluster")]
@@ -13,7 +14,7 @@ use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::faulted_operations::{operate, operate_during_faults};
 use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
-use ui_message_stream::approval::Principal;
+use ui_message_stream::approval::{self, Principal, RecordId};
 #[cfg(feature = "cluster")]
 use ui_message_stream::chat::Chat;
 use ui_message_stream::chat::log::{AppendEntries, BeginResult, BeginRun, Fence, ReadLog};
@@ -24,6 +25,7 @@ use ui_message_stream::chat::store::{
 use ui_message_stream_redis::RedisOptions;
 use ui_message_stream_redis::RedisStore;
 
+use crate::backend::keys;
 use crate::retention::move_back;
 
 #[tokio::test]
@@ -126,6 +128,73 @@ async fn an_operation_whose_reply_is_lost_reports_it_also_if_others_change_the_c
     };
     let _ = tokio::join!(saved(&store, SaveChat::new(&chat)), delete);
     assert!(stored().await.is_none());
+}
+
+#[tokio::test]
+async fn requests_that_arrive_again_after_all_others_change_nothing() {
+    let Some(redis) = RedisServer::start() else { return };
+    let proxy = FaultProxy::before_redis(&redis);
+    let store = RedisStore::connect(&proxy.url).await.unwrap();
+    let repeat = async || {
+        let stored = contents(&redis);
+        let replies = proxy.repeat_requests(&redis).await;
+        let is_reply = |line: &str| line.starts_with([':', '*']);
+        assert!(replies.lines().any(is_reply) && !replies.contains("\n-"), "{replies}");
+        assert_eq!(contents(&redis), stored);
+    };
+    proxy.record_requests();
+    let _ = operate(&store, 1, &|| {}).await;
+    repeat().await;
+
+    let ada = Principal::new("ada");
+    let chat = chat_of(&ada, "chat", 2);
+    for begins_again in [false, true] {
+        proxy.record_requests();
+        let revision = saved(&store, SaveChat::new(&chat)).await;
+        assert!(store.delete(&ada, &chat.id, revision).await.unwrap());
+        if begins_again {
+            saved(&store, SaveChat::new(&chat)).await;
+        }
+        repeat().await;
+    }
+
+    let key = run_key(&ada, "run");
+    let mut record = contention::record(RecordId::from_bytes([1; 16]));
+    record.requester = ada.clone();
+    assert!(approval::store::LedgerStore::insert(&store, &record).await.unwrap());
+    assert_eq!(begin(&store, &key, 1).await, BeginResult::Begun(Fence(1)));
+    // A deleted user who begins again.
+    proxy.record_requests();
+    let deleted = store.delete_user(&ada).await.unwrap();
+    assert_eq!((deleted.chats, deleted.runs, deleted.approvals), (1, 1, 1));
+    saved(&store, SaveChat::new(&chat)).await;
+    let key = run_key(&ada, "next");
+    assert_eq!(begin(&store, &key, 1).await, BeginResult::Begun(Fence(1)));
+    appended(&store, &key, 0, &[frame("a")], false).await;
+    record.id = RecordId::from_bytes([2; 16]);
+    record.chat_id = chat.id.clone();
+    assert!(approval::store::LedgerStore::insert(&store, &record).await.unwrap());
+    repeat().await;
+}
+
+/// Returns each key of a Redis with its value.
+fn contents(redis: &RedisServer) -> Vec<String> {
+    let value = |key| {
+        let kind = redis.command(&format!("TYPE {key}"));
+        let read = match &*kind {
+            "+hash" => "'HGETALL', KEYS[1]",
+            "+list" => "'LRANGE', KEYS[1], 0, -1",
+            "+zset" => "'ZRANGE', KEYS[1], 0, -1, 'WITHSCORES'",
+            other => panic!("{key} is a {other}"),
+        };
+        // The fields of a hash have no order.
+        let sort = if kind == "+hash" { "table.sort(all)" } else { "" };
+        let read = format!("local all = redis.call({read}) {sort} return table.concat(all, ' ')");
+        format!("{key} {kind} {}", redis.command(&format!("EVAL \"{read}\" 1 {key}")))
+    };
+    let mut contents: Vec<String> = keys(redis).into_iter().map(value).collect();
+    contents.sort();
+    contents
 }
 
 /// Loads a chat until it does not have this revision any more.

@@ -1,8 +1,8 @@
 //! A proxy between a store and its Redis or Postgres, whose connections can have faults.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ struct Shared {
     /// Whether a connection whose reply is lost stays open.
     delays_losses: AtomicBool,
     request_bytes: AtomicUsize,
+    /// What was sent to the store, if it is recorded.
+    recorded: Mutex<Option<Vec<u8>>>,
 }
 
 #[derive(Debug)]
@@ -134,6 +136,23 @@ impl FaultProxy {
         self.change(|conditions| conditions.half_opens += 1);
     }
 
+    /// Records from now on what is sent to the store, over one connection at a time.
+    pub fn record_requests(&self) {
+        *self.shared.recorded.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// Sends all recorded requests to a Redis again, and returns the replies. So all of them are
+    /// late: they arrive after those that followed.
+    pub async fn repeat_requests(&self, redis: &RedisServer) -> String {
+        let requests = self.shared.recorded.lock().unwrap().take().unwrap();
+        let mut redis = TcpStream::connect(("127.0.0.1", redis.port())).await.unwrap();
+        redis.write_all(&requests).await.unwrap();
+        redis.write_all(b"*1\r\n$4\r\nQUIT\r\n").await.unwrap();
+        let mut replies = Vec::new();
+        redis.read_to_end(&mut replies).await.unwrap();
+        String::from_utf8_lossy(&replies).into_owned()
+    }
+
     /// Lets a fault happen at a random moment of the next milliseconds. Returns when it is over.
     pub async fn occur(&self, fault: Fault, random: &mut Dice) {
         let mut millis = |end| Duration::from_millis(random.below(end) as u64);
@@ -177,6 +196,7 @@ fn start(upstream: Upstream) -> (SocketAddr, Arc<Shared>) {
         replies_to_lose: AtomicUsize::default(),
         delays_losses: AtomicBool::default(),
         request_bytes: AtomicUsize::default(),
+        recorded: Mutex::default(),
     });
     let of_thread = Arc::clone(&shared);
     thread::spawn(move || {
@@ -270,6 +290,9 @@ async fn forward(
             let _ = conditions.wait_for(|now| !now.is_stalled).await;
             if !are_replies {
                 shared.request_bytes.fetch_add(bytes.len(), Ordering::SeqCst);
+                if let Some(recorded) = &mut *shared.recorded.lock().unwrap() {
+                    recorded.extend_from_slice(&bytes);
+                }
             } else if shared.loses(&bytes) {
                 while shared.delays_losses.load(Ordering::SeqCst) {
                     sleep(Duration::from_millis(1)).await;
