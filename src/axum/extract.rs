@@ -2,9 +2,10 @@
 
 use std::error::Error as StdError;
 
+use ::axum::body::Body;
 use ::axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
-use http_body::Body;
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use super::rejection::ChatRejection;
@@ -28,18 +29,33 @@ pub(super) async fn read_json<S: Send + Sync>(
     request: Request,
     state: &S,
 ) -> Result<(Bytes, Limits), ChatRejection> {
-    let (mut parts, body) = request.into_parts();
+    let (mut parts, mut body) = request.into_parts();
     let policy = ChatPolicy::from_request_parts(&mut parts, state).await?;
     check_content_type(&parts).map_err(ChatRejection::policy)?;
     let limits = policy.limits().clone();
+    let max_bytes = limits.max_bytes();
     // The length that the client declared, if it did.
-    if body.size_hint().lower() > limits.max_bytes() as u64 {
-        return Err(ChatRejection::too_large(limits.max_bytes()));
+    if body.size_hint().lower() <= max_bytes as u64 {
+        match Limited::new(&mut body, max_bytes).collect().await {
+            Ok(collected) => return Ok((collected.to_bytes(), limits)),
+            Err(error) if is_too_large(&*error) => {}
+            Err(error) => return Err(ChatRejection::body(error)),
+        }
     }
-    match Limited::new(body, limits.max_bytes()).collect().await {
-        Ok(collected) => Ok((collected.to_bytes(), limits)),
-        Err(error) if is_too_large(&*error) => Err(ChatRejection::too_large(limits.max_bytes())),
-        Err(error) => Err(ChatRejection::body(error)),
+    discard(body, max_bytes).await;
+    Err(ChatRejection::too_large(max_bytes))
+}
+
+/// Reads the rest of a body that is too long, unless it has more than twice as many bytes as are
+/// allowed. The client may lose the response if the server closes the connection while the client
+/// sends.
+async fn discard(mut body: Body, max_bytes: usize) {
+    let mut left = (max_bytes as u64).saturating_mul(2);
+    while left > 0
+        && body.size_hint().lower() <= left
+        && let Some(Ok(frame)) = body.frame().await
+    {
+        left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
     }
 }
 

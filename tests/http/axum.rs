@@ -120,7 +120,7 @@ async fn the_crates_byte_limit_applies_instead_of_axums_and_can_be_raised() {
 }
 
 #[tokio::test]
-async fn a_body_is_read_only_up_to_the_limit() {
+async fn a_body_that_is_too_long_is_not_read_to_its_end() {
     let (sent, mut received) = mpsc::unbounded_channel();
     let endless = stream::repeat_with(move || {
         sent.send(()).unwrap();
@@ -132,7 +132,8 @@ async fn a_body_is_read_only_up_to_the_limit() {
     while received.recv().await.is_some() {
         pieces += 1;
     }
-    assert!(pieces <= 34, "{pieces} pieces of 64 KiB for a limit of 2 MiB");
+    // A client that has sent more than twice the limit after it may lose the response.
+    assert!(pieces <= 98, "{pieces} pieces of 64 KiB for a limit of 2 MiB");
 }
 
 #[tokio::test]

@@ -281,6 +281,22 @@ async fn a_body_that_declares_too_many_bytes_is_rejected_before_it_arrives() {
 }
 
 #[tokio::test]
+async fn a_client_that_still_sends_a_body_that_is_too_long_gets_the_response() {
+    let server = Server::start(|server| server).await;
+    let mut socket = server.send(&post_head("/chat", 3 << 20)).await;
+    for _ in 0..3 {
+        // The server has read all of it, and could have responded.
+        sleep(Duration::from_millis(100)).await;
+        socket.write_all(&vec![b' '; 1 << 20]).await.unwrap();
+    }
+    let (mut response, wanted) = (Vec::new(), "Limits::with_max_bytes");
+    while !String::from_utf8_lossy(&response).contains(wanted) {
+        assert_ne!(timeout(PATIENCE, socket.read_buf(&mut response)).await.unwrap().unwrap(), 0);
+    }
+    assert!(response.starts_with(b"HTTP/1.1 413 "));
+}
+
+#[tokio::test]
 async fn a_graceful_stop_closes_idle_connections_and_waits_for_responses() {
     let server = Server::start(|server| server).await;
     let mut streaming = server.begin_stream().await;
