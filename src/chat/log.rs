@@ -195,6 +195,9 @@ pub struct TakeRun<'a> {
     pub holder: LeaseHolderId,
     /// Which runs may be taken.
     pub condition: TakeCondition,
+    /// The duration of the lease from now on. With zero the lease has passed at once: the holder hands
+    /// its run over to the next one.
+    pub lease: Duration,
 }
 
 /// Which runs may be taken.

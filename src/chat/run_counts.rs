@@ -14,8 +14,8 @@ pub struct RunCounts {
     /// How many runs this server has ended, here or on another server, because the user stopped them
     /// or sent a new message, an edit or a regeneration.
     pub taken: u64,
-    /// How many runs this server has ended because their lease had passed: their server has failed, or
-    /// its store did not answer for that long.
+    /// How many runs this server has ended because their lease had passed: their server has failed or
+    /// was shut down, or its store did not answer for that long.
     pub lapsed: u64,
     /// How many requests were refused because their user had too many live runs.
     pub refused: u64,

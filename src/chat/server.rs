@@ -406,9 +406,10 @@ impl ChatServer {
     /// for, responses end without an end of their message, and requests that stop or delete get
     /// [`ChatError::ShuttingDown`] too.
     ///
-    /// When the lease of a dropped run has passed (see [`with_run_lease`](Self::with_run_lease)), the
-    /// next server that a client asks keeps what the run has written and resumes or ends it, as after a
-    /// crash. Returns the number of dropped turns: runs, and requests that had no result yet.
+    /// The next server that a client asks keeps what a dropped run has written and resumes or ends it,
+    /// as after a crash, but without waiting for the end of its lease (see
+    /// [`with_run_lease`](Self::with_run_lease)), if the store can be written within two seconds.
+    /// Returns the number of dropped turns: runs, and requests that had no result yet.
     ///
     /// ```
     /// use std::time::Duration;

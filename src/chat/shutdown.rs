@@ -1,9 +1,14 @@
 //! [`Shutdown`]: lets the turns and the responses of a server end, and stops those that do not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
+
+use super::log::{Fence, RunKey, TakeCondition, TakeRun};
+use super::store::RunStore;
+use crate::approval::LeaseHolderId;
 
 /// Whether a server works, and what has not ended. All clones share this.
 #[derive(Debug, Clone, Default)]
@@ -76,8 +81,8 @@ impl Shutdown {
         }
     }
 
-    /// Waits until all turns and responses have ended, for at most this time, and stops the others.
-    /// Returns how many turns were stopped.
+    /// Waits until all turns and responses have ended, for at most this time, stops the others, and waits
+    /// until their runs are handed over. Returns how many turns were stopped.
     pub(super) async fn shut_down(&self, grace: Duration) -> usize {
         self.state.send_modify(|state| state.phase = Phase::Closing);
         let mut state = self.state.subscribe();
@@ -87,6 +92,8 @@ impl Shutdown {
         let turns = self.state.borrow().turns;
         self.state.send_modify(|state| state.phase = Phase::Closed);
         self.closed.send_replace(true);
+        // What is not handed over waits until its lease has passed.
+        let _ = timeout(HAND_OVER_TIME, state.wait_for(|state| state.turns == 0)).await;
         turns
     }
 }
@@ -101,9 +108,30 @@ impl State {
     }
 }
 
+impl Counted {
+    /// Hands the run of a turn over to the server that a reader asks next: its lease passes at once, and
+    /// an append of the turn that is late is refused.
+    pub(super) async fn hand_over(
+        self,
+        runs: Arc<dyn RunStore>,
+        key: RunKey,
+        fence: Fence,
+        holder: LeaseHolderId,
+    ) {
+        let condition = TakeCondition::Any;
+        let take = TakeRun { key: &key, fence, holder, condition, lease: Duration::ZERO };
+        if let Err(error) = runs.take(take).await {
+            tracing::warn!(%error, "a run is not handed over: it waits until its lease has passed");
+        }
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
         let count = self.1;
         self.0.state.send_modify(|state| *count(state) -= 1);
     }
 }
+
+/// How long the runs that are stopped have to be handed over.
+const HAND_OVER_TIME: Duration = Duration::from_secs(2);

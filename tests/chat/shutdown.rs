@@ -80,7 +80,10 @@ async fn a_response_that_does_not_end_in_time_goes_on_at_another_server() {
 
     let last = begun.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap();
     let rest = other.resume_stream(&ada(), &"chat".into(), Some(last)).await.unwrap().unwrap();
+    let asked_at = tokio::time::Instant::now();
     let rest = text_of(rest).await;
+    // The clock is paused. The lease of ten seconds was handed over.
+    assert!(asked_at.elapsed() < Duration::from_secs(2), "{:?}", asked_at.elapsed());
     assert!(rest.contains("All of it.") && rest.ends_with("[DONE]\n\n"), "{rest}");
     assert!(!rest.contains("seen") && !rest.contains(r#""start""#), "{rest}");
     let chat = other.chat(&ada(), &"chat".into()).await.unwrap();

@@ -105,9 +105,10 @@ impl PostgresStore {
         let fence = stored(take.fence.0).min(i64::MAX - 1);
         let (next, holder) = (fence + 1, take.holder.to_string());
         let takes_leased = take.condition == TakeCondition::Any;
+        let lease = millis(take.lease);
         loop {
             let taken = self
-                .query(TAKE, &[&owner, &chat, &run, &fence, &next, &holder, &takes_leased])
+                .query(TAKE, &[&owner, &chat, &run, &fence, &next, &holder, &takes_leased, &lease])
                 .await?;
             if let Some(row) = taken.first() {
                 return Ok(TakeResult::Taken(Fence(number(row, 0)?)));
@@ -291,7 +292,7 @@ const APPEND: &str = concat!(
 );
 const TAKE: &str = concat!(
     update_run!(
-        "fence = $5::BIGINT, holder = $6 WHERE (fence = $5 AND holder = $6 \
+        "fence = $5::BIGINT, holder = $6, lease = $8::BIGINT WHERE (fence = $5 AND holder = $6 \
             OR fence = $4::BIGINT AND ($7::BOOLEAN OR NOT is_leased(renewed_at, lease)))"
     ),
     " SELECT fence, publish(owner, chat, run, length, fence, FALSE) FROM changed"

@@ -113,7 +113,8 @@ impl RunStore for RedisStore {
                 .arg(&run.channel)
                 .arg(take.fence.0)
                 .arg(take.holder.to_string())
-                .arg(u8::from(take.condition == TakeCondition::LeasePassed));
+                .arg(u8::from(take.condition == TakeCondition::LeasePassed))
+                .arg(millis(take.lease));
             let (result, fence): (String, u64) = self.run_script(&invocation).await?;
             Ok(match &*result {
                 "taken" => {

@@ -97,8 +97,8 @@ impl RunStore for SqliteStore {
     }
 
     fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        let TakeRun { fence, condition, .. } = take;
-        let holder = take.holder.to_string();
+        let TakeRun { fence, condition, lease, .. } = take;
+        let new = (take.holder.to_string(), millis(lease));
         Box::pin(async move {
             let key = take.key.clone();
             let taken = self.write_logs(Durability::Written, move |transaction, clock, logs| {
@@ -108,7 +108,7 @@ impl RunStore for SqliteStore {
                     return Ok(TakeResult::Refused(TakeRefusal::NotFound));
                 };
                 logs.forget_run(&key);
-                run.take(transaction, now, fence, &holder, condition)
+                run.take(transaction, now, fence, condition, &new)
             });
             let taken = taken.await.map_err(RunStoreError::new)?;
             if let TakeResult::Taken(fence) = taken {
@@ -493,27 +493,23 @@ impl Run {
         transaction: &Transaction<'_>,
         now: i64,
         fence: Fence,
-        holder: &str,
         condition: TakeCondition,
+        (holder, lease): &(String, i64),
     ) -> DbResult<TakeResult> {
         let refused = |refusal| Ok(TakeResult::Refused(refusal));
         let newest = fence_of(self.fence);
         if self.ended_at.is_some() {
             return refused(TakeRefusal::Ended);
         }
-        let is_repeated = fence.0.checked_add(1) == Some(newest.0) && self.holder == holder;
-        if is_repeated {
-            self.renew(transaction, now)?;
-            return Ok(TakeResult::Taken(newest));
-        }
-        if newest != fence {
+        let is_repeated = fence.0.checked_add(1) == Some(newest.0) && self.holder == *holder;
+        if !is_repeated && newest != fence {
             return refused(TakeRefusal::OtherFence(newest));
         }
-        if condition == TakeCondition::LeasePassed && self.is_leased(now) {
+        if !is_repeated && condition == TakeCondition::LeasePassed && self.is_leased(now) {
             return refused(TakeRefusal::LeaseRenewed);
         }
-        let next = self.fence + 1;
-        transaction.prepare_cached(TAKE)?.execute(params![self.key, next, holder, now])?;
+        let next = self.fence + i64::from(!is_repeated);
+        transaction.prepare_cached(TAKE)?.execute(params![self.key, next, holder, now, lease])?;
         Ok(TakeResult::Taken(fence_of(next)))
     }
 
@@ -573,7 +569,8 @@ const END: &str = "UPDATE runs SET ended_at = ?2, ended_bytes = ?3 WHERE key = ?
 /// The bytes of the rows of a log, with those that a run and a row need besides their content.
 const BYTES: &str = "SELECT 512 + count(*) * 64 + coalesce(sum(length(body)), 0) \
     FROM run_entries WHERE run = ?1";
-const TAKE: &str = "UPDATE runs SET fence = ?2, holder = ?3, renewed_at = ?4 WHERE key = ?1";
+const TAKE: &str =
+    "UPDATE runs SET fence = ?2, holder = ?3, renewed_at = ?4, lease = ?5 WHERE key = ?1";
 const NOTE_READ: &str = "UPDATE runs SET read_at = ?2 WHERE key = ?1 AND read_at < ?2";
 
 /// The format of a run and of its entries. It is stored with each run.

@@ -219,7 +219,8 @@ impl Effects<'_> {
 
     fn take(&mut self, run: &RunId, fence: Fence, condition: TakeCondition) -> TakeResult {
         let (key, holder) = (key(run), self.holder());
-        let take = TakeRun { key: &key, fence, holder, condition };
+        let lease = Duration::from_millis(LEASE);
+        let take = TakeRun { key: &key, fence, holder, condition, lease };
         let is_held = self.world.state(run) == Some((RunState::Leased, fence));
         let taken = self.world.store.take(take).now_or_never().unwrap().unwrap();
         let is_taken = matches!(taken, TakeResult::Taken(_));

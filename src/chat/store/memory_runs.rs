@@ -305,6 +305,7 @@ impl Runs {
             (run.fence, run.holder) = (next, take.holder);
             run.changes.add();
         }
+        run.lease = take.lease;
         self.renew(now, take.key);
         Ok(next)
     }

@@ -244,6 +244,8 @@ mod tests {
     use crate::chat::store::{InMemoryRunStore, run_conformance};
     use crate::id::{ChatId, RunId};
 
+    const LEASE: Duration = Duration::from_secs(10);
+
     fn key() -> RunKey {
         let (owner, chat) = (Principal::new("ada"), ChatId::new("c"));
         RunKey { owner, chat, run: RunId::new("run_1") }
@@ -251,8 +253,7 @@ mod tests {
 
     async fn begun(store: &dyn RunStore) -> Fence {
         let (key, holder) = (key(), LeaseHolderId::from_bytes([1; 16]));
-        let lease = Duration::from_secs(10);
-        let begin = BeginRun { key: &key, holder, lease, max_user_runs: 16 };
+        let begin = BeginRun { key: &key, holder, lease: LEASE, max_user_runs: 16 };
         match store.begin(begin).await.unwrap() {
             BeginResult::Begun(fence) => fence,
             other => panic!("{other:?}"),
@@ -298,7 +299,8 @@ mod tests {
         append(&cache, fence, 2, &["c"]).await;
 
         let holder = LeaseHolderId::from_bytes([2; 16]);
-        let take = TakeRun { key: &key(), fence, holder, condition: TakeCondition::Any };
+        let take =
+            TakeRun { key: &key(), fence, holder, condition: TakeCondition::Any, lease: LEASE };
         let TakeResult::Taken(next) = store.take(take).await.unwrap() else { panic!() };
         append(&*store, next, 3, &["d", "e"]).await;
         assert_eq!(read_all(&cache, 0).await, ["a", "b", "c", "d", "e"]);
@@ -306,7 +308,13 @@ mod tests {
 
         // This server takes the run back, behind what the other one has appended.
         let holder = LeaseHolderId::from_bytes([3; 16]);
-        let take = TakeRun { key: &key(), fence: next, holder, condition: TakeCondition::Any };
+        let take = TakeRun {
+            key: &key(),
+            fence: next,
+            holder,
+            condition: TakeCondition::Any,
+            lease: LEASE,
+        };
         let TakeResult::Taken(newest) = cache.take(take).await.unwrap() else { panic!() };
         append(&cache, newest, 5, &["f"]).await;
         append(&cache, newest, 5, &["f"]).await;
@@ -325,7 +333,8 @@ mod tests {
         let mut changed = cache.changed(&key, 1);
         assert!((&mut changed).now_or_never().is_none());
         let holder = LeaseHolderId::from_bytes([2; 16]);
-        let take = TakeRun { key: &key, fence, holder, condition: TakeCondition::Any };
+        let take =
+            TakeRun { key: &key, fence, holder, condition: TakeCondition::Any, lease: LEASE };
         assert!(matches!(cache.take(take).await.unwrap(), TakeResult::Taken(_)));
         assert!(changed.now_or_never().is_some());
     }
@@ -337,7 +346,8 @@ mod tests {
         let fence = begun(&cache).await;
         append(&cache, fence, 0, &["a"]).await;
         let (key, holder) = (key(), LeaseHolderId::from_bytes([2; 16]));
-        let take = TakeRun { key: &key, fence, holder, condition: TakeCondition::Any };
+        let take =
+            TakeRun { key: &key, fence, holder, condition: TakeCondition::Any, lease: LEASE };
         let TakeResult::Taken(next) = store.take(take).await.unwrap() else { panic!() };
         append(&*store, next, 1, &["b"]).await;
         // It has read the entry of the other server, which is not kept here, or it reads nothing new.
@@ -364,7 +374,7 @@ mod tests {
         let begin = BeginRun {
             key: &other,
             holder: LeaseHolderId::from_bytes([2; 16]),
-            lease: Duration::from_secs(10),
+            lease: LEASE,
             max_user_runs: 16,
         };
         let mut changed = cache.changed(&key, 1);

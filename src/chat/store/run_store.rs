@@ -69,7 +69,7 @@ pub trait RunStore: Send + Sync + fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>>;
 
     /// Makes the caller the holder of a run, if the run still has the fence that the caller knows.
-    /// The new fence is larger by 1, and the lease begins again.
+    /// The new fence is larger by 1, and the lease begins again, with the duration of the request.
     ///
     /// If the holder repeats the request, it gets the same fence again, and the lease begins again.
     ///

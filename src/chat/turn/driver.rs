@@ -53,10 +53,9 @@ pub(in crate::chat) struct Driver {
     conflicts: u32,
     /// The run that this turn has begun last.
     run: Option<CountedRun>,
-    /// The server is shut down, and its time is up.
-    has_to_stop: bool,
-    /// The server waits for this turn when it is shut down.
-    _counted: Counted,
+    /// The server waits for this turn when it is shut down. If its time is up, this is `None`, and the
+    /// turn stops.
+    counted: Option<Counted>,
 }
 
 /// A request to a conversation, with its user.
@@ -168,8 +167,7 @@ impl Driver {
             failed_saves: Retries::default(),
             conflicts: 0,
             run: None,
-            has_to_stop: false,
-            _counted: counted,
+            counted: Some(counted),
         };
         driver.running.push(driver.hint());
         driver.running.push(driver.tick());
@@ -183,7 +181,7 @@ impl Driver {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Whether the agent has no event: it is not polled again before the task is.
         let mut is_agent_pending = false;
-        while !self.has_to_stop {
+        while self.counted.is_some() {
             match self.turn.poll() {
                 Action::Start(Effect::CallAgent(call)) => {
                     self.call_agent(*call);
@@ -271,7 +269,11 @@ impl Driver {
                 });
             }
             Outcome::Input(input) => self.pass(input),
-            Outcome::ServerClosed => self.has_to_stop = true,
+            Outcome::ServerClosed => {
+                if let Some((counted, run)) = self.counted.take().zip(self.turn.own_run()) {
+                    self.effects.hand_over(run, counted);
+                }
+            }
             Outcome::Failed(failure) => self.fail(failure),
             Outcome::SaveUnknown(failure) => self.save_failed(failure),
             Outcome::NotRedeemed(was_closing, failure) => self.not_redeemed(was_closing, failure),
@@ -310,8 +312,7 @@ impl Driver {
         };
         let Some(pause) = pause else { return self.fail(failure) };
         tracing::warn!(error = %failure, "a chat may not have been saved");
-        let unknown = sleep(pause).map(|()| Outcome::Input(Input::SaveUnknown));
-        self.running.push(unknown.boxed());
+        self.running.push(sleep(pause).map(|()| Outcome::Input(Input::SaveUnknown)).boxed());
     }
 
     /// Passes the reply to an effect to the turn.
@@ -367,16 +368,15 @@ impl Driver {
 
     fn call_agent(&mut self, call: AgentCall) {
         let chats = self.effects.chats();
-        let Driver { deferred, posted, .. } = self;
-        if let Some(request) = posted {
+        if let Some(request) = &self.posted {
             chats.warn_of_kept(&call.chat, request);
         }
         let has_approvals = self.turn.client().has_approvals;
         if let Some(LiveRun { run, fence, .. }) = self.turn.own_run() {
             Span::current().record("run_id", run.as_str()).record("fence", fence.0);
         }
-        let turn =
-            Turn::of_run(call, deferred.clone(), posted.clone(), &chats.approvals, has_approvals);
+        let (deferred, posted) = (self.deferred.clone(), self.posted.clone());
+        let turn = Turn::of_run(call, deferred, posted, &chats.approvals, has_approvals);
         let revoke = (!has_approvals).then(|| self.effects.revoker());
         self.agent = Some(AgentEvents::new(&*chats.agent, turn, revoke));
     }

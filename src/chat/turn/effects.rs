@@ -12,13 +12,14 @@ use crate::approval::{
     RunningCalls,
 };
 use crate::chat::agent::events::Revoke;
-use crate::chat::conversation::ReceivedResult;
+use crate::chat::conversation::{LiveRun, ReceivedResult};
 use crate::chat::inner::Inner;
 use crate::chat::log::{AppendEntries, BeginRun, ReadLog, RunKey, TakeRun};
 use crate::chat::redeem::{
     Redeemed, decided, received, revoke, revoke_if_unchanged, revoke_requested_in_vain,
     revoke_unshown,
 };
+use crate::chat::shutdown::Counted;
 use crate::chat::store::{SaveChat, SaveResult, VersionedChat};
 use crate::chat::{Chat, ChatError};
 use crate::id::{ChatId, RunId};
@@ -108,6 +109,13 @@ impl Effects {
             drop(counted);
         };
         tokio::spawn(task.in_current_span());
+    }
+
+    /// Hands the run of this turn over to another server, on a task of its own.
+    pub(super) fn hand_over(&self, live: &LiveRun, counted: Counted) {
+        let Context { chats, holder, .. } = &*self.context;
+        let (runs, key) = (Arc::clone(&chats.runs), self.context.key(live.run.clone()));
+        tokio::spawn(counted.hand_over(runs, key, live.fence, *holder).in_current_span());
     }
 
     /// Waits for the next result of the calls that are executed.
@@ -214,7 +222,7 @@ impl Context {
                 Input::Appended(repeat("append", attempts, || chats.runs.append(append)).await?)
             }
             Effect::Take { run, fence, condition } => {
-                let take = TakeRun { key: &self.key(run), fence, holder, condition };
+                let take = TakeRun { key: &self.key(run), fence, holder, condition, lease };
                 let taken = repeat("take a run", attempts, || chats.runs.take(take)).await?;
                 chats.run_counters.count_taken(condition, taken);
                 Input::Taken(taken)

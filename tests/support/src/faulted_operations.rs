@@ -118,7 +118,8 @@ impl<S: Store> Operations<'_, S> {
         append(1, 0, 1, false).await;
         append(1, 1, 3, false).await;
         let (fence, condition) = (Fence(1), TakeCondition::Any);
-        let take = TakeRun { key, fence, holder: holder(2), condition };
+        let take =
+            TakeRun { key, fence, holder: holder(2), condition, lease: Duration::from_secs(600) };
         let taken = self.repeat(async || self.store.take(take).await).await;
         assert_eq!(taken, TakeResult::Taken(Fence(2)));
         append(2, 3, 4, true).await;

@@ -28,7 +28,13 @@ pub async fn check_appends_and_takes(writer: &impl RunStore, reader: &impl RunSt
     let wait = woken_at(reader, &key, 30, |page| page.fence == Fence(2));
     let take = async {
         let (fence, condition) = (Fence(1), TakeCondition::Any);
-        let take = TakeRun { key: &key, fence, holder: holder(2), condition };
+        let take = TakeRun {
+            key: &key,
+            fence,
+            holder: holder(2),
+            condition,
+            lease: Duration::from_secs(10),
+        };
         assert_eq!(writer.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
     };
     tokio::join!(wait, take);

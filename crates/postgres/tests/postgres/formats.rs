@@ -1,6 +1,8 @@
 //! Schemas and formats: what is newer than this version is refused by name, and what is not migrated
 //! is left alone.
 
+use std::time::Duration;
+
 use std::error::Error;
 
 use futures::future::join_all;
@@ -140,7 +142,13 @@ async fn records_of_a_newer_format_are_errors_that_name_the_format() {
     let (fence, entries) = (Fence(1), [frame("a")]);
     let append = AppendEntries { key: &key, fence, position: 0, entries: &entries, end: false };
     let holder = test_support::store_requests::holder(2);
-    let take = TakeRun { key: &key, fence, holder, condition: TakeCondition::Any };
+    let take = TakeRun {
+        key: &key,
+        fence,
+        holder,
+        condition: TakeCondition::Any,
+        lease: Duration::from_secs(10),
+    };
     let errors: [Box<dyn Error>; 5] = [
         ChatStore::load(&store, &ada, &chat.id).await.unwrap_err().into(),
         LedgerStore::load(&store, &[record.id]).await.unwrap_err().into(),

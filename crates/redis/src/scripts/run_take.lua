@@ -1,7 +1,7 @@
 -- Gives a run to a new holder. Returns the result (`taken`, or why the run was not taken), and the
 -- newest fence.
--- ARGV, further: the channel of the run, the fence that the caller knows, the new holder, and
--- whether the lease must have passed.
+-- ARGV, further: the channel of the run, the fence that the caller knows, the new holder, whether the
+-- lease must have passed, and the duration of the new one.
 local run, newer = load()
 if newer then return newer end
 if not run then return {'not found', 0} end
@@ -13,5 +13,6 @@ if not is_repeated then
     run.fence, run.holder = run.fence + 1, ARGV[4]
     publish(ARGV[2], redis.call('LLEN', KEYS[2]) .. ' ' .. text(run.fence) .. ' 0')
 end
+run.lease = tonumber(ARGV[6])
 renew(run)
 return {'taken', run.fence}

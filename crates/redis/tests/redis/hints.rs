@@ -189,7 +189,13 @@ async fn a_user_of_redis_without_channels_changes_runs_and_reads_them() {
     let wait = woken_at(&reader, &key, 0, |page| page.length == 1);
     let entries = [frame("a")];
     tokio::join!(wait, appended(&writer, &key, 0, &entries, false));
-    let take = TakeRun { key: &key, fence: Fence(1), holder: holder(2), condition };
+    let take = TakeRun {
+        key: &key,
+        fence: Fence(1),
+        holder: holder(2),
+        condition,
+        lease: Duration::from_secs(10),
+    };
     assert_eq!(writer.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
     assert_eq!(writer.delete_user(&ada).await.unwrap().runs, 1);
 }

@@ -49,8 +49,13 @@ async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed
         entries: &[frame("b")],
         end: true,
     };
-    let take =
-        TakeRun { key: &key, fence: Fence(1), holder: holder(2), condition: TakeCondition::Any };
+    let take = TakeRun {
+        key: &key,
+        fence: Fence(1),
+        holder: holder(2),
+        condition: TakeCondition::Any,
+        lease: Duration::from_secs(10),
+    };
     let lease = Duration::from_secs(1);
     let begin_new = BeginRun { key: &new_key, holder: holder(1), lease, max_user_runs: 9 };
     let errors: [Box<dyn Error>; 7] = [

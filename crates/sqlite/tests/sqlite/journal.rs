@@ -2,6 +2,7 @@
 //! find them at any time.
 
 use std::error::Error;
+use std::time::Duration;
 
 use test_support::store_requests::{appended, begin, frame, holder, page, run_key};
 use test_support::thread_subscriber::CapturedLog;
@@ -135,7 +136,13 @@ async fn a_row_that_cannot_be_read_shortens_the_log_of_its_run_and_of_no_other()
         }
         // The run is ended by another holder.
         let condition = TakeCondition::Any;
-        let take = TakeRun { key: &damaged, fence: Fence(1), holder: holder(2), condition };
+        let take = TakeRun {
+            key: &damaged,
+            fence: Fence(1),
+            holder: holder(2),
+            condition,
+            lease: Duration::from_secs(10),
+        };
         assert_eq!(store.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
         let end = &[frame("end")];
         let end =

@@ -29,6 +29,8 @@ impl From<RunStoreError> for CaseFailure {
 pub(super) struct Run {
     pub(super) store: Store,
     pub(super) key: RunKey,
+    /// The lease of its holders.
+    pub(super) lease: Duration,
 }
 
 impl Run {
@@ -41,7 +43,7 @@ impl Run {
         store: Store,
         lease: Duration,
     ) -> Result<Self, CaseFailure> {
-        let run = Run { store, key: new_key() };
+        let run = Run { store, key: new_key(), lease };
         expect_equal("begin", run.begin_again(1, lease).await?, BeginResult::Begun(Fence(1)))?;
         Ok(run)
     }
@@ -90,8 +92,18 @@ impl Run {
         fence: u64,
         condition: TakeCondition,
     ) -> Result<TakeResult, CaseFailure> {
+        self.take_for(holder, fence, condition, self.lease).await
+    }
+
+    pub(super) async fn take_for(
+        &self,
+        holder: u8,
+        fence: u64,
+        condition: TakeCondition,
+        lease: Duration,
+    ) -> Result<TakeResult, CaseFailure> {
         let (fence, holder) = (Fence(fence), holder_id(holder));
-        Ok(self.store.take(TakeRun { key: &self.key, fence, holder, condition }).await?)
+        Ok(self.store.take(TakeRun { key: &self.key, fence, holder, condition, lease }).await?)
     }
 
     /// Compares the whole log.

@@ -1,5 +1,7 @@
 //! Leases and fences: one holder, who loses the run when another holder takes it.
 
+use std::time::Duration;
+
 use tokio::time::sleep;
 
 use super::case::{Case, LONG_LEASE, Run, SHORT_LEASE, Store, expect_appended, frames};
@@ -90,6 +92,31 @@ pub(super) fn cases() -> Vec<Case> {
             let _ = run.take(2, 1, TakeCondition::Any).await?;
             sleep(SHORT_LEASE * 2).await;
             expect_equal("the state", run.read(0, 1).await?.state, RunState::Leased)
+        }),
+        Case::new("a holder hands a run over with a lease of zero", |store: Store| async move {
+            let run = Run::begin(store).await?;
+            expect_appended(run.append(1, 0, &frames(["a"])).await?)?;
+            for _ in 0..2 {
+                let taken = run.take_for(2, 1, TakeCondition::Any, Duration::ZERO).await?;
+                expect_equal("the take", taken, TakeResult::Taken(Fence(2)))?;
+                expect_equal("the state", run.read(0, 1).await?.state, RunState::LeasePassed)?;
+            }
+            let refused = AppendResult::Refused(AppendRefusal::Taken);
+            expect_equal("a late append", run.append(1, 1, &frames(["b"])).await?, refused)?;
+            let taken = run.take(3, 2, TakeCondition::LeasePassed).await?;
+            expect_equal("the next take", taken, TakeResult::Taken(Fence(3)))?;
+            expect_equal("the state", run.read(0, 1).await?.state, RunState::Leased)?;
+            run.expect_log(&frames(["a"])).await
+        }),
+        Case::new("a take begins a lease of its own duration", |store: Store| async move {
+            let run = Run::begin_with_lease(store, SHORT_LEASE).await?;
+            let _ = run.take_for(2, 1, TakeCondition::Any, LONG_LEASE).await?;
+            sleep(SHORT_LEASE * 2).await;
+            expect_equal("the state", run.read(0, 1).await?.state, RunState::Leased)?;
+            let _ = run.take_for(3, 2, TakeCondition::Any, SHORT_LEASE).await?;
+            expect_appended(run.append(3, 0, &[]).await?)?;
+            sleep(SHORT_LEASE * 2).await;
+            expect_equal("the state", run.read(0, 1).await?.state, RunState::LeasePassed)
         }),
         Case::new("a repeated begin renews the lease", |store: Store| async move {
             let run = Run::begin_with_lease(store, SHORT_LEASE * 4).await?;

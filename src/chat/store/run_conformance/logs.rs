@@ -114,10 +114,11 @@ pub(super) fn cases() -> Vec<Case> {
                 store.append(append).await?,
                 AppendResult::Refused(AppendRefusal::NotFound),
             )?;
-            let (fence, holder, condition) = (Fence(1), holder_id(1), TakeCondition::Any);
+            let (fence, holder, lease) = (Fence(1), holder_id(1), LONG_LEASE);
+            let condition = TakeCondition::Any;
             expect_equal(
                 "the take",
-                store.take(TakeRun { key: &key, fence, holder, condition }).await?,
+                store.take(TakeRun { key: &key, fence, holder, condition, lease }).await?,
                 TakeResult::Refused(TakeRefusal::NotFound),
             )
         }),
@@ -138,7 +139,8 @@ pub(super) fn cases() -> Vec<Case> {
         }),
         Case::new("two chats may have runs with the same id", |store: Store| async move {
             let run = Run::begin(store.clone()).await?;
-            let other = Run { store, key: RunKey { chat: "chat2".into(), ..run.key.clone() } };
+            let key = RunKey { chat: "chat2".into(), ..run.key.clone() };
+            let other = Run { store, key, lease: run.lease };
             let begun = other.begin_again(2, LONG_LEASE).await?;
             expect_equal("begin", begun, BeginResult::Begun(Fence(1)))?;
             expect_appended(run.append(1, 0, &frames(["a"])).await?)?;

@@ -77,7 +77,7 @@ async fn begin_two(store: &Store) -> Result<[Run; 2], CaseFailure> {
 async fn next_run(run: &Run, number: u8) -> Result<Run, CaseFailure> {
     let chat = format!("chat {number}").into();
     let key = RunKey { owner: run.key.owner.clone(), chat, run: new_key().run };
-    let next = Run { store: run.store.clone(), key };
+    let next = Run { store: run.store.clone(), key, lease: run.lease };
     let begun = next.begin_again(number, LONG_LEASE).await?;
     expect_equal("begin", begun, BeginResult::Begun(Fence(1)))?;
     Ok(next)
