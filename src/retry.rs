@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 
-/// Counts the failures of an operation in a row, and the time since the first one. A store that does
-/// not answer fails seldom, but each failure takes long. The pause after each failure is longer than
-/// the one before, up to 2 s. After [`MAX_FAILING`] without a failure the count begins again.
+/// Counts the failures of an operation, and the time since the first one. A store that does not answer
+/// fails seldom, but each failure takes long. The pause after each failure is longer than the one
+/// before, up to [`MAX_PAUSE`].
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     failures: u32,
-    /// The times of the first and the last failure in a row.
+    /// The times of the first and the last failure.
     failing: Option<(Instant, Instant)>,
 }
 
@@ -39,14 +39,22 @@ impl Retries {
     /// [`MAX_FAILING`].
     pub(crate) fn fail(&mut self, max_failures: u32) -> Option<Duration> {
         let now = Instant::now();
-        let in_a_row = self.failing.filter(|(_, last)| now.duration_since(*last) <= MAX_FAILING);
-        let first = in_a_row.map_or(now, |(first, _)| first);
-        self.failures = in_a_row.map_or(0, |_| self.failures) + 1;
+        let first = self.failing.map_or(now, |(first, _)| first);
         self.failing = Some((first, now));
-        let pause = RETRY_INTERVAL * self.failures.min(10);
+        self.failures += 1;
+        let pause = (RETRY_INTERVAL * self.failures).min(MAX_PAUSE);
         let is_over =
             self.failures >= max_failures || now.duration_since(first) + pause > MAX_FAILING;
         (!is_over).then_some(pause)
+    }
+
+    /// Counts a failure of an attempt that began at this time. If that was long after the last failure,
+    /// other attempts have succeeded in between, and the count begins again.
+    pub(crate) fn fail_since(&mut self, begun: Instant, max_failures: u32) -> Option<Duration> {
+        if self.failing.is_some_and(|(_, last)| begun.duration_since(last) > MAX_FAILING) {
+            *self = Retries::default();
+        }
+        self.fail(max_failures)
     }
 }
 
@@ -73,6 +81,9 @@ pub(crate) const MAX_FAILURES: u32 = 20;
 /// For how long an operation is repeated. The last attempt may take longer.
 pub(crate) const MAX_FAILING: Duration = Duration::from_secs(30);
 
+/// The longest pause between two attempts.
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(2);
+
 /// The pause after the first failure, and how much longer each pause is than the one before.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -96,9 +107,12 @@ mod tests {
     async fn a_failure_long_after_another_one_is_the_first_in_a_row() {
         let mut retries = Retries::default();
         for _ in 0..3 {
-            assert_eq!(retries.fail(2), Some(RETRY_INTERVAL));
+            assert_eq!(retries.fail_since(Instant::now(), 2), Some(RETRY_INTERVAL));
             sleep(MAX_FAILING + RETRY_INTERVAL).await;
         }
+        // An attempt that takes long is none.
+        let begun = Instant::now() - MAX_FAILING;
+        assert_eq!(retries.fail_since(begun, 2), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -114,5 +128,8 @@ mod tests {
         let timeout = Duration::from_secs(5);
         assert_eq!(attempts(timeout).await, 7);
         assert!(begun.elapsed() <= timeout + MAX_FAILING + timeout, "{:?}", begun.elapsed());
+        for timeout in [31, 60, 600].map(Duration::from_secs) {
+            assert_eq!(attempts(timeout).await, 2);
+        }
     }
 }

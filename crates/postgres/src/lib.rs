@@ -220,8 +220,9 @@ fn owner_key(owner: &Principal) -> String {
 
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time after which Postgres ends a statement itself. A connection that has answered nothing for
-/// longer has lost its peer.
+/// The time after which Postgres ends a statement itself. A connection on which an operation has taken
+/// longer has probably lost its peer: only an operation of several statements, which each waited for a
+/// lock, takes longer otherwise.
 const STATEMENT_TIMEOUT: Duration = Duration::from_millis(4500);
 const MAX_MILLIS: i64 = 300 * 366 * 24 * 60 * 60 * 1000;
 

@@ -1,10 +1,11 @@
 //! [`Connection`]: the connection for all operations, to one Redis or to the nodes of a Redis
 //! Cluster.
 
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, select_ok};
+use futures_util::future::BoxFuture;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 #[cfg(feature = "cluster")]
 use redis::cluster::ClusterClient;
@@ -13,9 +14,9 @@ use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
-    RedisFuture, RedisResult, ServerErrorKind, Value,
+    RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::error::RedisStoreError;
 use crate::scripts::Invocation;
@@ -78,8 +79,11 @@ impl Connection {
 
     /// Runs a script, and runs it again if the connection was lost or is replaced. Every script
     /// gives the same response when it is run again, but for the counts of those that delete a user.
-    /// It changes nothing more then, also if it arrives after what was run since, at most a minute
-    /// late; but a lease may be renewed, and a deleted run begun, which is lost then.
+    ///
+    /// The first copy may also arrive late, after what was run since. Within a minute it changes
+    /// nothing then, with these exceptions: it may renew a lease, begin a deleted or refused run, which
+    /// is lost, take a run whose lease has passed meanwhile, or insert an approval request of a deleted
+    /// user who had no chats.
     pub(crate) async fn run<T: FromRedisValue + Send>(
         &self,
         script: &Invocation<'_>,
@@ -89,19 +93,19 @@ impl Connection {
         if let Ok(result) = timeout(REPLY_PATIENCE, &mut first).await {
             return result.map_err(RedisStoreError::redis);
         }
+        let second = async { self.replace(replaced, script).await.run(script).await };
+        // The first reply counts: the old connection may be slow and not lost.
         let operation = async {
-            let other = tokio::select! {
-                result = &mut first => return result,
-                Some(other) = self.replace(replaced, script) => other,
-            };
-            // The first reply counts: the old connection may be slow and not lost.
-            let second = Box::pin(other.run(script));
-            select_ok([first, second]).await.map(|(reply, _)| reply)
+            let mut second = pin!(second);
+            tokio::select! {
+                result = &mut first => if_lost(result, second).await,
+                result = &mut second => if_lost(result, first).await,
+            }
         };
         within(OPERATION_TIMEOUT.saturating_sub(REPLY_PATIENCE), operation).await
     }
 
-    /// Opens another connection. If the node of the script replies over it, replaces the one that
+    /// Opens another connection. When the node of the script replies over it, replaces the one that
     /// has replaced so many, and returns the new one.
     ///
     /// A connection whose peer is gone can stay open for ever, if a proxy in between takes all
@@ -109,17 +113,39 @@ impl Connection {
     /// then. If the node hangs instead, the old connection is kept: a new `ClusterConnection` tries
     /// to reach the node again and again, and the operations on the other nodes wait for that. For
     /// the same reason, a connection to another node is not replaced while a node hangs.
-    async fn replace(&self, replaced: u64, script: &Invocation<'_>) -> Option<OpenConnection> {
-        let _replacing = self.replacing.lock().await;
-        let (current, count) = self.current();
-        if count != replaced {
-            return Some(current);
+    async fn replace(&self, replaced: u64, script: &Invocation<'_>) -> OpenConnection {
+        loop {
+            let replacing = self.replacing.lock().await;
+            let (current, count) = self.current();
+            if count != replaced {
+                return current;
+            }
+            if let Ok(mut open) = Box::pin(self.client.open()).await
+                && open.run_once::<Value>(&script.probe()).await.is_ok()
+            {
+                *self.lock() = (open.clone(), replaced + 1);
+                return open;
+            }
+            drop(replacing);
+            sleep(REOPEN_INTERVAL).await;
         }
-        let mut open = Box::pin(self.client.open()).await.ok()?;
-        open.run_once::<Value>(&script.probe()).await.ok()?;
-        *self.lock() = (open.clone(), replaced + 1);
-        Some(open)
     }
+}
+
+/// Waits for the other copy of a script if the connection of this one was lost.
+async fn if_lost<T>(
+    result: RedisResult<T>,
+    other: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    match result {
+        Err(error) if is_lost(&error) => other.await,
+        result => result,
+    }
+}
+
+/// Returns whether Redis has not replied, because the connection was lost.
+fn is_lost(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_connection_dropped()
 }
 
 impl RedisClient {
@@ -142,9 +168,7 @@ impl OpenConnection {
     /// Runs a script, and runs it again if the connection was lost meanwhile.
     async fn run<T: FromRedisValue>(mut self, script: &Invocation<'_>) -> RedisResult<T> {
         match self.run_once(script).await {
-            Err(error) if error.is_io_error() || error.is_connection_dropped() => {
-                self.run_once(script).await
-            }
+            Err(error) if is_lost(&error) => self.run_once(script).await,
             result => result,
         }
     }
@@ -251,3 +275,6 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an operation waits for its reply before it tries another connection. The rest of its
 /// time must suffice to open one to a Redis Cluster of which some nodes do not reply.
 const REPLY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The pause before an operation tries again to open another connection.
+const REOPEN_INTERVAL: Duration = Duration::from_millis(200);

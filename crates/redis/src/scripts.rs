@@ -53,7 +53,7 @@ impl Invocation<'_> {
 
     /// Returns a script for the node of the keys, which changes nothing.
     pub(crate) fn probe(&self) -> Invocation<'static> {
-        EXISTS.key(&self.keys)
+        EXISTS.key(self.keys.first().map(Vec::as_slice).unwrap_or_default())
     }
 
     /// Returns the command that runs the script if Redis has its text.

@@ -8,7 +8,7 @@ use crate::{RedisStore, scripts};
 
 /// What [`RedisStore::delete_user`] has deleted.
 ///
-/// The numbers are too small if the connection was lost meanwhile.
+/// The numbers are too small if the connection was lost meanwhile, or slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeletedUser {

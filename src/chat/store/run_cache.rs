@@ -166,9 +166,9 @@ impl RunStore for RunCache {
 
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
         match self.lock().get(key) {
-            Some(run) if run.index_of(after).is_some() => Box::pin(std::future::ready(())),
+            Some(run) if after < run.length() => Box::pin(std::future::ready(())),
             // If another process takes the run, an append is refused here, or a read shows it.
-            Some(run) if after <= run.length() => Box::pin(run.changes.next()),
+            Some(run) if after == run.length() => Box::pin(run.changes.next()),
             // The entries after those that are kept were appended by another process.
             _ => self.store.changed(key, after),
         }
@@ -417,6 +417,7 @@ mod tests {
             append(&cache, fence, position, &[&long]).await;
         }
         assert!(cache.lock().values().all(|run| run.bytes <= MAX_BYTES && run.first == 4));
+        assert!(cache.changed(&key(), 0).now_or_never().is_some());
         assert_eq!(read_all(&cache, 0).await.len(), 5);
     }
 }

@@ -23,7 +23,7 @@ use crate::chat::turn::machine::{Request, Response};
 use crate::id::RunId;
 use crate::message::UiMessage;
 use crate::response::BodyError;
-use crate::retry::MAX_FAILING;
+use crate::retry::{MAX_FAILING, MAX_PAUSE};
 use crate::sse::KEEP_ALIVE;
 
 /// A reader of the log of a run.
@@ -43,6 +43,8 @@ pub(in crate::chat) struct LogReader {
     idle_ticks: u32,
     /// When the first of the reads failed that have failed in a row.
     failing_since: Option<Instant>,
+    /// When the last read failed.
+    failed_at: Option<Instant>,
     /// The response of a turn that mends the conversation, because the lease of the run has passed.
     mending: Option<BoxFuture<'static, Result<Response, ChatError>>>,
     /// When a read has found that the lease has passed, if all reads since then have found the same and no
@@ -75,6 +77,7 @@ impl LogReader {
             tick: None,
             idle_ticks: 0,
             failing_since: None,
+            failed_at: None,
             mending: None,
             lapsed_at: None,
             has_begun: position > 0,
@@ -219,20 +222,23 @@ impl LogReader {
             }
             Err(error) => {
                 tracing::warn!(%error, "the log of a run cannot be read");
-                self.failing_since.get_or_insert_with(Instant::now);
+                let now = Instant::now();
+                self.failing_since.get_or_insert(now);
+                self.failed_at = Some(now);
                 Err(error)
             }
         }
     }
 
     /// Notes whether the lease has passed. Returns whether the run is lost: the turn that writes it has had
-    /// the time to renew the lease, also if this process has stood still.
+    /// the time to renew the lease, also if this process has stood still, or if the store was away.
     fn note_lease(&mut self, state: RunState) -> bool {
         if state != RunState::LeasePassed {
             self.lapsed_at = None;
             return false;
         }
-        self.lapsed_at.get_or_insert_with(Instant::now).elapsed() >= RENEWAL_TIME
+        let is_back = self.failed_at.is_none_or(|at| at.elapsed() > MAX_PAUSE + RENEWAL_TIME);
+        self.lapsed_at.get_or_insert_with(Instant::now).elapsed() >= RENEWAL_TIME && is_back
     }
 
     /// Starts a turn that stores what the run has written, and ends its log. The server that wrote it

@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle, consume_budget};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
@@ -48,7 +48,7 @@ pub(in crate::chat) struct Driver {
     /// The results of the last redemption, for the agent.
     deferred: DeferredToolResults,
     failure: Option<ChatError>,
-    /// The saves that have failed since the last one that had a reply.
+    /// The saves that have failed in a row.
     failed_saves: Retries,
     conflicts: u32,
     /// The run that this turn has begun last.
@@ -275,7 +275,7 @@ impl Driver {
                 }
             }
             Outcome::Failed(failure) => self.fail(failure),
-            Outcome::SaveUnknown(failure) => self.save_failed(failure),
+            Outcome::SaveUnknown(failure, begun) => self.save_failed(failure, begun),
             Outcome::NotRedeemed(was_closing, failure) => self.not_redeemed(was_closing, failure),
             Outcome::NotClaimed(failure) => {
                 tracing::error!(error = %failure, "approvals for a provider could not be claimed");
@@ -305,10 +305,10 @@ impl Driver {
     }
 
     /// Lets the turn find out, after a pause, whether the conversation was saved.
-    fn save_failed(&mut self, failure: ChatError) {
+    fn save_failed(&mut self, failure: ChatError, begun: Instant) {
         let pause = match self.turn.is_keeping_step() {
             true => Some(RETRY_INTERVAL),
-            false => self.failed_saves.fail(self.max_failures()),
+            false => self.failed_saves.fail_since(begun, self.max_failures()),
         };
         let Some(pause) = pause else { return self.fail(failure) };
         tracing::warn!(error = %failure, "a chat may not have been saved");
@@ -321,9 +321,7 @@ impl Driver {
             Input::ChatChanged => self.running.push(self.hint()),
             Input::Tick => self.running.push(self.tick()),
             Input::Saved(true) | Input::Deleted(true) => self.hints.notify_others(),
-            Input::Begun(result) => {
-                self.run = self.effects.chats().run_counters.count_begun(result);
-            }
+            Input::Begun(begun) => self.run = self.effects.chats().run_counters.count_begun(begun),
             _ => {}
         }
         if let Input::Saved(is_saved) = input {

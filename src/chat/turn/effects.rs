@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::machine::{Effect, EndedMessage, Input};
@@ -50,8 +51,8 @@ pub(super) enum Outcome {
     ServerClosed,
     /// The store has failed again and again.
     Failed(ChatError),
-    /// The store has failed, and may have saved the conversation.
-    SaveUnknown(ChatError),
+    /// The store has failed, and may have saved the conversation in an attempt that began at this time.
+    SaveUnknown(ChatError, Instant),
     /// The ledger has failed, when it was to redeem answers, and perhaps to close calls.
     NotRedeemed(bool, ChatError),
     /// The ledger has failed again and again, when it was to claim approvals.
@@ -266,10 +267,11 @@ impl Context {
             tracing::warn!(%error, "an approval request that is not shown stays open");
         }
         let keep_for = chats.limits.chat_ttl();
+        let begun = Instant::now();
         let save = SaveChat { chat: &chat, revision, unchanged, keep_for, max_user_chats };
         match chats.store.save(save).await {
             Ok(result) => Outcome::Saved(chat, result),
-            Err(error) => Outcome::SaveUnknown(error.into()),
+            Err(error) => Outcome::SaveUnknown(error.into(), begun),
         }
     }
 

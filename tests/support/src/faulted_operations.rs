@@ -56,7 +56,7 @@ pub async fn operate_during_faults(proxy: &FaultProxy, stores: [&impl Store; 2],
             loop {
                 proxy.occur(fault, &mut random).await;
                 occurred.fetch_add(1, Ordering::Relaxed);
-                // An operation on a half-open connection fails after five seconds.
+                // An operation on a half-open connection is repeated after two seconds or fails after five.
                 let pause = if fault == Fault::HalfOpen { 3_000 } else { 100 };
                 sleep(Duration::from_millis(pause)).await;
             }

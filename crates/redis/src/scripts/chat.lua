@@ -12,18 +12,20 @@ local function title_of(id, chats, titles)
     redis.call('HDEL', titles, id)
 end
 
--- Whether this attempt is among the last that have saved or deleted the chat. Its reply was lost
--- then. Others may have saved, deleted or created the chat since.
-local function has_taken_effect(attempts, attempt)
-    for _, earlier in ipairs(redis.call('LRANGE', attempts, 0, -1)) do
-        if earlier == attempt then return true end
+-- Returns the result of this attempt if it is among the last that have saved or deleted the chat, or
+-- were refused. Its reply was lost then. Others may have saved, deleted or created the chat since.
+local function known_result(attempts, attempt)
+    for _, known in ipairs(redis.call('LRANGE', attempts, 0, -1)) do
+        if string.sub(known, 1, -2) == attempt then return tonumber(string.sub(known, -1)) end
     end
-    return false
 end
 
--- Remembers an attempt for a minute. An operation is repeated within seconds.
-local function remember(attempts, attempt)
-    redis.call('LPUSH', attempts, attempt)
-    redis.call('LTRIM', attempts, 0, 31)
-    redis.call('PEXPIRE', attempts, 60000)
+-- Remembers the result of an attempt, a digit, for a minute: an operation is repeated within seconds.
+-- Returns the result.
+local function remember(attempts, attempt, result)
+    -- If there is no memory, a refusal is not remembered.
+    redis.pcall('LPUSH', attempts, attempt .. result)
+    redis.pcall('LTRIM', attempts, 0, 31)
+    redis.pcall('PEXPIRE', attempts, 60000)
+    return result
 end

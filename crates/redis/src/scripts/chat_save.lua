@@ -10,8 +10,9 @@ local id, replaced, revision = ARGV[1], ARGV[2], ARGV[3]
 local length, keep_for, max_chats = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local kept = redis.call('HMGET', KEYS[1], 'revision', 'length')
 -- The revision is random: only this attempt has it.
-if has_taken_effect(KEYS[4], revision) then return 1 end
-if (kept[1] or '') ~= replaced then return 0 end
+local known = known_result(KEYS[4], revision)
+if known then return known end
+if (kept[1] or '') ~= replaced then return remember(KEYS[4], revision, 0) end
 if replaced == '' and max_chats and redis.call('ZCARD', KEYS[2]) >= max_chats then
     -- The chats whose time has passed do not count. The first write of a script is no deletion (see
     -- run_begin.lua), so that they stay for now.
@@ -20,7 +21,7 @@ if replaced == '' and max_chats and redis.call('ZCARD', KEYS[2]) >= max_chats th
         local expires_at = tonumber(string.match(title, '^%d*'))
         if not expires_at or expires_at > time then live = live + 1 end
     end
-    if live >= max_chats then return 2 end
+    if live >= max_chats then return remember(KEYS[4], revision, 2) end
 end
 
 -- If Redis's clock was set back a bit, the chat that is saved now is still the newest.
@@ -52,5 +53,4 @@ end
 for _, old in ipairs(redis.call('ZRANGE', KEYS[2], 0, 9)) do
     title_of(old, KEYS[2], KEYS[3])
 end
-remember(KEYS[4], revision)
-return 1
+return remember(KEYS[4], revision, 1)

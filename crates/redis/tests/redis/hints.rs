@@ -120,10 +120,14 @@ async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
             }
         };
         within(follows_again).await;
-        for position in 1..4 {
-            let wait = woken_at(&reader, &key, position, |page| page.length > position);
-            tokio::join!(wait, appended(&writer, &key, position, &entries, false));
-        }
+        // A reader that relies on messages and gets none waits for five seconds each time.
+        let alternately = async {
+            for position in 1..30 {
+                let wait = woken_at(&reader, &key, position, |page| page.length > position);
+                tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+            }
+        };
+        within(alternately).await;
     }
 }
 

@@ -110,7 +110,7 @@ impl FaultProxy {
     }
 
     /// Keeps the connections whose replies are lost open until this is called with `false`. Their
-    /// clients repeat nothing in this time.
+    /// clients repeat nothing in the first two seconds.
     pub fn delay_losses(&self, is_delayed: bool) {
         self.shared.delays_losses.store(is_delayed, Ordering::SeqCst);
     }
