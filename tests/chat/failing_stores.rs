@@ -37,6 +37,8 @@ struct Faults {
     panics: AtomicBool,
     /// Logs cannot be read.
     is_unreadable: AtomicBool,
+    /// Nothing can be appended to logs.
+    is_unwritable: AtomicBool,
     /// How many times a log was read.
     log_reads: AtomicUsize,
 }
@@ -96,7 +98,10 @@ impl RunStore for Faults {
         &'a self,
         append: AppendEntries<'a>,
     ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
-        self.runs.append(append)
+        match self.is_unwritable.load(Ordering::SeqCst) {
+            true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
+            false => self.runs.append(append),
+        }
     }
 
     fn read<'a>(
@@ -263,6 +268,35 @@ async fn a_response_is_cut_off_if_its_log_cannot_be_read_for_half_a_minute_and_c
         }
         assert_eq!(text.matches(r#""delta":"answer""#).count(), 1, "{text}");
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_goes_on_after_its_store_was_away_for_longer_than_the_lease() {
+    for outage in (11_000..16_000).step_by(250).map(Duration::from_millis) {
+        let server = server();
+        let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        let other =
+            ChatServer::new(|_: Turn| stream::empty::<AgentEvent>(), Approvals::new(EmptyToolbox))
+                .with_store(server.faults.clone())
+                .with_run_store(server.faults.clone());
+        let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+        let (text, read, ()) = tokio::join!(text_of(response), text_of(read), async {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            let set_away = |is_away| {
+                server.faults.is_unreadable.store(is_away, Ordering::SeqCst);
+                server.faults.is_unwritable.store(is_away, Ordering::SeqCst);
+            };
+            set_away(true);
+            tokio::time::sleep(outage).await;
+            set_away(false);
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            server.permits.add_permits(1);
+        });
+        for text in [text, read] {
+            assert!(text.contains(r#""delta":"answer""#), "{outage:?}: {text}");
+            assert!(text.ends_with("data: [DONE]\n\n"), "{outage:?}: {text}");
+        }
     }
 }
 
