@@ -57,8 +57,9 @@ counts! {
     // Conversations that were deleted, and revocations of all their requests.
     deleted,
     revoked,
-    // Failures.
+    // Failures, and runs that a server handed over before it ended.
     crashes,
+    handed_over,
     given_up,
     ledger_faults,
     long_jumps,

@@ -293,12 +293,15 @@ impl Simulation {
         self.post_new(request);
     }
 
-    /// A server crashes, or one turn panics.
+    /// A server is shut down or crashes, or one turn panics.
     fn crash(&mut self) {
         self.world.counts.crashes += 1;
         let Simulation { world, random, .. } = self;
-        if random.one_in(3) {
+        if random.one_in(2) {
             let server = random.below(2);
+            if !random.one_in(4) {
+                world.hand_over(server);
+            }
             world.drivers.retain(|driver| driver.server != server);
             world.tasks.retain(|(of, _)| *of != server);
             let lost = world.readers.disconnect(server);

@@ -10,10 +10,11 @@ use super::driver::{Driver, Errand, Task};
 use super::ledger::Ledger;
 use super::readers::Readers;
 use super::users::SeenCall;
-use crate::approval::{PendingToolCall, Principal};
+use crate::approval::{LeaseHolderId, PendingToolCall, Principal};
 use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
 use crate::chat::log::{
     AppendEntries, AppendResult, Fence, LogEntry, LogPage, ReadLog, RunKey, RunState,
+    TakeCondition, TakeResult, TakeRun,
 };
 use crate::chat::run_log::keep_log;
 use crate::chat::store::{InMemoryRunStore, RunStore};
@@ -217,6 +218,24 @@ impl World {
             _ => None,
         });
         self.tasks.extend(executed);
+    }
+
+    /// A server that is shut down hands its runs over.
+    pub(super) fn hand_over(&mut self, server: usize) {
+        let drivers = self.drivers.iter().filter(|driver| driver.server == server);
+        let runs = drivers.filter_map(|driver| driver.turn.own_run());
+        let runs: Vec<_> = runs.map(|live| (live.run.clone(), live.fence)).collect();
+        for (run, fence) in runs {
+            let holder = LeaseHolderId::from_bytes([0xFF; 16]);
+            let (key, condition, lease) = (&key(&run), TakeCondition::Any, Duration::ZERO);
+            let take = TakeRun { key, fence, holder, condition, lease };
+            let taken = self.store.take(take).now_or_never().unwrap().unwrap();
+            if let TakeResult::Taken(_) = taken {
+                let length = self.log(&run).len();
+                self.taken_logs.entry(run).or_insert(length);
+                self.counts.handed_over += 1;
+            }
+        }
     }
 
     pub(super) fn run_task(&mut self, task: Task) {
