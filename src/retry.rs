@@ -48,8 +48,8 @@ impl Retries {
         (!is_over).then_some(pause)
     }
 
-    /// Counts a failure of an attempt that began at this time. If that was long after the last failure,
-    /// other attempts have succeeded in between, and the count begins again.
+    /// Counts a failure of an attempt that began at this time. If that was long after the last failure, the
+    /// count begins again: an attempt that has failed may have had an effect, so that it was not repeated.
     pub(crate) fn fail_since(&mut self, begun: Instant, max_failures: u32) -> Option<Duration> {
         if self.failing.is_some_and(|(_, last)| begun.duration_since(last) > MAX_FAILING) {
             *self = Retries::default();

@@ -1,12 +1,15 @@
 //! [`ChatRequest`] as an axum extractor.
 
 use std::error::Error as StdError;
+use std::time::Duration;
 
 use ::axum::body::Body;
 use ::axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
+use http::header::EXPECT;
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::time::timeout;
 
 use super::rejection::ChatRejection;
 use crate::policy::{ChatPolicy, check_content_type};
@@ -34,21 +37,26 @@ pub(super) async fn read_json<S: Send + Sync>(
     check_content_type(&parts).map_err(ChatRejection::policy)?;
     let limits = policy.limits().clone();
     let max_bytes = limits.max_bytes();
+    // A client that expects status 100 sends nothing before.
+    let mut is_sent = !parts.headers.contains_key(EXPECT);
     // The length that the client declared, if it did.
     if body.size_hint().lower() <= max_bytes as u64 {
+        is_sent = true;
         match Limited::new(&mut body, max_bytes).collect().await {
             Ok(collected) => return Ok((collected.to_bytes(), limits)),
             Err(error) if is_too_large(&*error) => {}
             Err(error) => return Err(ChatRejection::body(error)),
         }
     }
-    discard(body, max_bytes).await;
+    if is_sent {
+        let _ = timeout(DISCARD_TIME, discard(body, max_bytes)).await;
+    }
     Err(ChatRejection::too_large(max_bytes))
 }
 
 /// Reads the rest of a body that is too long, unless it has more than twice as many bytes as are
-/// allowed. The client may lose the response if the server closes the connection while the client
-/// sends.
+/// allowed. If the server closes a connection while the client sends, the client may lose the
+/// response.
 async fn discard(mut body: Body, max_bytes: usize) {
     let mut left = (max_bytes as u64).saturating_mul(2);
     while left > 0
@@ -58,6 +66,9 @@ async fn discard(mut body: Body, max_bytes: usize) {
         left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
     }
 }
+
+/// How long a body that is too long is read: shorter than the time that servers give a body.
+const DISCARD_TIME: Duration = Duration::from_secs(5);
 
 /// Whether the body exceeded this limit or the limit of an outer layer.
 fn is_too_large(error: &(dyn StdError + 'static)) -> bool {

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use super::log::{Fence, RunKey, TakeCondition, TakeRun};
 use super::store::RunStore;
 use crate::approval::LeaseHolderId;
+use crate::retry::{MAX_FAILURES, repeat};
 
 /// Whether a server works, and what has not ended. All clones share this.
 #[derive(Debug, Clone, Default)]
@@ -92,8 +93,14 @@ impl Shutdown {
         let turns = self.state.borrow().turns;
         self.state.send_modify(|state| state.phase = Phase::Closed);
         self.closed.send_replace(true);
-        // What is not handed over waits until its lease has passed.
-        let _ = timeout(HAND_OVER_TIME, state.wait_for(|state| state.turns == 0)).await;
+        let have_stopped = timeout(HAND_OVER_TIME, state.wait_for(|state| state.turns == 0)).await;
+        if have_stopped.is_err() {
+            let turns = self.state.borrow().turns;
+            tracing::warn!(
+                turns,
+                "runs are not handed over: they wait until their leases have passed"
+            );
+        }
         turns
     }
 }
@@ -120,7 +127,8 @@ impl Counted {
     ) {
         let condition = TakeCondition::Any;
         let take = TakeRun { key: &key, fence, holder, condition, lease: Duration::ZERO };
-        if let Err(error) = runs.take(take).await {
+        let taken = repeat("hand a run over", MAX_FAILURES, || runs.take(take)).await;
+        if let Err(error) = taken {
             tracing::warn!(%error, "a run is not handed over: it waits until its lease has passed");
         }
     }
@@ -133,5 +141,6 @@ impl Drop for Counted {
     }
 }
 
-/// How long the runs that are stopped have to be handed over.
-const HAND_OVER_TIME: Duration = Duration::from_secs(2);
+/// How long the runs that are stopped have to be handed over. A connection to Redis that is half-open is
+/// replaced in this time.
+const HAND_OVER_TIME: Duration = Duration::from_secs(3);

@@ -297,6 +297,14 @@ async fn a_client_that_still_sends_a_body_that_is_too_long_gets_the_response() {
 }
 
 #[tokio::test]
+async fn a_client_that_asks_before_it_sends_a_body_that_is_too_long_is_not_told_to_send_it() {
+    let server = Server::start(|server| server).await;
+    let head = post_head("/chat", 3 << 20).replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
+    let response = read_to_end(&mut server.send(&head).await).await;
+    assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
+}
+
+#[tokio::test]
 async fn a_graceful_stop_closes_idle_connections_and_waits_for_responses() {
     let server = Server::start(|server| server).await;
     let mut streaming = server.begin_stream().await;

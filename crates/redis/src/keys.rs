@@ -85,7 +85,7 @@ impl UserKeys {
         format!("{}chat:{id}", self.0)
     }
 
-    /// Returns the list of the last attempts that have saved or deleted a chat.
+    /// Returns the list of the last attempts to save or to delete a chat.
     pub(crate) fn attempts(&self, id: &ChatId) -> String {
         format!("{}attempts:{id}", self.0)
     }

@@ -137,8 +137,8 @@ use self::keys::Keys;
 ///
 /// - `{…}:chat:` with the id of a chat, `{…}:chats` and `{…}:titles`: kept for the time to live of
 ///   the chats, or until they are deleted.
-/// - `{…}:attempts:` with the id of a chat: kept for a minute after a save or the deletion of the
-///   chat.
+/// - `{…}:attempts:` with the id of a chat: kept for a minute after an attempt to save or to
+///   delete the chat.
 /// - `{…}:runs`, `{…}:removals` and `{…}:log:` with the ids of a chat and a run: a log is kept for 10
 ///   minutes after its end, and for 7 days after the lease of a lost run; the others, which hold no
 ///   content, for somewhat longer.

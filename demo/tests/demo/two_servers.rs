@@ -19,6 +19,8 @@ pub(crate) struct Shared {
     folder: DataFolder,
     /// Whether the store keeps all that it has confirmed when it is killed.
     pub(crate) is_durable: bool,
+    /// The lease of live responses.
+    pub(crate) lease: Duration,
 }
 
 /// The store of the chats, the approvals and the live responses.
@@ -47,7 +49,8 @@ impl Shared {
     }
 
     fn new(name: &'static str, store: Store) -> Self {
-        Shared { name, store, folder: DataFolder::new(), is_durable: true }
+        let lease = Duration::from_millis(500);
+        Shared { name, store, folder: DataFolder::new(), is_durable: true, lease }
     }
 
     /// Returns the Redis that the demos share.
@@ -92,7 +95,7 @@ impl Shared {
             ("CHAT_STORE", store),
             ("UIMS_REDIS_IS_DURABLE", is_durable),
             ("UIMS_DATA", self.data().display().to_string()),
-            ("UIMS_LEASE_MS", "500".to_owned()),
+            ("UIMS_LEASE_MS", self.lease.as_millis().to_string()),
         ];
         Example::run(built_example("chat", &[]), &variables)
     }

@@ -223,10 +223,11 @@ impl World {
     /// A server that is shut down hands its runs over.
     pub(super) fn hand_over(&mut self, server: usize) {
         let drivers = self.drivers.iter().filter(|driver| driver.server == server);
-        let runs = drivers.filter_map(|driver| driver.turn.own_run());
-        let runs: Vec<_> = runs.map(|live| (live.run.clone(), live.fence)).collect();
-        for (run, fence) in runs {
-            let holder = LeaseHolderId::from_bytes([0xFF; 16]);
+        let runs = drivers.filter_map(|driver| Some((driver.number, driver.turn.own_run()?)));
+        let runs: Vec<_> =
+            runs.map(|(number, live)| (number, live.run.clone(), live.fence)).collect();
+        for (number, run, fence) in runs {
+            let holder = LeaseHolderId::from_bytes(u128::from(number).to_be_bytes());
             let (key, condition, lease) = (&key(&run), TakeCondition::Any, Duration::ZERO);
             let take = TakeRun { key, fence, holder, condition, lease };
             let taken = self.store.take(take).now_or_never().unwrap().unwrap();

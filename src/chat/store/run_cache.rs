@@ -141,11 +141,13 @@ impl RunStore for RunCache {
         match self.read_kept(read) {
             Some(page) => Box::pin(std::future::ready(Ok(Some(page)))),
             None => Box::pin(async move {
+                let kept = self.lock().get(read.key).map_or(0, CachedRun::length);
                 let page = self.store.read(read).await?;
                 if let Some(page) = &page {
                     let mut runs = self.lock();
-                    // Another process has taken the run, and appends to it.
-                    if runs.get(read.key).is_some_and(|run| run.fence < page.fence) {
+                    // Another process has taken the run, and appends to it. Or the store has lost entries.
+                    let is_newer = |run: &CachedRun| run.fence < page.fence || page.length < kept;
+                    if runs.get(read.key).is_some_and(is_newer) {
                         remove(&mut runs, read.key);
                     }
                 }

@@ -48,7 +48,7 @@ pub(in crate::chat) struct Driver {
     /// The results of the last redemption, for the agent.
     deferred: DeferredToolResults,
     failure: Option<ChatError>,
-    /// The saves that have failed in a row.
+    /// The saves that have failed since the last one that had a reply, shortly after each other.
     failed_saves: Retries,
     conflicts: u32,
     /// The run that this turn has begun last.

@@ -96,8 +96,9 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("a holder hands a run over with a lease of zero", |store: Store| async move {
             let run = Run::begin(store).await?;
             expect_appended(run.append(1, 0, &frames(["a"])).await?)?;
+            // It is the holder that began the run.
             for _ in 0..2 {
-                let taken = run.take_for(2, 1, TakeCondition::Any, Duration::ZERO).await?;
+                let taken = run.take_for(1, 1, TakeCondition::Any, Duration::ZERO).await?;
                 expect_equal("the take", taken, TakeResult::Taken(Fence(2)))?;
                 expect_equal("the state", run.read(0, 1).await?.state, RunState::LeasePassed)?;
             }
