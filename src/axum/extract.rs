@@ -67,7 +67,7 @@ async fn discard(mut body: Body, max_bytes: usize) {
     }
 }
 
-/// How long a body that is too long is read: shorter than the time that servers give a body.
+/// How long the rest of a body that is too long is read.
 const DISCARD_TIME: Duration = Duration::from_secs(5);
 
 /// Whether the body exceeded this limit or the limit of an outer layer.

@@ -409,7 +409,8 @@ impl ChatServer {
     /// The next server that a client asks keeps what a dropped run has written and resumes or ends it,
     /// as after a crash, but without waiting for the end of its lease (see
     /// [`with_run_lease`](Self::with_run_lease)), if the store can be written within three seconds.
-    /// This function waits so much longer than `grace`. It returns the number of dropped turns: runs, and requests that had no result yet.
+    /// This function waits up to so much longer than `grace`. It returns the number of dropped turns:
+    /// runs, and requests that had no result yet.
     ///
     /// ```
     /// use std::time::Duration;

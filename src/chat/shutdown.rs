@@ -95,10 +95,10 @@ impl Shutdown {
         self.closed.send_replace(true);
         let have_stopped = timeout(HAND_OVER_TIME, state.wait_for(|state| state.turns == 0)).await;
         if have_stopped.is_err() {
-            let turns = self.state.borrow().turns;
+            let left = self.state.borrow().turns;
             tracing::warn!(
-                turns,
-                "runs are not handed over: they wait until their leases have passed"
+                left,
+                "turns have not stopped: their runs wait until their leases have passed"
             );
         }
         turns

@@ -39,6 +39,8 @@ struct Faults {
     is_unreadable: AtomicBool,
     /// Nothing can be appended to logs.
     is_unwritable: AtomicBool,
+    /// How many takes fail.
+    failing_takes: AtomicUsize,
     /// How many times a log was read.
     log_reads: AtomicUsize,
 }
@@ -116,7 +118,11 @@ impl RunStore for Faults {
     }
 
     fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        self.runs.take(take)
+        let lose = |left: usize| left.checked_sub(1);
+        match self.failing_takes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose) {
+            Ok(_) => Box::pin(async { Err(RunStoreError::new("no connection")) }),
+            Err(_) => self.runs.take(take),
+        }
     }
 }
 
@@ -298,6 +304,27 @@ async fn an_answer_goes_on_after_its_store_was_away_for_longer_than_the_lease() 
             assert!(text.ends_with("data: [DONE]\n\n"), "{outage:?}: {text}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_shuts_down_hands_a_run_over_although_its_store_fails_twice() {
+    let server = server();
+    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    server.faults.failing_takes.store(2, Ordering::SeqCst);
+    let (stopped, begun) =
+        tokio::join!(server.chats.shut_down(Duration::from_secs(1)), text_of(response));
+    assert_eq!(stopped, 1);
+    assert_eq!(server.faults.failing_takes.load(Ordering::SeqCst), 0);
+    let other =
+        ChatServer::new(|_: Turn| stream::empty::<AgentEvent>(), Approvals::new(EmptyToolbox))
+            .with_store(server.faults.clone())
+            .with_run_store(server.faults.clone());
+    let last = begun.lines().rev().find_map(|line| line.strip_prefix("id: "));
+    let asked_at = tokio::time::Instant::now();
+    let rest = other.resume_stream(&ada(), &"chat".into(), last).await.unwrap().unwrap();
+    assert!(text_of(rest).await.ends_with("data: [DONE]\n\n"));
+    // The clock is paused. The lease has ten seconds.
+    assert!(asked_at.elapsed() < Duration::from_secs(2), "{:?}", asked_at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,9 +81,9 @@ impl Connection {
     /// gives the same response when it is run again, but for the counts of those that delete a user.
     ///
     /// The first copy may also arrive late, after what was run since. Within a minute, and among the
-    /// last 32 attempts to save or delete a chat, it changes nothing then, with these exceptions: it may renew a lease, begin a deleted or refused run, which
-    /// is lost, take a run whose lease has passed meanwhile, or insert an approval request of a deleted
-    /// user who had no chats.
+    /// last 32 attempts to save or delete a chat, it changes nothing then, with these exceptions: it
+    /// may renew a lease, begin a deleted or refused run, which is lost, take a run whose lease has
+    /// passed meanwhile, or insert an approval request of a deleted user who had no chats.
     pub(crate) async fn run<T: FromRedisValue + Send>(
         &self,
         script: &Invocation<'_>,

@@ -5,7 +5,7 @@ use std::fs::Permissions;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::thread::{self, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -164,7 +164,6 @@ fn an_approved_call_is_not_executed_while_redis_is_away_and_once_afterwards() {
 #[test]
 fn a_server_that_gets_sigterm_completes_what_ends_in_time_and_hands_over_the_rest() {
     let Some(mut shared) = Shared::sqlite() else { return };
-    // The other server does not wait for the end of a lease.
     shared.lease = Duration::from_secs(600);
     let (mut first, second) = (shared.start_on("0"), shared.start_on("0"));
     let (mut short, mut long) = (count(&first, "short", 20), count(&first, "c", 400));
@@ -174,8 +173,10 @@ fn a_server_that_gets_sigterm_completes_what_ends_in_time_and_hands_over_the_res
     long.read_to_end();
     assert!(!long.is_complete(), "{:?}", long.read);
     assert!(first.wait());
+    let asked = Instant::now();
     let mut rest = Stream::get_after(&second, "/api/chat/c/stream", &long);
     rest.read_to_end();
+    assert!(asked.elapsed() < shared.lease / 10, "the other server waits for the end of the lease");
     assert_eq!(rest.error().as_deref(), Some(INTERRUPTED));
     let kept: Value = history(&second);
     assert_eq!(format!("{}{}", long.text(), rest.text()), text_of(&kept));

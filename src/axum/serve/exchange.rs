@@ -45,7 +45,10 @@ impl Exchanges {
         let body = RequestBody::new(body, Arc::clone(&state), self.body_timeout);
         let request = Request::from_parts(head, Body::new(body));
         let mut response = TowerToHyperService::new(self.app).call(request).await?;
-        if state.has_timed_out() && !response.status().is_success() {
+        // A body that is too long is refused for its length, also if it was not read to its end.
+        let is_refused =
+            !response.status().is_success() && response.status() != StatusCode::PAYLOAD_TOO_LARGE;
+        if state.has_timed_out() && is_refused {
             let seconds = self.body_timeout.as_secs_f64();
             let text = format!(
                 "the request body did not arrive in {seconds} seconds; `Serve::with_body_timeout` \

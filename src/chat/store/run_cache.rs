@@ -364,6 +364,20 @@ mod tests {
         assert!(cache.lock().is_empty());
     }
 
+    #[tokio::test]
+    async fn a_client_that_waits_for_a_log_of_which_entries_are_lost_asks_the_store() {
+        let mut cache = RunCache::new(Arc::new(InMemoryRunStore::new()));
+        let fence = begun(&cache).await;
+        append(&cache, fence, 0, &["a", "b", "c"]).await;
+        let lost = InMemoryRunStore::new();
+        let fence = begun(&lost).await;
+        append(&lost, fence, 0, &["a"]).await;
+        cache.store = Arc::new(lost);
+        let key = key();
+        assert_eq!(cache.read(ReadLog::whole(&key)).await.unwrap().unwrap().length, 1);
+        assert!(cache.changed(&key, 1).now_or_never().is_none());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_client_that_waits_for_a_run_that_is_kept_no_longer_asks_the_store() {
         let cache = RunCache::new(Arc::new(InMemoryRunStore::new()));

@@ -55,9 +55,10 @@ pub async fn operate_during_faults(proxy: &FaultProxy, stores: [&impl Store; 2],
             let mut random = Dice::new(round as u64, users as u64);
             loop {
                 proxy.occur(fault, &mut random).await;
-                occurred.fetch_add(1, Ordering::Relaxed);
+                let times = occurred.fetch_add(1, Ordering::Relaxed) as u64;
                 // An operation on a half-open connection is repeated after two seconds or fails after five.
-                let pause = if fault == Fault::HalfOpen { 3_000 } else { 100 };
+                // The other faults become rarer, so that a slow machine comes to an end, too.
+                let pause = if fault == Fault::HalfOpen { 3_000 } else { 100 + 20 * times };
                 sleep(Duration::from_millis(pause)).await;
             }
         };
