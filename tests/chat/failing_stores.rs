@@ -62,10 +62,9 @@ impl ChatStore for Faults {
                 return Err(ChatStoreError::new("no reply"));
             }
             let result = self.chats.save(save).await;
-            let lose = |left: usize| left.checked_sub(1);
-            match self.lost_saves.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose) {
-                Ok(_) => Err(ChatStoreError::new("no reply")),
-                Err(_) => result,
+            match count_down(&self.lost_saves) {
+                true => Err(ChatStoreError::new("no reply")),
+                false => result,
             }
         })
     }
@@ -118,12 +117,17 @@ impl RunStore for Faults {
     }
 
     fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        let lose = |left: usize| left.checked_sub(1);
-        match self.failing_takes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose) {
-            Ok(_) => Box::pin(async { Err(RunStoreError::new("no connection")) }),
-            Err(_) => self.runs.take(take),
+        match count_down(&self.failing_takes) {
+            true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
+            false => self.runs.take(take),
         }
     }
+}
+
+/// Counts a fault that is left to occur. Returns whether there was one.
+fn count_down(left: &AtomicUsize) -> bool {
+    let next = |left: usize| left.checked_sub(1);
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
 }
 
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -134,6 +138,15 @@ struct Server {
     faults: Arc<Faults>,
     calls: Arc<AtomicUsize>,
     permits: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Returns another server on the same stores, whose agent says nothing.
+    fn other(&self) -> ChatServer {
+        let agent = |_: Turn| stream::empty::<AgentEvent>();
+        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+        chats.with_store(self.faults.clone()).with_run_store(self.faults.clone())
+    }
 }
 
 fn server() -> Server {
@@ -246,10 +259,7 @@ async fn a_response_is_cut_off_if_its_log_cannot_be_read_for_half_a_minute_and_c
         let mut written = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
         let _ = written.next().await.unwrap().unwrap();
         // A server reads its own logs from its memory.
-        let other =
-            ChatServer::new(|_: Turn| stream::empty::<AgentEvent>(), Approvals::new(EmptyToolbox))
-                .with_store(server.faults.clone())
-                .with_run_store(server.faults.clone());
+        let other = server.other();
         let mut read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
         let first = read.next().await.unwrap().unwrap();
         server.faults.is_unreadable.store(true, Ordering::SeqCst);
@@ -282,10 +292,7 @@ async fn an_answer_goes_on_after_its_store_was_away_for_longer_than_the_lease() 
     for outage in (11_000..16_000).step_by(250).map(Duration::from_millis) {
         let server = server();
         let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-        let other =
-            ChatServer::new(|_: Turn| stream::empty::<AgentEvent>(), Approvals::new(EmptyToolbox))
-                .with_store(server.faults.clone())
-                .with_run_store(server.faults.clone());
+        let other = server.other();
         let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
         let (text, read, ()) = tokio::join!(text_of(response), text_of(read), async {
             tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -315,10 +322,7 @@ async fn a_server_that_shuts_down_hands_a_run_over_although_its_store_fails_twic
         tokio::join!(server.chats.shut_down(Duration::from_secs(1)), text_of(response));
     assert_eq!(stopped, 1);
     assert_eq!(server.faults.failing_takes.load(Ordering::SeqCst), 0);
-    let other =
-        ChatServer::new(|_: Turn| stream::empty::<AgentEvent>(), Approvals::new(EmptyToolbox))
-            .with_store(server.faults.clone())
-            .with_run_store(server.faults.clone());
+    let other = server.other();
     let last = begun.lines().rev().find_map(|line| line.strip_prefix("id: "));
     let asked_at = tokio::time::Instant::now();
     let rest = other.resume_stream(&ada(), &"chat".into(), last).await.unwrap().unwrap();

@@ -1,9 +1,8 @@
 //! Schemas and formats: what is newer than this version is refused by name, and what is not migrated
 //! is left alone.
 
-use std::time::Duration;
-
 use std::error::Error;
+use std::time::Duration;
 
 use futures::future::join_all;
 use test_support::contention;
