@@ -37,28 +37,27 @@ pub(super) async fn read_json<S: Send + Sync>(
     check_content_type(&parts).map_err(ChatRejection::policy)?;
     let limits = policy.limits().clone();
     let max_bytes = limits.max_bytes();
-    // A client that expects status 100 sends nothing before.
-    let mut is_sent = !parts.headers.contains_key(EXPECT);
     // The length that the client declared, if it did.
-    if body.size_hint().lower() <= max_bytes as u64 {
-        is_sent = true;
+    let unread = if body.size_hint().lower() <= max_bytes as u64 {
         match Limited::new(&mut body, max_bytes).collect().await {
             Ok(collected) => return Ok((collected.to_bytes(), limits)),
-            Err(error) if is_too_large(&*error) => {}
+            Err(error) if is_too_large(&*error) => max_bytes,
             Err(error) => return Err(ChatRejection::body(error)),
         }
-    }
-    if is_sent {
-        let _ = timeout(DISCARD_TIME, discard(body, max_bytes)).await;
-    }
+    } else if parts.headers.contains_key(EXPECT) {
+        // The client sends nothing before it has received status 100.
+        0
+    } else {
+        max_bytes.saturating_mul(2)
+    };
+    let _ = timeout(DISCARD_TIME, discard(body, unread as u64)).await;
     Err(ChatRejection::too_large(max_bytes))
 }
 
-/// Reads the rest of a body that is too long, unless it has more than twice as many bytes as are
-/// allowed. If the server closes a connection while the client sends, the client may lose the
-/// response.
-async fn discard(mut body: Body, max_bytes: usize) {
-    let mut left = (max_bytes as u64).saturating_mul(2);
+/// Reads the rest of a body that is too long, unless it has more bytes than these: then it has more than
+/// twice as many as are allowed. If the server closes a connection while the client sends, the client
+/// may lose the response.
+async fn discard(mut body: Body, mut left: u64) {
     while left > 0
         && body.size_hint().lower() <= left
         && let Some(Ok(frame)) = body.frame().await
