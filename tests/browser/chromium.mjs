@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
 
-export const PATIENCE = 15_000;
+export const PATIENCE = 60_000;
 
 /** The settings of a browser that is not a phone, and of one that is. */
 export const SCREENS = {

@@ -150,7 +150,7 @@ async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
         "{response_text}"
     );
     stop.send(()).unwrap();
-    let ended = tokio::time::timeout(Duration::from_secs(10), server).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), server).await;
     ended.expect("the server stops although an approval is pending").unwrap().unwrap();
     assert_eq!(app.notes.lock().unwrap().len(), 0);
 }

@@ -50,16 +50,22 @@ const bytesOf = new Map();
 const wasCut = new Set();
 const repeated = new Set();
 
-/** A response whose connection is closed after some bytes, if the chat has a cut. */
+/**
+ * A response whose connection is closed after some bytes, if the chat has a cut and the request has a
+ * body: another page of the chat may receive the answer earlier than the page that asked.
+ */
 globalThis.fetch = async (url, init = {}) => {
   const connection = new AbortController();
   const signal = AbortSignal.any([connection.signal, ...(init.signal ? [init.signal] : [])]);
   const response = await realFetch(url, { ...init, signal });
   const id = init.body ? JSON.parse(init.body).id : new URL(url).pathname.split('/').at(-2);
   if (!response.headers.get('content-type')?.startsWith('text/event-stream')) return response;
-  let left = cuts.get(id) ?? Infinity;
-  if (init.body && wasCut.has(id)) repeated.add(id);
-  cuts.delete(id);
+  let left = Infinity;
+  if (init.body) {
+    if (wasCut.has(id)) repeated.add(id);
+    left = cuts.get(id) ?? left;
+    cuts.delete(id);
+  }
   const read = [];
   if (left === Infinity) bytesOf.set(id, read);
   const cut = controller => {

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { memoryChat } from '../memory-chat.mjs';
 import { json } from '../wire.mjs';
 
-const TIMEOUT_MS = 10_000;
+const TIMEOUT_MS = 60_000;
 /** If the client sends automatically, it does so within this time. */
 const REACTION_MS = 20;
 /**

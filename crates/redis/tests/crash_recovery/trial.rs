@@ -245,4 +245,4 @@ impl Program {
     }
 }
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);

@@ -131,7 +131,7 @@ fn answers(port: u16, process: &mut Child) -> bool {
 
 fn ask(port: u16, command: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
     write!(stream, "{command}\r\n")?;
     let mut reply = Vec::new();
     let mut byte = [0];
