@@ -4,19 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::hints::Hints;
-use super::log::{ReadLog, RunKey};
+use super::log::{Fence, ReadLog, RunKey, RunState, TakeRefusal, TakeResult, TakeRun};
 use super::run_counts::RunCounters;
 use super::run_log::keep_log;
 use super::shutdown::Shutdown;
-use super::store::{ChatStore, ChatStoreError, ReloadedChat, RunStore, VersionedChat};
+use super::store::{
+    ChatStore, ChatStoreError, ReloadedChat, RunStore, RunStoreError, VersionedChat,
+};
 use super::{Chat, HistoryImport, PostedHistory, WriteFormat};
 use crate::approval::{Approvals, Principal};
 use crate::id::{ApprovalId, ChatId};
 use crate::limits::ChatLimits;
 use crate::request::ChatRequest;
+use crate::retry::repeat;
 
 /// The agent, the services and the settings of a server of conversations.
 #[derive(Clone)]
@@ -95,6 +100,60 @@ impl Inner {
         }
     }
 
+    /// Takes a run. If `waits` is set, its holder gets the time to renew its lease first. A server that is
+    /// shutting down does not take it then, because it could not resume it: it answers as if the lease was
+    /// renewed.
+    ///
+    /// # Errors
+    /// The store has failed `max_failures` times in a row.
+    pub(super) async fn take(
+        &self,
+        take: TakeRun<'_>,
+        waits: bool,
+        max_failures: u32,
+    ) -> Result<TakeResult, RunStoreError> {
+        let is_refused = match waits {
+            true => match self.state_after_renewal(take.key, max_failures).await? {
+                Some(RunState::Leased) => true,
+                Some(RunState::LeasePassed) => self.shutdown.has_begun(),
+                Some(RunState::Ended) | None => false,
+            },
+            false => false,
+        };
+        if is_refused {
+            return Ok(TakeResult::Refused(TakeRefusal::LeaseRenewed));
+        }
+        repeat("take a run", max_failures, || self.runs.take(take)).await
+    }
+
+    /// Returns the state of a run, or `None` if there is no such run. If its lease has passed, the holder
+    /// gets the time to renew it first: its process may have stood still, or its store may have been away.
+    /// A run that was taken before is not waited for, because its taker does not renew the lease.
+    ///
+    /// # Errors
+    /// The store has failed `max_failures` times in a row.
+    pub(super) async fn state_after_renewal(
+        &self,
+        run: &RunKey,
+        max_failures: u32,
+    ) -> Result<Option<RunState>, RunStoreError> {
+        let state = ReadLog { key: run, after: u64::MAX, max_bytes: 0, is_reader: false };
+        let mut pauses = 0;
+        loop {
+            let page = repeat("read a log", max_failures, || self.runs.read(state)).await?;
+            let may_be_renewed = page.as_ref().is_some_and(|page| {
+                page.state == RunState::LeasePassed && page.fence == Fence::FIRST
+            });
+            if !may_be_renewed || pauses == RENEWAL_PAUSES {
+                return Ok(page.map(|page| page.state));
+            }
+            // Several short pauses: if this process stands still, it may be the one that has to renew the
+            // lease.
+            sleep(RENEWAL_PAUSE).await;
+            pauses += 1;
+        }
+    }
+
     /// Changes this copy of a conversation so that it shows approval requests as closed that were
     /// closed without a decision. The stored conversation shows them as closed only after the next
     /// turn.
@@ -127,3 +186,9 @@ fn of_owner(owner: &Principal, stored: VersionedChat) -> Result<VersionedChat, C
         false => Err(ChatStoreError::new("the store returned the chat of another owner")),
     }
 }
+
+/// How many pauses the holder of a run has to renew a lease that has passed. Together they are longer than
+/// the pause after which it repeats an operation of a store ([`MAX_PAUSE`](crate::retry::MAX_PAUSE)).
+const RENEWAL_PAUSES: u32 = 5;
+
+const RENEWAL_PAUSE: Duration = Duration::from_millis(500);

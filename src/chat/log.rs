@@ -47,6 +47,12 @@ impl Hash for RunKey {
 #[serde(transparent)]
 pub struct Fence(pub u64);
 
+#[cfg(feature = "approvals")]
+impl Fence {
+    /// The fence of the holder that began a run.
+    pub(crate) const FIRST: Self = Fence(1);
+}
+
 /// An entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogEntry {

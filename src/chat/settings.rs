@@ -138,9 +138,10 @@ impl ChatServer {
         self.configure(|inner| inner.write_format = write_format)
     }
 
-    /// Sets the time after which another server may take over a run whose server has failed. A run
-    /// renews its lease at each third of it. The default is 10 seconds. A lease has at least 100
-    /// milliseconds and at most an hour: other values are replaced by the nearest of these.
+    /// Sets the time after which another server may take over a run whose server has failed. It takes it
+    /// 2.5 seconds later, unless the lease is renewed meanwhile: the store may have been away. A run
+    /// renews its lease at each third of it. The default is 10 seconds. A lease has at least 100 milliseconds and
+    /// at most an hour: other values are replaced by the nearest of these.
     #[must_use]
     pub fn with_run_lease(self, lease: Duration) -> Self {
         self.configure(|inner| inner.run_lease = lease.clamp(MIN_RUN_LEASE, MAX_RUN_LEASE))
@@ -172,5 +173,5 @@ const RUN_LEASE: Duration = Duration::from_secs(10);
 /// A shorter lease is renewed more often than it helps.
 const MIN_RUN_LEASE: Duration = Duration::from_millis(100);
 
-/// A client waits at most two seconds longer for the end of a run whose server has failed.
+/// A client waits at most four seconds longer for the end of a run whose server has failed.
 const MAX_RUN_LEASE: Duration = Duration::from_secs(60 * 60);

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tower::ServiceExt;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, EmptyToolbox, Principal};
 use ui_message_stream::chat::store::InMemoryChatStore;
-use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::chat::{ChatServer, ChatStream, Turn};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 
@@ -131,20 +131,27 @@ async fn an_answer_goes_on_after_its_process_has_stood_still_for_longer_than_its
     let body = json!({"id": "chat", "messages": [{"id": "m1", "role": "user", "parts": [
         {"type": "text", "text": "Go on"}]}]});
     let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-    let mut response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
-    let reader = tokio::spawn(async move {
+    let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
+    let read = async |mut response: ChatStream| {
         let mut text = String::new();
         while let Some(frames) = response.next().await {
             text += str::from_utf8(&frames.unwrap()).unwrap();
         }
         text
-    });
+    };
+    let reader = tokio::spawn(read(response));
+    let mut opened_again = Vec::new();
     for _ in 0..3 {
         sleep(Duration::from_secs(2)).await;
         tokio::time::advance(Duration::from_secs(15)).await;
+        let again = chats.resume_stream(&Principal::new("ada"), &"chat".into(), None).await;
+        opened_again.push(again.unwrap().unwrap());
     }
     let text = reader.await.unwrap();
     assert!(text.contains("last") && !text.contains("error"), "{text}");
+    for again in opened_again {
+        assert_eq!(read(again).await, text);
+    }
     assert_eq!(chats.run_counts().lapsed, 0);
 }
 

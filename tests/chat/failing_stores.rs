@@ -37,12 +37,25 @@ struct Faults {
     panics: AtomicBool,
     /// Logs cannot be read.
     is_unreadable: AtomicBool,
-    /// Nothing can be appended to logs.
+    /// No run can be taken, and nothing can be appended to logs.
     is_unwritable: AtomicBool,
     /// How many takes fail.
     failing_takes: AtomicUsize,
     /// How many times a log was read.
     log_reads: AtomicUsize,
+}
+
+impl Faults {
+    /// Lets all operations of runs fail for this time.
+    async fn be_away(&self, time: Duration) {
+        for is_away in [true, false] {
+            self.is_unreadable.store(is_away, Ordering::SeqCst);
+            self.is_unwritable.store(is_away, Ordering::SeqCst);
+            if is_away {
+                tokio::time::sleep(time).await;
+            }
+        }
+    }
 }
 
 impl ChatStore for Faults {
@@ -117,7 +130,7 @@ impl RunStore for Faults {
     }
 
     fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        match count_down(&self.failing_takes) {
+        match self.is_unwritable.load(Ordering::SeqCst) || count_down(&self.failing_takes) {
             true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
             false => self.runs.take(take),
         }
@@ -289,27 +302,65 @@ async fn a_response_is_cut_off_if_its_log_cannot_be_read_for_half_a_minute_and_c
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_on_after_its_store_was_away_for_longer_than_the_lease() {
-    for outage in (11_000..16_000).step_by(250).map(Duration::from_millis) {
+    for outage in (11_000..16_000).step_by(100).map(Duration::from_millis) {
         let server = server();
         let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
         let other = server.other();
-        let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
-        let (text, read, ()) = tokio::join!(text_of(response), text_of(read), async {
+        let open = async |chats: &ChatServer| {
+            let opened = chats.resume_stream(&ada(), &"chat".into(), None).await;
+            text_of(opened.unwrap().unwrap()).await
+        };
+        let repeat = async |chats: &ChatServer| {
+            text_of(chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap()).await
+        };
+        let read = open(&other);
+        let opened_again = async {
             tokio::time::sleep(Duration::from_millis(1_500)).await;
-            let set_away = |is_away| {
-                server.faults.is_unreadable.store(is_away, Ordering::SeqCst);
-                server.faults.is_unwritable.store(is_away, Ordering::SeqCst);
+            server.faults.be_away(outage).await;
+            let go_on = async {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                server.permits.add_permits(1);
             };
-            set_away(true);
-            tokio::time::sleep(outage).await;
-            set_away(false);
-            tokio::time::sleep(Duration::from_secs(4)).await;
-            server.permits.add_permits(1);
-        });
-        for text in [text, read] {
+            tokio::join!(
+                open(&server.chats),
+                open(&other),
+                repeat(&server.chats),
+                repeat(&other),
+                go_on
+            )
+        };
+        let (text, read, again) = tokio::join!(text_of(response), read, opened_again);
+        for text in [text, read, again.0, again.1, again.2, again.3] {
             assert!(text.contains(r#""delta":"answer""#), "{outage:?}: {text}");
             assert!(text.ends_with("data: [DONE]\n\n"), "{outage:?}: {text}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_goes_on_while_its_servers_shut_down_although_its_store_was_away() {
+    let server = server();
+    let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+    let other = server.other();
+    let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+    let go_on = async {
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        server.faults.be_away(Duration::from_secs(12)).await;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        server.permits.add_permits(1);
+    };
+    let grace = Duration::from_secs(60);
+    let (text, read, ended, ended_other, ()) = tokio::join!(
+        text_of(response),
+        text_of(read),
+        server.chats.shut_down(grace),
+        other.shut_down(grace),
+        go_on
+    );
+    assert_eq!((ended, ended_other), (0, 0));
+    for text in [text, read] {
+        assert!(text.contains(r#""delta":"answer""#), "{text}");
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     }
 }
 
@@ -358,8 +409,12 @@ async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response(
     }
     // The run loads the chat at the next third of its lease.
     server.faults.panics.store(true, Ordering::SeqCst);
+    let renewed_at = tokio::time::Instant::now();
     let text = text_of(response).await;
     assert!(text.contains("An ") && text.contains("The server was interrupted."), "{text}");
+    // The clock is paused. The lease of ten seconds was renewed at most a third of it later.
+    let seconds = renewed_at.elapsed().as_secs_f64();
+    assert!((10.0..10.0 / 3.0 + 14.0).contains(&seconds), "{seconds} s");
     let chat = server.chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!(chat.messages.len(), 2, "what the run has written is kept");
     assert_eq!(server.chats.run_counts().lapsed, 1);

@@ -71,6 +71,13 @@ async fn a_response_that_ends_in_time_is_complete_and_no_other_one_begins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_that_does_not_end_in_time_goes_on_at_another_server() {
+    for is_read_again in [false, true] {
+        goes_on_at_another_server(is_read_again).await;
+    }
+}
+
+/// The client continues after the last frame, or reads the response again.
+async fn goes_on_at_another_server(is_read_again: bool) {
     let stores = Default::default();
     let (chats, other) = (server(&stores, GRACE * 2), server(&stores, Duration::ZERO));
     let response = chats.stream_response(&ada(), post("m1")).await.unwrap();
@@ -79,13 +86,14 @@ async fn a_response_that_does_not_end_in_time_goes_on_at_another_server() {
     assert!(begun.contains("seen") && !begun.contains("[DONE]"), "{begun}");
 
     let last = begun.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap();
-    let rest = other.resume_stream(&ada(), &"chat".into(), Some(last)).await.unwrap().unwrap();
+    let last = (!is_read_again).then_some(last);
     let asked_at = tokio::time::Instant::now();
+    let rest = other.resume_stream(&ada(), &"chat".into(), last).await.unwrap().unwrap();
     let rest = text_of(rest).await;
     // The clock is paused. The lease of ten seconds was handed over.
     assert!(asked_at.elapsed() < Duration::from_secs(2), "{:?}", asked_at.elapsed());
     assert!(rest.contains("All of it.") && rest.ends_with("[DONE]\n\n"), "{rest}");
-    assert!(!rest.contains("seen") && !rest.contains(r#""start""#), "{rest}");
+    assert_eq!(rest.contains("seen") && rest.contains(r#""start""#), is_read_again, "{rest}");
     let chat = other.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!(chat.messages.len(), 2);
 }

@@ -146,7 +146,7 @@ impl Effects<'_> {
             Effect::Append { run, fence, position, entries, end } => {
                 Input::Appended(self.append(run, *fence, *position, entries, *end))
             }
-            Effect::Take { run, fence, condition } => {
+            Effect::Take { run, fence, condition, waits: _ } => {
                 Input::Taken(self.take(run, *fence, *condition))
             }
             Effect::Read(run) => Input::Log(world.stored_log(run)),

@@ -205,17 +205,18 @@ impl RunStore for InMemoryRunStore {
 impl Runs {
     fn begin(&mut self, now: Duration, begin: BeginRun<'_>) -> BeginResult {
         if let Some(run) = self.by_key.get(begin.key) {
-            let is_same = run.holder == begin.holder && run.fence == FIRST && run.log.length == 0;
+            let is_same =
+                run.holder == begin.holder && run.fence == Fence::FIRST && run.log.length == 0;
             if !is_same || run.has_ended {
                 return BeginResult::Exists;
             }
             self.renew(now, begin.key);
-            return BeginResult::Begun(FIRST);
+            return BeginResult::Begun(Fence::FIRST);
         }
         let live = self.live_by_owner.get(&begin.key.owner).into_iter().flatten();
         let counted: Vec<&Run> = live
             .filter_map(|(_, key)| self.by_key.get(key))
-            .filter(|run| !run.has_to_end && run.fence == FIRST)
+            .filter(|run| !run.has_to_end && run.fence == Fence::FIRST)
             .collect();
         if counted.len() >= begin.max_user_runs {
             let unread = counted.into_iter().find(|run| run.read_at + READER_TIMEOUT <= now);
@@ -232,7 +233,7 @@ impl Runs {
             key: Arc::clone(&key),
             number: self.begun,
             holder: begin.holder,
-            fence: FIRST,
+            fence: Fence::FIRST,
             lease: begin.lease,
             lease_end: now.saturating_add(begin.lease),
             listed_end: now,
@@ -245,7 +246,7 @@ impl Runs {
         };
         self.by_key.insert(key, run);
         self.list_live(begin.key);
-        BeginResult::Begun(FIRST)
+        BeginResult::Begun(Fence::FIRST)
     }
 
     fn append(
@@ -457,9 +458,6 @@ impl Run {
 
 /// How many entries a piece of a log has. The last piece may have fewer.
 const PIECE_ENTRIES: usize = 256;
-
-/// The fence of the holder that began a run.
-const FIRST: Fence = Fence(1);
 
 /// The bytes of a run besides its entries, which count as bytes of its log.
 const BYTES_OF_RUN: usize = 512;

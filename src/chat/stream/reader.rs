@@ -19,11 +19,11 @@ use crate::chat::run_log::{content_parts, position_of, resumed_by};
 use crate::chat::shutdown::Counted;
 use crate::chat::store::RunStoreError;
 use crate::chat::turn::driver::{Driver, TurnRequest};
-use crate::chat::turn::machine::{Request, Response};
+use crate::chat::turn::machine::Request;
 use crate::id::RunId;
 use crate::message::UiMessage;
 use crate::response::BodyError;
-use crate::retry::{MAX_FAILING, MAX_PAUSE};
+use crate::retry::MAX_FAILING;
 use crate::sse::KEEP_ALIVE;
 
 /// A reader of the log of a run.
@@ -43,13 +43,8 @@ pub(in crate::chat) struct LogReader {
     idle_ticks: u32,
     /// When the first of the reads failed that have failed in a row.
     failing_since: Option<Instant>,
-    /// When the last read failed.
-    failed_at: Option<Instant>,
-    /// The response of a turn that mends the conversation, because the lease of the run has passed.
-    mending: Option<BoxFuture<'static, Result<Response, ChatError>>>,
-    /// When a read has found that the lease has passed, if all reads since then have found the same and no
-    /// such turn has ended.
-    lapsed_at: Option<Instant>,
+    /// Has the conversation mended, because the lease of the run has passed and is not renewed.
+    mending: Option<BoxFuture<'static, Result<(), ChatError>>>,
     has_begun: bool,
     /// The last read has returned the newest entry.
     has_read_all: bool,
@@ -77,9 +72,7 @@ impl LogReader {
             tick: None,
             idle_ticks: 0,
             failing_since: None,
-            failed_at: None,
             mending: None,
-            lapsed_at: None,
             has_begun: position > 0,
             has_read_all: false,
             has_ended: false,
@@ -194,8 +187,7 @@ impl LogReader {
                 self.key.run = run;
                 (self.position, self.has_read_all, self.has_ended) = (1, false, false);
             }
-            let is_lost = self.note_lease(page.state);
-            if is_lost && self.mending.is_none() {
+            if page.state == RunState::LeasePassed && self.mending.is_none() {
                 self.mending = Some(self.mend(page.fence));
             }
             let frames = joined(self.front.take(), &page.entries);
@@ -222,38 +214,27 @@ impl LogReader {
             }
             Err(error) => {
                 tracing::warn!(%error, "the log of a run cannot be read");
-                let now = Instant::now();
-                self.failing_since.get_or_insert(now);
-                self.failed_at = Some(now);
+                self.failing_since.get_or_insert_with(Instant::now);
                 Err(error)
             }
         }
     }
 
-    /// Notes whether the lease has passed. Returns whether the run is lost: the turn that writes it has had
-    /// the time to renew the lease, also if this process has stood still, or if the store was away.
-    fn note_lease(&mut self, state: RunState) -> bool {
-        if state != RunState::LeasePassed {
-            self.lapsed_at = None;
-            return false;
+    /// Starts a turn that stores what the run has written, and ends its log, unless the lease is renewed.
+    /// The server that wrote it has failed, or its turn.
+    fn mend(&self, fence: Fence) -> BoxFuture<'static, Result<(), ChatError>> {
+        let (chats, key, client) = (Arc::clone(&self.chats), self.key.clone(), self.client);
+        async move {
+            // The next read finds another state, or that the store has failed.
+            let Ok(Some(RunState::LeasePassed)) = chats.state_after_renewal(&key, 1).await else {
+                return Ok(());
+            };
+            let RunKey { owner, chat: chat_id, run } = key;
+            let (principal, request) = (owner.clone(), Request::Mend { run, fence });
+            let request = TurnRequest { principal, owner, chat_id, client, request };
+            Driver::start(&chats, request)?.response().await.map(drop)
         }
-        let is_back = self.failed_at.is_none_or(|at| at.elapsed() > MAX_PAUSE + RENEWAL_TIME);
-        self.lapsed_at.get_or_insert_with(Instant::now).elapsed() >= RENEWAL_TIME && is_back
-    }
-
-    /// Starts a turn that stores what the run has written, and ends its log. The server that wrote it
-    /// has failed, or its turn.
-    fn mend(&self, fence: Fence) -> BoxFuture<'static, Result<Response, ChatError>> {
-        let RunKey { owner, chat, run } = self.key.clone();
-        let request = TurnRequest {
-            principal: owner.clone(),
-            owner,
-            chat_id: chat,
-            client: self.client,
-            request: Request::Mend { run, fence },
-        };
-        let turn = Driver::start(&self.chats, request);
-        async move { turn?.response().await }.boxed()
+        .boxed()
     }
 
     /// Waits for the log to change, at most until the next tick.
@@ -264,9 +245,9 @@ impl LogReader {
             biased;
             // First, because a store may give wrong hints without end.
             Some(mended) = mending => {
-                (self.mending, self.lapsed_at) = (None, None);
+                self.mending = None;
                 return match mended {
-                    Ok(_) => Waited::ReadAgain,
+                    Ok(()) => Waited::ReadAgain,
                     Err(_) => Waited::NotMended,
                 };
             }
@@ -314,10 +295,6 @@ const MAX_PAGE_BYTES: usize = 8 << 10;
 
 /// How long a reader waits for a hint before it reads the log again.
 const TICK: Duration = Duration::from_secs(1);
-
-/// How long a lease has to stay passed. Usually the read at the next tick finds it, and this only keeps reads
-/// after hints from finding it earlier.
-const RENEWAL_TIME: Duration = Duration::from_millis(500);
 
 /// How many ticks without a frame are followed by a comment.
 const KEEP_ALIVE_TICKS: u32 = 15;

@@ -222,9 +222,9 @@ impl Context {
                 let append = AppendEntries { key, fence, position, entries, end };
                 Input::Appended(repeat("append", attempts, || chats.runs.append(append)).await?)
             }
-            Effect::Take { run, fence, condition } => {
+            Effect::Take { run, fence, condition, waits } => {
                 let take = TakeRun { key: &self.key(run), fence, holder, condition, lease };
-                let taken = repeat("take a run", attempts, || chats.runs.take(take)).await?;
+                let taken = chats.take(take, waits, attempts).await?;
                 chats.run_counters.count_taken(condition, taken);
                 Input::Taken(taken)
             }

@@ -103,7 +103,7 @@ pub(super) fn effect_text(effect: &Effect) -> String {
             }
             text + if *end { " end" } else { "" }
         }
-        Effect::Take { run, fence, condition } => {
+        Effect::Take { run, fence, condition, waits: _ } => {
             let condition = match condition {
                 crate::chat::log::TakeCondition::Any => "any",
                 crate::chat::log::TakeCondition::LeasePassed => "passed",

@@ -385,13 +385,14 @@ impl ChatTurn {
         condition: TakeCondition,
         joined: Option<Joined>,
     ) {
-        self.start(Effect::Take { run: run.clone(), fence, condition });
+        let waits = joined.is_some();
+        self.start(Effect::Take { run: run.clone(), fence, condition, waits });
         self.state = State::Taking(run, fence, joined);
     }
 
     fn take_live(&mut self, live: LiveRun) {
         // A run that was taken is being ended, if the turn that took it is alive.
-        let is_being_ended = live.fence > FIRST_FENCE || matches!(self.goal, Goal::Mend(_));
+        let is_being_ended = live.fence > Fence::FIRST || matches!(self.goal, Goal::Mend(_));
         let condition =
             if is_being_ended { TakeCondition::LeasePassed } else { TakeCondition::Any };
         self.take(live.run, live.fence, condition, None);
@@ -415,7 +416,8 @@ impl ChatTurn {
             (TakeResult::Refused(TakeRefusal::OtherFence(newest)), joined) => {
                 return self.take(run, newest, TakeCondition::LeasePassed, joined);
             }
-            // The run is live, or another turn has taken it, and its log will end.
+            // The run is live, or another turn has taken it, and its log will end. Or this server is
+            // shutting down, and does not take it.
             (TakeResult::Refused(TakeRefusal::LeaseRenewed), joined) => {
                 return match (&self.goal, joined) {
                     (_, Some((live, chat))) if self.can_read(&live) => {
@@ -652,6 +654,3 @@ impl TakenRun {
 
 /// How many lost runs in a row are resumed without a request.
 const MAX_LOSSES: u32 = 2;
-
-/// The fence of the holder that began a run.
-const FIRST_FENCE: Fence = Fence(1);

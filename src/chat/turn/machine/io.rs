@@ -104,8 +104,9 @@ pub(crate) enum Effect {
     Begin(RunId),
     /// Append to a log. Produces [`Input::Appended`].
     Append { run: RunId, fence: Fence, position: u64, entries: Arc<[LogEntry]>, end: bool },
-    /// Take a run. Produces [`Input::Taken`].
-    Take { run: RunId, fence: Fence, condition: TakeCondition },
+    /// Take a run. If `waits` is set, its holder gets the time to renew its lease first. Produces
+    /// [`Input::Taken`].
+    Take { run: RunId, fence: Fence, condition: TakeCondition, waits: bool },
     /// Read a whole log. Produces [`Input::Log`].
     Read(RunId),
     /// Call the agent. Produces [`Input::Agent`] and then [`Input::AgentEnded`].
