@@ -138,7 +138,7 @@ impl Inner {
         max_failures: u32,
     ) -> Result<Option<RunState>, RunStoreError> {
         let state = ReadLog { key: run, after: u64::MAX, max_bytes: 0, is_reader: false };
-        let mut pauses = 0;
+        let (pause, mut pauses) = ((self.run_lease / 20).min(MAX_RENEWAL_PAUSE), 0);
         loop {
             let page = repeat("read a log", max_failures, || self.runs.read(state)).await?;
             let may_be_renewed = page.as_ref().is_some_and(|page| {
@@ -149,7 +149,7 @@ impl Inner {
             }
             // Several short pauses: if this process stands still, it may be the one that has to renew the
             // lease.
-            sleep(RENEWAL_PAUSE).await;
+            sleep(pause).await;
             pauses += 1;
         }
     }
@@ -187,8 +187,9 @@ fn of_owner(owner: &Principal, stored: VersionedChat) -> Result<VersionedChat, C
     }
 }
 
-/// How many pauses the holder of a run has to renew a lease that has passed. Together they are longer than
-/// the pause after which it repeats an operation of a store ([`MAX_PAUSE`](crate::retry::MAX_PAUSE)).
+/// How many pauses the holder of a run has to renew a lease that has passed: together a quarter of the
+/// lease. With the default lease they are longer than the pause after which the holder repeats an operation
+/// of a store ([`MAX_PAUSE`](crate::retry::MAX_PAUSE)).
 const RENEWAL_PAUSES: u32 = 5;
 
-const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
+const MAX_RENEWAL_PAUSE: Duration = Duration::from_millis(500);

@@ -139,9 +139,10 @@ impl ChatServer {
     }
 
     /// Sets the time after which another server may take over a run whose server has failed. It takes it
-    /// 2.5 seconds later, unless the lease is renewed meanwhile: the store may have been away. A run
-    /// renews its lease at each third of it. The default is 10 seconds. A lease has at least 100 milliseconds and
-    /// at most an hour: other values are replaced by the nearest of these.
+    /// a quarter of the lease later, at most 2.5 seconds, unless the lease is renewed meanwhile: the
+    /// store may have been away. A run renews its lease at each third of it. The default is 10 seconds.
+    /// A lease has at least 100 milliseconds and at most an hour: other values are replaced by the
+    /// nearest of these.
     #[must_use]
     pub fn with_run_lease(self, lease: Duration) -> Self {
         self.configure(|inner| inner.run_lease = lease.clamp(MIN_RUN_LEASE, MAX_RUN_LEASE))
