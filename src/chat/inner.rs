@@ -112,13 +112,14 @@ impl Inner {
         waits: bool,
         max_failures: u32,
     ) -> Result<TakeResult, RunStoreError> {
-        let is_refused = match waits {
-            true => match self.state_after_renewal(take.key, max_failures).await? {
-                Some(RunState::Leased) => true,
-                Some(RunState::LeasePassed) => self.shutdown.has_begun(),
-                Some(RunState::Ended) | None => false,
-            },
-            false => false,
+        let state = match waits {
+            true => self.state_after_renewal(take.key, max_failures).await?,
+            false => None,
+        };
+        let is_refused = match state {
+            Some(RunState::Leased) => true,
+            Some(RunState::LeasePassed) => self.shutdown.has_begun(),
+            Some(RunState::Ended) | None => false,
         };
         if is_refused {
             return Ok(TakeResult::Refused(TakeRefusal::LeaseRenewed));
@@ -137,10 +138,10 @@ impl Inner {
         run: &RunKey,
         max_failures: u32,
     ) -> Result<Option<RunState>, RunStoreError> {
-        let state = ReadLog { key: run, after: u64::MAX, max_bytes: 0, is_reader: false };
         let (pause, mut pauses) = ((self.run_lease / 20).min(MAX_RENEWAL_PAUSE), 0);
         loop {
-            let page = repeat("read a log", max_failures, || self.runs.read(state)).await?;
+            let page =
+                repeat("read a log", max_failures, || self.runs.read(ReadLog::state(run))).await?;
             let may_be_renewed = page.as_ref().is_some_and(|page| {
                 page.state == RunState::LeasePassed && page.fence == Fence::FIRST
             });

@@ -164,6 +164,11 @@ impl<'a> ReadLog<'a> {
     pub(crate) fn whole(key: &'a RunKey) -> Self {
         ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false }
     }
+
+    /// Reads the state of a run, and no entries.
+    pub(crate) fn state(key: &'a RunKey) -> Self {
+        ReadLog { key, after: u64::MAX, max_bytes: 0, is_reader: false }
+    }
 }
 
 /// Entries of a log, and the state of its run.

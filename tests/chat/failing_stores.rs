@@ -48,13 +48,13 @@ struct Faults {
 impl Faults {
     /// Lets all operations of runs fail for this time.
     async fn be_away(&self, time: Duration) {
-        for is_away in [true, false] {
+        let set_away = |is_away| {
             self.is_unreadable.store(is_away, Ordering::SeqCst);
             self.is_unwritable.store(is_away, Ordering::SeqCst);
-            if is_away {
-                tokio::time::sleep(time).await;
-            }
-        }
+        };
+        set_away(true);
+        tokio::time::sleep(time).await;
+        set_away(false);
     }
 }
 

@@ -91,8 +91,7 @@ impl LogReader {
         let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
         let Some((run, position)) = last else { return Ok(None) };
         let key = key_of(run);
-        let read = ReadLog { key: &key, after: u64::MAX, max_bytes: 0, is_reader: false };
-        let is_known = chats.runs.read(read).await?.is_some();
+        let is_known = chats.runs.read(ReadLog::state(&key)).await?.is_some();
         Ok(is_known.then(|| Self::new(chats, key, position.saturating_add(1), client)))
     }
 
