@@ -6,9 +6,9 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::changes::Changes;
 use super::run_store::{RunStore, RunStoreError};
 use crate::approval::{LeaseHolderId, Principal};
 use crate::boxed::BoxFuture;
@@ -64,6 +64,8 @@ struct Runs {
     by_lease_end: BTreeSet<(Duration, Arc<RunKey>)>,
     /// The other runs, by the time of their removal.
     by_removal: BTreeSet<(Duration, Arc<RunKey>)>,
+    /// Before this time no lease ends and no log is removed, unless there are too many bytes.
+    next_expiry: Duration,
     ended_bytes: usize,
     begun: u64,
 }
@@ -84,7 +86,8 @@ struct Run {
     has_to_end: bool,
     has_ended: bool,
     log: Log,
-    changes: Arc<Changes>,
+    /// Notifies those that wait for the next change.
+    changes: Arc<Notify>,
 }
 
 impl InMemoryRunStore {
@@ -187,18 +190,14 @@ impl RunStore for InMemoryRunStore {
     }
 
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
-        let changed = {
-            let (_, runs) = self.lock();
-            let waiting = runs.by_key.get(key).filter(|run| {
-                !run.has_ended && u64::try_from(run.log.length).is_ok_and(|len| len <= after)
-            });
-            waiting.map(|run| run.changes.next())
-        };
-        Box::pin(async move {
-            if let Some(next) = changed {
-                next.await;
-            }
-        })
+        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = runs.by_key.get(key).filter(|run| {
+            !run.has_ended && u64::try_from(run.log.length).is_ok_and(|len| len <= after)
+        });
+        match waiting {
+            Some(run) => Box::pin(Arc::clone(&run.changes).notified_owned()),
+            None => Box::pin(ready(())),
+        }
     }
 }
 
@@ -280,7 +279,7 @@ impl Runs {
         run.log.append(append.entries);
         let status = run.status(now);
         if !append.entries.is_empty() || append.end {
-            run.changes.add();
+            run.changes.notify_waiters();
         }
         if append.end {
             run.has_ended = true;
@@ -304,7 +303,7 @@ impl Runs {
                 return Err(TakeRefusal::LeaseRenewed);
             }
             (run.fence, run.holder) = (next, take.holder);
-            run.changes.add();
+            run.changes.notify_waiters();
         }
         run.lease = take.lease;
         self.renew(now, take.key);
@@ -326,6 +325,7 @@ impl Runs {
         run.removal = None;
         run.listed_end = run.lease_end;
         self.by_lease_end.insert((run.listed_end, Arc::clone(&run.key)));
+        self.next_expiry = self.next_expiry.min(run.listed_end);
         let live = self.live_by_owner.entry(key.owner.clone()).or_default();
         live.insert((run.number, Arc::clone(&run.key)));
     }
@@ -338,6 +338,7 @@ impl Runs {
         run.removal = Some(removal);
         self.ended_bytes += run.log.bytes;
         self.by_removal.insert((removal, Arc::clone(&run.key)));
+        self.next_expiry = self.next_expiry.min(removal);
     }
 
     /// Removes a run from the lists.
@@ -364,6 +365,9 @@ impl Runs {
     /// Lists the runs whose lease has passed among the ended ones, and removes the logs that are
     /// too old or too many.
     fn expire(&mut self, now: Duration, max_ended_bytes: usize) {
+        if now < self.next_expiry && self.ended_bytes <= max_ended_bytes {
+            return;
+        }
         while self.by_lease_end.first().is_some_and(|(listed, _)| *listed <= now)
             && let Some((_, key)) = self.by_lease_end.pop_first()
         {
@@ -384,9 +388,12 @@ impl Runs {
             let key = Arc::clone(key);
             self.unlist(&key);
             if let Some(removed) = self.by_key.remove(&key) {
-                removed.changes.add();
+                removed.changes.notify_waiters();
             }
         }
+        let firsts = [&self.by_lease_end, &self.by_removal].map(|runs| runs.first());
+        let times = firsts.into_iter().flatten().map(|(time, _)| *time);
+        self.next_expiry = times.min().unwrap_or(Duration::MAX);
     }
 }
 

@@ -4,7 +4,6 @@
 //! the client can forge them.
 
 pub mod chat_conformance;
-mod changes;
 mod chat_page;
 mod chat_store;
 mod conformance_case;

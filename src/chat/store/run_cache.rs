@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::changes::Changes;
 use super::run_store::{RunStore, RunStoreError};
 use crate::boxed::BoxFuture;
 use crate::chat::log::{
@@ -36,7 +36,8 @@ struct CachedRun {
     /// When a client has read this run, and when one has read it in the store.
     read_at: Option<Instant>,
     store_read_at: Option<Instant>,
-    changes: Arc<Changes>,
+    /// Notifies those that wait for the next change.
+    changes: Arc<Notify>,
 }
 
 impl RunCache {
@@ -109,7 +110,7 @@ impl RunStore for RunCache {
         self.lock().retain(|_, run| {
             let is_kept = run.appended_at.elapsed() < MAX_IDLE;
             if !is_kept {
-                run.changes.add();
+                run.changes.notify_waiters();
             }
             is_kept
         });
@@ -160,7 +161,7 @@ impl RunStore for RunCache {
         Box::pin(async move {
             let result = self.store.take(take).await?;
             if let Some(run) = self.lock().get(take.key) {
-                run.changes.add();
+                run.changes.notify_waiters();
             }
             Ok(result)
         })
@@ -170,7 +171,9 @@ impl RunStore for RunCache {
         match self.lock().get(key) {
             Some(run) if after < run.length() => Box::pin(std::future::ready(())),
             // If another process takes the run, an append is refused here, or a read shows it.
-            Some(run) if after == run.length() => Box::pin(run.changes.next()),
+            Some(run) if after == run.length() => {
+                Box::pin(Arc::clone(&run.changes).notified_owned())
+            }
             // The entries after those that are kept were appended by another process.
             _ => self.store.changed(key, after),
         }
@@ -214,14 +217,14 @@ impl CachedRun {
             self.bytes -= oldest.bytes().len();
         }
         (self.fence, self.appended_at) = (append.fence, Instant::now());
-        self.changes.add();
+        self.changes.notify_waiters();
     }
 }
 
 /// Removes a run, and has those that wait for it ask the store.
 fn remove(runs: &mut HashMap<RunKey, CachedRun>, key: &RunKey) {
     if let Some(run) = runs.remove(key) {
-        run.changes.add();
+        run.changes.notify_waiters();
     }
 }
 

@@ -41,6 +41,8 @@ pub(in crate::chat) struct LogReader {
     tick: Option<Pin<Box<Sleep>>>,
     /// How many ticks have passed since the last frame.
     idle_ticks: u32,
+    /// Whether there was a frame since the last tick.
+    has_new_frame: bool,
     /// When the first of the reads failed that have failed in a row.
     failing_since: Option<Instant>,
     /// Has the conversation mended, because the lease of the run has passed and is not renewed.
@@ -71,6 +73,7 @@ impl LogReader {
             returned: None,
             tick: None,
             idle_ticks: 0,
+            has_new_frame: false,
             failing_since: None,
             mending: None,
             has_begun: position > 0,
@@ -191,10 +194,7 @@ impl LogReader {
             }
             let frames = joined(self.front.take(), &page.entries);
             if frames.is_some() || self.has_ended {
-                self.idle_ticks = 0;
-                if let Some(tick) = &mut self.tick {
-                    tick.as_mut().reset(Instant::now() + TICK);
-                }
+                (self.idle_ticks, self.has_new_frame) = (0, true);
                 return Ok(frames);
             }
         }
@@ -236,28 +236,30 @@ impl LogReader {
         .boxed()
     }
 
-    /// Waits for the log to change, at most until the next tick.
+    /// Waits for the log to change, at most until a tick without a frame before it.
     async fn wait(&mut self) -> Waited {
         let tick = self.tick.get_or_insert_with(|| Box::pin(sleep(TICK)));
-        let mending = OptionFuture::from(self.mending.as_mut());
-        tokio::select! {
-            biased;
-            // First, because a store may give wrong hints without end.
-            Some(mended) = mending => {
-                self.mending = None;
-                return match mended {
-                    Ok(()) => Waited::ReadAgain,
-                    Err(_) => Waited::NotMended,
-                };
+        loop {
+            let mending = OptionFuture::from(self.mending.as_mut());
+            tokio::select! {
+                biased;
+                // First, because a store may give wrong hints without end.
+                Some(mended) = mending => {
+                    self.mending = None;
+                    return match mended {
+                        Ok(()) => Waited::ReadAgain,
+                        Err(_) => Waited::NotMended,
+                    };
+                }
+                () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
+                () = tick.as_mut() => {}
             }
-            () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
-            () = tick.as_mut() => {}
-        }
-        tick.set(sleep(TICK));
-        self.idle_ticks = (self.idle_ticks + 1) % KEEP_ALIVE_TICKS;
-        match self.idle_ticks {
-            0 => Waited::InVain,
-            _ => Waited::ReadAgain,
+            tick.set(sleep(TICK));
+            self.idle_ticks = (self.idle_ticks + 1) % KEEP_ALIVE_TICKS;
+            if std::mem::take(&mut self.has_new_frame) {
+                continue;
+            }
+            return if self.idle_ticks == 0 { Waited::InVain } else { Waited::ReadAgain };
         }
     }
 }

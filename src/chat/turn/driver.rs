@@ -239,10 +239,7 @@ impl Driver {
 
     /// Returns how often an operation may fail in a row.
     fn max_failures(&self) -> u32 {
-        match self.response.is_some() {
-            true => MAX_FAILURES_BEFORE_RESPONSE,
-            false => MAX_FAILURES,
-        }
+        if self.response.is_some() { MAX_FAILURES_BEFORE_RESPONSE } else { MAX_FAILURES }
     }
 
     fn fail(&mut self, failure: ChatError) {

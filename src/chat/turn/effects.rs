@@ -86,6 +86,17 @@ impl Effects {
     /// Starts an effect, which is repeated until it has failed this many times.
     pub(super) fn start(&self, effect: Effect, max_failures: u32) -> BoxFuture<'static, Outcome> {
         let context = Arc::clone(&self.context);
+        // Appends are frequent: they have a future of their own, which is small.
+        if let Effect::Append { run, fence, position, entries, end } = effect {
+            return async move {
+                let (runs, key, entries) = (&context.chats.runs, &context.key(run), &*entries);
+                let append = AppendEntries { key, fence, position, entries, end };
+                let appended = repeat("append", max_failures, || runs.append(append)).await;
+                let input = |result| Outcome::Input(Input::Appended(result));
+                appended.map_or_else(|error| Outcome::Failed(error.into()), input)
+            }
+            .boxed();
+        }
         let known = self.known.as_ref().filter(|_| matches!(effect, Effect::Load)).cloned();
         async move {
             let outcome = context.perform(effect, known.as_deref(), max_failures).await;
@@ -168,24 +179,21 @@ impl Context {
         let Context { chats, owner, chat_id, holder, .. } = self;
         let (holder, lease) = (*holder, chats.run_lease);
         Ok(Outcome::Input(match effect {
-            // An append is frequent, and the size of the largest operation would be allocated for it.
             Effect::Load => {
                 let load = || match known {
                     Some(known) => chats.reload(known.clone()).boxed(),
                     None => chats.load(owner, chat_id).boxed(),
                 };
-                let loaded = repeat("load a chat", attempts, load).boxed().await?;
+                let loaded = repeat("load a chat", attempts, load).await?;
                 return Ok(Outcome::Loaded(loaded.map(Box::new)));
             }
             Effect::Save { chat, unchanged, revision, is_begun, ended } => {
                 let max_chats = is_begun.then(|| chats.limits.max_user_chats());
-                return Ok(self.save(chat, (revision, unchanged), max_chats, ended).boxed().await);
+                return Ok(self.save(chat, (revision, unchanged), max_chats, ended).await);
             }
-            Effect::Redeem { plan, chat } => {
-                return Ok(self.redeem(*plan, *chat, None).boxed().await);
-            }
+            Effect::Redeem { plan, chat } => return Ok(self.redeem(*plan, *chat, None).await),
             Effect::CloseOpenCalls { open, plan, chat } => {
-                return Ok(self.redeem(*plan, *chat, Some(open)).boxed().await);
+                return Ok(self.redeem(*plan, *chat, Some(open)).await);
             }
             Effect::Claim { run, approvals } => {
                 // Not the holder of the turn: a turn whose run was taken may begin another one, which
@@ -217,11 +225,6 @@ impl Context {
                 let begin = BeginRun { key, holder, lease, max_user_runs };
                 Input::Begun(repeat("begin a run", attempts, || chats.runs.begin(begin)).await?)
             }
-            Effect::Append { run, fence, position, entries, end } => {
-                let (key, entries) = (&self.key(run), &*entries);
-                let append = AppendEntries { key, fence, position, entries, end };
-                Input::Appended(repeat("append", attempts, || chats.runs.append(append)).await?)
-            }
             Effect::Take { run, fence, condition, waits } => {
                 let take = TakeRun { key: &self.key(run), fence, holder, condition, lease };
                 let taken = chats.take(take, waits, attempts).await?;
@@ -239,8 +242,8 @@ impl Context {
                 repeat("revoke approvals", attempts, revoke).await?;
                 Input::Revoked
             }
-            // The driver does not start this here.
-            Effect::CallAgent(_) => Input::AgentEnded,
+            // `start` does the one, and the driver the other.
+            Effect::Append { .. } | Effect::CallAgent(_) => Input::AgentEnded,
         }))
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::io::{Action, Effect, EndedMessage, Input, Request, Response};
-use super::running::{Beginning, Next, OwnRun, RunLimits};
+use super::running::{Beginning, EndCause, OwnRun, RunLimits};
 use crate::approval::{PendingToolCall, Principal, ResumePlan};
 use crate::chat::conversation::{
     Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult, WriteFormat,
@@ -294,14 +294,12 @@ impl ChatTurn {
     /// Handles an input. A late reply to an effect of an earlier state is ignored.
     #[inline]
     pub(crate) fn handle(&mut self, input: Input) {
-        match input {
+        match (&mut self.state, input) {
             // Most inputs are events. They do not change the state of the turn.
-            Input::Agent(event) => {
-                if let State::Running(own) = &mut self.state {
-                    own.handle_event(&event, &mut self.actions);
-                }
+            (State::Running(own), Input::Agent(event)) => {
+                own.handle_event(&event, &mut self.actions);
             }
-            input => self.handle_result(input),
+            (_, input) => self.handle_result(input),
         }
     }
 
@@ -309,8 +307,14 @@ impl ChatTurn {
         if matches!(input, Input::Redeemed | Input::NotRedeemed) {
             self.redemption.end();
         }
+        if let State::Running(own) = &mut self.state {
+            let is_redeeming = matches!(input, Input::Redeemed) && self.redemption.is_running();
+            if !is_redeeming && let Some(cause) = own.handle(input, &mut self.actions) {
+                self.leave_run(cause);
+            }
+            return;
+        }
         match (std::mem::replace(&mut self.state, State::Over), input) {
-            (State::Running(own), input) => self.handle_in_run(own, input),
             (_, Input::Failed) => self.give_up(Response::Failed),
             (state, Input::CallSettled(result)) => {
                 self.shown.push((*result).clone());
@@ -399,17 +403,13 @@ impl ChatTurn {
         }
     }
 
-    fn handle_in_run(&mut self, mut own: Box<OwnRun>, input: Input) {
-        if matches!(input, Input::Redeemed) && self.redemption.is_running() {
-            self.state = State::Running(own);
-            return;
-        }
-        match own.handle(input, &mut self.actions) {
-            Next::Run => return self.state = State::Running(own),
+    fn leave_run(&mut self, cause: EndCause) {
+        let State::Running(own) = std::mem::replace(&mut self.state, State::Over) else { return };
+        match cause {
             // An approved call can outlive a run that had to end. Its result is saved in the chat.
-            Next::Ended => self.unsaved.extend(own.results_after_the_log()),
+            EndCause::Ended => self.unsaved.extend(own.results_after_the_log()),
             // This turn only saves the results that it redeems from here on.
-            Next::Taken => {
+            EndCause::Taken => {
                 self.unsaved.extend(own.results.iter().cloned());
                 self.spawn(Effect::RevokeUnshown(own.ended_message()));
             }

@@ -127,13 +127,12 @@ enum Phase {
     Ending,
     /// The run is over for this turn, which waits for the reply to a save: it must not be taken for
     /// the reply to a later one.
-    Over(Next),
+    Over(EndCause),
 }
 
-/// What a run needs after an input.
+/// Why a run is over for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    Run,
+pub(super) enum EndCause {
     /// The run was taken by another turn.
     Taken,
     /// The log has ended.
@@ -238,8 +237,9 @@ impl OwnRun {
         self.writer.event(event);
     }
 
-    /// Handles another input. What the run can do then is done by [`advance`](Self::advance).
-    pub(super) fn handle(&mut self, input: Input, actions: &mut Actions) -> Next {
+    /// Handles another input. What the run can do then is done by [`advance`](Self::advance). Returns a
+    /// cause if the run is over for this turn.
+    pub(super) fn handle(&mut self, input: Input, actions: &mut Actions) -> Option<EndCause> {
         match input {
             Input::AgentEnded if self.phase == Phase::Agent => self.end_call(None),
             Input::CallSettled(result) => self.receive(*result),
@@ -277,13 +277,13 @@ impl OwnRun {
             // The lease of the run passes, and another turn stores what the log holds.
             Input::Failed => {
                 self.taken(actions);
-                return Next::Taken;
+                return Some(EndCause::Taken);
             }
             _ => {}
         }
         match self.phase {
-            Phase::Over(next) if self.saving.is_none() => next,
-            _ => Next::Run,
+            Phase::Over(cause) if self.saving.is_none() => Some(cause),
+            _ => None,
         }
     }
 
@@ -310,7 +310,7 @@ impl OwnRun {
     /// Another turn has taken the run. The agent stops.
     fn taken(&mut self, actions: &mut Actions) {
         actions.push_back(Action::StopAgent);
-        self.phase = Phase::Over(Next::Taken);
+        self.phase = Phase::Over(EndCause::Taken);
     }
 
     /// Does what can be done now.
@@ -530,7 +530,7 @@ impl OwnRun {
             self.stop(event, actions);
         }
         if end {
-            self.phase = Phase::Over(Next::Ended);
+            self.phase = Phase::Over(EndCause::Ended);
         }
     }
 
