@@ -290,7 +290,7 @@ fn run_job(
 
 /// How long after the end of a transaction that jobs have shared the next one begins, unless the queue is full.
 /// A job that comes later does not wait. With less, the transactions cost more than what their jobs write.
-const GATHERING_TIME: Duration = Duration::from_millis(8);
+const GATHERING_TIME: Duration = Duration::from_millis(10);
 
 /// The maximum number of jobs that wait for the thread. Each holds what it writes.
 const MAX_WAITING: usize = 256;

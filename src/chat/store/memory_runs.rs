@@ -64,8 +64,6 @@ struct Runs {
     by_lease_end: BTreeSet<(Duration, Arc<RunKey>)>,
     /// The other runs, by the time of their removal.
     by_removal: BTreeSet<(Duration, Arc<RunKey>)>,
-    /// Before this time no lease ends and no log is removed, unless there are too many bytes.
-    next_expiry: Duration,
     ended_bytes: usize,
     begun: u64,
 }
@@ -190,7 +188,7 @@ impl RunStore for InMemoryRunStore {
     }
 
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
-        let runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, runs) = self.lock();
         let waiting = runs.by_key.get(key).filter(|run| {
             !run.has_ended && u64::try_from(run.log.length).is_ok_and(|len| len <= after)
         });
@@ -325,7 +323,6 @@ impl Runs {
         run.removal = None;
         run.listed_end = run.lease_end;
         self.by_lease_end.insert((run.listed_end, Arc::clone(&run.key)));
-        self.next_expiry = self.next_expiry.min(run.listed_end);
         let live = self.live_by_owner.entry(key.owner.clone()).or_default();
         live.insert((run.number, Arc::clone(&run.key)));
     }
@@ -338,7 +335,6 @@ impl Runs {
         run.removal = Some(removal);
         self.ended_bytes += run.log.bytes;
         self.by_removal.insert((removal, Arc::clone(&run.key)));
-        self.next_expiry = self.next_expiry.min(removal);
     }
 
     /// Removes a run from the lists.
@@ -365,9 +361,6 @@ impl Runs {
     /// Lists the runs whose lease has passed among the ended ones, and removes the logs that are
     /// too old or too many.
     fn expire(&mut self, now: Duration, max_ended_bytes: usize) {
-        if now < self.next_expiry && self.ended_bytes <= max_ended_bytes {
-            return;
-        }
         while self.by_lease_end.first().is_some_and(|(listed, _)| *listed <= now)
             && let Some((_, key)) = self.by_lease_end.pop_first()
         {
@@ -391,9 +384,6 @@ impl Runs {
                 removed.changes.notify_waiters();
             }
         }
-        let firsts = [&self.by_lease_end, &self.by_removal].map(|runs| runs.first());
-        let times = firsts.into_iter().flatten().map(|(time, _)| *time);
-        self.next_expiry = times.min().unwrap_or(Duration::MAX);
     }
 }
 

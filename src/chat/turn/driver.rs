@@ -280,10 +280,8 @@ impl Driver {
             }
             Outcome::Redeeming(was_closing, redeemed) => {
                 let Redeemed { known, accepted, deferred, executing, calls } = redeemed;
-                if let Some(sender) = self.accepted.take() {
-                    // The caller may have been dropped.
-                    let _ = sender.send(Ok(accepted));
-                }
+                // The caller may have been dropped.
+                let _ = self.accepted.take().map(|sender| sender.send(Ok(accepted)));
                 self.deferred = deferred;
                 match was_closing {
                     true => self.turn.handle(Input::CallsClosed(known)),

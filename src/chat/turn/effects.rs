@@ -92,8 +92,8 @@ impl Effects {
                 let (runs, key, entries) = (&context.chats.runs, &context.key(run), &*entries);
                 let append = AppendEntries { key, fence, position, entries, end };
                 let appended = repeat("append", max_failures, || runs.append(append)).await;
-                let input = |result| Outcome::Input(Input::Appended(result));
-                appended.map_or_else(|error| Outcome::Failed(error.into()), input)
+                let input = appended.map(Input::Appended);
+                input.map_or_else(|error| Outcome::Failed(error.into()), Outcome::Input)
             }
             .boxed();
         }
@@ -242,7 +242,7 @@ impl Context {
                 repeat("revoke approvals", attempts, revoke).await?;
                 Input::Revoked
             }
-            // `start` does the one, and the driver the other.
+            // `start` performs the one, and the driver the other.
             Effect::Append { .. } | Effect::CallAgent(_) => Input::AgentEnded,
         }))
     }

@@ -294,12 +294,14 @@ impl ChatTurn {
     /// Handles an input. A late reply to an effect of an earlier state is ignored.
     #[inline]
     pub(crate) fn handle(&mut self, input: Input) {
-        match (&mut self.state, input) {
+        match input {
             // Most inputs are events. They do not change the state of the turn.
-            (State::Running(own), Input::Agent(event)) => {
-                own.handle_event(&event, &mut self.actions);
+            Input::Agent(event) => {
+                if let State::Running(own) = &mut self.state {
+                    own.handle_event(&event, &mut self.actions);
+                }
             }
-            (_, input) => self.handle_result(input),
+            input => self.handle_result(input),
         }
     }
 
