@@ -41,8 +41,6 @@ pub(in crate::chat) struct LogReader {
     tick: Option<Pin<Box<Sleep>>>,
     /// How many ticks have passed since the last frame.
     idle_ticks: u32,
-    /// Whether there was a frame since the last tick.
-    has_new_frame: bool,
     /// When the first of the reads failed that have failed in a row.
     failing_since: Option<Instant>,
     /// Has the conversation mended, because the lease of the run has passed and is not renewed.
@@ -73,7 +71,6 @@ impl LogReader {
             returned: None,
             tick: None,
             idle_ticks: 0,
-            has_new_frame: false,
             failing_since: None,
             mending: None,
             has_begun: position > 0,
@@ -194,7 +191,7 @@ impl LogReader {
             }
             let frames = joined(self.front.take(), &page.entries);
             if frames.is_some() || self.has_ended {
-                (self.idle_ticks, self.has_new_frame) = (0, true);
+                self.idle_ticks = 0;
                 return Ok(frames);
             }
         }
@@ -236,7 +233,7 @@ impl LogReader {
         .boxed()
     }
 
-    /// Waits for the log to change, at most until a tick without a frame before it.
+    /// Waits for the log to change, at most for a tick, which begins with the last page or the last tick.
     async fn wait(&mut self) -> Waited {
         let tick = self.tick.get_or_insert_with(|| Box::pin(sleep(TICK)));
         loop {
@@ -254,11 +251,15 @@ impl LogReader {
                 () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
                 () = tick.as_mut() => {}
             }
-            tick.set(sleep(TICK));
-            self.idle_ticks = (self.idle_ticks + 1) % KEEP_ALIVE_TICKS;
-            if std::mem::take(&mut self.has_new_frame) {
+            // The timer is not set again for each page.
+            let early =
+                self.returned.map_or(Duration::ZERO, |at| TICK.saturating_sub(at.elapsed()));
+            if !early.is_zero() {
+                tick.set(sleep(early));
                 continue;
             }
+            tick.set(sleep(TICK));
+            self.idle_ticks = (self.idle_ticks + 1) % KEEP_ALIVE_TICKS;
             return if self.idle_ticks == 0 { Waited::InVain } else { Waited::ReadAgain };
         }
     }
