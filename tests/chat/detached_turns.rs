@@ -137,7 +137,7 @@ async fn an_answer_goes_on_after_its_process_has_stood_still_for_longer_than_its
         while let Some(frames) = response.next().await {
             text += str::from_utf8(&frames.unwrap()).unwrap();
         }
-        text
+        text.replace(": keep-alive\n\n", "")
     };
     let reader = tokio::spawn(read(response));
     let mut opened_again = Vec::new();

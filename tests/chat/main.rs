@@ -20,6 +20,7 @@ mod limits;
 mod listed_chats;
 mod logged_limits;
 mod lost_runs;
+mod missed_hints;
 mod newer_messages;
 mod out_of_band_decisions;
 mod pages;

@@ -98,7 +98,7 @@ impl Writer {
                     let Some(job) = waiting.blocking_recv() else { break };
                     jobs.push(job);
                     if let Some(at) = shared_at
-                        && waiting.len() < MAX_WAITING
+                        && jobs.len() + waiting.len() < MAX_WAITING
                     {
                         thread::sleep(GATHERING_TIME.saturating_sub(at.elapsed()));
                     }
@@ -288,8 +288,9 @@ fn run_job(
     Ok(())
 }
 
-/// How long after the end of a transaction that jobs have shared the next one begins, unless the queue is full.
-/// A job that comes later does not wait. With less, the transactions cost more than what their jobs write.
+/// How long after the end of a transaction that jobs have shared the next one begins, unless the queue is
+/// full by then. A job that comes later does not wait. With less, the transactions cost more than what their
+/// jobs write.
 const GATHERING_TIME: Duration = Duration::from_millis(10);
 
 /// The maximum number of jobs that wait for the thread. Each holds what it writes.

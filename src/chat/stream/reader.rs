@@ -36,11 +36,9 @@ pub(in crate::chat) struct LogReader {
     position: u64,
     /// The frames before those of the log.
     front: Option<Bytes>,
-    /// When the last page was returned.
+    /// When the last page was returned, or the first one was asked for.
     returned: Option<Instant>,
     tick: Option<Pin<Box<Sleep>>>,
-    /// How many ticks have passed since the last frame.
-    idle_ticks: u32,
     /// When the first of the reads failed that have failed in a row.
     failing_since: Option<Instant>,
     /// Has the conversation mended, because the lease of the run has passed and is not renewed.
@@ -70,7 +68,6 @@ impl LogReader {
             front: None,
             returned: None,
             tick: None,
-            idle_ticks: 0,
             failing_since: None,
             mending: None,
             has_begun: position > 0,
@@ -138,7 +135,7 @@ impl LogReader {
         if self.has_ended {
             return None;
         }
-        if self.returned.is_some_and(|at| at.elapsed() >= max_stalled) {
+        if self.returned.get_or_insert_with(Instant::now).elapsed() >= max_stalled {
             tracing::info!(
                 run_id = self.key.run.as_str(),
                 limit = "max_stalled_time",
@@ -191,7 +188,6 @@ impl LogReader {
             }
             let frames = joined(self.front.take(), &page.entries);
             if frames.is_some() || self.has_ended {
-                self.idle_ticks = 0;
                 return Ok(frames);
             }
         }
@@ -251,16 +247,17 @@ impl LogReader {
                 () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
                 () = tick.as_mut() => {}
             }
-            // The timer is not set again for each page.
-            let early =
-                self.returned.map_or(Duration::ZERO, |at| TICK.saturating_sub(at.elapsed()));
-            if !early.is_zero() {
-                tick.set(sleep(early));
+            let idle = self.returned.map_or(TICK, |at| at.elapsed());
+            if idle < TICK {
+                // A page does not move the timer, which may fire too early after it.
+                tick.set(sleep(TICK - idle));
                 continue;
             }
             tick.set(sleep(TICK));
-            self.idle_ticks = (self.idle_ticks + 1) % KEEP_ALIVE_TICKS;
-            return if self.idle_ticks == 0 { Waited::InVain } else { Waited::ReadAgain };
+            return match idle < KEEP_ALIVE_INTERVAL {
+                true => Waited::ReadAgain,
+                false => Waited::InVain,
+            };
         }
     }
 }
@@ -298,8 +295,5 @@ const MAX_PAGE_BYTES: usize = 8 << 10;
 /// How long a reader waits for a hint before it reads the log again.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How many ticks without a frame are followed by a comment.
-const KEEP_ALIVE_TICKS: u32 = 15;
-
 /// The time without a frame that is followed by a comment.
-pub(super) const KEEP_ALIVE_INTERVAL: Duration = TICK.saturating_mul(KEEP_ALIVE_TICKS);
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);

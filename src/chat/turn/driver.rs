@@ -137,10 +137,8 @@ impl Driver {
         let counted = chats.shutdown.count_turn(may_begin_run).ok_or(ChatError::ShuttingDown)?;
         let (respond, response) = oneshot::channel();
         let (accept, accepted) = oneshot::channel();
-        let posted = match &request {
-            Request::Post(request) => Some(Arc::clone(request)),
-            _ => None,
-        };
+        let posted =
+            if let Request::Post(request) = &request { Some(Arc::clone(request)) } else { None };
         let settings = TurnSettings {
             owner: owner.clone(),
             chat_id: chat_id.clone(),
@@ -280,8 +278,10 @@ impl Driver {
             }
             Outcome::Redeeming(was_closing, redeemed) => {
                 let Redeemed { known, accepted, deferred, executing, calls } = redeemed;
-                // The caller may have been dropped.
-                let _ = self.accepted.take().map(|sender| sender.send(Ok(accepted)));
+                if let Some(sender) = self.accepted.take() {
+                    // The caller may have been dropped.
+                    let _ = sender.send(Ok(accepted));
+                }
                 self.deferred = deferred;
                 match was_closing {
                     true => self.turn.handle(Input::CallsClosed(known)),

@@ -91,9 +91,10 @@ impl Effects {
             return async move {
                 let (runs, key, entries) = (&context.chats.runs, &context.key(run), &*entries);
                 let append = AppendEntries { key, fence, position, entries, end };
-                let appended = repeat("append", max_failures, || runs.append(append)).await;
-                let input = appended.map(Input::Appended);
-                input.map_or_else(|error| Outcome::Failed(error.into()), Outcome::Input)
+                match repeat("append", max_failures, || runs.append(append)).await {
+                    Ok(appended) => Outcome::Input(Input::Appended(appended)),
+                    Err(error) => Outcome::Failed(error.into()),
+                }
             }
             .boxed();
         }
@@ -242,7 +243,7 @@ impl Context {
                 repeat("revoke approvals", attempts, revoke).await?;
                 Input::Revoked
             }
-            // `start` performs the one, and the driver the other.
+            // `start` performs appends, and the driver calls the agent.
             Effect::Append { .. } | Effect::CallAgent(_) => Input::AgentEnded,
         }))
     }

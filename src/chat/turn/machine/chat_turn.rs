@@ -405,6 +405,7 @@ impl ChatTurn {
         }
     }
 
+    /// Leaves the state [`Running`](State::Running).
     fn leave_run(&mut self, cause: EndCause) {
         let State::Running(own) = std::mem::replace(&mut self.state, State::Over) else { return };
         match cause {

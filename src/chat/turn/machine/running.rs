@@ -237,8 +237,8 @@ impl OwnRun {
         self.writer.event(event);
     }
 
-    /// Handles another input. What the run can do then is done by [`advance`](Self::advance). Returns a
-    /// cause if the run is over for this turn.
+    /// Handles another input. What the run can do then is done by [`advance`](Self::advance). Returns why
+    /// the turn leaves the run, if it does.
     pub(super) fn handle(&mut self, input: Input, actions: &mut Actions) -> Option<EndCause> {
         match input {
             Input::AgentEnded if self.phase == Phase::Agent => self.end_call(None),
