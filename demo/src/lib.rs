@@ -103,8 +103,10 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     let (stopped, has_stopped) = oneshot::channel::<()>();
     let shut_down = tokio::spawn(async move {
         stop_signal().await;
-        tokio::spawn(async {
-            stop_signal().await;
+        // From before the server stops accepting connections.
+        let second = stop_signal();
+        tokio::spawn(async move {
+            second.await;
             // The user does not want to wait. The process ends as in a crash.
             std::process::exit(1);
         });
@@ -127,18 +129,29 @@ async fn ready(readiness: &Readiness) -> StatusCode {
     }
 }
 
-/// Waits for SIGTERM or Ctrl-C.
-async fn stop_signal() {
-    let interrupt = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt => {}
+/// Returns a future that waits for SIGTERM or Ctrl-C from this call on.
+#[cfg(unix)]
+fn stop_signal() -> impl Future<Output = ()> + Send {
+    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    async move {
+        // A signal for which there is no handler ends the process.
+        match signals {
+            [Ok(mut terminate), Ok(mut interrupt)] => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            [Ok(mut one), _] | [_, Ok(mut one)] => drop(one.recv().await),
+            _ => std::future::pending().await,
         }
-        return;
     }
-    drop(interrupt.await);
+}
+
+/// Waits for Ctrl-C.
+#[cfg(not(unix))]
+async fn stop_signal() {
+    drop(tokio::signal::ctrl_c().await);
 }
 
 /// How long live responses go on after SIGTERM. A second one ends the process at once.

@@ -477,12 +477,13 @@ class Person {
   }
 
   async seesUncovered(target, what) {
-    const isOnTop = await target.evaluate(target => {
+    // A page scrolls after it has shown a card.
+    const isOnTop = target => {
       const { left, right, top, bottom } = target.getBoundingClientRect();
       const x = (left + right) / 2;
       return [top + 2, bottom - 2].every(y => target.contains(document.elementFromPoint(x, y)));
-    });
-    this.check(isOnTop, `${what} is in sight`);
+    };
+    await until(`${what} is in sight`, () => target.evaluate(isOnTop));
   }
 
   /** Opens the form, and returns the button that denies. */
