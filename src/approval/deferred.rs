@@ -1,5 +1,8 @@
 //! [`DeferredToolResults`]: the results of tool calls that an earlier turn left open.
 
+#[cfg(feature = "approvals")]
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{CallProgress, Claim, PendingToolCall, RecordId, ToolOutcome};
@@ -300,6 +303,21 @@ impl DeferredToolResults {
     #[cfg(feature = "approvals")]
     pub(crate) fn with_results(self, results: Vec<DeferredToolResult>) -> Self {
         DeferredToolResults { results, ..self }
+    }
+
+    /// Replaces the outcome [`DeferredOutcome::ForwardedToProvider`] of these approvals: they were
+    /// granted, and no model call has sent them yet.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn with_unsent(mut self, unsent: &HashMap<ApprovalId, DeferredOutcome>) -> Self {
+        for result in &mut self.results {
+            let granted = result.approval_id.as_ref().and_then(|id| unsent.get(id));
+            if let (DeferredOutcome::ForwardedToProvider, Some(granted)) =
+                (&result.outcome, granted)
+            {
+                result.outcome = granted.clone();
+            }
+        }
+        self
     }
 
     /// Returns these results for the model calls after the first one of a turn, which sent the

@@ -5,9 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use ui_message_stream::ChatRequest;
-use ui_message_stream::chat::store::InMemoryChatStore;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::store::{
+    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, ListChats, SaveChat, SaveResult,
+    VersionedChat,
+};
+use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
+use ui_message_stream::{BoxFuture, ChatRequest};
 
 use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part, user_message};
 
@@ -113,4 +118,55 @@ async fn a_server_returns_the_output_of_an_approval_that_another_server_sent() {
         futures::join!(host.post(decision_body.clone()), at_other_server);
     assert!(is_shortened(&at_other_server), "{at_other_server:?}");
     assert!(is_shortened(&first), "{first:?}");
+}
+
+/// A store that cannot be written.
+#[derive(Debug)]
+struct ReadOnly(Arc<InMemoryChatStore>);
+
+impl ChatStore for ReadOnly {
+    fn load<'a>(
+        &'a self,
+        owner: &'a Principal,
+        id: &'a ChatId,
+    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
+        self.0.load(owner, id)
+    }
+
+    fn save<'a>(&'a self, _: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
+        Box::pin(async { Err(ChatStoreError::new("read only")) })
+    }
+
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
+        self.0.list(owner, list)
+    }
+
+    fn delete<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a ChatId,
+        _: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(async { Err(ChatStoreError::new("read only")) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_its_server_could_not_save_is_sent_after_a_late_denial() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndSlowCall, Reply::LinkOutput]);
+    host.send_without_reading("m1").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let approval = host.body_with_decisions(&[("link", true)]).await;
+    let denial = host.body_with_decisions(&[("link", false)]).await;
+    let read_only = host.other.clone().with_store(Arc::new(ReadOnly(host.store.clone())));
+    let request = ChatRequest::parse(approval.to_string().as_bytes(), &Limits::default()).unwrap();
+    assert!(read_only.stream_response(&ada(), request).await.is_err(), "nothing is saved");
+    // The first decision counts.
+    let denied = host.post(denial).await;
+    assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
+    assert!(is_shortened(&denied), "{denied:?}");
 }

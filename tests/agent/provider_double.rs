@@ -120,6 +120,7 @@ pub(crate) struct Host {
     pub(crate) provider: Provider,
     pub(crate) deleted: Arc<AtomicUsize>,
     pub(crate) ledger: Arc<InMemoryLedger>,
+    pub(crate) store: Arc<InMemoryChatStore>,
 }
 
 pub(crate) const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
@@ -171,7 +172,7 @@ impl Host {
             chats.with_store(store.clone()).with_run_store(runs.clone())
         };
         let (chats, other) = (server(), server());
-        Host { chats, other, provider, deleted, ledger }
+        Host { chats, other, provider, deleted, ledger, store }
     }
 
     pub(crate) async fn post(&self, body: Value) -> Vec<Value> {

@@ -251,6 +251,7 @@ impl Answers {
             id.into_iter().for_each(|id| answered_requests.describe(record, id, now));
         };
         let (mut accepted, mut is_incomplete) = (HashSet::new(), false);
+        let mut unsent = HashMap::new();
         let mut answered_calls = AnsweredCalls {
             answered: requests.iter().map(|request| (request.record, request.action)).collect(),
             granted: HashMap::new(),
@@ -264,9 +265,12 @@ impl Answers {
                 if let Ok(LedgerAnswer { record, response, granted }) = answer.await {
                     answered_calls.granted.extend(granted.map(|granted| (record.id, granted)));
                     describe(&record);
+                    let id = answered.get(request.index);
                     if response.is_acceptance() {
-                        accepted.extend(answered.get(request.index).cloned());
+                        accepted.extend(id.cloned());
                     }
+                    let is_granting = approvals.grants_to_providers;
+                    unsent.extend(id.cloned().zip(record.granted().filter(|_| is_granting)));
                     redemption.handle_response(&request, record, response);
                 } else if request.action == LedgerAction::Lapse {
                     let lost = "an approval that lapses could not be stored";
@@ -286,7 +290,7 @@ impl Answers {
         }
         unanswered.iter().for_each(|(record, _)| describe(record));
         let requests = AnsweredRequests { accepted, is_incomplete, ..answered_requests };
-        let results = redemption.settle(&unanswered, &client_executed);
+        let results = redemption.settle(&unanswered, &client_executed).with_unsent(&unsent);
         let report = |result: &DeferredToolResult| {
             let id = result.approval_id.as_ref().filter(|_| result.is_final);
             let descriptor = id.and_then(|id| requests.descriptors.get(id)).cloned();

@@ -138,7 +138,7 @@ impl ReceivedResult {
         let result = &DeferredToolResult { outcome, ..result.clone() };
         let id = &result.tool_call_id;
         let outcome = AgentEvent::from_deferred(result);
-        let is_approved = outcome.is_some() && result.outcome.matches_decision(true);
+        let is_approved = result.outcome.matches_decision(true);
         // The client may hold a denial that arrived after the approval.
         let overruled =
             is_approved.then(|| AgentEvent::DenialOverruled { tool_call_id: id.clone() });
@@ -162,7 +162,9 @@ impl ReceivedResult {
 
     /// Whether the result has a frame of its own.
     pub(crate) fn shows_outcome(&self) -> bool {
-        let is_result = |event: &AgentEvent| !matches!(event, AgentEvent::Data(_));
+        let is_result = |event: &AgentEvent| {
+            !matches!(event, AgentEvent::Data(_) | AgentEvent::DenialOverruled { .. })
+        };
         self.events().any(|event| is_result(&event))
     }
 

@@ -168,7 +168,6 @@ impl Ledger {
                 approval.outcome(now)
             }
             (State::Denied, false) if is_provider_executed => Some(forward(false)),
-            (State::Granted, false) => Some(DeferredOutcome::ForwardedToProvider),
             (State::Superseded | State::Lapsed | State::Revoked, false) => {
                 // The page shows the decision of its user.
                 shown = Some(DeferredOutcome::Denied { reason: None });

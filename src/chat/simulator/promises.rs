@@ -373,10 +373,9 @@ impl World {
         let lost = open.filter(|call| self.answered_outputs.contains(call));
         found.extend(lost.map(|call| format!("the output of {call:?} is lost")));
         let mut parts = chat.messages.iter().flat_map(UiMessage::tool_parts);
-        // Not yet so if another page has denied the call, and its run ends because of a limit.
         let is_unsent = |id| self.ledger.is_granted(id) && !self.not_claimed.contains(id);
         let closed = parts.find(|part| {
-            matches!(part.state, ToolState::OutputError { .. })
+            matches!(part.state, ToolState::OutputError { .. } | ToolState::OutputDenied { .. })
                 && part.approval_id().is_some_and(is_unsent)
         });
         found.extend(closed.map(|part| format!("{:?} is closed and not sent", part.approval_id())));

@@ -210,6 +210,31 @@ fn a_run_that_is_ended_while_it_claims_approvals_does_not_call_the_model() {
 }
 
 #[test]
+fn an_approval_of_another_page_stays_unsent_if_the_run_of_the_page_that_denied_it_is_ended() {
+    let status = HolderStatus { has_to_end: true, ..HolderStatus::default() };
+    let late = received("p1", "ap1", DeferredOutcome::ForwardedToProvider);
+    let mut told = with_run(asked_chat(true), "r1", "a0");
+    told.receive_result(&granted());
+    let table = vec![
+        ("load", loaded(asked_chat(true))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::Saved(true)),
+        ("join r1 a0 · redeem 1 · append r1/1@0 start", appended()),
+        ("", Input::CallSettled(Box::new(late))),
+        ("", Input::Redeemed),
+        ("load", loaded(told.clone())),
+        ("append r1/1@1 results", Input::Appended(AppendResult::Appended(status))),
+        // The step keeps the page from sending its answer again.
+        ("stop agent · append r1/1@2 start-step data-run-end finish-step ended", appended()),
+    ];
+    let mut turn = check(turn(answer("p1", "ap1", false)), table, "load");
+    turn.handle(loaded(told));
+    let save = turn.poll();
+    let Action::Start(Effect::Save { chat, .. }) = save else { panic!("{save:?}") };
+    assert_eq!(chat.unsent_approvals, [granted().result]);
+}
+
+#[test]
 fn answers_to_a_removed_message_begin_no_run() {
     let regenerate = r#"{"id":"c","trigger":"regenerate-message","messageId":"a0","messages":[
         {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
