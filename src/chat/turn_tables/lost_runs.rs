@@ -1,10 +1,11 @@
 //! Runs whose server was lost.
 
 use super::harness::*;
+use crate::approval::DeferredOutcome;
 use crate::chat::Chat;
 use crate::chat::conversation::{KeptSteps, LiveRun, LostRun, PostedHistory};
 use crate::chat::log::{BeginResult, Fence, LogEntry, TakeRefusal, TakeResult};
-use crate::chat::turn::machine::{Input, Request};
+use crate::chat::turn::machine::{Action, Effect, Input, Request};
 
 #[test]
 fn a_reader_mends_the_conversation_when_the_lease_has_passed() {
@@ -421,4 +422,35 @@ fn a_repeated_message_closes_no_calls_of_its_lost_response_and_continues_it() {
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
     ];
     check(turn(post(NEW_MESSAGE)), table, "save [u1 a0] live r1/1 a0 resumes r0");
+}
+
+#[test]
+fn answers_to_a_removed_message_resume_a_lost_run_with_the_message_of_that_run() {
+    let chat = || with_run(edited_chat(), "r0", "a9");
+    let late = received("s1", "ap1", DeferredOutcome::Superseded);
+    let mut told = chat();
+    told.receive_result(&late);
+    let table = vec![
+        ("load", loaded(chat())),
+        ("redeem 1", Input::CallSettled(Box::new(late))),
+        ("load", Input::Redeemed),
+        ("", loaded(chat())),
+        ("save [u1] live r0/1 a9 new 1", Input::Saved(true)),
+        ("load", loaded(told.clone())),
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(Vec::new()))),
+        ("load", loaded(fenced(told.clone(), 2))),
+        ("append r0/2@0 start results", appended()),
+        ("load", loaded(fenced(told, 2))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1] live r1/1 a9 resumes r0", Input::Saved(true)),
+    ];
+    let mut turn = check(turn(answer("s1", "ap1", true)), table, "append r0/2@2 resumed-by end");
+    turn.handle(appended());
+    let (join, append) = (turn.poll(), turn.poll());
+    assert!(matches!(join, Action::Respond(_)), "{join:?}");
+    let Action::Start(Effect::Append { entries, .. }) = append else { panic!("{append:?}") };
+    // The readers of the lost run hold no part of the message that the page posts.
+    let start = frame(r#"{"type":"start","messageId":"a9"}"#);
+    assert!(entries[0].bytes().ends_with(&start.bytes()[b"id: x".len()..]), "{entries:?}");
 }

@@ -538,8 +538,7 @@ impl ChatTurn {
 
     fn respond_join(&mut self, live: &LiveRun, chat: Option<&Chat>) {
         let begun = chat.and_then(|chat| chat.message_before_run(live));
-        let LiveRun { run, message_id, .. } = live.clone();
-        let shown = self.shown.clone();
+        let (LiveRun { run, message_id, .. }, shown) = (live.clone(), self.shown.clone());
         self.respond(Response::Join { run, message_id, begun, shown });
     }
 
@@ -564,9 +563,11 @@ impl ChatTurn {
             keeps_steps: self.settings.write_format == WriteFormat::Newest,
             client: self.client(),
         };
-        // A page whose message was replaced gets the whole message that is continued now.
-        let posted = self.posted_message();
-        let posted = posted.filter(|posted| is_new || posted.id == live.message_id);
+        // A page whose message was replaced gets the whole message that is continued now, and so does
+        // one that resumes the run of another page.
+        let is_own = |id: &MessageId| live.resumes.is_none() || live.only_for.as_ref() == Some(id);
+        let is_continued = |id: &MessageId| *id == live.message_id || is_new && is_own(id);
+        let posted = self.posted_message().filter(|posted| is_continued(&posted.id));
         let mut own = OwnRun::begin(live, chat, posted, limits, beginning);
         if has_failed {
             own.handle(Input::NotRedeemed, &mut self.actions);

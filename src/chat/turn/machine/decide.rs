@@ -229,11 +229,14 @@ impl ChatTurn {
         self.taken.as_ref().is_some_and(|taken| taken.run == live.run)
     }
 
+    /// Returns the lost run that the next run of this turn resumes.
+    fn resumed_run(&self) -> Option<&LiveRun> {
+        self.taken.as_ref().filter(|taken| taken.resumed.is_some())?.closed.as_ref()
+    }
+
     /// The old run is closed in `next`. Names the run that the goal needs, and saves.
     pub(super) fn name_next(&mut self, loaded: Loaded, mut next: Chat) {
-        let resumed = self.taken.as_ref().filter(|taken| taken.resumed.is_some());
-        if let Some(closed) = resumed.and_then(|taken| taken.closed.as_ref()) {
-            let id = closed.message_id.clone();
+        if let Some(id) = self.resumed_run().map(|lost| lost.message_id.clone()) {
             return self.name_run(loaded, next, id);
         }
         match &self.goal {
@@ -331,21 +334,20 @@ impl ChatTurn {
     /// Returns the id of the posted message that a run continues, if the conversation lacks calls of it.
     fn posted_with_unknown_calls(&self, next: &Chat, id: &MessageId) -> Option<MessageId> {
         let (posted, stored) = (self.posted_message()?, next.message(id));
-        if stored.is_some() && posted.id != *id {
+        let is_other = |lost: &LiveRun| lost.only_for.as_ref() != Some(&posted.id);
+        if (stored.is_some() || self.resumed_run().is_some_and(is_other)) && posted.id != *id {
             return None;
         }
-        let is_known = |call: &ToolCallId| {
-            let mut known = stored.into_iter().flat_map(UiMessage::tool_parts);
-            known.any(|known| known.tool_call_id == *call)
-        };
-        let has_unknown = posted.tool_parts().any(|part| !is_known(&part.tool_call_id));
-        has_unknown.then(|| posted.id.clone())
+        let known = stored.into_iter().flat_map(UiMessage::tool_parts);
+        let known: Vec<_> = known.map(|part| &part.tool_call_id).collect();
+        let mut calls = posted.tool_parts().map(|part| &part.tool_call_id);
+        calls.any(|call| !known.contains(&call)).then(|| posted.id.clone())
     }
 
     /// Returns whether the client holds what the log of this run continues.
     fn can_read(&self, live: &LiveRun) -> bool {
-        let posted = self.posted_message().map(|posted| &posted.id);
-        live.only_for.is_none() || live.only_for.as_ref() == posted
+        let page = live.only_for.as_ref();
+        page.is_none() || page == self.posted_message().map(|posted| &posted.id)
     }
 
     /// The user has too many live runs. `next` is the conversation that the new run was to continue.
