@@ -289,6 +289,8 @@ async fn a_response_is_cut_off_if_its_log_cannot_be_read_for_half_a_minute_and_c
         for page in pages {
             text.push_str(str::from_utf8(page.as_ref().unwrap()).unwrap());
         }
+        // A proxy does not close the connection meanwhile.
+        assert!(text.contains(": keep-alive\n\n"), "{text}");
         if cut.is_some() {
             assert!(!text.contains("[DONE]") && !text.contains(r#""type":"error""#), "{text}");
             let last = text.lines().rev().find_map(|line| line.strip_prefix("id: "));

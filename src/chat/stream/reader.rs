@@ -169,7 +169,10 @@ impl LogReader {
                 Ok(None) => return Err(BodyError::CutOff),
                 Err(_) if self.failing_since.is_some_and(|at| at.elapsed() < MAX_FAILING) => {
                     sleep(TICK).await;
-                    continue;
+                    match self.is_idle() {
+                        true => return Ok(Some(Bytes::from_static(KEEP_ALIVE))),
+                        false => continue,
+                    }
                 }
                 Err(_) => return Err(BodyError::CutOff),
             };
@@ -191,6 +194,11 @@ impl LogReader {
                 return Ok(frames);
             }
         }
+    }
+
+    /// Returns whether nothing was returned for so long that a comment has to keep the connection open.
+    fn is_idle(&self) -> bool {
+        self.returned.is_some_and(|at| at.elapsed() >= KEEP_ALIVE_INTERVAL)
     }
 
     /// Reads the next entries. Returns `None` if there is no such run.
@@ -254,9 +262,9 @@ impl LogReader {
                 continue;
             }
             tick.set(sleep(TICK));
-            return match idle < KEEP_ALIVE_INTERVAL {
-                true => Waited::ReadAgain,
-                false => Waited::InVain,
+            return match self.is_idle() {
+                true => Waited::InVain,
+                false => Waited::ReadAgain,
             };
         }
     }
@@ -265,7 +273,7 @@ impl LogReader {
 /// Why a reader waits no longer.
 enum Waited {
     ReadAgain,
-    /// Nothing was sent for so long that a comment has to keep the connection open.
+    /// The reader is [idle](LogReader::is_idle).
     InVain,
     /// The run is lost, and the conversation cannot be mended now.
     NotMended,
