@@ -305,15 +305,17 @@ impl DeferredToolResults {
         DeferredToolResults { results, ..self }
     }
 
-    /// Replaces the outcome [`DeferredOutcome::ForwardedToProvider`] of these approvals: they were
-    /// granted, and no model call has sent them yet.
+    /// Returns these results with the grant as the outcome of each of these approvals, which no model
+    /// call has sent. A model call claims a grant before it sends it.
     #[cfg(feature = "approvals")]
     pub(crate) fn with_unsent(mut self, unsent: &HashMap<ApprovalId, DeferredOutcome>) -> Self {
         for result in &mut self.results {
             let granted = result.approval_id.as_ref().and_then(|id| unsent.get(id));
-            if let (DeferredOutcome::ForwardedToProvider, Some(granted)) =
-                (&result.outcome, granted)
-            {
+            let is_unclear = matches!(
+                result.outcome,
+                DeferredOutcome::ForwardedToProvider | DeferredOutcome::OutcomeUnknown
+            );
+            if let Some(granted) = granted.filter(|_| is_unclear) {
                 result.outcome = granted.clone();
             }
         }

@@ -144,7 +144,7 @@ pub enum AgentEvent {
         tool_call_id: ToolCallId,
     },
     /// The message that the client sent denies this call, but the call was approved before. The
-    /// denial is ignored, and the result of the call follows. No chunk is sent for this event.
+    /// denial is ignored: the call gets its result now or later. No chunk is sent for this event.
     DenialOverruled {
         /// The id of the call.
         tool_call_id: ToolCallId,

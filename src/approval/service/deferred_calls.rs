@@ -246,12 +246,14 @@ impl Answers {
             unanswered.extend(record.map(|record| (record.clone(), request.id)));
         }
         let mut answered_requests = AnsweredRequests::default();
+        let mut unsent = HashMap::new();
         let mut describe = |record: &ApprovalRecord| {
-            let id = record.approval_id(&inner.keys, now);
-            id.into_iter().for_each(|id| answered_requests.describe(record, id, now));
+            let Some(id) = record.approval_id(&inner.keys, now) else { return };
+            let granted = record.granted().filter(|_| approvals.grants_to_providers);
+            unsent.extend(granted.map(|granted| (id.clone(), granted)));
+            answered_requests.describe(record, id, now);
         };
         let (mut accepted, mut is_incomplete) = (HashSet::new(), false);
-        let mut unsent = HashMap::new();
         let mut answered_calls = AnsweredCalls {
             answered: requests.iter().map(|request| (request.record, request.action)).collect(),
             granted: HashMap::new(),
@@ -265,17 +267,17 @@ impl Answers {
                 if let Ok(LedgerAnswer { record, response, granted }) = answer.await {
                     answered_calls.granted.extend(granted.map(|granted| (record.id, granted)));
                     describe(&record);
-                    let id = answered.get(request.index);
                     if response.is_acceptance() {
-                        accepted.extend(id.cloned());
+                        accepted.extend(answered.get(request.index).cloned());
                     }
-                    let is_granting = approvals.grants_to_providers;
-                    unsent.extend(id.cloned().zip(record.granted().filter(|_| is_granting)));
                     redemption.handle_response(&request, record, response);
                 } else if request.action == LedgerAction::Lapse {
                     let lost = "an approval that lapses could not be stored";
                     return Err(LedgerStoreError::new(lost));
                 } else if let Some(record) = records.remove(&request.record) {
+                    if !record.is_pending() {
+                        describe(&record);
+                    }
                     redemption.handle_response(&request, record, LedgerResponse::Unavailable);
                     lost = Some("an answer could not be stored");
                     is_incomplete = true;

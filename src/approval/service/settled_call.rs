@@ -58,7 +58,7 @@ impl SettledCall {
         let id = &self.result.tool_call_id;
         let report = AgentEvent::from_deferred(&self.result).filter(|_| self.is_continued);
         // The client may hold a denial that arrived after the approval.
-        let overruled = (report.is_some() && self.result.outcome.matches_decision(true))
+        let overruled = (self.is_continued && self.result.outcome.matches_decision(true))
             .then(|| AgentEvent::DenialOverruled { tool_call_id: id.clone() });
         let data = self.descriptor.clone().map(|data| AgentEvent::approval_data(id, data));
         overruled.into_iter().chain(report).chain(data)

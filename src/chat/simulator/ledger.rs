@@ -204,14 +204,17 @@ impl Ledger {
         Some(approval.received(id, approval.outcome(now)?))
     }
 
-    /// Returns the result of an answer whose reply was lost.
+    /// Returns the result of an answer without a reply: what was known of the request before.
     pub(super) fn no_result(&self, id: &ApprovalId, is_approved: bool) -> Option<ReceivedResult> {
+        let approval = self.approvals.get(id)?;
+        let is_granted = approval.state == State::Granted;
         let outcome = match is_approved {
+            _ if is_granted => forward(true),
             true => DeferredOutcome::OutcomeUnknown,
             false => DeferredOutcome::Denied { reason: None },
         };
-        let received = self.approvals.get(id)?.received(id, outcome);
-        let result = DeferredToolResult { is_final: false, ..received.result };
+        let received = approval.received(id, outcome);
+        let result = DeferredToolResult { is_final: is_granted, ..received.result };
         Some(ReceivedResult::new(result, None))
     }
 }

@@ -114,11 +114,11 @@ impl Step<'_> {
             self.world.violated(format!("{approval:?} is approved after a newer message"));
         }
         let fault = self.fault();
+        let no_result = self.world.ledger.no_result(&approval, is_approved);
         let answered = match fault {
             Fault::Before => Answered::Result(None),
             _ => self.world.ledger.answer(&approval, is_approved, self.world.now),
         };
-        let no_result = self.world.ledger.no_result(&approval, is_approved);
         let at = &mut self.world.drivers[self.at].redemptions[redemption];
         match answered {
             _ if fault != Fault::None => at.known.extend(no_result),

@@ -235,6 +235,27 @@ fn an_approval_of_another_page_stays_unsent_if_the_run_of_the_page_that_denied_i
 }
 
 #[test]
+fn a_run_whose_save_had_no_reply_begins_with_the_results_that_were_saved_meanwhile() {
+    let mut told = with_run(asked_chat(true), "r1", "a0");
+    told.receive_result(&granted());
+    let status = HolderStatus { has_to_end: true, ..HolderStatus::default() };
+    let table = vec![
+        ("load", loaded(asked_chat(true))),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ("save [u1 a0] live r1/1 a0", Input::SaveUnknown),
+        ("load", loaded(told)),
+        (
+            "join r1 a0 · redeem 1 · append r1/1@0 start results",
+            Input::CallSettled(Box::new(granted())),
+        ),
+        ("", Input::Appended(AppendResult::Appended(status))),
+    ];
+    // The approval is sent by the next run.
+    let last = "stop agent · append r1/1@2 start-step data-run-end finish-step ended";
+    check(turn(answer("p1", "ap1", false)), table, last);
+}
+
+#[test]
 fn answers_to_a_removed_message_begin_no_run() {
     let regenerate = r#"{"id":"c","trigger":"regenerate-message","messageId":"a0","messages":[
         {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;

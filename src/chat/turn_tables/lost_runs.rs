@@ -5,7 +5,7 @@ use crate::approval::DeferredOutcome;
 use crate::chat::Chat;
 use crate::chat::conversation::{KeptSteps, LiveRun, LostRun, PostedHistory};
 use crate::chat::log::{BeginResult, Fence, LogEntry, TakeRefusal, TakeResult};
-use crate::chat::turn::machine::{Action, Effect, Input, Request};
+use crate::chat::turn::machine::{Action, ChatTurn, Effect, Input, Request};
 
 #[test]
 fn a_reader_mends_the_conversation_when_the_lease_has_passed() {
@@ -424,17 +424,9 @@ fn a_repeated_message_closes_no_calls_of_its_lost_response_and_continues_it() {
     check(turn(post(NEW_MESSAGE)), table, "save [u1 a0] live r1/1 a0 resumes r0");
 }
 
-#[test]
-fn answers_to_a_removed_message_resume_a_lost_run_with_the_message_of_that_run() {
-    let chat = || with_run(edited_chat(), "r0", "a9");
-    let late = received("s1", "ap1", DeferredOutcome::Superseded);
-    let mut told = chat();
-    told.receive_result(&late);
-    let table = vec![
-        ("load", loaded(chat())),
-        ("redeem 1", Input::CallSettled(Box::new(late))),
-        ("load", Input::Redeemed),
-        ("", loaded(chat())),
+/// The steps of a turn that resumes the lost run `r0`, whose log is empty, after it has saved a result.
+fn until_the_run_is_resumed(told: Chat) -> Vec<(&'static str, Input)> {
+    vec![
         ("save [u1] live r0/1 a9 new 1", Input::Saved(true)),
         ("load", loaded(told.clone())),
         ("take r0/1 passed", taken(2)),
@@ -444,13 +436,50 @@ fn answers_to_a_removed_message_resume_a_lost_run_with_the_message_of_that_run()
         ("load", loaded(fenced(told, 2))),
         ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
         ("save [u1] live r1/1 a9 resumes r0", Input::Saved(true)),
-    ];
-    let mut turn = check(turn(answer("s1", "ap1", true)), table, "append r0/2@2 resumed-by end");
+    ]
+}
+
+/// Checks the id of the message with which the next run begins, after the log of the old one has ended.
+fn check_start(mut turn: ChatTurn, message: &str) {
     turn.handle(appended());
     let (join, append) = (turn.poll(), turn.poll());
     assert!(matches!(join, Action::Respond(_)), "{join:?}");
     let Action::Start(Effect::Append { entries, .. }) = append else { panic!("{append:?}") };
+    let start = String::from_utf8_lossy(entries[0].bytes());
+    assert!(start.contains(&format!(r#""messageId":"{message}""#)), "{start}");
+}
+
+#[test]
+fn answers_to_a_removed_message_resume_a_lost_run_with_the_message_of_that_run() {
+    let late = received("s1", "ap1", DeferredOutcome::Superseded);
+    let chat = with_run(edited_chat(), "r0", "a9");
+    let mut told = chat.clone();
+    told.receive_result(&late);
+    let mut table = vec![
+        ("load", loaded(chat.clone())),
+        ("redeem 1", Input::CallSettled(Box::new(late))),
+        ("load", Input::Redeemed),
+        ("", loaded(chat)),
+    ];
+    table.extend(until_the_run_is_resumed(told));
+    let turn = check(turn(answer("s1", "ap1", true)), table, "append r0/2@2 resumed-by end");
     // The readers of the lost run hold no part of the message that the page posts.
-    let start = frame(r#"{"type":"start","messageId":"a9"}"#);
-    assert!(entries[0].bytes().ends_with(&start.bytes()[b"id: x".len()..]), "{entries:?}");
+    check_start(turn, "a9");
+}
+
+#[test]
+fn a_page_whose_run_was_lost_repeats_its_answer_and_reads_the_message_that_only_it_holds() {
+    let mut chat = live_chat("r0", "a9");
+    chat.set_live_run(LiveRun { only_for: Some("a0".into()), ..live("r0", "a9") });
+    let mut told = chat.clone();
+    told.receive_result(&executed("s1", "ap1"));
+    let mut table = vec![
+        ("load", loaded(chat.clone())),
+        ("redeem 1", Input::CallSettled(Box::new(executed("s1", "ap1")))),
+        ("load", Input::Redeemed),
+        ("", loaded(chat)),
+    ];
+    table.extend(until_the_run_is_resumed(told));
+    let turn = check(turn(answer("s1", "ap1", true)), table, "append r0/2@2 resumed-by end");
+    check_start(turn, "a0");
 }

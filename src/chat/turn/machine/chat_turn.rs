@@ -538,8 +538,8 @@ impl ChatTurn {
 
     fn respond_join(&mut self, live: &LiveRun, chat: Option<&Chat>) {
         let begun = chat.and_then(|chat| chat.message_before_run(live));
-        let (LiveRun { run, message_id, .. }, shown) = (live.clone(), self.shown.clone());
-        self.respond(Response::Join { run, message_id, begun, shown });
+        let LiveRun { run, message_id, .. } = live.clone();
+        self.respond(Response::Join { run, message_id, begun, shown: self.shown.clone() });
     }
 
     /// Starts the run that the saved conversation names.
@@ -548,9 +548,8 @@ impl ChatTurn {
         let shown = std::mem::take(&mut self.shown);
         self.redeem(&Loaded { chat: Box::new(chat.clone()), revision: None });
         let is_redeeming = self.redemption.is_running();
-        let closed = self.closed.take();
-        let has_failed = closed.as_ref().is_some_and(|closed| closed.has_failed);
-        let closed = closed.map(|closed| closed.results).unwrap_or_default();
+        let closed = self.closed.take().map(|closed| (closed.results, closed.has_failed));
+        let (closed, has_failed) = closed.unwrap_or_default();
         // The message that the client continues is gone. The response is a new message.
         let is_new = chat.message(&live.message_id).is_none();
         let replies = self.replies(chat, &live.message_id);
@@ -565,9 +564,8 @@ impl ChatTurn {
         };
         // A page whose message was replaced gets the whole message that is continued now, and so does
         // one that resumes the run of another page.
-        let is_own = |id: &MessageId| live.resumes.is_none() || live.only_for.as_ref() == Some(id);
-        let is_continued = |id: &MessageId| *id == live.message_id || is_new && is_own(id);
-        let posted = self.posted_message().filter(|posted| is_continued(&posted.id));
+        let continued = [Some(&live.message_id), live.only_for.as_ref()];
+        let posted = self.posted_message().filter(|posted| continued.contains(&Some(&posted.id)));
         let mut own = OwnRun::begin(live, chat, posted, limits, beginning);
         if has_failed {
             own.handle(Input::NotRedeemed, &mut self.actions);

@@ -320,7 +320,7 @@ impl ChatTurn {
                     resumes = taken.resumed.clone();
                     taken.end = Some(LogWriter::resumed_by(&run));
                 }
-                let only_for = self.posted_with_unknown_calls(&next, &message_id);
+                let only_for = self.unknown_posted_message(&next, &message_id);
                 let live = LiveRun { run, fence, message_id, kept: None, resumes, only_for };
                 next.set_live_run(live.clone());
                 self.was_named = true;
@@ -331,8 +331,9 @@ impl ChatTurn {
         }
     }
 
-    /// Returns the id of the posted message that a run continues, if the conversation lacks calls of it.
-    fn posted_with_unknown_calls(&self, next: &Chat, id: &MessageId) -> Option<MessageId> {
+    /// Returns the id of the posted message that a run continues, if the conversation lacks it or calls of
+    /// it.
+    fn unknown_posted_message(&self, next: &Chat, id: &MessageId) -> Option<MessageId> {
         let (posted, stored) = (self.posted_message()?, next.message(id));
         let is_other = |lost: &LiveRun| lost.only_for.as_ref() != Some(&posted.id);
         if (stored.is_some() || self.resumed_run().is_some_and(is_other)) && posted.id != *id {
@@ -341,13 +342,14 @@ impl ChatTurn {
         let known = stored.into_iter().flat_map(UiMessage::tool_parts);
         let known: Vec<_> = known.map(|part| &part.tool_call_id).collect();
         let mut calls = posted.tool_parts().map(|part| &part.tool_call_id);
-        calls.any(|call| !known.contains(&call)).then(|| posted.id.clone())
+        let is_unknown = stored.is_none() || calls.any(|call| !known.contains(&call));
+        is_unknown.then(|| posted.id.clone())
     }
 
     /// Returns whether the client holds what the log of this run continues.
     fn can_read(&self, live: &LiveRun) -> bool {
-        let page = live.only_for.as_ref();
-        page.is_none() || page == self.posted_message().map(|posted| &posted.id)
+        let posted = self.posted_message().map(|posted| &posted.id);
+        live.only_for.is_none() || live.only_for.as_ref() == posted
     }
 
     /// The user has too many live runs. `next` is the conversation that the new run was to continue.

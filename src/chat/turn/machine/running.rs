@@ -179,6 +179,8 @@ impl OwnRun {
             replies,
             limits,
         });
+        // Other turns may have saved results since the run was named.
+        chat.new_results().iter().for_each(|result| own.write_result(result));
         for closed in closed {
             if chat.is_known(&closed.result) {
                 own.writer.show_result(&closed);
