@@ -146,8 +146,8 @@ impl ChatServer {
     /// response. It gets the frames after that one, also if the run has ended in the last 10 minutes.
     ///
     /// If the run continues a message, a stream without `last_event_id` begins with that message. A run
-    /// that continues calls which the server has lost has no such stream: only the page that holds these
-    /// calls can read it.
+    /// that continues a message or calls which the server has lost has no such stream: only the page that
+    /// holds them can read it.
     ///
     /// # Errors
     /// [`ChatError::Store`] and [`ChatError::Runs`] if the conversation or the log cannot be read.

@@ -24,7 +24,7 @@ pub(crate) struct LiveRun {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resumes: Option<LostRun>,
     /// The message that the client continues, if the conversation lacks it or some of its calls. The
-    /// log shows results of these calls, so only a page that holds the message can read it.
+    /// log continues them, so only a page that holds the message can read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) only_for: Option<MessageId>,
 }

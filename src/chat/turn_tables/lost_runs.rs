@@ -483,3 +483,25 @@ fn a_page_whose_run_was_lost_repeats_its_answer_and_reads_the_message_that_only_
     let turn = check(turn(answer("s1", "ap1", true)), table, "append r0/2@2 resumed-by end");
     check_start(turn, "a0");
 }
+
+#[test]
+fn all_pages_read_a_run_that_resumes_the_message_of_a_lost_one() {
+    let body = r#"{"id":"c","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]},
+        {"id":"a9","role":"assistant","parts":[{"type":"step-start"}]}]}"#;
+    let chat = live_chat("r0", "a9");
+    let start = frame(r#"{"type":"start","messageId":"a9"}"#);
+    let table = vec![
+        ("load", loaded(chat.clone())),
+        ("redeem 0", Input::Redeemed),
+        ("load", loaded(chat.clone())),
+        ("take r0/1 passed", taken(2)),
+        ("read r0", Input::Log(Some(vec![start, LogEntry::Note(r#""step""#.into())]))),
+        ("load", loaded(fenced(chat, 2))),
+    ];
+    let mut turn = check(turn(post(body)), table, "begin r1");
+    turn.handle(Input::Begun(BeginResult::Begun(Fence(1))));
+    let save = turn.poll();
+    let Action::Start(Effect::Save { chat, .. }) = save else { panic!("{save:?}") };
+    assert_eq!(chat.live_run().and_then(|live| live.only_for.clone()), None);
+}

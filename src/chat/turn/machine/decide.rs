@@ -342,7 +342,7 @@ impl ChatTurn {
         let known = stored.into_iter().flat_map(UiMessage::tool_parts);
         let known: Vec<_> = known.map(|part| &part.tool_call_id).collect();
         let mut calls = posted.tool_parts().map(|part| &part.tool_call_id);
-        let is_unknown = stored.is_none() || calls.any(|call| !known.contains(&call));
+        let is_unknown = posted.id != *id || calls.any(|call| !known.contains(&call));
         is_unknown.then(|| posted.id.clone())
     }
 
