@@ -318,6 +318,15 @@ impl AgentEvent {
         })
     }
 
+    /// Returns the events that show the result of a deferred tool call to a client that may hold
+    /// another decision: a denial that arrived after the approval, for example.
+    pub(crate) fn settling(result: &DeferredToolResult) -> impl Iterator<Item = Self> + use<> {
+        let tool_call_id = || result.tool_call_id.clone();
+        let is_approved = result.outcome.matches_decision(true);
+        let overruled = is_approved.then(|| Self::DenialOverruled { tool_call_id: tool_call_id() });
+        overruled.into_iter().chain(Self::from_deferred(result))
+    }
+
     /// Reports the final output of a tool.
     pub fn tool_output(tool_call_id: impl Into<ToolCallId>, output: Json) -> Self {
         AgentEvent::ToolOutput { tool_call_id: tool_call_id.into(), output, preliminary: false }

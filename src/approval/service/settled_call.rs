@@ -56,12 +56,9 @@ impl SettledCall {
     /// the result there, and only the data is returned.
     pub fn events(&self) -> impl Iterator<Item = AgentEvent> + use<> {
         let id = &self.result.tool_call_id;
-        let report = AgentEvent::from_deferred(&self.result).filter(|_| self.is_continued);
-        // The client may hold a denial that arrived after the approval.
-        let overruled = (self.is_continued && self.result.outcome.matches_decision(true))
-            .then(|| AgentEvent::DenialOverruled { tool_call_id: id.clone() });
+        let result = self.is_continued.then(|| AgentEvent::settling(&self.result));
         let data = self.descriptor.clone().map(|data| AgentEvent::approval_data(id, data));
-        overruled.into_iter().chain(report).chain(data)
+        result.into_iter().flatten().chain(data)
     }
 
     /// Returns the event of a preliminary output, unless the client cannot show it.

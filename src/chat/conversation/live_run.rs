@@ -133,17 +133,17 @@ impl ReceivedResult {
 
     /// Returns the events that show the result to the page that answered the call.
     pub(crate) fn events(&self) -> impl Iterator<Item = AgentEvent> + use<> {
-        let ReceivedResult { result, descriptor, shown } = self;
+        let shown = self.shown();
+        let data = self.descriptor.clone();
+        let data = data.map(|data| AgentEvent::approval_data(&shown.tool_call_id, data));
+        AgentEvent::settling(&shown).chain(data)
+    }
+
+    /// Returns the result that the page shows that answered the call.
+    fn shown(&self) -> DeferredToolResult {
+        let ReceivedResult { result, shown, .. } = self;
         let outcome = shown.clone().unwrap_or_else(|| result.outcome.clone());
-        let result = &DeferredToolResult { outcome, ..result.clone() };
-        let id = &result.tool_call_id;
-        let outcome = AgentEvent::from_deferred(result);
-        let is_approved = result.outcome.matches_decision(true);
-        // The client may hold a denial that arrived after the approval.
-        let overruled =
-            is_approved.then(|| AgentEvent::DenialOverruled { tool_call_id: id.clone() });
-        let data = descriptor.clone().map(|data| AgentEvent::approval_data(id, data));
-        overruled.into_iter().chain(outcome).chain(data)
+        DeferredToolResult { outcome, ..result.clone() }
     }
 
     /// Returns the events that show the result to all pages, also the output of a client to the
@@ -162,10 +162,7 @@ impl ReceivedResult {
 
     /// Whether the result has a frame of its own.
     pub(crate) fn shows_outcome(&self) -> bool {
-        let is_result = |event: &AgentEvent| {
-            !matches!(event, AgentEvent::Data(_) | AgentEvent::DenialOverruled { .. })
-        };
-        self.events().any(|event| is_result(&event))
+        AgentEvent::from_deferred(&self.shown()).is_some()
     }
 
     /// Whether this is a result of the same call.

@@ -154,46 +154,50 @@ impl LogReader {
         loop {
             if std::mem::take(&mut self.has_read_all) {
                 match self.wait().await {
-                    Waited::ReadAgain => {}
-                    Waited::InVain => return Ok(Some(Bytes::from_static(KEEP_ALIVE))),
-                    Waited::NotMended if self.chats.shutdown.has_begun() => return Ok(None),
-                    Waited::NotMended => return Err(BodyError::CutOff),
+                    Ok(()) => {}
+                    Err(_) if self.chats.shutdown.has_begun() => return Ok(None),
+                    Err(_) => return Err(BodyError::CutOff),
                 }
             }
             if self.chats.shutdown.is_closed() {
                 return Ok(None);
             }
-            let page = match self.read().await {
-                Ok(Some(page)) => page,
-                // The log is gone.
-                Ok(None) => return Err(BodyError::CutOff),
-                Err(_) if self.failing_since.is_some_and(|at| at.elapsed() < MAX_FAILING) => {
-                    sleep(TICK).await;
-                    match self.is_idle() {
-                        true => return Ok(Some(Bytes::from_static(KEEP_ALIVE))),
-                        false => continue,
-                    }
-                }
-                Err(_) => return Err(BodyError::CutOff),
-            };
-            self.has_begun = true;
-            self.position += u64::try_from(page.entries.len()).unwrap_or(0);
-            self.has_read_all = self.position >= page.length;
-            self.has_ended = page.state == RunState::Ended && self.has_read_all;
-            let resumed_by = page.entries.last().filter(|_| self.has_ended).and_then(resumed_by);
-            if let Some(run) = resumed_by {
-                // The client holds the start: a lost log has one.
-                self.key.run = run;
-                (self.position, self.has_read_all, self.has_ended) = (1, false, false);
-            }
-            if page.state == RunState::LeasePassed && self.mending.is_none() {
-                self.mending = Some(self.mend(page.fence));
-            }
-            let frames = joined(self.front.take(), &page.entries);
+            let frames = self.read_frames().await?;
             if frames.is_some() || self.has_ended {
                 return Ok(frames);
             }
+            if self.is_idle() {
+                return Ok(Some(Bytes::from_static(KEEP_ALIVE)));
+            }
         }
+    }
+
+    /// Reads the next frames. Returns `None` if there are none, or if the log cannot be read for a while.
+    async fn read_frames(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let page = match self.read().await {
+            Ok(Some(page)) => page,
+            // The log is gone.
+            Ok(None) => return Err(BodyError::CutOff),
+            Err(_) if self.failing_since.is_some_and(|at| at.elapsed() < MAX_FAILING) => {
+                sleep(TICK).await;
+                return Ok(None);
+            }
+            Err(_) => return Err(BodyError::CutOff),
+        };
+        self.has_begun = true;
+        self.position += u64::try_from(page.entries.len()).unwrap_or(0);
+        self.has_read_all = self.position >= page.length;
+        self.has_ended = page.state == RunState::Ended && self.has_read_all;
+        let resumed_by = page.entries.last().filter(|_| self.has_ended).and_then(resumed_by);
+        if let Some(run) = resumed_by {
+            // The client holds the start: a lost log has one.
+            self.key.run = run;
+            (self.position, self.has_read_all, self.has_ended) = (1, false, false);
+        }
+        if page.state == RunState::LeasePassed && self.mending.is_none() {
+            self.mending = Some(self.mend(page.fence));
+        }
+        Ok(joined(self.front.take(), &page.entries))
     }
 
     /// Returns whether nothing was returned for so long that a comment has to keep the connection open.
@@ -238,7 +242,10 @@ impl LogReader {
     }
 
     /// Waits for the log to change, at most for a tick, which begins with the last page or the last tick.
-    async fn wait(&mut self) -> Waited {
+    ///
+    /// # Errors
+    /// The run is lost, and the conversation cannot be mended now.
+    async fn wait(&mut self) -> Result<(), ChatError> {
         let tick = self.tick.get_or_insert_with(|| Box::pin(sleep(TICK)));
         loop {
             let mending = OptionFuture::from(self.mending.as_mut());
@@ -247,36 +254,20 @@ impl LogReader {
                 // First, because a store may give wrong hints without end.
                 Some(mended) = mending => {
                     self.mending = None;
-                    return match mended {
-                        Ok(()) => Waited::ReadAgain,
-                        Err(_) => Waited::NotMended,
-                    };
+                    return mended;
                 }
-                () = self.chats.runs.changed(&self.key, self.position) => return Waited::ReadAgain,
+                () = self.chats.runs.changed(&self.key, self.position) => return Ok(()),
                 () = tick.as_mut() => {}
             }
             let idle = self.returned.map_or(TICK, |at| at.elapsed());
-            if idle < TICK {
-                // A page does not move the timer, which may fire too early after it.
-                tick.set(sleep(TICK - idle));
-                continue;
+            if idle >= TICK {
+                tick.set(sleep(TICK));
+                return Ok(());
             }
-            tick.set(sleep(TICK));
-            return match self.is_idle() {
-                true => Waited::InVain,
-                false => Waited::ReadAgain,
-            };
+            // A page does not move the timer, which may fire too early after it.
+            tick.set(sleep(TICK - idle));
         }
     }
-}
-
-/// Why a reader waits no longer.
-enum Waited {
-    ReadAgain,
-    /// The reader is [idle](LogReader::is_idle).
-    InVain,
-    /// The run is lost, and the conversation cannot be mended now.
-    NotMended,
 }
 
 /// Returns the frames of a page as one buffer.

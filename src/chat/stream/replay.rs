@@ -121,9 +121,9 @@ fn translator_for(
     translator.with_version(version)
 }
 
-/// Returns the events that make the message that a client has posted the whole message: the results of its calls, new
-/// data, and the parts that it lacks. Of a call that the client has answered, only the result in the
-/// list is shown: it can differ from the stored one, for example if a denial was too late.
+/// Returns the events that make the message that a client has posted the whole message: the results of
+/// its calls, new data, and the parts that it lacks. Of a call that the client has answered, only the
+/// result in the list is shown: it can differ from the stored one, for example if a denial was too late.
 fn catch_up(
     posted: Option<(&UiMessage, &[ReceivedResult])>,
     message: &UiMessage,

@@ -137,8 +137,10 @@ impl Driver {
         let counted = chats.shutdown.count_turn(may_begin_run).ok_or(ChatError::ShuttingDown)?;
         let (respond, response) = oneshot::channel();
         let (accept, accepted) = oneshot::channel();
-        let posted =
-            if let Request::Post(request) = &request { Some(Arc::clone(request)) } else { None };
+        let posted = match &request {
+            Request::Post(request) => Some(Arc::clone(request)),
+            _ => None,
+        };
         let settings = TurnSettings {
             owner: owner.clone(),
             chat_id: chat_id.clone(),

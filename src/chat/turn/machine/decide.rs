@@ -331,8 +331,8 @@ impl ChatTurn {
         }
     }
 
-    /// Returns the id of the posted message that a run continues, if the conversation lacks it or calls of
-    /// it.
+    /// Returns the id of the posted message that a run continues, if the conversation lacks the message
+    /// or some of its calls.
     fn unknown_posted_message(&self, next: &Chat, id: &MessageId) -> Option<MessageId> {
         let (posted, stored) = (self.posted_message()?, next.message(id));
         let is_other = |lost: &LiveRun| lost.only_for.as_ref() != Some(&posted.id);
