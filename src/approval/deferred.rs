@@ -311,11 +311,8 @@ impl DeferredToolResults {
     pub(crate) fn with_unsent(mut self, unsent: &HashMap<ApprovalId, DeferredOutcome>) -> Self {
         for result in &mut self.results {
             let granted = result.approval_id.as_ref().and_then(|id| unsent.get(id));
-            let is_unclear = matches!(
-                result.outcome,
-                DeferredOutcome::ForwardedToProvider | DeferredOutcome::OutcomeUnknown
-            );
-            if let Some(granted) = granted.filter(|_| is_unclear) {
+            let is_forwarded = matches!(result.outcome, DeferredOutcome::ForwardedToProvider);
+            if let Some(granted) = granted.filter(|_| is_forwarded) {
                 result.outcome = granted.clone();
             }
         }

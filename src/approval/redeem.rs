@@ -315,8 +315,10 @@ impl Redemption {
                 DeferredOutcome::Executed { outcome }
             }
             LedgerResponse::Claim(ClaimResult::OutcomeUnknown) => DeferredOutcome::OutcomeUnknown,
-            // The last known state of the record may be older than an execution.
-            LedgerResponse::Unavailable if request.action != LedgerAction::Deny => {
+            // The request may have been approved and executed since its record was loaded.
+            LedgerResponse::Unavailable
+                if request.action != LedgerAction::Deny && record.is_pending() =>
+            {
                 DeferredOutcome::OutcomeUnknown
             }
             LedgerResponse::Claim(ClaimResult::Rejected(_))

@@ -58,6 +58,8 @@ struct FailingStore {
     fails: AtomicBool,
     /// Whether the response to an insertion is lost.
     loses_insertions: AtomicBool,
+    /// Whether a decided record cannot be loaded alone, as for a transition.
+    hides_decided: AtomicBool,
 }
 
 impl FailingStore {
@@ -87,7 +89,15 @@ impl LedgerStore for FailingStore {
         &'a self,
         ids: &'a [RecordId],
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        self.ledger.load(ids)
+        Box::pin(async move {
+            let loaded = self.ledger.load(ids).await?;
+            let is_hidden = self.hides_decided.load(Ordering::SeqCst)
+                && matches!(&loaded.records[..], [only] if !only.record.is_pending());
+            match is_hidden {
+                true => Err(LedgerStoreError::new("unreachable")),
+                false => Ok(loaded),
+            }
+        })
     }
 
     fn pending<'a>(
@@ -166,12 +176,16 @@ impl Host {
     }
 
     async fn ask_about(&self, input: &str) -> Value {
+        self.ask_for("call-1", input).await
+    }
+
+    async fn ask_for(&self, id: &str, input: &str) -> Value {
         let input = Json::parse(input).unwrap();
         let chat = self.approvals.for_chat(&ada(), &"chat".into());
-        let call = ToolCall::new("call-1", "delete_file");
+        let call = ToolCall::new(id, "delete_file");
         let asked = chat.request_approval_of(&call, &input).await;
         let AgentEvent::ApprovalRequested { approval_id, .. } = asked else { panic!() };
-        json!({"type": "tool-delete_file", "toolCallId": "call-1", "state": "approval-requested",
+        json!({"type": "tool-delete_file", "toolCallId": id, "state": "approval-requested",
                // As a browser writes it.
                "input": {"copies": 1, "path": "notes.txt"}, "approval": {"id": approval_id}})
     }
@@ -465,6 +479,24 @@ async fn a_call_that_ran_is_never_called_not_executed_while_the_store_fails() {
         };
         assert_eq!(host.outcome(&request).await, expected, "{mode:?}");
         assert_eq!(host.effects(), 1, "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decided_request_keeps_its_outcome_if_the_ledger_does_not_reply_to_a_late_approval() {
+    for is_denied in [true, false] {
+        let host = Host::new(Mode::Ledger);
+        let input = r#"{ "path": "notes.txt", "copies": 1.0 }"#;
+        let (decided, open) = (host.ask().await, host.ask_for("call-2", input).await);
+        let first = body("chat", &[&answered(&decided, !is_denied), &open]);
+        host.post(&ada(), &first).await;
+        host.ledger.hides_decided.store(true, Ordering::SeqCst);
+        let approval_of_both = body("chat", &[&answered(&decided, true), &answered(&open, true)]);
+        let deferred = host.approvals.redeem(&ada(), &parse(&approval_of_both)).await.unwrap();
+        let results = deferred.results().results();
+        let late = results.iter().find(|result| *result.tool_call_id == *"call-1").unwrap();
+        let expected = if is_denied { DeferredOutcome::Rejected } else { deleted() };
+        assert_eq!((&late.outcome, late.is_final), (&expected, true));
     }
 }
 

@@ -156,27 +156,35 @@ impl Ledger {
                 approval.set(State::Claimed { until: now + LEASE }, self.step);
                 return Answered::Execute;
             }
-            (State::Claimed { until }, _) if now < *until => return Answered::Wait,
-            (State::Claimed { .. }, _) => State::Unknown,
+            (State::Claimed { until }, _) if *until <= now => State::Unknown,
             (state, _) => state.clone(),
         };
         approval.set(state, self.step);
-        let mut shown = None;
-        let outcome = match (&approval.state, is_approved) {
-            (State::Denied, true) => {
-                shown = Some(DeferredOutcome::Rejected);
-                approval.outcome(now)
-            }
-            (State::Denied, false) if is_provider_executed => Some(forward(false)),
-            (State::Superseded | State::Lapsed | State::Revoked, false) => {
-                // The page shows the decision of its user.
-                shown = Some(DeferredOutcome::Denied { reason: None });
-                approval.outcome(now)
-            }
-            _ => approval.outcome(now),
+        self.last_known(id, is_approved, now)
+    }
+
+    /// Returns what follows an answer as far as the state of the request shows it: for a request that
+    /// is open, the answer has not been applied, or nobody knows whether it was.
+    pub(super) fn last_known(&self, id: &ApprovalId, is_approved: bool, now: u64) -> Answered {
+        let Some(approval) = self.approvals.get(id) else { return Answered::Result(None) };
+        let denied = DeferredOutcome::Denied { reason: None };
+        let (state, outcome) = (&approval.state, approval.outcome(now));
+        let (shown, outcome) = match (state, is_approved) {
+            (State::Claimed { .. }, _) => return Answered::Wait,
+            (State::Asked, true) => (None, Some(DeferredOutcome::OutcomeUnknown)),
+            (State::Asked, false) => (None, Some(denied)),
+            (State::Denied, true) => (Some(DeferredOutcome::Rejected), outcome),
+            (State::Denied, false) if approval.is_provider_executed => (None, Some(forward(false))),
+            // The page shows the decision of its user.
+            (State::Superseded | State::Lapsed | State::Revoked, false) => (Some(denied), outcome),
+            _ => (None, outcome),
         };
-        let result = outcome.map(|outcome| approval.received(id, outcome));
-        Answered::Result(result.map(|result| Box::new(ReceivedResult { shown, ..result })))
+        let received = outcome.map(|outcome| {
+            let ReceivedResult { result, .. } = approval.received(id, outcome);
+            let result = DeferredToolResult { is_final: *state != State::Asked, ..result };
+            Box::new(ReceivedResult { shown, ..ReceivedResult::new(result, None) })
+        });
+        Answered::Result(received)
     }
 
     /// Stores that a call was executed.
@@ -202,20 +210,6 @@ impl Ledger {
     pub(super) fn decided(&self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
         let approval = self.approvals.get(id)?;
         Some(approval.received(id, approval.outcome(now)?))
-    }
-
-    /// Returns the result of an answer without a reply: what was known of the request before.
-    pub(super) fn no_result(&self, id: &ApprovalId, is_approved: bool) -> Option<ReceivedResult> {
-        let approval = self.approvals.get(id)?;
-        let is_granted = approval.state == State::Granted;
-        let outcome = match is_approved {
-            _ if is_granted => forward(true),
-            true => DeferredOutcome::OutcomeUnknown,
-            false => DeferredOutcome::Denied { reason: None },
-        };
-        let received = approval.received(id, outcome);
-        let result = DeferredToolResult { is_final: is_granted, ..received.result };
-        Some(ReceivedResult::new(result, None))
     }
 }
 

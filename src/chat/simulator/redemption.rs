@@ -114,14 +114,19 @@ impl Step<'_> {
             self.world.violated(format!("{approval:?} is approved after a newer message"));
         }
         let fault = self.fault();
-        let no_result = self.world.ledger.no_result(&approval, is_approved);
+        let (now, ledger) = (self.world.now, &mut self.world.ledger);
+        let last_known = ledger.last_known(&approval, is_approved, now);
         let answered = match fault {
-            Fault::Before => Answered::Result(None),
-            _ => self.world.ledger.answer(&approval, is_approved, self.world.now),
+            Fault::Before => last_known,
+            Fault::After => {
+                // Nobody executes the call.
+                ledger.answer(&approval, is_approved, now);
+                last_known
+            }
+            Fault::None => ledger.answer(&approval, is_approved, now),
         };
         let at = &mut self.world.drivers[self.at].redemptions[redemption];
         match answered {
-            _ if fault != Fault::None => at.known.extend(no_result),
             Answered::Result(result) => at.known.extend(result.map(|result| *result)),
             Answered::Execute => at.executing.push(Errand::Execute { approval, redemption }),
             Answered::Wait => {
