@@ -167,6 +167,29 @@ fn a_result_that_the_end_of_a_run_leaves_unread_is_read_although_the_run_is_take
 }
 
 #[test]
+fn a_turn_whose_run_has_ended_decides_nothing_from_what_it_loaded_before_the_end() {
+    let executed = executed("s1", "ap1");
+    let mut unread = asked_chat(false);
+    unread.record_received(&executed);
+    let before = || loaded(with_run(asked_chat(false), "r1", "a0"));
+    let mut table = ending_while_a_tool_runs();
+    table.pop();
+    table.extend([
+        ("load", Input::CallSettled(Box::new(executed))),
+        ("append r1/1@2 results tool-output-available", Input::Redeemed),
+        ("", before()),
+        ("", Input::ChatChanged),
+        ("load", appended()),
+        ("save [u1 a0]", Input::Saved(true)),
+        ("append r1/1@4 abort [DONE] end", appended()),
+        ("", before()),
+        ("load", loaded(unread)),
+        ("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))),
+    ]);
+    check(turn(answer("s1", "ap1", true)), table, "save [u1 a0] live r1-1/1 a0");
+}
+
+#[test]
 fn a_result_that_arrives_during_the_last_save_is_not_in_the_log_and_is_saved_later() {
     let mut table = ending_while_a_tool_runs();
     table.push(("save [u1 a0]", Input::CallSettled(Box::new(executed("s1", "ap1")))));

@@ -64,12 +64,13 @@ fn a_save_of_a_step_whose_reply_was_lost_is_not_repeated() {
 }
 
 #[test]
-fn a_turn_whose_run_is_taken_during_a_save_waits_for_the_reply() {
+fn a_turn_whose_run_is_taken_during_a_save_and_a_load_waits_for_both_replies() {
     let table = vec![
         ("load", loaded(live_chat("r1", "a1"))),
         ("save [u1 a1] live r1/1 a1 keeps 7", Input::Tick),
         ("load · append r1/1@7", refused(AppendRefusal::Taken)),
         ("stop agent", Input::Saved(false)),
+        ("", loaded(live_chat("r1", "a1"))),
     ];
     check(in_the_second_step(), table, "revoke unshown · end");
 }
@@ -115,8 +116,12 @@ fn a_silent_run_renews_its_lease_and_looks_for_results() {
 
 #[test]
 fn after_a_refused_append_the_agent_stops_and_the_turn_is_over() {
-    let table = vec![("", Input::Tick), ("load · append r1/1@2", refused(AppendRefusal::Taken))];
-    check(running(), table, "stop agent · revoke unshown · end");
+    let table = vec![
+        ("", Input::Tick),
+        ("load · append r1/1@2", refused(AppendRefusal::Taken)),
+        ("stop agent", loaded(live_chat("r1", "a1"))),
+    ];
+    check(running(), table, "revoke unshown · end");
 }
 
 #[test]

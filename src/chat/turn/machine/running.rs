@@ -125,8 +125,8 @@ enum Phase {
     Saving,
     /// The end of the log is appended.
     Ending,
-    /// The run is over for this turn, which waits for the reply to a save: it must not be taken for
-    /// the reply to a later one.
+    /// The run is over for this turn, which waits for the replies to a save and to a load: they must not
+    /// be taken for the replies to later ones.
     Over(EndCause),
 }
 
@@ -284,7 +284,7 @@ impl OwnRun {
             _ => {}
         }
         match self.phase {
-            Phase::Over(cause) if self.saving.is_none() => Some(cause),
+            Phase::Over(cause) if self.saving.is_none() && !self.is_loading => Some(cause),
             _ => None,
         }
     }
