@@ -23,7 +23,7 @@ use crate::id::{ChatId, RunId};
 ///
 /// The owner and the conversation are part of the key, so that the run of another user is never
 /// found.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Eq, PartialOrd, Ord)]
 pub struct RunKey {
     /// The owner of the conversation.
     pub owner: Principal,
@@ -33,10 +33,21 @@ pub struct RunKey {
     pub run: RunId,
 }
 
+impl PartialEq for RunKey {
+    fn eq(&self, other: &Self) -> bool {
+        // Most keys share their strings with the key with which the run was begun.
+        let is_same = |one: &str, other: &str| std::ptr::eq(one, other) || one == other;
+        is_same(&self.run, &other.run)
+            && is_same(&self.chat, &other.chat)
+            && self.owner == other.owner
+    }
+}
+
 impl Hash for RunKey {
-    /// Hashes only the id of the run, which is chosen at random.
+    /// Hashes only the end of the id of the run, which is chosen at random.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.run.hash(state);
+        let id = self.run.as_bytes();
+        state.write(id.last_chunk::<16>().map_or(id, |end| end));
     }
 }
 

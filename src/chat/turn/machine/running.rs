@@ -265,10 +265,8 @@ impl OwnRun {
             Input::Appended(AppendResult::Appended(status)) => self.appended(status, actions),
             Input::Loaded(loaded) => self.loaded(loaded, actions),
             Input::Saved(is_saved) => self.saved(is_saved),
-            Input::SaveUnknown => {
-                // The next step is saved with this one.
-                self.saved(self.is_keeping_step());
-            }
+            // If it was the save of a step, the next step is saved with this one.
+            Input::SaveUnknown => self.saved(self.is_keeping_step()),
             Input::ChatChanged => self.load(actions),
             Input::Tick => {
                 self.has_to_renew = true;
@@ -451,13 +449,13 @@ impl OwnRun {
             // The log does not say of a call that is being executed how it has ended.
             self.writer.restart_translator();
         }
-        match self.phase {
-            Phase::Redeeming | Phase::Stepping | Phase::Agent => self.cut_call(&event, actions),
-            Phase::Loading | Phase::Loaded if !self.is_message_ended => {
-                self.cut_call(&event, actions);
-            }
-            Phase::Loading | Phase::Loaded | Phase::Claiming => {}
-            Phase::Saving | Phase::Ending | Phase::Over(_) => {}
+        let is_cut = match self.phase {
+            Phase::Redeeming | Phase::Stepping | Phase::Agent => true,
+            Phase::Loading | Phase::Loaded => !self.is_message_ended,
+            Phase::Claiming | Phase::Saving | Phase::Ending | Phase::Over(_) => false,
+        };
+        if is_cut {
+            self.cut_call(&event, actions);
         }
         self.stopped_by = Some(event);
     }
