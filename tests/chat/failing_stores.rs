@@ -1,5 +1,6 @@
 //! What requests and readers get while a store fails, loses replies or panics.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -37,6 +38,8 @@ struct Faults {
     panics: AtomicBool,
     /// Logs cannot be read.
     is_unreadable: AtomicBool,
+    /// A read of a log that fails never has a reply.
+    hangs_reads: AtomicBool,
     /// No run can be taken, and nothing can be appended to logs.
     is_unwritable: AtomicBool,
     /// How many takes fail.
@@ -124,6 +127,7 @@ impl RunStore for Faults {
     ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
         self.log_reads.fetch_add(1, Ordering::SeqCst);
         match self.is_unreadable.load(Ordering::SeqCst) {
+            true if self.hangs_reads.load(Ordering::SeqCst) => Box::pin(pending()),
             true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
             false => self.runs.read(read),
         }
@@ -267,8 +271,9 @@ async fn a_log_that_cannot_be_read_is_an_error_of_the_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_is_cut_off_if_its_log_cannot_be_read_for_half_a_minute_and_can_be_continued() {
-    for seconds in [20, 40] {
+    for (seconds, hangs_reads) in [(20, false), (40, false), (20, true), (50, true)] {
         let server = server();
+        server.faults.hangs_reads.store(hangs_reads, Ordering::SeqCst);
         let mut written = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
         let _ = written.next().await.unwrap().unwrap();
         // A server reads its own logs from its memory.

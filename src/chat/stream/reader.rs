@@ -211,7 +211,13 @@ impl LogReader {
         let max_bytes = if self.has_begun { MAX_PAGE_BYTES } else { 0 };
         let (key, after) = (&self.key, self.position);
         let read = ReadLog { key, after, max_bytes, is_reader: true };
-        match self.chats.runs.read(read).await {
+        let read = tokio::select! {
+            biased;
+            page = self.chats.runs.read(read) => page,
+            // The timer is created only if the store has no page yet.
+            () = async { sleep(KEEP_ALIVE_INTERVAL).await } => Err(RunStoreError::new("no reply")),
+        };
+        match read {
             Ok(page) => {
                 self.failing_since = None;
                 Ok(page)
