@@ -102,7 +102,7 @@ pub enum DeferredOutcome {
     /// It is not known whether the tool ran, for one of these reasons:
     /// - An earlier approval response claimed the call, and the claim ended without an outcome: it
     ///   was dropped, its lease ended, or the outcome could not be stored.
-    /// - The ledger failed while this approval was redeemed.
+    /// - The ledger failed while this approval was redeemed, and the request was pending before.
     /// - The host keeps no outcomes (`Approvals::stateless_replayable`, or a record of its own that
     ///   says `HandedOut`), and an earlier request executed the call or may have executed it.
     ///

@@ -31,6 +31,8 @@ use crate::json::Json;
 #[must_use]
 pub struct Redemption {
     plan: ResumePlan,
+    /// The time at which the records were loaded.
+    pub(super) now: UnixMillis,
     answers: Vec<Answer>,
     includes_earlier: bool,
     /// The ids whose calls may have been executed, although they have no record.
@@ -141,7 +143,8 @@ impl ResumePlan {
                 resolution: Resolution::Unresolved,
             })
             .collect();
-        Redemption { plan: self, answers, includes_earlier: false, may_have_run: HashSet::new() }
+        let may_have_run = HashSet::new();
+        Redemption { plan: self, now, answers, includes_earlier: false, may_have_run }
     }
 }
 
@@ -324,7 +327,7 @@ impl Redemption {
             LedgerResponse::Claim(ClaimResult::Rejected(_))
             | LedgerResponse::Deny(DenyResult::Rejected(_))
             | LedgerResponse::Unavailable => {
-                rejected_outcome(&record, request.action != LedgerAction::Deny, reason)
+                rejected_outcome(&record, self.now, request.action != LedgerAction::Deny, reason)
             }
         };
         if let Some(answer) = self.answers.get_mut(request.index) {
@@ -497,10 +500,11 @@ fn is_wire_id_of(wire: &ToolCallId, own: &ToolCallId) -> bool {
 /// response has passed verification, so its sender may see the final state.
 fn rejected_outcome(
     record: &ApprovalRecord,
+    now: UnixMillis,
     approved: bool,
     reason: Option<String>,
 ) -> DeferredOutcome {
-    match record.outcome() {
+    match record.outcome_at(now) {
         Some(
             outcome @ (DeferredOutcome::Executing { .. }
             | DeferredOutcome::Executed { .. }

@@ -27,6 +27,7 @@ use ui_message_stream::approval::{
     RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
+use ui_message_stream::id::ApprovalId;
 use ui_message_stream::model::{ModelMessage, ToModelMessages, ToolContent, ToolResult};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessageStream};
@@ -172,7 +173,7 @@ impl Host {
 
     /// Requests approval of a call, and returns the tool part that the client then holds.
     async fn ask(&self) -> Value {
-        self.ask_about(r#"{ "path": "notes.txt", "copies": 1.0 }"#).await
+        self.ask_about(INPUT).await
     }
 
     async fn ask_about(&self, input: &str) -> Value {
@@ -185,9 +186,7 @@ impl Host {
         let call = ToolCall::new(id, "delete_file");
         let asked = chat.request_approval_of(&call, &input).await;
         let AgentEvent::ApprovalRequested { approval_id, .. } = asked else { panic!() };
-        json!({"type": "tool-delete_file", "toolCallId": id, "state": "approval-requested",
-               // As a browser writes it.
-               "input": {"copies": 1, "path": "notes.txt"}, "approval": {"id": approval_id}})
+        requested(id, &approval_id)
     }
 
     /// Redeems a request, executes what was approved, and reads the response to its end.
@@ -266,6 +265,13 @@ fn tools(description: &str) -> ToolList {
     ToolList::new().tool("delete_file", description, &Json::null()).client_executed("get_location")
 }
 
+/// The tool part of a call whose approval is requested.
+fn requested(call: &str, approval: &ApprovalId) -> Value {
+    json!({"type": "tool-delete_file", "toolCallId": call, "state": "approval-requested",
+           // As a browser writes it.
+           "input": {"copies": 1, "path": "notes.txt"}, "approval": {"id": approval}})
+}
+
 fn ada() -> Principal {
     Principal::new("ada")
 }
@@ -308,6 +314,8 @@ fn deleted() -> DeferredOutcome {
 }
 
 const LEASE: Duration = Duration::from_secs(3);
+
+const INPUT: &str = r#"{ "path": "notes.txt", "copies": 1.0 }"#;
 
 #[tokio::test(start_paused = true)]
 async fn an_approved_call_runs_with_the_approved_input_and_its_events_are_streamed() {
@@ -484,20 +492,63 @@ async fn a_call_that_ran_is_never_called_not_executed_while_the_store_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_decided_request_keeps_its_outcome_if_the_ledger_does_not_reply_to_a_late_approval() {
-    for is_denied in [true, false] {
+    for (was_approved, expected) in [(false, DeferredOutcome::Rejected), (true, deleted())] {
         let host = Host::new(Mode::Ledger);
-        let input = r#"{ "path": "notes.txt", "copies": 1.0 }"#;
-        let (decided, open) = (host.ask().await, host.ask_for("call-2", input).await);
-        let first = body("chat", &[&answered(&decided, !is_denied), &open]);
-        host.post(&ada(), &first).await;
+        let (decided, open) = (host.ask().await, host.ask_for("call-2", INPUT).await);
+        host.post(&ada(), &body("chat", &[&answered(&decided, was_approved), &open])).await;
         host.ledger.hides_decided.store(true, Ordering::SeqCst);
-        let approval_of_both = body("chat", &[&answered(&decided, true), &answered(&open, true)]);
-        let deferred = host.approvals.redeem(&ada(), &parse(&approval_of_both)).await.unwrap();
-        let results = deferred.results().results();
-        let late = results.iter().find(|result| *result.tool_call_id == *"call-1").unwrap();
-        let expected = if is_denied { DeferredOutcome::Rejected } else { deleted() };
-        assert_eq!((&late.outcome, late.is_final), (&expected, true));
+        let late = body("chat", &[&answered(&decided, true), &answered(&open, true)]);
+        let deferred = host.approvals.redeem(&ada(), &parse(&late)).await.unwrap();
+        assert_eq!(final_outcome(deferred.results(), "call-1"), &expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_executed_elsewhere_is_waited_for_if_the_ledger_does_not_reply() {
+    let host = Host::new(Mode::Ledger);
+    let (executed, open) = (host.ask().await, host.ask_for("call-2", INPUT).await);
+    let first = body("chat", &[&answered(&executed, true), &open]);
+    let _executing = host.start(&ada(), &first).await;
+    sleep(Duration::from_millis(100)).await;
+    host.ledger.hides_decided.store(true, Ordering::SeqCst);
+    let both = body("chat", &[&answered(&executed, true), &answered(&open, true)]);
+    let mut waiting = host.start(&ada(), &both).await;
+    host.ledger.hides_decided.store(false, Ordering::SeqCst);
+    while waiting.next_event().await.is_some() {}
+    assert_eq!(final_outcome(&waiting.into_results(), "call-1"), &deleted());
+    assert_eq!(host.effects(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_is_not_waited_for_any_more_leaves_an_unknown_outcome_without_a_reply_too()
+{
+    let ledger = InMemoryLedger::with_test_clock(UnixMillis(0));
+    let ledger = Arc::new(FailingStore { ledger, ..FailingStore::default() });
+    let mut host = Host::new(Mode::Ledger);
+    host.approvals = host.approvals.with_ledger(ledger.clone());
+    let (chat, call) = (host.approvals.for_chat(&ada(), &"chat".into()), "provider-1".into());
+    let (message, input) = ("m2".into(), Json::parse(INPUT).unwrap());
+    let issued = chat.request_provider_approval(&message, &call, "delete_file", &input, None).await;
+    let (sent, open) = (requested(&call, &issued.unwrap().approval_id), host.ask().await);
+    let first = body("chat", &[&answered(&sent, true), &open]);
+    let deferred = host.approvals.redeem(&ada(), &parse(&first)).await.unwrap();
+    let outcome = final_outcome(deferred.results(), "provider-1");
+    assert!(matches!(outcome, DeferredOutcome::ForwardToProvider { .. }), "{outcome:?}");
+    // Longer than the longest model call.
+    ledger.ledger.set_test_time(UnixMillis(700_000));
+    ledger.hides_decided.store(true, Ordering::SeqCst);
+    let both = body("chat", &[&answered(&sent, true), &answered(&open, true)]);
+    let deferred = host.approvals.redeem(&ada(), &parse(&both)).await.unwrap();
+    let outcome = final_outcome(deferred.results(), "provider-1");
+    assert_eq!(outcome, &DeferredOutcome::OutcomeUnknown);
+}
+
+/// The outcome of a call, which is final.
+fn final_outcome<'r>(results: &'r DeferredToolResults, call: &str) -> &'r DeferredOutcome {
+    let mut of_call = results.results().iter().filter(|result| *result.tool_call_id == *call);
+    let result = of_call.next().unwrap();
+    assert!(result.is_final, "{result:?}");
+    &result.outcome
 }
 
 #[tokio::test(start_paused = true)]

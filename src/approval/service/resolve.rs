@@ -102,7 +102,8 @@ impl Approvals {
     /// # Errors
     /// [`LedgerStoreError`] if the ledger or the replay guard fails and no call was claimed here.
     /// The same request can be sent again; the HTTP status for it is 503. If the ledger fails for
-    /// some answers after a claim was granted for another, their outcomes are unknown.
+    /// some answers after a claim was granted for another, those to pending requests have an unknown
+    /// outcome. A request that was decided before keeps its outcome.
     ///
     /// # Cancel safety
     /// If the future or the returned value is dropped, for example because the client disconnects,
@@ -257,7 +258,8 @@ impl ChatApprovals {
     /// cases no call was claimed, and in the first two no response of this request was sent to the
     /// ledger. The same request can be sent again.
     ///
-    /// If the ledger fails for another response, that response gets a result that is not
+    /// If the ledger fails for another response, a request that was decided before keeps its outcome.
+    /// The response to a pending request gets a result that is not
     /// [final](DeferredToolResult::is_final), and its call stays open in the host's history. It is
     /// then not known whether the ledger stored the response.
     ///
