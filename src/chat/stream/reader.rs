@@ -211,13 +211,13 @@ impl LogReader {
         let max_bytes = if self.has_begun { MAX_PAGE_BYTES } else { 0 };
         let (key, after) = (&self.key, self.position);
         let read = ReadLog { key, after, max_bytes, is_reader: true };
-        let read = tokio::select! {
+        let page = tokio::select! {
             biased;
             page = self.chats.runs.read(read) => page,
             // The timer is created only if the store has no page yet.
-            () = async { sleep(KEEP_ALIVE_INTERVAL).await } => Err(RunStoreError::new("no reply")),
+            () = async { sleep(MAX_READ_TIME).await } => Err(RunStoreError::new("no reply")),
         };
-        match read {
+        match page {
             Ok(page) => {
                 self.failing_since = None;
                 Ok(page)
@@ -299,6 +299,9 @@ const MAX_PAGE_BYTES: usize = 8 << 10;
 
 /// How long a reader waits for a hint before it reads the log again.
 const TICK: Duration = Duration::from_secs(1);
+
+/// How long a reader waits for a page of a log. Then the read has failed, and is repeated.
+const MAX_READ_TIME: Duration = Duration::from_secs(5);
 
 /// The time without a frame that is followed by a comment.
 pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
