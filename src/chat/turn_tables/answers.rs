@@ -167,7 +167,7 @@ fn a_result_that_the_end_of_a_run_leaves_unread_is_read_although_the_run_is_take
 }
 
 #[test]
-fn a_turn_whose_run_has_ended_decides_nothing_from_what_it_loaded_before_the_end() {
+fn a_run_is_saved_after_the_load_that_is_under_way() {
     let executed = executed("s1", "ap1");
     let mut unread = asked_chat(false);
     unread.record_received(&executed);
@@ -180,9 +180,9 @@ fn a_turn_whose_run_has_ended_decides_nothing_from_what_it_loaded_before_the_end
         ("", before()),
         ("", Input::ChatChanged),
         ("load", appended()),
+        ("", before()),
         ("save [u1 a0]", Input::Saved(true)),
         ("append r1/1@4 abort [DONE] end", appended()),
-        ("", before()),
         ("load", loaded(unread)),
         ("begin r1-1", Input::Begun(BeginResult::Begun(Fence(1)))),
     ]);
@@ -192,7 +192,9 @@ fn a_turn_whose_run_has_ended_decides_nothing_from_what_it_loaded_before_the_end
 #[test]
 fn a_result_that_arrives_during_the_last_save_is_not_in_the_log_and_is_saved_later() {
     let mut table = ending_while_a_tool_runs();
-    table.push(("save [u1 a0]", Input::CallSettled(Box::new(executed("s1", "ap1")))));
+    // Nothing is loaded before the end, so nothing that is older than the save.
+    table.push(("save [u1 a0]", Input::ChatChanged));
+    table.push(("", Input::CallSettled(Box::new(executed("s1", "ap1")))));
     table.push(("", Input::Redeemed));
     table.push(("", Input::Saved(true)));
     table.push(("append r1/1@2 abort [DONE] end", appended()));

@@ -267,6 +267,8 @@ impl OwnRun {
             Input::Saved(is_saved) => self.saved(is_saved),
             // If it was the save of a step, the next step is saved with this one.
             Input::SaveUnknown => self.saved(self.is_keeping_step()),
+            // Results that arrive now are read after the end.
+            Input::ChatChanged if matches!(self.phase, Phase::Saving | Phase::Ending) => {}
             Input::ChatChanged => self.load(actions),
             Input::Tick => {
                 self.has_to_renew = true;
@@ -336,7 +338,7 @@ impl OwnRun {
                 actions.push_back(Action::Start(Effect::Claim { run, approvals }));
             }
             Phase::Loading if is_stored && self.saving.is_none() => self.load(actions),
-            Phase::Loaded if is_stored && self.saving.is_none() => {
+            Phase::Loaded if is_stored && self.saving.is_none() && !self.is_loading => {
                 let mut kept = self.writer.record().keep_in(&self.chat);
                 let is_due = kept.message_to_continue() == Some(&self.live.message_id);
                 if self.stopped_by.is_none() && (is_due || self.has_to_call) {
@@ -449,13 +451,10 @@ impl OwnRun {
             // The log does not say of a call that is being executed how it has ended.
             self.writer.restart_translator();
         }
-        let is_cut = match self.phase {
-            Phase::Redeeming | Phase::Stepping | Phase::Agent => true,
-            Phase::Loading | Phase::Loaded => !self.is_message_ended,
-            Phase::Claiming | Phase::Saving | Phase::Ending | Phase::Over(_) => false,
-        };
-        if is_cut {
-            self.cut_call(&event, actions);
+        match self.phase {
+            Phase::Claiming | Phase::Saving | Phase::Ending | Phase::Over(_) => {}
+            Phase::Loading | Phase::Loaded if self.is_message_ended => {}
+            _ => self.cut_call(&event, actions),
         }
         self.stopped_by = Some(event);
     }
