@@ -54,6 +54,25 @@ async fn a_repeated_approval_after_a_denial_gets_the_first_reply() {
 }
 
 #[tokio::test]
+async fn an_answer_to_a_message_that_was_regenerated_gets_the_whole_new_message() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "c");
+    client.say(&host, "delete notes.txt").await;
+    let late = client.answered(true);
+    let mut regenerate = client.body();
+    regenerate["trigger"] = "regenerate-message".into();
+    regenerate["messageId"] = client.messages[1]["id"].clone();
+    regenerate["messages"].as_array_mut().unwrap().pop();
+    host.chat("alice", regenerate.to_string()).await;
+    let answer = host.chat("alice", late.to_string()).await;
+    let requests = answer.of_type("tool-approval-request");
+    let pending = host.pending("alice").await;
+    assert_eq!(requests.len(), 1, "{}", answer.text);
+    assert_eq!(pending[0]["approvalId"], requests[0]["approvalId"], "{}", answer.text);
+    assert!(host.tools.effects().is_empty());
+}
+
+#[tokio::test]
 async fn a_first_message_that_is_sent_again_after_an_approval_or_a_denial_gets_the_whole_response()
 {
     for (approved, state) in [(true, "output-available"), (false, "output-denied")] {

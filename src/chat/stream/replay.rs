@@ -202,9 +202,10 @@ fn data_event(part: &DataPart) -> Option<AgentEvent> {
 }
 
 /// Returns the parts of a message that the client does not hold, with the step start before them.
-/// Returns `None` if the client holds them all.
+/// Returns `None` if the client holds them all. If the posted message was replaced by this one, the
+/// client holds none of them.
 fn rest_of(message: &UiMessage, posted: &UiMessage) -> Option<UiMessage> {
-    let shown = content_parts(posted);
+    let shown = if posted.id == message.id { content_parts(posted) } else { 0 };
     let parts = &message.parts;
     let mut content = parts.iter().enumerate().filter(|(_, part)| is_content(part));
     let (lacking, _) = content.nth(shown)?;
