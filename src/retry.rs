@@ -75,6 +75,9 @@ pub(crate) async fn repeat<'a, T, E: Display>(
     }
 }
 
+/// How many failures end an operation for which a client waits.
+pub(crate) const MAX_FAILURES_BEFORE_RESPONSE: u32 = 3;
+
 /// How many failures end an operation. The pauses between them are 29 s together.
 pub(crate) const MAX_FAILURES: u32 = 20;
 

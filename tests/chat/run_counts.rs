@@ -2,6 +2,7 @@
 
 use futures::{StreamExt, stream};
 use serde_json::json;
+use test_support::test_server::{Client, Host};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::chat::{ChatError, ChatServer, Turn};
 use ui_message_stream::limits::ChatLimits;
@@ -42,4 +43,24 @@ async fn live_taken_and_refused_runs_are_counted() {
     while second.next().await.is_some() {}
     tokio::time::sleep(std::time::Duration::from_secs(30)).await;
     assert_eq!(counted(), [0, 2, 0, 1]);
+}
+
+#[tokio::test]
+async fn a_stopped_run_is_not_live_although_its_tool_goes_on() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "c");
+    client.say(&host, "delete notes.txt").await;
+    host.tools.hold(true);
+    let approval = client.answered(true).to_string();
+    let (_, ()) = tokio::join!(host.chat("alice", approval), async {
+        while host.tools.effects().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(host.chats.run_counts().live, 1);
+        host.chats.stop(&Principal::new("alice"), &"c".into()).await.unwrap();
+        while host.chats.run_counts().live > 0 {
+            tokio::task::yield_now().await;
+        }
+        host.tools.hold(false);
+    });
 }

@@ -120,7 +120,8 @@ impl Step<'_> {
             }
             Action::StopAgent => driver.agent = None,
             Action::Respond(response) => self.respond(response),
-            Action::Wait | Action::End | Action::Report(_) | Action::ReportLimit(..) => {}
+            Action::LeaveRun | Action::Report(_) | Action::ReportLimit(..) => {}
+            Action::Wait | Action::End => {}
         }
     }
 

@@ -33,7 +33,7 @@ use crate::chat::shutdown::Counted;
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
-use crate::retry::{MAX_FAILURES, RETRY_INTERVAL, Retries};
+use crate::retry::{MAX_FAILURES, MAX_FAILURES_BEFORE_RESPONSE, RETRY_INTERVAL, Retries};
 
 /// A turn with everything that it waits for.
 pub(in crate::chat) struct Driver {
@@ -51,7 +51,7 @@ pub(in crate::chat) struct Driver {
     /// The saves that have failed since the last one that had a reply, shortly after each other.
     failed_saves: Retries,
     conflicts: u32,
-    /// The run that this turn has begun last.
+    /// The run that this turn has begun last, until the turn leaves it.
     run: Option<CountedRun>,
     /// The server waits for this turn when it is shut down. If its time is up, this is `None`, and the
     /// turn stops.
@@ -198,6 +198,7 @@ impl Driver {
                 Action::Spawn(effect) => self.effects.spawn(effect, MAX_FAILURES),
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
+                Action::LeaveRun => self.run = None,
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
                 Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
                 Action::Wait => {
@@ -401,9 +402,6 @@ impl Driver {
 
 /// How many events of the agent are read at once.
 const EVENTS_AT_ONCE: usize = 256;
-
-/// How many failures in a row end a turn whose client waits for the response.
-const MAX_FAILURES_BEFORE_RESPONSE: u32 = 3;
 
 /// How many saves fail only if the store never accepts one: another writer was faster each time.
 const MAX_CONFLICTS: u32 = 1000;

@@ -418,6 +418,7 @@ impl ChatTurn {
             }
         }
         self.begun = None;
+        self.actions.push_back(Action::LeaveRun);
         self.goal = Goal::Settle(AnsweredBy::Decisions(own.live.message_id.clone()));
         if own.leaves_unread { self.load() } else { self.settle_rest() }
     }

@@ -41,6 +41,8 @@ pub(crate) enum Action {
     Respond(Response),
     /// Drop the stream of the agent.
     StopAgent,
+    /// The run of this turn has ended, or was taken. The turn may go on.
+    LeaveRun,
     /// Log that an event of the agent had no valid translation.
     Report(TranslateError),
     /// Log that the run ends because of this limit. It comes at most once.
