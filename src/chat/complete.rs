@@ -5,6 +5,7 @@ use futures_util::StreamExt;
 use super::conversation::{Chat, EarlyEnd, StopReason};
 use super::error::ChatError;
 use super::inner::Inner;
+use super::store::RunStoreError;
 use super::stream::{ChatStream, LogReader};
 use crate::approval::{PendingApproval, PendingToolCall};
 use crate::chunk::{Chunk, FinishReason, ReceivedChunk};
@@ -55,11 +56,14 @@ impl RunEnd {
     }
 
     /// Reads a log to its end.
-    pub(super) async fn of_log(reader: LogReader) -> Self {
+    ///
+    /// # Errors
+    /// The rest of the log cannot be read now, or the server is shut down before the run has ended.
+    pub(super) async fn of_log(reader: LogReader) -> Result<Self, ChatError> {
         let (mut end, mut decoder) = (None, Decoder::default());
         let mut response = ChatStream::of_log(reader);
-        while let Some(Ok(frames)) = response.next().await {
-            decoder.push(&frames);
+        while let Some(frames) = response.next().await {
+            decoder.push(&frames.map_err(RunStoreError::new)?);
             while let Some(event) = decoder.poll() {
                 if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
                     // An error is followed by `finish`.
@@ -74,8 +78,8 @@ impl RunEnd {
                 }
             }
         }
-        let (outcome, reason) = end.unwrap_or((ResponseOutcome::Failed, None));
-        RunEnd { outcome, reason }
+        let (outcome, reason) = end.ok_or(ChatError::ShuttingDown)?;
+        Ok(RunEnd { outcome, reason })
     }
 
     /// Returns the response of a run that has written this message of the stored conversation.

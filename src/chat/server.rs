@@ -122,7 +122,7 @@ impl ChatServer {
                     let posted = posted.map(|posted| (posted, &*shown));
                     let (key, begun) = (run_key(&principal, &id, run), begun.as_deref());
                     let reader = LogReader::of_message(&chats.0, key, begun, posted, client);
-                    ChatStream::of_log(reader.await)
+                    ChatStream::of_log(reader.await?)
                 }
                 Response::Stored { message_id, shown } => {
                     let chat = chats.chat(&principal, &id).await?;
@@ -170,7 +170,7 @@ impl ChatServer {
         Ok(match self.start_turn(principal, id, client, Request::Follow)?.response().await? {
             Response::Join { run, begun, .. } => {
                 let (key, begun) = (run_key(principal, id, run), begun.as_deref());
-                let reader = LogReader::of_message(&self.0, key, begun, None, client).await;
+                let reader = LogReader::of_message(&self.0, key, begun, None, client).await?;
                 Some(ChatStream::of_log(reader))
             }
             _ => None,
@@ -200,6 +200,9 @@ impl ChatServer {
     /// - [`ChatError::NotFound`] if the store no longer holds the conversation when the run has
     ///   ended.
     /// - [`ChatError::Ledger`] if the pending approvals cannot be read.
+    /// - [`ChatError::Runs`] if the rest of the log cannot be read, and [`ChatError::ShuttingDown`] if
+    ///   the server is shut down before the run has ended. The run may go on. The same request gets its
+    ///   response later, or on another server.
     ///
     /// # Cancel safety
     /// As [`stream_response`](Self::stream_response).
@@ -213,7 +216,7 @@ impl ChatServer {
         let (message_id, end) = match response {
             Response::Join { run, message_id, .. } => {
                 let reader = LogReader::new(&self.0, run_key(principal, &id, run), 0, client);
-                (message_id, Some(RunEnd::of_log(reader).await))
+                (message_id, Some(RunEnd::of_log(reader).await?))
             }
             Response::Stored { message_id, .. } => (message_id, None),
             other => return Err(refused(other)),

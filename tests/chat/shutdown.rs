@@ -12,6 +12,7 @@ use ui_message_stream::chat::{ChatError, ChatServer, ChatStream, Turn};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream::request::Limits;
+use ui_message_stream::response::ResponseOutcome;
 use ui_message_stream::{AgentEvent, ChatRequest};
 
 const GRACE: Duration = Duration::from_secs(20);
@@ -74,6 +75,19 @@ async fn a_response_that_does_not_end_in_time_goes_on_at_another_server() {
     for is_read_again in [false, true] {
         goes_on_at_another_server(is_read_again).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_complete_response_whose_run_goes_on_elsewhere_is_an_error() {
+    let stores = Default::default();
+    let (chats, other) = (server(&stores, GRACE * 2), server(&stores, Duration::ZERO));
+    let ada = ada();
+    let (cut, stopped) =
+        tokio::join!(chats.complete_response(&ada, post("m1")), chats.shut_down(GRACE));
+    assert_eq!(stopped, 1);
+    assert!(matches!(cut, Err(ChatError::ShuttingDown)), "{cut:?}");
+    let complete = other.complete_response(&ada, post("m1")).await.unwrap();
+    assert_eq!(complete.outcome, ResponseOutcome::Finished);
 }
 
 /// The client continues after the last frame, or reads the response again.

@@ -23,7 +23,7 @@ use crate::chat::turn::machine::Request;
 use crate::id::RunId;
 use crate::message::UiMessage;
 use crate::response::BodyError;
-use crate::retry::MAX_FAILING;
+use crate::retry::{MAX_FAILING, MAX_FAILURES_BEFORE_RESPONSE, repeat};
 use crate::sse::KEEP_ALIVE;
 
 /// A reader of the log of a run.
@@ -77,7 +77,7 @@ impl LogReader {
     }
 
     /// Creates a reader of what follows the frame with this `id:`, which names a run and an entry of
-    /// its log. Returns `None` if there is no such run.
+    /// its log. Returns `None` if there is no such run, or if its log does not hold this entry.
     pub(in crate::chat) async fn after_event(
         chats: &Arc<Inner>,
         key_of: impl FnOnce(RunId) -> RunKey,
@@ -88,8 +88,9 @@ impl LogReader {
         let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
         let Some((run, position)) = last else { return Ok(None) };
         let key = key_of(run);
-        let is_known = chats.runs.read(ReadLog::state(&key)).await?.is_some();
-        Ok(is_known.then(|| Self::new(chats, key, position.saturating_add(1), client)))
+        let page = chats.runs.read(ReadLog::state(&key)).await?;
+        let is_known = page.is_some_and(|page| position < page.length);
+        Ok(is_known.then(|| Self::new(chats, key, position + 1, client)))
     }
 
     /// Creates a reader of a run that continues the message `begun`. The client holds `posted`, and has
@@ -100,22 +101,24 @@ impl LogReader {
         begun: Option<&UiMessage>,
         posted: Option<(&UiMessage, &[ReceivedResult])>,
         client: Client,
-    ) -> Self {
+    ) -> Result<Self, RunStoreError> {
         let parts_before = begun.map_or(0, content_parts);
         if let Some((posted, _)) = posted.filter(|(posted, _)| content_parts(posted) > parts_before)
         {
             // The client has read a part of this run.
-            let page = chats.runs.read(ReadLog::whole(&key)).await.ok().flatten();
+            let read = || chats.runs.read(ReadLog::whole(&key));
+            let page = repeat("read a log", MAX_FAILURES_BEFORE_RESPONSE, read).await?;
             let entries = page.map(|page| page.entries).unwrap_or_default();
             if let Some(position) = position_of(begun, &entries, posted) {
-                return Self::new(chats, key, position, client);
+                return Ok(Self::new(chats, key, position, client));
             }
         }
         let reader = Self::new(chats, key, 0, client);
-        match begun.and_then(|begun| front(posted, &client.shown(begun), client.version())) {
+        let front = begun.and_then(|begun| front(posted, &client.shown(begun), client.version()));
+        Ok(match front {
             Some(front) => reader.with_front(front),
             None => reader,
-        }
+        })
     }
 
     /// Returns these frames first. They replace the first frame of the log, and have no `id:`.
@@ -184,6 +187,11 @@ impl LogReader {
             }
             Err(_) => return Err(BodyError::CutOff),
         };
+        // A log without entries gets its first one, which this reader does not need.
+        if self.position > page.length.max(1) {
+            // The store has lost entries that were read.
+            return Err(BodyError::CutOff);
+        }
         self.has_begun = true;
         self.position += u64::try_from(page.entries.len()).unwrap_or(0);
         self.has_read_all = self.position >= page.length;
