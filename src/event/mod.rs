@@ -320,6 +320,7 @@ impl AgentEvent {
 
     /// Returns the events that show the result of a deferred tool call to a client that may hold
     /// another decision: a denial that arrived after the approval, for example.
+    #[cfg(feature = "approvals")]
     pub(crate) fn settling(result: &DeferredToolResult) -> impl Iterator<Item = Self> + use<> {
         let tool_call_id = || result.tool_call_id.clone();
         let is_approved = result.outcome.matches_decision(true);
