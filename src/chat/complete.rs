@@ -60,26 +60,26 @@ impl RunEnd {
     /// # Errors
     /// The rest of the log cannot be read now, or the server is shut down before the run has ended.
     pub(super) async fn of_log(reader: LogReader) -> Result<Self, ChatError> {
-        let (mut end, mut decoder) = (None, Decoder::default());
+        let mut decoder = Decoder::default();
         let mut response = ChatStream::of_log(reader);
         while let Some(frames) = response.next().await {
             decoder.push(&frames.map_err(RunStoreError::new)?);
             while let Some(event) = decoder.poll() {
                 if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
-                    // An error is followed by `finish`.
-                    end = end.or(match chunk {
+                    // The message is saved before these are written.
+                    let (outcome, reason) = match chunk {
                         Chunk::Finish { finish_reason, .. } => {
-                            Some((ResponseOutcome::Finished, finish_reason))
+                            (ResponseOutcome::Finished, finish_reason)
                         }
-                        Chunk::Abort { .. } => Some((ResponseOutcome::Aborted, None)),
-                        Chunk::Error { .. } => Some((ResponseOutcome::Failed, None)),
-                        _ => None,
-                    });
+                        Chunk::Abort { .. } => (ResponseOutcome::Aborted, None),
+                        Chunk::Error { .. } => (ResponseOutcome::Failed, None),
+                        _ => continue,
+                    };
+                    return Ok(RunEnd { outcome, reason });
                 }
             }
         }
-        let (outcome, reason) = end.ok_or(ChatError::ShuttingDown)?;
-        Ok(RunEnd { outcome, reason })
+        Err(ChatError::ShuttingDown)
     }
 
     /// Returns the response of a run that has written this message of the stored conversation.

@@ -202,7 +202,8 @@ impl ChatServer {
     /// - [`ChatError::Ledger`] if the pending approvals cannot be read.
     /// - [`ChatError::Runs`] if the rest of the log cannot be read, and [`ChatError::ShuttingDown`] if
     ///   the server is shut down before the run has ended. The run may go on. The same request gets its
-    ///   response later, or on another server.
+    ///   response later, or on another server. A regeneration that names no response may regenerate it
+    ///   again.
     ///
     /// # Cancel safety
     /// As [`stream_response`](Self::stream_response).

@@ -197,7 +197,6 @@ async fn a_page_that_holds_a_part_of_a_run_gets_only_the_rest_although_a_read_fa
         ]},
     ]});
     let again = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-    // One of the turn, and one of the response.
     faults.failing_reads.store(2, Ordering::SeqCst);
     let rest = other.stream_response(&ada, again).await.unwrap();
     assert_eq!(faults.failing_reads.load(Ordering::SeqCst), 0);

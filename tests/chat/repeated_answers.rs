@@ -73,6 +73,18 @@ async fn an_answer_to_a_message_that_was_regenerated_gets_the_whole_new_message(
 }
 
 #[tokio::test]
+async fn a_page_that_has_read_a_message_as_a_part_of_a_lost_one_does_not_get_it_again() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "c");
+    client.say(&host, "delete notes.txt").await;
+    host.lose_chats();
+    let answer = client.answer(&host, true).await;
+    assert!(!texts(&answer).is_empty(), "{}", answer.text);
+    let again = host.chat("alice", client.body().to_string()).await;
+    assert!(texts(&again).is_empty(), "{}", again.text);
+}
+
+#[tokio::test]
 async fn a_first_message_that_is_sent_again_after_an_approval_or_a_denial_gets_the_whole_response()
 {
     for (approved, state) in [(true, "output-available"), (false, "output-denied")] {

@@ -58,9 +58,12 @@ async fn a_stopped_run_is_not_live_although_its_tool_goes_on() {
         }
         assert_eq!(host.chats.run_counts().live, 1);
         host.chats.stop(&Principal::new("alice"), &"c".into()).await.unwrap();
-        while host.chats.run_counts().live > 0 {
-            tokio::task::yield_now().await;
-        }
+        let is_live = async {
+            while host.chats.run_counts().live > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), is_live).await.unwrap();
         host.tools.hold(false);
     });
 }

@@ -202,10 +202,10 @@ fn data_event(part: &DataPart) -> Option<AgentEvent> {
 }
 
 /// Returns the parts of a message that the client does not hold, with the step start before them.
-/// Returns `None` if the client holds them all. If the posted message was replaced by this one, the
-/// client holds none of them.
+/// Returns `None` if the client holds them all.
 fn rest_of(message: &UiMessage, posted: &UiMessage) -> Option<UiMessage> {
-    let shown = if posted.id == message.id { content_parts(posted) } else { 0 };
+    let shown =
+        if posted.id == message.id { content_parts(posted) } else { overlap(posted, message) };
     let parts = &message.parts;
     let mut content = parts.iter().enumerate().filter(|(_, part)| is_content(part));
     let (lacking, _) = content.nth(shown)?;
@@ -213,6 +213,24 @@ fn rest_of(message: &UiMessage, posted: &UiMessage) -> Option<UiMessage> {
     let with_its_step = lacking.checked_sub(1).filter(is_step_start);
     let rest = parts[with_its_step.unwrap_or(lacking)..].to_vec();
     Some(UiMessage::new(message.id.clone(), Role::Assistant, rest))
+}
+
+/// Returns with how many of the first parts of a message the posted one ends, which has another id. There
+/// are none if it was replaced by that message. The client may also have read the message as a part of the
+/// posted one, which the server did not know.
+fn overlap(posted: &UiMessage, message: &UiMessage) -> usize {
+    let content = |part: &&Part| is_content(part);
+    let held: Vec<&Part> = posted.parts.iter().filter(content).collect();
+    let parts: Vec<&Part> = message.parts.iter().filter(content).collect();
+    let is_same = |(held, part): (&&Part, &&Part)| match (held, part) {
+        (Part::Text(held), Part::Text(part)) => part.text.starts_with(&held.text),
+        (Part::Reasoning(held), Part::Reasoning(part)) => part.text.starts_with(&held.text),
+        (Part::Tool(held), Part::Tool(part)) => held.tool_call_id == part.tool_call_id,
+        (Part::Data(held), Part::Data(part)) => held.name == part.name && held.id == part.id,
+        (held, part) => held == part,
+    };
+    let is_overlap = |count: &usize| held.iter().rev().take(*count).rev().zip(&parts).all(is_same);
+    (1..=held.len().min(parts.len())).rev().find(is_overlap).unwrap_or(0)
 }
 
 /// Returns the chunks that rebuild a message, without the ids that the model gave to its calls.

@@ -43,7 +43,7 @@ pub(super) fn actions(turn: &mut ChatTurn) -> String {
             }
             Action::StopAgent => texts.push("stop agent".to_owned()),
             Action::Report(_) => texts.push("report".to_owned()),
-            // The tests of what is logged show it.
+            // The tests of what is logged and counted show them.
             Action::ReportLimit(..) | Action::LeaveRun => {}
             Action::Start(effect) | Action::Spawn(effect) => texts.push(effect_text(&effect)),
             Action::Respond(response) => texts.push(response_text(&response)),
