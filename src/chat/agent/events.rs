@@ -42,7 +42,8 @@ impl AgentEvents {
         AgentEvents { events: Some(events), ahead: None }
     }
 
-    #[inline]
+    // A call would move each event once more.
+    #[inline(always)]
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
         if self.ahead.is_some() {
             return Poll::Ready(self.ahead.take().map(|event| *event));
