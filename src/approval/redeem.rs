@@ -295,6 +295,7 @@ impl Redemption {
         response: LedgerResponse,
     ) {
         let reason = request.reason.clone();
+        let is_approval = request.action != LedgerAction::Deny;
         let outcome = match response {
             LedgerResponse::Deny(DenyResult::Denied) if record.provider_executed => {
                 DeferredOutcome::ForwardToProvider { approved: false, reason, claim: None }
@@ -319,15 +320,13 @@ impl Redemption {
             }
             LedgerResponse::Claim(ClaimResult::OutcomeUnknown) => DeferredOutcome::OutcomeUnknown,
             // The request may have been approved and executed since its record was loaded.
-            LedgerResponse::Unavailable
-                if request.action != LedgerAction::Deny && record.is_pending() =>
-            {
+            LedgerResponse::Unavailable if is_approval && record.is_pending() => {
                 DeferredOutcome::OutcomeUnknown
             }
             LedgerResponse::Claim(ClaimResult::Rejected(_))
             | LedgerResponse::Deny(DenyResult::Rejected(_))
             | LedgerResponse::Unavailable => {
-                rejected_outcome(&record, self.now, request.action != LedgerAction::Deny, reason)
+                rejected_outcome(&record, self.now, is_approval, reason)
             }
         };
         if let Some(answer) = self.answers.get_mut(request.index) {

@@ -322,9 +322,9 @@ impl AgentEvent {
     /// another decision: a denial that arrived after the approval, for example.
     #[cfg(feature = "approvals")]
     pub(crate) fn settling(result: &DeferredToolResult) -> impl Iterator<Item = Self> + use<> {
-        let tool_call_id = || result.tool_call_id.clone();
         let is_approved = result.outcome.matches_decision(true);
-        let overruled = is_approved.then(|| Self::DenialOverruled { tool_call_id: tool_call_id() });
+        let overruled = is_approved
+            .then(|| Self::DenialOverruled { tool_call_id: result.tool_call_id.clone() });
         overruled.into_iter().chain(Self::from_deferred(result))
     }
 

@@ -127,12 +127,11 @@ impl RunStore for Faults {
         read: ReadLog<'a>,
     ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
         self.log_reads.fetch_add(1, Ordering::SeqCst);
-        match self.is_unreadable.load(Ordering::SeqCst) {
+        let is_unreadable = self.is_unreadable.load(Ordering::SeqCst);
+        let is_of_whole_log = read.after == 0 && !read.is_reader;
+        match is_unreadable || is_of_whole_log && count_down(&self.failing_reads) {
             true if self.hangs_reads.load(Ordering::SeqCst) => Box::pin(pending()),
             true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
-            false if read.after == 0 && !read.is_reader && count_down(&self.failing_reads) => {
-                Box::pin(async { Err(RunStoreError::new("no connection")) })
-            }
             false if self.has_lost_entries.load(Ordering::SeqCst) => Box::pin(async move {
                 let page = self.runs.read(read).await?;
                 let left = 1_usize.saturating_sub(read.after.try_into().unwrap_or(usize::MAX));
@@ -155,12 +154,12 @@ impl RunStore for Faults {
 }
 
 /// Counts a fault that is left to occur. Returns whether there was one.
-pub(crate) fn count_down(left: &AtomicUsize) -> bool {
+fn count_down(left: &AtomicUsize) -> bool {
     let next = |left: usize| left.checked_sub(1);
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
 }
 
-pub(crate) const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server whose agent says a word, and then waits for a permit.
 pub(crate) struct Server {

@@ -163,8 +163,8 @@ impl Ledger {
         self.last_known(id, is_approved, now)
     }
 
-    /// Returns what follows an answer as far as the state of the request shows it: for a request that
-    /// is open, the answer has not been applied, or nobody knows whether it was.
+    /// Returns what the stored state of a request says about an answer to it. The result is not final if
+    /// the request is open: it is not known whether the answer will be applied.
     pub(super) fn last_known(&self, id: &ApprovalId, is_approved: bool, now: u64) -> Answered {
         let Some(approval) = self.approvals.get(id) else { return Answered::Result(None) };
         let denied = DeferredOutcome::Denied { reason: None };

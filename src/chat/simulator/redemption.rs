@@ -119,7 +119,7 @@ impl Step<'_> {
         let answered = match fault {
             Fault::Before => last_known,
             Fault::After => {
-                // Nobody executes the call.
+                // An approved call stays claimed, and is not executed.
                 ledger.answer(&approval, is_approved, now);
                 last_known
             }

@@ -229,7 +229,7 @@ fn overlap(posted: &UiMessage, message: &UiMessage) -> usize {
         (Part::Data(held), Part::Data(part)) => held.name == part.name && held.id == part.id,
         (held, part) => held == part,
     };
-    let is_overlap = |count: &usize| held.iter().rev().take(*count).rev().zip(&parts).all(is_same);
+    let is_overlap = |count: &usize| held.iter().skip(held.len() - count).zip(&parts).all(is_same);
     (1..=held.len().min(parts.len())).rev().find(is_overlap).unwrap_or(0)
 }
 
