@@ -38,12 +38,12 @@
 //!
 //! # Where to begin
 //!
-//! - With your own agent: `UiMessageStream::reply`, as above, and `Approvals::redeem` for approvals.
+//! - With your own agent: `UiMessageStream::reply`, as above, and `Approvals::run` for approvals.
 //! - Without an agent: `agent::Agent`, a model with tools.
 //! - Conversations that the server stores: `chat::ChatServer` and its routes, `axum::chat_routes`.
 //! - The identity of the user: [`approval::Principal`].
-//! - Storage: `chat::store::ChatStore` for conversations, `approval::store::LedgerStore` for
-//!   approvals.
+//! - Storage: `chat::store::ChatStore` for conversations, `chat::store::RunStore` for live responses,
+//!   `approval::store::LedgerStore` for approvals.
 //! - Tests of your own routes: `testing`.
 //!
 //! # Terms

@@ -421,13 +421,23 @@ impl ChatServer {
     ///
     /// use ui_message_stream::chat::ChatServer;
     ///
-    /// /// The future with which a server of HTTP stops accepting connections.
-    /// async fn stopped<F: Future<Output = ()>>(chats: ChatServer, sigterm: F) {
-    ///     sigterm.await;
-    ///     // The server of HTTP closes its connections when their responses have ended.
-    ///     tokio::spawn(async move { chats.shut_down(Duration::from_secs(20)).await });
+    /// /// Runs `http`, a server that stops accepting connections after `stop` was called, and then ends
+    /// /// when its responses have ended.
+    /// async fn run(
+    ///     chats: ChatServer,
+    ///     sigterm: impl Future<Output = ()>,
+    ///     http: impl Future<Output = ()>,
+    ///     stop: impl FnOnce(),
+    /// ) {
+    ///     let shut_down = async {
+    ///         sigterm.await;
+    ///         stop();
+    ///         chats.shut_down(Duration::from_secs(20)).await
+    ///     };
+    ///     // Both: if the process ended before `shut_down`, runs without a reader would not be handed over.
+    ///     tokio::join!(http, shut_down);
     /// }
-    /// # let _ = stopped::<std::future::Pending<()>>;
+    /// # let _ = |chats| run(chats, async {}, async {}, || {});
     /// ```
     #[doc(alias = "graceful_shutdown")]
     #[doc(alias = "SIGTERM")]

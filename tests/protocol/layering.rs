@@ -249,8 +249,6 @@ fn the_inherent_impl_of_a_type_is_in_two_files_at_most() {
             places.entry((defined_in, name)).or_default().insert(file.name.clone());
         }
     }
-    // The state of a run is still shared by all files of the turn.
-    places.remove(&("chat/turn/run".to_owned(), "Run".to_owned()));
     places.retain(|_, files| files.len() > 2);
     assert_eq!(places, BTreeMap::new());
 }

@@ -10,6 +10,7 @@ use crate::id::log_text;
 use crate::json::Json;
 
 /// A list of tools, for a host that executes approved calls itself: with
+/// [`Approvals::run`](super::Approvals::run), or one by one with
 /// [`Approvals::redeem`](super::Approvals::redeem), not with a `ChatServer`.
 ///
 /// An approval is bound to the definition of its tool. If the definition has changed when the user
@@ -70,8 +71,8 @@ impl Toolbox for ToolList {
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
         tracing::error!(
             tool = &*log_text(&call.tool_name),
-            "a `ToolList` cannot execute an approved call: call `Approvals::redeem` and execute the \
-             calls that it returns, or implement `Toolbox`"
+            "a `ToolList` cannot execute an approved call: call `Approvals::run` with a function that \
+             executes it, or implement `Toolbox`"
         );
         Box::pin(ready(ToolOutcome::Failed(REFUSED.to_owned())))
     }
