@@ -11,7 +11,7 @@ import { type FormEvent, Fragment, use, useEffect, useState } from 'react';
 import { isChatId } from './chat-id';
 import type { ChatMessage, Data } from './messages';
 import { otherPages, storedChat } from './stored-chat';
-import { asksUser, ToolCard } from './tool-card';
+import { asksUser, isOpen, ToolCard } from './tool-card';
 
 // Each has a word that the demo's scripted model listens for; with a real model, ask what you like.
 const EXAMPLES = [
@@ -103,6 +103,7 @@ function Conversation({
     resume: isStored,
   });
   const busy = status === 'submitted' || status === 'streaming';
+  const isWaiting = busy || isReading || isStopping;
   const state = isReading ? 'opening' : status;
   const last = messages.at(-1);
   const questions =
@@ -129,7 +130,7 @@ function Conversation({
 
   function submit(event: FormEvent) {
     event.preventDefault();
-    if (busy || isReading || isStopping || !input.trim()) return;
+    if (isWaiting || !input.trim()) return;
     send(input);
     setInput('');
   }
@@ -139,6 +140,8 @@ function Conversation({
     await chat.stop(); // closes this connection, no more: the server would go on answering
     await fetch(`/api/chat/${encodeURIComponent(id)}/stream`, { method: 'DELETE' }).catch(() => {});
     setStopping(false);
+    // The server has ended these calls, or has closed their approval requests.
+    if (chat.lastMessage?.parts.some(part => isToolUIPart(part) && isOpen(part))) resumeStream();
   }
 
   function retry() {
@@ -149,7 +152,9 @@ function Conversation({
     } else if (!last || (isLost && last.role === 'assistant')) {
       resumeStream();
     } else if (isLost) {
-      sendMessage(); // nothing of the answer has come: the server recognizes a message that it has
+      // Nothing of the answer has come: the server recognizes a message that it has. Without an id,
+      // the hook may name an answer with an approval instead, and the message would not be read.
+      sendMessage({ parts: last.parts, metadata: last.metadata, messageId: last.id });
     } else {
       regenerate();
     }
@@ -203,7 +208,7 @@ function Conversation({
                         key={partIndex}
                         part={part}
                         asked={approvalOf(messages, part.toolCallId)}
-                        answerable={message === last && !busy}
+                        answerable={message === last && !isWaiting}
                         live={busy && message === last}
                         addToolApprovalResponse={chat.addToolApprovalResponse}
                         addToolOutput={chat.addToolOutput}
@@ -223,7 +228,7 @@ function Conversation({
           {error && (
             <div className="error" role="alert" data-testid="error">
               <p>{error.message || 'Something went wrong.'}</p>
-              <button data-testid="retry" onClick={retry}>
+              <button data-testid="retry" onClick={retry} disabled={isStopping}>
                 Try again
               </button>
             </div>
@@ -248,7 +253,7 @@ function Conversation({
           <button
             className="primary"
             data-testid="send"
-            disabled={isReading || isStopping || !input.trim()}
+            disabled={isWaiting || !input.trim()}
           >
             Send
           </button>

@@ -32,9 +32,9 @@ export function storedChat({
     if (response.status === 404 && !last) return onUnknown();
     const page: Page = response.ok ? await response.json() : { messages: [] };
     if (last?.role === 'user' && page.messages.every(({ id }) => id !== last.id)) {
-      throw new DOMException('Your last message has not arrived.', 'NetworkError');
+      throw unreachable('Your last message has not arrived.');
     }
-    if (!response.ok) throw new Error(await response.text());
+    if (!response.ok) throw unreachable(await response.text());
     chat.messages = page.messages;
     onNotice(page.before === undefined ? '' : 'Older messages are not shown.');
   }
@@ -43,13 +43,15 @@ export function storedChat({
     async fetch(url, request) {
       if (request?.method === 'POST') {
         const response = await reconnectingFetch(url, request);
+        if (response.status >= 500) throw unreachable(await response.text());
         if (response.ok) otherPages().postMessage(init.id);
         return response;
       }
       onReading(true);
       try {
         const response = await reconnectingFetch(url, request);
-        if (response.ok) await showHistory(request?.signal);
+        if (!response.ok) throw unreachable(await response.text());
+        await showHistory(request?.signal);
         return response;
       } finally {
         onReading(false);
@@ -59,6 +61,13 @@ export function storedChat({
   const chat = new Chat<ChatMessage>({ ...init, transport });
   return chat;
 }
+
+/**
+ * The error of a request whose effect is not known, as of a broken connection: the server, or a proxy
+ * before it, has failed. The chat is read again, or the same request is repeated.
+ */
+const unreachable = (text: string) =>
+  new DOMException(text || 'The server cannot be reached.', 'NetworkError');
 
 /** The newest messages of a chat. */
 type Page = { messages: ChatMessage[]; before?: string };

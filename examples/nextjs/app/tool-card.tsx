@@ -80,6 +80,10 @@ export function asksUser(part: ToolPart, asked?: Data['approval']): boolean {
   return isLocation || (part.state === 'approval-requested' && asked?.state !== 'approved');
 }
 
+/** Whether a call has no result yet, as far as this page knows. */
+export const isOpen = (part: ToolPart): boolean =>
+  !part.state.startsWith('output-') || (part.state === 'output-available' && !!part.preliminary);
+
 const STATES: Record<ToolPart['state'], string> = {
   'input-streaming': 'being written',
   'input-available': 'called',
@@ -219,12 +223,22 @@ function Location({
 }: Pick<Props, 'addToolOutput'> & { toolCallId: string }) {
   const call = { tool: 'get_location', toolCallId } as const;
   const fail = (errorText: string) => addToolOutput({ ...call, state: 'output-error', errorText });
+  const [isSharing, setSharing] = useState(false);
+  // Once the call has a result, or the conversation has gone on, the location is not given out.
+  const isAsked = useRef(false);
+  useEffect(() => {
+    isAsked.current = true;
+    return () => {
+      isAsked.current = false;
+    };
+  }, []);
 
   function share() {
+    setSharing(true);
     navigator.geolocation.getCurrentPosition(
       ({ coords: { latitude, longitude } }) =>
-        addToolOutput({ ...call, output: { latitude, longitude } }),
-      error => fail(`The location could not be found: ${error.message}`),
+        isAsked.current && addToolOutput({ ...call, output: { latitude, longitude } }),
+      error => isAsked.current && fail(`The location could not be found: ${error.message}`),
       { timeout: 10_000 },
     );
   }
@@ -232,11 +246,12 @@ function Location({
   return (
     <Question>
       <div className="actions">
-        <button className="primary" data-testid="share" onClick={share}>
+        <button className="primary" data-testid="share" onClick={share} disabled={isSharing}>
           Share
         </button>
         <button
           data-testid="refuse"
+          disabled={isSharing}
           onClick={() => fail('The user refused to share the location.')}
         >
           Refuse

@@ -30,7 +30,7 @@ export async function pipe(request: Request, path: string): Promise<Response> {
     headers: pick(request.headers, REQUEST_HEADERS),
     body: request.body,
     duplex: 'half', // what `fetch` asks for when a body is a stream; TypeScript's DOM types lack it
-    signal: request.signal, // whoever stops reading here stops reading there
+    signal: request.signal, // if the browser stops reading, this server stops reading too
   };
   let upstream: Response;
   try {
