@@ -207,6 +207,21 @@ impl ResumePlan {
         self
     }
 
+    /// Sets the ids that the calls have in a conversation, in a plan that was created
+    /// [`from_decisions`](Self::from_decisions). The records hold the ids of the agent, and a message
+    /// does not hold two calls with the same id.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn set_call_ids<'c>(
+        &mut self,
+        id_of: impl Fn(&ApprovalId) -> Option<&'c crate::id::ToolCallId>,
+    ) {
+        for (_, response) in &mut self.approvals {
+            if let Some(id) = id_of(&response.approval_id) {
+                response.tool_call_id = id.clone();
+            }
+        }
+    }
+
     /// Returns the responses to calls without a result, in the order of the history, as the client
     /// sent them.
     pub fn unverified_responses(&self) -> impl Iterator<Item = &UnverifiedApprovalResponse> {

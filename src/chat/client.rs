@@ -11,13 +11,20 @@ use crate::request::ChatRequest;
 #[derive(Clone)]
 pub(super) struct ClientSettings {
     version_of: Arc<VersionOf>,
+    /// The version of a client that sends no chat request.
+    any_version: Version,
     has_approvals: bool,
 }
 
 type VersionOf = dyn Fn(&ChatRequest) -> Version + Send + Sync;
 
 impl ClientSettings {
-    pub(super) fn set_version(
+    pub(super) fn set_version(&mut self, version: Version) {
+        self.set_version_of(move |_| version);
+        self.any_version = version;
+    }
+
+    pub(super) fn set_version_of(
         &mut self,
         version_of: impl Fn(&ChatRequest) -> Version + Send + Sync + 'static,
     ) {
@@ -35,13 +42,18 @@ impl ClientSettings {
 
     /// Returns the client of a response to no request.
     pub(super) fn any_client(&self) -> Client {
-        Client { version: Version::default(), has_approvals: self.has_approvals }
+        Client { version: self.any_version, has_approvals: self.has_approvals }
     }
 }
 
 impl Default for ClientSettings {
     fn default() -> Self {
-        ClientSettings { version_of: Arc::new(|_| Version::default()), has_approvals: true }
+        let any_version = Version::default();
+        ClientSettings {
+            version_of: Arc::new(move |_| any_version),
+            any_version,
+            has_approvals: true,
+        }
     }
 }
 

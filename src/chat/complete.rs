@@ -1,12 +1,10 @@
 //! [`ChatResponse`]: the complete response to a request.
 
-use futures_util::StreamExt;
-
 use super::conversation::{Chat, EarlyEnd, StopReason};
 use super::error::ChatError;
 use super::inner::Inner;
 use super::store::RunStoreError;
-use super::stream::{ChatStream, LogReader};
+use super::stream::LogReader;
 use crate::approval::{PendingApproval, PendingToolCall};
 use crate::chunk::{Chunk, FinishReason, ReceivedChunk};
 use crate::id::MessageId;
@@ -59,17 +57,19 @@ impl RunEnd {
     ///
     /// # Errors
     /// The rest of the log cannot be read now, or the server is shut down before the run has ended.
-    pub(super) async fn of_log(reader: LogReader) -> Result<Self, ChatError> {
+    pub(super) async fn of_log(mut reader: LogReader) -> Result<Self, ChatError> {
         let mut decoder = Decoder::default();
-        let mut response = ChatStream::of_log(reader);
-        while let Some(frames) = response.next().await {
+        while let Some(frames) = reader.next_page().await {
             decoder.push(&frames.map_err(RunStoreError::new)?);
             while let Some(event) = decoder.poll() {
                 if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
                     // The message is saved before these are written.
                     let (outcome, reason) = match chunk {
-                        Chunk::Finish { finish_reason, .. } => {
-                            (ResponseOutcome::Finished, finish_reason)
+                        Chunk::Finish { finish_reason: Some(reason), .. } => {
+                            (ResponseOutcome::Finished, Some(reason))
+                        }
+                        Chunk::Finish { .. } => {
+                            (ResponseOutcome::Finished, reader.reason_of_last_call().await?)
                         }
                         Chunk::Abort { .. } => (ResponseOutcome::Aborted, None),
                         Chunk::Error { .. } => (ResponseOutcome::Failed, None),

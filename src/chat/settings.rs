@@ -75,7 +75,7 @@ impl ChatServer {
     /// A run is written for the client whose request began it, also for those that join it later.
     #[must_use]
     pub fn with_version(self, version: Version) -> Self {
-        self.with_version_from(move |_| version)
+        self.configure(|inner| inner.clients.set_version(version))
     }
 
     /// Sets a function that returns the version of the client that sent a request, for a server
@@ -103,7 +103,7 @@ impl ChatServer {
         self,
         version_of: impl Fn(&ChatRequest) -> Version + Send + Sync + 'static,
     ) -> Self {
-        self.configure(|inner| inner.clients.set_version(version_of))
+        self.configure(|inner| inner.clients.set_version_of(version_of))
     }
 
     /// Disables approval requests, for clients that show none. A call that needs approval gets the

@@ -245,9 +245,11 @@ impl ToolCalls {
         self.calls.get(self.index_of(id)?)
     }
 
-    /// Returns the call that an event refers to.
+    /// Returns the call that an event refers to. The result of an answered call can have the id that the
+    /// client knows.
     pub(super) fn named(&mut self, id: &ToolCallId) -> Result<&mut Call, TranslateError> {
-        let index = self.index_of(id);
+        let on_wire = || self.calls.iter().rposition(|call| call.wire_id == *id);
+        let index = self.index_of(id).or_else(on_wire);
         index
             .and_then(|index| self.calls.get_mut(index))
             .ok_or_else(|| TranslateError::UnknownCall(id.clone()))

@@ -6,7 +6,7 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 
 use async_stream::stream;
-use futures::stream;
+use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, Approvals, NOT_ANSWERABLE, Principal, RecordId,
     RequestApprovalError,
 };
-use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::chat::{ChatServer, StopReason, Turn};
 use ui_message_stream::chunk::{FinishReason, Version};
 use ui_message_stream::event::{ApprovalRequestDetails, ToolCall};
 use ui_message_stream::id::{ApprovalId, ToolCallId};
@@ -323,4 +323,41 @@ async fn the_routes_send_the_keys_that_the_version_of_the_server_knows() {
         assert_eq!(!request["signature"].is_null(), has_signature, "{request}");
         assert_eq!(!request["approvalDescriptor"].is_null(), has_descriptor, "{request}");
     }
+}
+
+#[tokio::test]
+async fn a_complete_response_says_that_the_model_was_cut_off_also_to_an_old_client() {
+    let agent = |_: Turn| {
+        let events = [AgentEvent::text("Half of"), AgentEvent::finish(FinishReason::Length)];
+        stream::iter(events)
+    };
+    for version in [Version::V5, Version::V6] {
+        let chats = ChatServer::new(agent, Approvals::new(Tools::default())).with_version(version);
+        let ada = Principal::new("ada");
+        let response = chats.complete_response(&ada, first_message("c")).await.unwrap();
+        assert_eq!(response.outcome, ResponseOutcome::Finished, "{version:?}");
+        assert_eq!(response.stop_reason, StopReason::Length, "{version:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_writes_no_chunk_that_an_old_client_does_not_know() {
+    let agent = |_: Turn| {
+        let call = ToolCall::new("call_1", "delete_file");
+        let events =
+            [AgentEvent::tool_input_start(call), AgentEvent::tool_input_delta("call_1", "{\"p")];
+        stream::iter(events).chain(stream::pending())
+    };
+    let chats = ChatServer::new(agent, Approvals::new(Tools::default()));
+    let (chats, ada) = (chats.with_version(Version::V5), Principal::new("ada"));
+    let mut response = chats.stream_response(&ada, first_message("c")).await.unwrap();
+    let mut read = String::new();
+    while let Some(frames) = response.next().await {
+        read += std::str::from_utf8(&frames.unwrap()).unwrap();
+        if read.contains("tool-input-delta") && !read.contains("[DONE]") {
+            chats.stop(&ada, &"c".into()).await.unwrap();
+        }
+    }
+    assert!(read.contains("tool-output-error"), "{read}");
+    assert!(!read.contains("tool-input-error"), "{read}");
 }

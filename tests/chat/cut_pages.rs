@@ -93,6 +93,16 @@ fn message_after(held: Option<UiMessage>, response: &str) -> UiMessage {
 
 #[tokio::test]
 async fn a_page_that_was_cut_in_the_input_of_a_call_and_answers_another_one_reads_both_results() {
+    reads_both_results(false).await;
+}
+
+#[tokio::test]
+async fn a_page_that_was_cut_in_the_input_of_a_call_reads_that_call_also_after_the_run_has_ended() {
+    reads_both_results(true).await;
+}
+
+/// Cuts a page in the input of a call, and answers another one, perhaps after the run has ended.
+async fn reads_both_results(is_ended: bool) {
     let permits = Arc::new(Semaphore::new(0));
     let chats = server(Arc::clone(&permits));
     let question = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
@@ -102,6 +112,12 @@ async fn a_page_that_was_cut_in_the_input_of_a_call_and_answers_another_one_read
     let ring = parts.iter_mut().find(|part| part["toolCallId"] == "c1").unwrap();
     (ring["state"], ring["approval"]["approved"]) = (json!("approval-responded"), json!(true));
     assert!(held.to_string().contains("input-streaming"), "{held}");
+    if is_ended {
+        permits.add_permits(1);
+        while chats.run_counts().live > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
 
     let response = tokio::spawn(read_until(post(&chats, &held).await, "[DONE]"));
     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::{Method, StatusCode};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use test_support::test_server::{Client, Host, Line, Scripted};
+use test_support::test_server::{Client, Host, Line, Scripted, Tools};
 use ui_message_stream::approval::store::{
     InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
 };
@@ -772,4 +772,57 @@ async fn an_approval_body_without_a_valid_decision_is_a_bad_request() {
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}: {}", answer.text);
     }
     assert_eq!(host.decide("alice", &json!({"decisions": []})).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_decision_on_a_call_whose_id_is_not_unique_shows_its_result_at_that_call() {
+    // The model numbers its calls from the start: the second one has another id on the wire.
+    let agent = |turn: Turn| {
+        stream! {
+            if !turn.deferred.is_empty() {
+                yield AgentEvent::text("Done.");
+                return;
+            }
+            let call = ToolCall::new("call_0", "delete_file");
+            let input = Json::parse(r#"{"path":"notes.txt"}"#).unwrap();
+            yield AgentEvent::tool_input(call.clone(), input.clone());
+            yield AgentEvent::tool_output("call_0", Json::string("nothing"));
+            yield AgentEvent::tool_input(call.clone(), input.clone());
+            yield turn.approvals.request_approval_of(&call, &input).await;
+        }
+    };
+    let tools = Tools::default();
+    let chats = ChatServer::new(agent, Approvals::new(tools.clone()));
+    let (ada, chat_id) = (Principal::new("ada"), "chat".into());
+    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let asked = chats.complete_response(&ada, request).await.unwrap();
+    let approval_id = asked.approvals[0].approval_id.clone();
+    let yes = ApprovalDecision { approval_id, approved: true, reason: None };
+    tools.hold(true);
+    chats.decide(&ada, vec![yes]).await.unwrap();
+    let mut read = String::new();
+    let Some(mut response) = chats.resume_stream(&ada, &chat_id, None).await.unwrap() else {
+        panic!("no live run")
+    };
+    tools.hold(false);
+    while let Some(frames) = response.next().await {
+        read += std::str::from_utf8(&frames.unwrap()).unwrap();
+    }
+    let chunks: Vec<Value> = read
+        .lines()
+        .filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok())
+        .collect();
+    let shown = |kind: &str, id: &str| {
+        let of_kind = chunks.iter().filter(|chunk| chunk["type"] == kind);
+        of_kind.map(|chunk| chunk[id].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let last = |ids: Vec<String>| ids.last().cloned();
+    assert_eq!(
+        last(shown("tool-output-available", "toolCallId")).as_deref(),
+        Some("call_0-1"),
+        "{read}"
+    );
+    assert!(!shown("data-approval", "id").contains(&"call_0".to_owned()), "{read}");
 }

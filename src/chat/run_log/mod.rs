@@ -9,7 +9,7 @@ mod record;
 mod taken_end;
 mod writer;
 
-pub(crate) use self::record::{RunRecord, resumed_by};
+pub(crate) use self::record::{RunRecord, reason_of_last_call, resumed_by};
 pub(crate) use self::taken_end::TakenEnd;
 #[cfg(test)]
 pub(crate) use self::writer::INTERRUPTED;
@@ -64,10 +64,14 @@ pub(crate) fn position_of(
         if let LogEntry::Note(_) = entry {
             continue;
         }
+        let mut is_delta = false;
         each_chunk(entry, |chunk| {
             let _ = reducer.push_chunk(chunk);
             open.push(chunk);
             match chunk {
+                Chunk::TextDelta { .. }
+                | Chunk::ReasoningDelta { .. }
+                | Chunk::ToolInputDelta { .. } => is_delta = true,
                 Chunk::ToolInputStart { tool_call_id, .. } => {
                     inputs.push((tool_call_id.to_string(), at));
                 }
@@ -78,7 +82,10 @@ pub(crate) fn position_of(
                 _ => {}
             }
         });
-        if !open.has_text()
+        // A delta begins no part and ends none. The reducer reads a whole input for each message that
+        // it returns.
+        if !is_delta
+            && !open.has_text()
             && inputs.iter().all(|(id, _)| is_incomplete(id))
             && content_parts(reducer.message()) >= parts
         {

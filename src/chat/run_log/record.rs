@@ -11,7 +11,7 @@ use crate::chat::conversation::{
     Chat, EarlyEnd, KeptSteps, LiveRun, ReceivedResult, RecordedMessage, call_outcome,
 };
 use crate::chat::log::LogEntry;
-use crate::chunk::{Chunk, ReceivedChunk};
+use crate::chunk::{Chunk, FinishReason, ReceivedChunk};
 use crate::event::{APPROVAL_DATA_NAME, AgentEvent};
 use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::json::Json;
@@ -51,6 +51,9 @@ pub(crate) enum Note {
         /// that the server was interrupted.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_last: bool,
+        /// Why the model has stopped, if the client reads frames that do not say it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<FinishReason>,
     },
     /// The server of the run was lost. This run writes what follows, and is the last entry.
     ResumedBy(RunId),
@@ -61,7 +64,7 @@ impl Note {
     /// `Some(None)` if a call begins.
     fn end(&self) -> Option<Option<(&[String], bool)>> {
         match self {
-            Note::Ended { frames, is_last } => Some(Some((frames.as_slice(), *is_last))),
+            Note::Ended { frames, is_last, .. } => Some(Some((frames.as_slice(), *is_last))),
             Note::Step => Some(None),
             _ => None,
         }
@@ -452,6 +455,14 @@ fn approved_call(part: &Part) -> Option<ToolCallId> {
 pub(crate) fn end_of_last_call(entries: &[LogEntry]) -> Option<Vec<String>> {
     let mut notes = entries.iter().rev().filter_map(note_of);
     notes.find_map(|note| Some(note.end()?.map(|(frames, _)| frames.to_vec())))?
+}
+
+/// Returns why the model has stopped in its last call, if the frames of the log do not say it.
+pub(crate) fn reason_of_last_call(entries: &[LogEntry]) -> Option<FinishReason> {
+    entries.iter().rev().filter_map(note_of).find_map(|note| match note {
+        Note::Ended { reason, .. } => Some(reason),
+        _ => None,
+    })?
 }
 
 /// Returns the run that writes what follows the log that ends with this entry.

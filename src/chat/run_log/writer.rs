@@ -9,7 +9,7 @@ use super::taken_end::TakenEnd;
 use crate::approval::{DeferredToolResult, PendingToolCall};
 use crate::chat::conversation::{Chat, KeptSteps, LiveRun, RECORDED_VERSION, ReceivedResult};
 use crate::chat::log::LogEntry;
-use crate::chunk::{Chunk, Version};
+use crate::chunk::{Chunk, FinishReason, Version};
 use crate::event::{AgentEvent, Executor};
 use crate::id::{ApprovalId, RunId, ToolCallId};
 use crate::message::{Part, ToolPart, UiMessage};
@@ -160,7 +160,9 @@ impl LogWriter {
 
     #[cold]
     fn begin_step(&mut self) {
-        if std::mem::take(&mut self.is_step_ended) {
+        // An agent may write after the end of a step: that content belongs to the next one.
+        let (_, _, is_step_open) = self.record().open_chunks();
+        if std::mem::take(&mut self.is_step_ended) && !is_step_open {
             let record = Box::new(self.record().clone());
             let kept = record.kept(self.entries.total());
             self.step_end = Some(StepEnd { record, kept });
@@ -251,7 +253,8 @@ impl LogWriter {
 
     fn write_end(&mut self, event: Option<&AgentEvent>, is_last: bool) {
         self.leave_answered_open();
-        let (mut last, mut metadata, version) = (Vec::new(), None, self.entries.client.version);
+        let (mut last, version) = (Vec::new(), self.entries.client.version);
+        let (mut metadata, mut reason) = (None, event.and_then(finish_reason));
         let entries = &mut self.entries;
         let mut out = |chunk: Chunk<'_>| {
             if !is_final(&chunk) {
@@ -260,7 +263,11 @@ impl LogWriter {
             if let Chunk::Finish { message_metadata: Some(given), .. } = &chunk {
                 metadata = Some((**given).clone());
             }
-            last.push(encoded(&chunk.for_version(version)));
+            let shown = chunk.for_version(version);
+            if let Chunk::Finish { finish_reason: Some(_), .. } = shown {
+                reason = None;
+            }
+            last.push(encoded(&shown));
         };
         match event {
             Some(event) => {
@@ -271,7 +278,7 @@ impl LogWriter {
         }
         metadata.into_iter().for_each(|metadata| self.entries.note(Note::Metadata(metadata)));
         self.note_outcomes();
-        self.note_end(last, is_last);
+        self.note_end(last, is_last, reason);
     }
 
     /// Lets the end of a response leave the calls open whose results come later.
@@ -290,13 +297,13 @@ impl LogWriter {
             false => frames.push(encoded(&chunk.for_version(version))),
         });
         self.show(&frames, Vec::new());
-        self.note_end(last, false);
+        self.note_end(last, false, None);
     }
 
     /// Writes what the client reads last, so that a turn that takes the run writes the same end.
-    fn note_end(&mut self, last: Vec<Vec<u8>>, is_last: bool) {
+    fn note_end(&mut self, last: Vec<Vec<u8>>, is_last: bool, reason: Option<FinishReason>) {
         let frames = last.iter().map(|frame| String::from_utf8_lossy(frame).into_owned());
-        self.entries.note(Note::Ended { frames: frames.collect(), is_last });
+        self.entries.note(Note::Ended { frames: frames.collect(), is_last, reason });
         self.last = last;
         // Results of calls may follow.
         self.restart_translator();
@@ -554,6 +561,18 @@ fn recording(translator: Translator, client: LogClient) -> Translator {
     translator.with_version(version).recording_model_ids()
 }
 
+/// Returns why the model has stopped, if this is its end.
+fn finish_reason(event: &AgentEvent) -> Option<FinishReason> {
+    match event {
+        AgentEvent::Finish { reason, .. } => Some(*reason),
+        AgentEvent::Chunk(chunk) => match **chunk {
+            Chunk::Finish { finish_reason, .. } => finish_reason,
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// Whether all clients get this chunk as it is.
 fn has_only_text(chunk: &Chunk<'_>) -> bool {
     matches!(
@@ -591,6 +610,8 @@ const BLOCK_BYTES: usize = 4 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::approval::Principal;
+    use crate::chat::log::Fence;
 
     #[test]
     fn the_id_of_a_frame_holds_the_number_of_entries_before_it() {
@@ -600,5 +621,34 @@ mod tests {
             let id = format!("id: run_9.{number}\n");
             assert!(entry.bytes().starts_with(id.as_bytes()), "{entry:?}");
         }
+    }
+
+    #[test]
+    fn a_step_that_ends_before_its_text_is_not_kept_alone() {
+        let live = LiveRun {
+            run: "r1".into(),
+            fence: Fence(1),
+            message_id: "a1".into(),
+            kept: None,
+            resumes: None,
+            only_for: None,
+        };
+        let mut chat = Chat::new("c", Principal::new("ada"));
+        chat.set_live_run(live.clone());
+        let client = LogClient { version: Version::V6, has_approvals: true };
+        let mut writer = LogWriter::begin(&chat, &live, None, client);
+        let (start, finish) = (AgentEvent::StepStart, AgentEvent::StepFinish);
+        let text = AgentEvent::text;
+        for event in [start.clone(), text("a"), finish, text("b"), start, text("c")] {
+            writer.note_step(&event);
+            writer.event(&event);
+        }
+        let entries: Vec<_> = writer.take_queue();
+        if let Some(end) = writer.step_end() {
+            chat = end.record.keep_in(&chat);
+            chat.set_live_run(LiveRun { kept: Some(end.kept), ..live.clone() });
+        }
+        let kept = RunRecord::of_log(&chat, &live, &entries).keep_in(&chat);
+        assert_eq!(kept.message(&live.message_id).unwrap().text(), "abc");
     }
 }

@@ -10,6 +10,7 @@ use super::users::{self, Answer};
 use super::world::{World, short, shows};
 use crate::approval::Principal;
 use crate::chat::conversation::{HistoryImport, PostedHistory, WriteFormat};
+use crate::chat::run_log::LogClient;
 use crate::chat::turn::machine::{ChatTurn, Request, TurnSettings};
 use crate::chunk::Version;
 use crate::id::ApprovalId;
@@ -172,8 +173,7 @@ impl Simulation {
             owner: Principal::new("ada"),
             posted_history: PostedHistory::Keep,
             limits: world.limits.clone(),
-            version: Version::default(),
-            has_approvals: true,
+            client: LogClient { version: Version::default(), has_approvals: true },
             history_import: HistoryImport::Texts,
             write_format: WriteFormat::Newest,
             chat_id: "c".into(),

@@ -15,11 +15,12 @@ use crate::chat::conversation::ReceivedResult;
 use crate::chat::error::ChatError;
 use crate::chat::inner::Inner;
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
-use crate::chat::run_log::{content_parts, position_of, resumed_by};
+use crate::chat::run_log::{content_parts, position_of, reason_of_last_call, resumed_by};
 use crate::chat::shutdown::Counted;
 use crate::chat::store::RunStoreError;
 use crate::chat::turn::driver::{Driver, TurnRequest};
 use crate::chat::turn::machine::Request;
+use crate::chunk::FinishReason;
 use crate::id::RunId;
 use crate::message::UiMessage;
 use crate::response::BodyError;
@@ -133,7 +134,7 @@ impl LogReader {
     ///
     /// # Errors
     /// The rest of the log cannot be read now. The reader has ended.
-    pub(super) async fn next_page(&mut self) -> Option<Result<Bytes, BodyError>> {
+    pub(in crate::chat) async fn next_page(&mut self) -> Option<Result<Bytes, BodyError>> {
         let max_stalled = self.chats.limits.max_stalled_time();
         if self.has_ended {
             return None;
@@ -151,6 +152,18 @@ impl LogReader {
         self.returned = Some(Instant::now());
         self.has_ended |= page.is_err();
         page.transpose()
+    }
+
+    /// Returns why the model has stopped in the last call of the run, if the frames that this reader
+    /// returns do not say it.
+    ///
+    /// # Errors
+    /// The log cannot be read now.
+    pub(in crate::chat) async fn reason_of_last_call(
+        &mut self,
+    ) -> Result<Option<FinishReason>, RunStoreError> {
+        let page = self.chats.runs.read(ReadLog::whole(&self.key)).await?;
+        Ok(page.and_then(|page| reason_of_last_call(&page.entries)))
     }
 
     async fn read_page(&mut self) -> Result<Option<Bytes>, BodyError> {

@@ -24,11 +24,14 @@ pub(super) fn whole_response(
     (end, unsent): (Option<&EarlyEnd>, &[ToolCallId]),
     version: Version,
 ) -> Vec<Bytes> {
+    let (held, inputs) = complete_inputs(posted, message);
+    let posted = posted.map(|(posted, shown)| (held.as_ref().unwrap_or(posted), shown));
     let mut translator = translator_for(posted, message, version);
     translator.set_answered(unsent);
     let (mut first, mut rest, mut encoder) = (Vec::new(), Vec::new(), Encoder::default());
     translator.start(&mut |chunk| encoder.encode(&chunk, &mut first));
-    let mut out = |chunk: Chunk<'_>| replay(message, chunk, &mut encoder, &mut rest);
+    let mut out = |chunk: Chunk<'_>| replay(message, chunk, version, &mut encoder, &mut rest);
+    inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
     for event in catch_up(posted, message).into_iter().chain(end.map(EarlyEnd::event)) {
         let _ = translator.handle_event(&event, &mut out);
     }
@@ -45,15 +48,19 @@ pub(super) fn front(
     message: &UiMessage,
     version: Version,
 ) -> Option<Bytes> {
+    let (held, inputs) = complete_inputs(posted, message);
+    let posted = posted.map(|(posted, shown)| (held.as_ref().unwrap_or(posted), shown));
     let mut events = catch_up(posted, message);
-    if events.is_empty() {
+    if !events.is_empty() {
+        events.push(AgentEvent::StepFinish);
+    } else if inputs.is_empty() {
         return None;
     }
-    events.push(AgentEvent::StepFinish);
     let mut translator = translator_for(posted, message, version);
     let (mut frames, mut encoder) = (Vec::new(), Encoder::default());
-    let mut out = |chunk: Chunk<'_>| replay(message, chunk, &mut encoder, &mut frames);
+    let mut out = |chunk: Chunk<'_>| replay(message, chunk, version, &mut encoder, &mut frames);
     translator.start(&mut out);
+    inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
     for event in events {
         let _ = translator.handle_event(&event, &mut out);
     }
@@ -62,7 +69,13 @@ pub(super) fn front(
 
 /// Writes a chunk of a message that exists already. A client executes a call of its own when it reads
 /// `tool-input-available`, so the input of a call that has a result is written as a streamed one.
-fn replay(message: &UiMessage, chunk: Chunk<'_>, encoder: &mut Encoder, out: &mut Vec<u8>) {
+fn replay(
+    message: &UiMessage,
+    chunk: Chunk<'_>,
+    version: Version,
+    encoder: &mut Encoder,
+    out: &mut Vec<u8>,
+) {
     let was_approved = |id: &str| {
         let is_approval = |part: &Part| match part {
             Part::Data(data) => &*data.name == "approval" && data.id.as_deref() == Some(id),
@@ -100,7 +113,7 @@ fn replay(message: &UiMessage, chunk: Chunk<'_>, encoder: &mut Encoder, out: &mu
                 dynamic,
                 title,
             };
-            encoder.encode(&start, out);
+            encoder.encode(&start.for_version(version), out);
             let input_text_delta = Cow::Borrowed(input.as_str());
             let tool_call_id = Cow::Borrowed(&*tool_call_id);
             encoder.encode(&Chunk::ToolInputDelta { tool_call_id, input_text_delta }, out);
@@ -119,6 +132,32 @@ fn translator_for(
         None => Translator::new(message.id.clone()),
     };
     translator.with_version(version)
+}
+
+/// Looks for calls whose inputs the client holds as incomplete, and the stored message does not. Returns
+/// the chunks that give these calls to the client, and the posted message with them.
+fn complete_inputs(
+    posted: Option<(&UiMessage, &[ReceivedResult])>,
+    message: &UiMessage,
+) -> (Option<UiMessage>, Vec<Chunk<'static>>) {
+    let is_incomplete = |part: &ToolPart| matches!(part.state, ToolState::InputStreaming { .. });
+    let posted = posted.map(|(posted, _)| posted).filter(|posted| {
+        posted.id == message.id && posted.tool_parts().any(|part| is_incomplete(part))
+    });
+    let Some(mut held) = posted.cloned() else { return (None, Vec::new()) };
+    let mut calls = UiMessage::new(message.id.clone(), Role::Assistant, Vec::new());
+    for part in &mut held.parts {
+        let Part::Tool(part) = part else { continue };
+        let is_it = |stored: &&ToolPart| stored.tool_call_id == part.tool_call_id;
+        let stored = message.tool_parts().find(is_it).filter(|stored| !is_incomplete(stored));
+        if let Some(stored) = stored.filter(|_| is_incomplete(part)) {
+            **part = stored.clone();
+            calls.parts.push(Part::Tool(part.clone()));
+        }
+    }
+    let mut chunks = chunks_of(&calls);
+    chunks.retain(|chunk| !matches!(chunk, Chunk::Start { .. }));
+    (Some(held), chunks)
 }
 
 /// Returns the events that make the message that a client has posted the whole message: the results of
@@ -238,8 +277,9 @@ fn chunks_of(message: &UiMessage) -> Vec<Chunk<'static>> {
     let without_ids = message.without_model_ids();
     let message = without_ids.as_ref().unwrap_or(message);
     // Some fields cannot be streamed.
+    let chunks = compact(message);
+    let chunks = chunks.or_else(|_| compact(&without_decisions(message.clone())));
     let parts = || UiMessage::new(message.id.clone(), message.role, message.parts.clone());
-    let chunks = compact(message).or_else(|_| compact(&parts()));
     chunks.or_else(|_| compact(&without_decisions(parts()))).unwrap_or_default()
 }
 
@@ -354,5 +394,35 @@ mod tests {
             assert_eq!(errors, [INTERRUPTED], "cut after {cut}");
             assert_eq!(content(reducer.message()), content(stored), "cut after {cut}");
         }
+    }
+
+    #[test]
+    fn a_call_with_provider_metadata_is_replayed_without_keys_that_old_clients_do_not_know() {
+        let message = UiMessage::parse(
+            r#"{"id": "a1", "role": "assistant", "parts": [{"type": "step-start"}, {
+                "type": "tool-act", "toolCallId": "c1", "input": {}, "output": 1,
+                "state": "output-available", "callProviderMetadata": {"openai": {"itemId": "i1"}}
+            }]}"#,
+        );
+        let message = message.unwrap();
+        for (version, is_known) in [(Version::V6, false), (Version::V6Patch(39), true)] {
+            let frames = whole_response(None, &message, (None, &[]), version);
+            let frames = String::from_utf8(frames.concat()).unwrap();
+            let mut lines = frames.lines().filter(|line| line.contains("tool-input-start"));
+            assert_eq!(lines.any(|line| line.contains("itemId")), is_known, "{frames}");
+        }
+    }
+
+    #[test]
+    fn the_metadata_of_a_message_with_an_answered_approval_is_replayed() {
+        let message = UiMessage::parse(
+            r#"{"id": "a1", "role": "assistant", "metadata": {"model": "m"}, "parts": [{
+                "type": "tool-act", "toolCallId": "c1", "input": {}, "output": 1,
+                "state": "output-available", "approval": {"id": "ap1", "approved": true}
+            }]}"#,
+        );
+        let frames = whole_response(None, &message.unwrap(), (None, &[]), Version::V6);
+        let frames = String::from_utf8(frames.concat()).unwrap();
+        assert!(frames.contains(r#""messageMetadata":{"model": "m"}"#), "{frames}");
     }
 }

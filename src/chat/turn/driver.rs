@@ -29,6 +29,7 @@ use crate::chat::hints::ChatHints;
 use crate::chat::inner::Inner;
 use crate::chat::redeem::{Accepted, Redeemed};
 use crate::chat::run_counts::CountedRun;
+use crate::chat::run_log::LogClient;
 use crate::chat::shutdown::Counted;
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::id::{ChatId, MessageId, RunId};
@@ -148,8 +149,10 @@ impl Driver {
             limits: chats.limits.clone(),
             history_import: chats.history_import,
             write_format: chats.write_format,
-            version: client.version(),
-            has_approvals: client.answers_approvals(),
+            client: LogClient {
+                version: client.version(),
+                has_approvals: client.answers_approvals(),
+            },
             message_id: MessageId::new(format!("msg_{}", fresh_id().simple())),
             run_id: RunId::new(format!("run_{}", fresh_id().simple())),
         };

@@ -10,6 +10,7 @@ use crate::chat::log::{
     AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, TakeRefusal,
     TakeResult,
 };
+use crate::chat::run_log::LogClient;
 use crate::chat::turn::machine::{Action, ChatTurn, Effect, Input, Request, TurnSettings};
 use crate::chunk::{FinishReason, Version};
 use crate::event::{AgentEvent, ToolCall};
@@ -143,8 +144,7 @@ pub(super) fn settings() -> TurnSettings {
         owner: Principal::new("ada"),
         posted_history: PostedHistory::Keep,
         limits: ChatLimits::default().with_max_log_bytes(1 << 20),
-        version: Version::default(),
-        has_approvals: true,
+        client: LogClient { version: Version::default(), has_approvals: true },
         history_import: HistoryImport::Texts,
         write_format: WriteFormat::Newest,
         chat_id: "c".into(),

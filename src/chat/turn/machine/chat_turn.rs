@@ -11,7 +11,6 @@ use crate::chat::conversation::{
 };
 use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition};
 use crate::chat::run_log::LogClient;
-use crate::chunk::Version;
 use crate::id::{ApprovalId, ChatId, MessageId, RunId};
 use crate::limits::{ChatLimitError, ChatLimits};
 use crate::message::UiMessage;
@@ -27,10 +26,8 @@ pub(crate) struct TurnSettings {
     pub(crate) limits: ChatLimits,
     pub(crate) history_import: HistoryImport,
     pub(crate) write_format: WriteFormat,
-    /// The version of the client that sent the request.
-    pub(crate) version: Version,
-    /// Whether that client can answer approval requests.
-    pub(crate) has_approvals: bool,
+    /// The client that sent the request.
+    pub(crate) client: LogClient,
     /// The id of the message, if the turn begins one.
     pub(crate) message_id: MessageId,
     /// The id of the first run that the turn begins. It is random. The ids of further runs begin
@@ -274,7 +271,7 @@ impl ChatTurn {
     }
 
     pub(crate) fn client(&self) -> LogClient {
-        LogClient { version: self.settings.version, has_approvals: self.settings.has_approvals }
+        self.settings.client
     }
 
     /// Returns the message that the request continues, as the client posted it.
@@ -556,7 +553,7 @@ impl ChatTurn {
         let replies = self.replies(chat, &live.message_id);
         let has_reply = shown.iter().any(|shown| replies.has_to_follow(shown));
         let has_to_call = is_redeeming && is_new || has_reply;
-        let beginning = Beginning { is_redeeming, has_to_call, replies, closed };
+        let beginning = Beginning { has_to_call, replies, closed };
         let limits = RunLimits {
             max_bytes: self.settings.limits.max_log_bytes(),
             max_unread: self.settings.limits.max_unread_time(),
@@ -576,14 +573,19 @@ impl ChatTurn {
         // Calls that run although a new message came with their approval.
         let unsaved = std::mem::take(&mut self.unsaved).into_iter();
         unsaved.filter(|result| chat.lacks(result)).for_each(|result| own.receive(result));
-        own.start();
+        if !is_redeeming {
+            own.start();
+        }
         self.state = State::Running(own);
     }
 
     /// Starts to redeem the answers, if that was not done.
     pub(super) fn redeem(&mut self, loaded: &Loaded) {
         match std::mem::replace(&mut self.redemption, Redemption::NONE) {
-            Redemption::NotStarted(plan) => {
+            Redemption::NotStarted(mut plan) => {
+                if let Goal::Settle(AnsweredBy::Decisions(_)) = self.goal {
+                    plan.set_call_ids(|approval| loaded.chat.call_of_approval(approval));
+                }
                 self.start(Effect::Redeem { plan, chat: loaded.chat.clone() });
                 self.redemption.start();
             }

@@ -29,7 +29,6 @@ pub(super) struct OwnRun {
     bytes: usize,
     in_flight: Option<InFlight>,
     phase: Phase,
-    is_redeemed: bool,
     /// The results that this turn has redeemed.
     pub(super) results: Vec<ReceivedResult>,
     /// The results that the conversation does not hold, for the agent.
@@ -86,7 +85,6 @@ pub(super) struct RunLimits {
 /// How a run begins.
 #[derive(Debug)]
 pub(super) struct Beginning {
-    pub(super) is_redeeming: bool,
     /// The model is called in any case.
     pub(super) has_to_call: bool,
     pub(super) replies: Replies,
@@ -151,7 +149,7 @@ impl OwnRun {
         limits: RunLimits,
         beginning: Beginning,
     ) -> Box<Self> {
-        let Beginning { is_redeeming, has_to_call, replies, closed } = beginning;
+        let Beginning { has_to_call, replies, closed } = beginning;
         let mut own = Box::new(OwnRun {
             writer: LogWriter::begin(chat, &live, posted, limits.client),
             live,
@@ -161,7 +159,6 @@ impl OwnRun {
             bytes: 0,
             in_flight: None,
             phase: Phase::Redeeming,
-            is_redeemed: !is_redeeming,
             results: Vec::new(),
             not_recorded: Vec::new(),
             recorded: Vec::new(),
@@ -192,9 +189,9 @@ impl OwnRun {
         own
     }
 
-    /// Calls the model, unless answers are being redeemed, or the run has failed.
+    /// Calls the model, unless the run has failed. No answers are being redeemed.
     pub(super) fn start(&mut self) {
-        if self.is_redeemed && self.phase == Phase::Redeeming {
+        if self.phase == Phase::Redeeming {
             self.step();
         }
     }
@@ -246,16 +243,8 @@ impl OwnRun {
             Input::AgentEnded if self.phase == Phase::Agent => self.end_call(None),
             Input::CallSettled(result) => self.receive(*result),
             Input::CallsExecuting(calls) => self.show_executing(&calls),
-            Input::Redeemed => {
-                self.is_redeemed = true;
-                if self.phase == Phase::Redeeming {
-                    self.phase = Phase::Loading;
-                }
-            }
-            Input::NotRedeemed => {
-                self.is_redeemed = true;
-                self.stop(AgentEvent::error(MASKED_ERROR), actions);
-            }
+            Input::Redeemed if self.phase == Phase::Redeeming => self.phase = Phase::Loading,
+            Input::NotRedeemed => self.stop(AgentEvent::error(MASKED_ERROR), actions),
             Input::Claimed(sent) if self.phase == Phase::Claiming => self.claimed(sent, actions),
             Input::NotClaimed if self.phase == Phase::Claiming => {
                 self.stop(AgentEvent::error(MASKED_ERROR), actions);
