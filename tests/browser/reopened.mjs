@@ -226,6 +226,67 @@ const CASES = {
     assert.equal(answer.text, whole);
   },
 
+  async 'a server that cannot be reached for a while costs no answer'({ tab }) {
+    await tab.say('Hello there');
+    const before = await tab.messages();
+    const triggers = [];
+    // A proxy answers for the server, which has the message.
+    const away = route => route.fulfill({ status: 502, body: 'The server cannot be reached.' });
+    await tab.page.route('**/api/chat', async route => {
+      triggers.push(route.request().postDataJSON().trigger);
+      if (triggers.length === 1) await route.fetch();
+      await away(route);
+    });
+    await tab.page.route('**/api/chat/**', away);
+    await tab.write('What about the weather?');
+    for (const count of [1, 2]) {
+      await until('the request has failed', () => triggers.length === count);
+      await tab.fails(/cannot be reached/);
+      if (count === 1) await tab.page.getByTestId('retry').click();
+    }
+    await tab.page.unrouteAll();
+    await tab.page.getByTestId('retry').click();
+    await tab.isDone(4);
+    assert.deepEqual(triggers, ['submit-message', 'submit-message']);
+    assert.deepEqual((await tab.messages()).slice(0, 2), before);
+  },
+
+  async 'a chat that cannot be opened now is opened by Try again'({ tab }) {
+    await tab.say('Hello there');
+    const before = await tab.messages();
+    let streams = 0;
+    await tab.page.route('**/api/chat/**', route => {
+      streams += route.request().url().endsWith('/stream');
+      return route.fulfill({ status: 503, body: 'Later.' });
+    });
+    await tab.page.reload();
+    for (const count of [1, 2]) {
+      await until('the request has failed', () => streams === count);
+      await tab.fails(/Later/);
+      if (count === 2) await tab.page.unrouteAll();
+      await tab.page.getByTestId('retry').click();
+    }
+    await tab.isDone(2);
+    assert(!(await tab.shows('error')));
+    assert.deepEqual(await tab.messages(), before);
+  },
+
+  async 'a message that did not arrive is sent also after an approval that was not used'({ tab }) {
+    await tab.say('Do something mixed');
+    const card = await tab.sees('transfer', 'approval-requested');
+    await card.getByTestId('approve').click();
+    await tab.say('No, wait');
+    await tab.page.route('**/api/chat', route => route.abort('connectionreset'));
+    await tab.write('And now?');
+    await tab.page.getByTestId('error').waitFor();
+    await tab.page.unrouteAll();
+    await tab.page.getByTestId('retry').click();
+    await tab.isDone(6);
+    await tab.page.reload();
+    await tab.isDone(6);
+    assert.match((await tab.messages()).at(-1).text, /And now\?$/);
+  },
+
   async 'a message that did not arrive is sent by Try again, and one that arrived is not repeated'({
     tab,
   }) {

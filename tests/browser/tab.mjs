@@ -88,6 +88,14 @@ export class Tab {
     return card;
   }
 
+  /** Waits for an error with this text, with nothing under way. */
+  async fails(text) {
+    await until(`an error ${text} is shown`, async () => {
+      const [error] = await this.page.getByTestId('error').allInnerTexts();
+      return text.test(error ?? '') && (await this.isIdle());
+    });
+  }
+
   shows(testId) {
     return this.page.getByTestId(testId).isVisible();
   }

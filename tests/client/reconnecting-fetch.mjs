@@ -11,14 +11,16 @@ import { CuttingServer } from './reconnecting-fetch/cutting-server.mjs';
 import { byteStream, json } from './wire.mjs';
 
 const ROOT = new URL('../../', import.meta.url);
-const SILENCE = 45_000;
+/** The delays after which a connection hangs: without a byte, and before headers. */
+const HANGS = [45_000, 10_000];
 
-/** The delays that the file has asked for. None of them is waited for. */
+/** The other delays that the file has asked for. None of them is waited for. */
 const delays = [];
-let isSilenceOver = false;
+let hang;
 globalThis.setTimerOfFetch = (act, delay) => {
-  if (delay !== SILENCE) delays.push(delay);
-  return setTimeout(act, delay === SILENCE && !isSilenceOver ? SILENCE : 0);
+  if (!HANGS.includes(delay)) delays.push(delay);
+  if (delay === hang) return setTimeout(act, 20);
+  return setTimeout(act, HANGS.includes(delay) ? delay : 0);
 };
 const source = readFileSync(new URL('examples/nextjs/app/reconnecting-fetch.mjs', ROOT), 'utf8');
 const { reconnectingFetch } = await import(
@@ -190,11 +192,23 @@ const tests = {
   async 'comments are dropped, and a silent connection is continued'() {
     const log = TEXT.flatMap(frame => [': keep-alive\n\n', frame]);
     assert.equal((await cut({ log })).bytes, TEXT.join(''));
-    isSilenceOver = true;
+    [hang] = HANGS;
     const { bytes, requests } = await cut({ log: TEXT, cuts: [{ at: 100, ends: 'silent' }] });
-    isSilenceOver = false;
+    hang = undefined;
     assert.equal(bytes, TEXT.join(''));
     assert(requests.length > 1, 'the silent connection was given up');
+  },
+
+  async 'an attempt that gets no headers is given up, and its connection is closed'() {
+    const run = server.add({ log: TEXT, cuts: [{ at: 100, ends: 'closed' }] });
+    run.statuses = [200, 'never', 'never'];
+    [, hang] = HANGS;
+    const { bytes, error } = await bytesOf(await post(run));
+    hang = undefined;
+    assert.equal(error, undefined);
+    assert.equal(bytes, TEXT.join(''));
+    assert(run.requests.length > 3, 'the rest comes from another attempt');
+    await run.isLeft();
   },
 
   async 'what follows an id is requested from the stream of the chat, with the headers of the caller'() {
@@ -344,8 +358,8 @@ const tests = {
     const stop = new AbortController();
     const setTimer = globalThis.setTimerOfFetch;
     globalThis.setTimerOfFetch = (act, delay) => {
-      if (delay !== SILENCE) setTimeout(() => stop.abort());
-      return setTimeout(() => {}, SILENCE).unref();
+      if (!HANGS.includes(delay)) setTimeout(() => stop.abort());
+      return setTimeout(() => {}, HANGS[0]).unref();
     };
     const response = await post(run, { signal: stop.signal });
     const { error } = await bytesOf(response);

@@ -3,8 +3,8 @@
 
 /** Milliseconds before each attempt. After 8 attempts (48 s) without a new frame it gives up. */
 const PAUSES = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 16_000];
-/** A connection that is silent for so many milliseconds is broken: the server writes every 15 s. */
-const MAX_SILENCE = 45_000;
+/** Milliseconds without a byte, or before headers: the server writes every 15 s. Then it hangs. */
+const [MAX_SILENCE, MAX_WAIT] = [45_000, 10_000];
 
 /** @type {typeof globalThis.fetch} */
 export async function reconnectingFetch(url, init = {}) {
@@ -13,19 +13,16 @@ export async function reconnectingFetch(url, init = {}) {
   const first = await fetch(url, { ...init, signal });
   if (!isEventStream(first)) return first;
   const frames = allFrames(first, url, { ...init, signal });
-  const pull = async body => {
-    const { value, done } = await frames.next();
-    return done ? body.close() : body.enqueue(new TextEncoder().encode(value));
-  };
-  const body = new ReadableStream({ pull, cancel: () => unread.abort() }, { highWaterMark: 0 });
-  return new Response(body, first);
+  const pull = body =>
+    frames.next().then(({ value, done }) => (done ? body.close() : body.enqueue(value)));
+  const cancel = () => unread.abort();
+  return new Response(new ReadableStream({ pull, cancel }, { highWaterMark: 0 }), first);
 }
 
-/** Yields each frame of a response once, over as many connections as it takes. */
+/** Yields the bytes of each frame once, over as many connections as it takes. */
 async function* allFrames(response, url, init) {
-  // The newest id, `<run>.<number>`, and the frames without an id since then. Before the first id the
-  // same request is repeated, which changes nothing: the server recognizes a POST. Then these frames
-  // must come again. To hold them back until the first id would hide a message while its tool runs.
+  // The newest id, `<run>.<number>`, and the frames without an id since then, which must come again:
+  // before the first id the same request is repeated. The server recognizes a POST.
   let [last, withoutId, failed, isComplete] = ['', [], 0, false];
   for (;;) {
     const known = [...withoutId];
@@ -36,14 +33,14 @@ async function* allFrames(response, url, init) {
       if (id) [last, withoutId] = [id, []];
       else withoutId.push(frame);
       [failed, isComplete] = [0, /^data: ?\[DONE\]$/m.test(frame)];
-      yield `${frame}\n\n`;
+      yield new TextEncoder().encode(`${frame}\n\n`);
     }
     if (isComplete) return; // every other end is a break
     do {
       init.signal.throwIfAborted();
       if (failed === PAUSES.length) throw lost();
       await sleep(PAUSES[failed++], init.signal);
-      response = await fetch(...(last ? rest(url, init, last) : [url, init])).catch(Response.error);
+      response = await again(url, init, last).catch(Response.error);
     } while (!response.status || response.status >= 500 || response.headers.has('retry-after'));
     if (!isEventStream(response)) throw lost(); // 204: the server has not kept the rest
   }
@@ -62,19 +59,22 @@ async function* wholeFrames(reader, decoder = new TextDecoder(), incomplete = ''
   }
 }
 
-/** The request for the frames after one. The id of the chat is in the body of a POST. */
-function rest(url, { body, ...init }, last) {
-  const headers = new Headers(init.headers);
-  headers.set('last-event-id', last);
+/** Asks for the frames after one. The id of the chat is in the body of a POST. */
+function again(url, { body, ...init }, last) {
+  const [hung, headers] = [new AbortController(), new Headers(init.headers)];
+  const timer = setTimeout(() => hung.abort(), MAX_WAIT);
+  if (last) headers.set('last-event-id', last);
   const path = body && `/${encodeURIComponent(JSON.parse(body).id)}/stream`;
-  return [body ? `${url}`.replace(/\/?(?=\?|$)/, path) : url, { ...init, method: 'GET', headers }];
+  if (last && body) url = `${url}`.replace(/\/?(?=\?|$)/, path);
+  const request = last ? { ...init, headers, method: 'GET' } : { ...init, body };
+  request.signal = AbortSignal.any([init.signal, hung.signal]);
+  return fetch(url, request).finally(() => clearTimeout(timer));
 }
 
 const follows = ([run, at], [last, before]) => run !== last || +at > +before; // or resumes it
 const isEventStream = ({ headers }) => headers.get('content-type')?.startsWith('text/event-stream');
 const lost = () => new DOMException('The connection to the server was lost.', 'NetworkError');
-const sleep = (time, signal) =>
-  new Promise((wake, fail) => {
-    signal.onabort = () => fail(signal.reason);
-    setTimeout(wake, time);
-  });
+const sleep = (time, signal) => new Promise((wake, fail) => {
+  signal.onabort = () => fail(signal.reason);
+  setTimeout(wake, time);
+});

@@ -141,9 +141,9 @@ fn complete_inputs(
     message: &UiMessage,
 ) -> (Option<UiMessage>, Vec<Chunk<'static>>) {
     let is_incomplete = |part: &ToolPart| matches!(part.state, ToolState::InputStreaming { .. });
-    let posted = posted.map(|(posted, _)| posted).filter(|posted| {
-        posted.id == message.id && posted.tool_parts().any(|part| is_incomplete(part))
-    });
+    let posted = posted
+        .map(|(posted, _)| posted)
+        .filter(|posted| posted.id == message.id && posted.tool_parts().any(is_incomplete));
     let Some(mut held) = posted.cloned() else { return (None, Vec::new()) };
     let mut calls = UiMessage::new(message.id.clone(), Role::Assistant, Vec::new());
     for part in &mut held.parts {
