@@ -86,6 +86,9 @@ async fn follow(hints: Arc<Hints>, nodes: Vec<Client>, mut requests: UnboundedRe
         if requests.is_closed() {
             return;
         }
+        // Without a subscription there are no ticks. If the user of Redis may not use the channels,
+        // there never is one.
+        hints.forget_idle();
         sleep(POLL_INTERVAL).await;
     }
 }
@@ -96,9 +99,10 @@ async fn follow_node(
     node: &Client,
     requests: &mut UnboundedReceiver<String>,
 ) -> Result<(), RedisStoreError> {
-    let (mut sink, mut messages) = with_timeout(node.get_async_pubsub()).await?.split();
-    // The channels that are requested later are not among the known ones.
+    // These channels are among the known ones. They are removed before each attempt to connect, so
+    // that they do not pile up while all attempts fail.
     while requests.try_recv().is_ok() {}
+    let (mut sink, mut messages) = with_timeout(node.get_async_pubsub()).await?.split();
     subscribe(&mut sink, hints, hints.channels()).await?;
     let _connected = Connected::new(hints);
     let mut ticks = interval(TICK);

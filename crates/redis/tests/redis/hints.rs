@@ -10,6 +10,7 @@ use test_support::run_hints::{
     check_appends_and_takes, check_ends_and_deletions, check_many_readers, within, woken_at,
 };
 use test_support::store_requests::{appended, begin, frame, holder, page, run_key};
+use tokio::time::timeout;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::log::{Fence, RunKey, TakeCondition, TakeResult, TakeRun};
 use ui_message_stream::chat::store::RunStore;
@@ -202,6 +203,33 @@ async fn a_user_of_redis_without_channels_changes_runs_and_reads_them() {
     };
     assert_eq!(writer.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
     assert_eq!(writer.delete_user(&ada).await.unwrap().runs, 1);
+}
+
+#[tokio::test]
+async fn runs_without_a_reader_are_forgotten_also_if_no_channel_can_be_subscribed() {
+    let Some(redis) = RedisServer::start() else { return };
+    redis.command("ACL SETUSER default resetchannels");
+    let reader = RedisStore::connect(&redis.url()).await.unwrap();
+    let keys = (0..30).map(|run| run_key(&Principal::new("ada"), &run.to_string()));
+    for key in keys {
+        assert!(poll!(reader.changed(&key, 0)).is_pending());
+    }
+    let key = run_key(&Principal::new("ada"), "read");
+    // Each wait takes as long as the follower waits before it tries again.
+    for _ in 0..8 {
+        within(reader.changed(&key, 0)).await;
+    }
+    redis.command("ACL SETUSER default allchannels");
+    let channels = async {
+        loop {
+            let _ = timeout(Duration::from_millis(10), reader.changed(&key, 0)).await;
+            let channels = redis.command(COUNT_CHANNELS);
+            if channels != ":0" {
+                return channels;
+            }
+        }
+    };
+    assert_eq!(within(channels).await, ":1");
 }
 
 #[tokio::test]
