@@ -16,26 +16,29 @@ local function counts(run)
 end
 
 -- The runs without an end: live ones, and lost ones.
-local fields = redis.call('ZRANGEBYSCORE', KEYS[3], '+inf', '+inf', 'LIMIT', 0, 1000)
-local states = #fields > 0 and redis.call('HMGET', KEYS[1], unpack(fields)) or {}
-local counted, oldest, oldest_field = 0, nil, nil
+local counted, first, oldest, oldest_field = 0, 0, nil, nil
 local removed = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', text(now), 'LIMIT', 0, 100)
-for at, field in ipairs(fields) do
-    local other = states[at] and cjson.decode(states[at])
-    if not other then
-        removed[#removed + 1] = field
-    elseif other.format <= FORMAT then
-        if not is_kept(other) then
+repeat
+    local fields = redis.call('ZRANGEBYSCORE', KEYS[3], '+inf', '+inf', 'LIMIT', first, 1000)
+    local states = #fields > 0 and redis.call('HMGET', KEYS[1], unpack(fields)) or {}
+    for at, field in ipairs(fields) do
+        local other = states[at] and cjson.decode(states[at])
+        if not other then
             removed[#removed + 1] = field
-        elseif counts(other) then
-            counted = counted + 1
-            local is_unread = other.read + READER_TIMEOUT <= now
-            if is_unread and (not oldest or other.begun < oldest.begun) then
-                oldest, oldest_field = other, field
+        elseif other.format <= FORMAT then
+            if not is_kept(other) then
+                removed[#removed + 1] = field
+            elseif counts(other) then
+                counted = counted + 1
+                local is_unread = other.read + READER_TIMEOUT <= now
+                if is_unread and (not oldest or other.begun < oldest.begun) then
+                    oldest, oldest_field = other, field
+                end
             end
         end
     end
-end
+    first = first + 1000
+until #fields < 1000 or counted >= max_runs and oldest
 if counted >= max_runs then
     if not oldest then return 'too many' end
     oldest.has_to_end = true

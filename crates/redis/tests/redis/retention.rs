@@ -86,6 +86,30 @@ async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_to
 }
 
 #[tokio::test]
+async fn live_runs_count_also_behind_a_thousand_lost_ones() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    let [first, second, third] = ["first", "second", "third"].map(|run| run_key(&ada, run));
+    for key in [&first, &second] {
+        assert_eq!(begin(&store, key, 2).await, BeginResult::Begun(Fence(1)));
+    }
+    // Their names are before those of the live runs.
+    let script = "local run = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1])) \
+        run.renewed = run.renewed - 3600000 \
+        for number = 1, 2500 do \
+            redis.call('HSET', KEYS[1], '0:' .. number, cjson.encode(run)) \
+            redis.call('ZADD', KEYS[2], '+inf', '0:' .. number) \
+        end return 1";
+    let (runs, removals) = (key_with(&redis, ":runs"), key_with(&redis, ":removals"));
+    let written = redis.command(&format!("EVAL \"{script}\" 2 {runs} {removals} 4:chatfirst"));
+    assert_eq!(written, ":1");
+    assert_eq!(begin(&store, &third, 2).await, BeginResult::TooManyRuns);
+    move_back(&redis, "second", "read", 30);
+    assert_eq!(begin(&store, &third, 2).await, BeginResult::Begun(Fence(1)));
+}
+
+#[tokio::test]
 async fn a_log_of_16_mebibytes_is_read_as_a_whole_and_in_pages() {
     let Some(redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
