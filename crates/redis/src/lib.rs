@@ -136,7 +136,10 @@ use self::keys::Keys;
 /// All approvals are on one node, because they are found by their id.
 ///
 /// - `{…}:chat:` with the id of a chat, `{…}:chats` and `{…}:titles`: kept for the time to live of
-///   the chats, or until they are deleted.
+///   the chats, or until they are deleted. While a chat of the user has no time to live, the two
+///   lists have none. The ids and the titles of chats whose time has passed are then removed when
+///   the user lists chats, and by each save at most ten. If all chats have a time to live again,
+///   the next save gives the lists one, too, unless there are more than 5,000 chats.
 /// - `{…}:attempts:` with the id of a chat: kept for a minute after an attempt to save or to
 ///   delete the chat.
 /// - `{…}:runs`, `{…}:removals` and `{…}:log:` with the ids of a chat and a run: a log is kept for 10

@@ -37,16 +37,36 @@ for place = length, tonumber(kept[2] or '0') - 1 do
     redis.call('HDEL', KEYS[1], 'm' .. place)
 end
 
+-- Returns the time until which the last of the chats is kept. Returns nothing if one of them has no
+-- time to live, or if there are more than 5,000. Chats without a time to live are usually older
+-- than the others, so the oldest are looked at first.
+local function last_expiry()
+    local last = 0
+    for first = 0, 5000, 100 do
+        local ids = redis.call('ZRANGE', KEYS[2], first, first + 99)
+        if #ids == 0 then return last end
+        for _, title in ipairs(redis.call('HMGET', KEYS[3], unpack(ids))) do
+            local expires_at = tonumber(string.match(title or '', '^%d*'))
+            if not expires_at then return nil end
+            last = math.max(last, expires_at)
+        end
+    end
+end
+
 -- The lists are kept as long as any of the chats in them.
 local left = redis.call('PTTL', KEYS[2])
 redis.call('ZADD', KEYS[2], now, id)
 local expires_at = keep_for and string.format('%.0f', time + keep_for) or ''
 redis.call('HSET', KEYS[3], id, expires_at .. ' ' .. ARGV[5])
+-- Lists without a time to live have held a chat without one, and perhaps hold none any longer.
+local last = keep_for and left == -1 and last_expiry()
 for at = 1, 3 do
     if not keep_for then
         redis.call('PERSIST', KEYS[at])
     elseif at == 1 or left == -2 or left >= 0 and left < keep_for then
         redis.call('PEXPIRE', KEYS[at], ARGV[7])
+    elseif last then
+        redis.call('PEXPIREAT', KEYS[at], string.format('%.0f', last))
     end
 end
 -- A user who saves chats and never lists them keeps no titles of expired chats.

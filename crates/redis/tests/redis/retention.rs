@@ -162,6 +162,33 @@ async fn what_holds_a_chat_is_kept_for_its_time_and_no_longer() {
 }
 
 #[tokio::test]
+async fn lists_of_chats_expire_again_when_all_their_chats_do() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+    let (first, second) = (chat_of(&ada, "first", 1), chat_of(&ada, "second", 1));
+    let revisions =
+        [saved(&store, SaveChat::new(&first)).await, saved(&store, SaveChat::new(&second)).await];
+    // More than are looked at together.
+    for id in 0..150 {
+        let chat = chat_of(&ada, &id.to_string(), 1);
+        saved(&store, SaveChat::new(&chat).with_keep_for(minutes(3))).await;
+    }
+    for (chat, revision) in [(first, revisions[0]), (second, revisions[1])] {
+        for name in [":chats", ":titles"] {
+            assert_eq!(redis.command(&format!("TTL {}", key_with(&redis, name))), ":-1", "{name}");
+        }
+        let stored = VersionedChat { chat: chat.clone(), revision };
+        saved(&store, SaveChat::replacing(&stored, &chat).with_keep_for(minutes(1))).await;
+    }
+    for name in [":chats", ":titles"] {
+        let left = left(&redis, name);
+        assert!((120..=180).contains(&left), "{name}: {left}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_forgets_the_chats_whose_time_has_passed() {
     let Some(redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
