@@ -6,27 +6,50 @@ use deadpool_postgres::Pool;
 use tokio::time::sleep;
 
 use crate::error::PostgresError;
-use crate::{PostgresStore, query};
+use crate::{PostgresStore, query, stored};
 
 impl PostgresStore {
     /// Deletes what is kept no longer: chats whose time has passed, approvals
     /// [24 hours](ui_message_stream::approval::store::RECORD_RETENTION) after they have expired, and
     /// logs 10 minutes after their end, or 7 days after the lease of a lost run has passed.
     ///
-    /// The store calls it once a minute. Several servers may do this at once.
+    /// The store calls it once a minute. Several servers may do this at once. It deletes a few rows
+    /// at a time, and fewer if Postgres cancels the statement because it takes too long.
     ///
     /// # Errors
-    /// [`PostgresError`] if Postgres cannot be written. Part may have been deleted.
+    /// [`PostgresError`] if something cannot be deleted: the first failure. What can be deleted was
+    /// deleted.
     pub async fn sweep(&self) -> Result<(), PostgresError> {
         sweep(&self.inner.pool).await
     }
 }
 
 async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
-    for statement in [CHATS, APPROVALS, APPROVAL_USES, ENDED_RUNS, LOST_RUNS, DELETED_USERS] {
-        while query(pool, statement, &[]).await?.len() >= MAX_ROWS {}
+    let mut result = Ok(());
+    for (statement, max_rows) in STATEMENTS {
+        // The others are executed also if one fails.
+        result = result.and(delete_all(pool, statement, max_rows).await);
     }
-    Ok(())
+    result
+}
+
+/// Repeats a statement until there is nothing to delete.
+async fn delete_all(
+    pool: &Pool,
+    statement: &'static str,
+    mut max_rows: i64,
+) -> Result<(), PostgresError> {
+    loop {
+        match query(pool, statement, &[&max_rows]).await {
+            Ok(rows) if stored(rows.len() as u64) < max_rows => return Ok(()),
+            Ok(_) => {}
+            // Many other rows may be deleted with each of these.
+            Err(PostgresError::Refused { sqlstate }) if sqlstate == CANCELED && max_rows > 1 => {
+                max_rows /= 2;
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 pub(crate) async fn sweep_often(pool: Pool) {
@@ -38,7 +61,8 @@ pub(crate) async fn sweep_often(pool: Pool) {
     }
 }
 
-/// Deletes some rows, and returns their keys. A row that another transaction changes is left out.
+/// Deletes at most `$1` rows, and returns their keys. A row that another transaction changes is
+/// left out.
 macro_rules! delete {
     ($table:literal, $key:literal, $condition:literal) => {
         concat!(
@@ -52,7 +76,7 @@ macro_rules! delete {
             $table,
             " WHERE ",
             $condition,
-            " LIMIT 200 FOR UPDATE SKIP LOCKED) RETURNING ",
+            " LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) RETURNING ",
             $key,
         )
     };
@@ -76,7 +100,18 @@ const LOST_RUNS: &str = delete!(
 const DELETED_USERS: &str =
     delete!("deleted_users", "owner", "deleted_at + 86400000 <= (SELECT now_ms())");
 
-/// How many rows a statement deletes at most.
-const MAX_ROWS: usize = 200;
+/// The statements, and how many rows each deletes at most. The messages of a chat and the log of a
+/// run are deleted with it.
+const STATEMENTS: [(&str, i64); 6] = [
+    (CHATS, 20),
+    (APPROVALS, 200),
+    (APPROVAL_USES, 200),
+    (ENDED_RUNS, 5),
+    (LOST_RUNS, 5),
+    (DELETED_USERS, 200),
+];
+
+/// The code of a statement that has taken longer than the time that it may take.
+const CANCELED: &str = "57014";
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

@@ -137,6 +137,60 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
 }
 
 #[tokio::test]
+async fn a_sweep_deletes_fewer_rows_at_once_if_postgres_cancels_the_statement() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&store, &key, 1).await;
+    appended(&store, &key, 0, &[frame("a")], true).await;
+    // As if the deletion of two logs took too long.
+    database
+        .execute(
+            "INSERT INTO runs (owner, chat, run, format, holder, fence, lease, renewed_at,
+                 read_at, ended_at)
+             SELECT owner, chat, convert_to('run ' || number, 'UTF8'), format, holder, fence, lease,
+                 renewed_at, read_at, ended_at
+             FROM runs, generate_series(1, 11) AS number;
+             CREATE FUNCTION cancel() RETURNS TRIGGER LANGUAGE plpgsql AS
+                 'BEGIN
+                     IF (SELECT count(*) FROM deleted) > 1 THEN
+                         RAISE EXCEPTION USING ERRCODE = ''query_canceled'';
+                     END IF;
+                     RETURN NULL;
+                 END';
+             CREATE TRIGGER slow AFTER DELETE ON runs REFERENCING OLD TABLE AS deleted
+                 FOR EACH STATEMENT EXECUTE FUNCTION cancel()",
+        )
+        .await;
+    assert_eq!(database.count("runs").await, 12);
+    sweep_at(&database, &store, 600).await;
+    assert_eq!((database.count("runs").await, database.count("run_entries").await), (0, 0));
+}
+
+#[tokio::test]
+async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let ada = Principal::new("ada");
+    let chat = chat_of(&ada, "chat", 1);
+    saved(&store, SaveChat::new(&chat).with_keep_for(Some(Duration::from_secs(60)))).await;
+    let key = run_key(&ada, "run");
+    let _ = begin(&store, &key, 1).await;
+    appended(&store, &key, 0, &[frame("a")], true).await;
+    database
+        .execute(
+            "CREATE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS
+                 'BEGIN RAISE EXCEPTION USING ERRCODE = ''query_canceled''; END';
+             CREATE TRIGGER refuse BEFORE DELETE ON chats FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    database.set_time(600).await;
+    let error = store.sweep().await.unwrap_err();
+    assert_eq!(error.to_string(), "Postgres failed (SQLSTATE 57014)");
+    assert_eq!((database.count("chats").await, database.count("runs").await), (1, 0));
+}
+
+#[tokio::test]
 async fn a_chat_that_gets_shorter_leaves_no_messages_behind() {
     let Some(database) = Database::new() else { return };
     let store = database.open().await;
