@@ -299,16 +299,31 @@ const TAKE: &str = concat!(
 );
 /// Reads a run and the rows of its log from the one that holds the entry at `$5`, until they have
 /// `$6` bytes. The time at which a client reads the run is stored, once a second.
-const READ: &str = "WITH noted AS (UPDATE runs SET read_at = now_ms() \
+///
+/// The bytes are added up in parts of the log, each as long as all before it together, until there
+/// are enough. So the rows far behind those of a page are not visited.
+const READ: &str = "WITH RECURSIVE noted AS (UPDATE runs SET read_at = now_ms() \
         WHERE $4::BOOLEAN AND owner = $1 AND chat = $2 AND run = $3 AND format <= 1 \
-            AND now_ms() - read_at NOT BETWEEN 0 AND 999) \
+            AND now_ms() - read_at NOT BETWEEN 0 AND 999), \
+    parts (run, length, first, until, bytes) AS (\
+        SELECT key, length, start, start, 0::BIGINT \
+        FROM runs, LATERAL (SELECT max(position) AS start FROM run_entries \
+            WHERE run_entries.run = runs.key AND position <= $5) AS log \
+        WHERE owner = $1 AND chat = $2 AND runs.run = $3 AND $5 < length \
+        UNION ALL \
+        SELECT run, length, first, until + greatest(until - first, 64), bytes + (\
+            SELECT coalesce(sum(run_entries.bytes), 0)::BIGINT FROM run_entries \
+            WHERE run_entries.run = parts.run AND position >= until \
+                AND position < until + greatest(until - first, 64)) \
+        FROM parts WHERE bytes < greatest($6::BIGINT, 1) AND until < length) \
     SELECT format, fence, runs.length, ended_at IS NOT NULL, is_leased(renewed_at, lease), \
         now_ms() - read_at, has_to_end, log.position, log.entries \
     FROM runs LEFT JOIN LATERAL (SELECT position, entries, sum(bytes) \
             OVER (ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before \
-        FROM run_entries WHERE run_entries.run = runs.key AND $5 < runs.length AND position >= \
-            (SELECT max(position) FROM run_entries WHERE run_entries.run = runs.key AND position <= $5)\
-        ) AS log ON log.before IS NULL OR log.before < $6::BIGINT \
+        FROM run_entries WHERE run_entries.run = runs.key \
+            AND position >= (SELECT min(first) FROM parts) \
+            AND position < (SELECT max(until) FROM parts)\
+        ) AS log ON log.before IS NULL OR log.before < $6 \
     WHERE owner = $1 AND chat = $2 AND runs.run = $3 ORDER BY log.position";
 const LOCK_OWNER: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended($1, hashtext(current_schema())))";

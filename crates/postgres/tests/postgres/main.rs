@@ -8,5 +8,6 @@ mod database;
 mod faults;
 mod formats;
 mod hints;
+mod logs;
 mod retention;
 mod users;
