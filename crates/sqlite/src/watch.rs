@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::DbResult;
 use crate::hints::{Hints, Progress};
@@ -32,11 +32,18 @@ pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()
 
 /// Looks at the runs that readers wait for, until the store is dropped.
 async fn watch(store: &Weak<Inner>, hints: &Hints, mut file: WatchedFile) {
+    let mut forgotten_at = Instant::now();
     while store.strong_count() > 0 {
         if hints.is_empty() {
             hints.wanted.notified().await;
-        } else if timeout(POLL_INTERVAL, hints.wanted.notified()).await.is_err() {
+        } else {
+            // Either way the file is looked at.
+            let _ = timeout(POLL_INTERVAL, hints.wanted.notified()).await;
+        }
+        // Not only after a timeout: on a busy server, other readers notify all the time.
+        if forgotten_at.elapsed() >= POLL_INTERVAL {
             hints.forget_idle();
+            forgotten_at = Instant::now();
         }
         if let Err(failure) = file.look(hints) {
             // Readers also look from time to time.
