@@ -48,10 +48,11 @@ impl SqliteOptions {
     }
 
     /// Sets how long an operation waits for its turn, and then for the lock of another process. The
-    /// default is 5 seconds each. After that the operation fails, and nothing was changed.
+    /// default is 5 seconds each. The maximum is a day each: a longer time counts as a day. After that
+    /// the operation fails, and nothing was changed.
     #[must_use]
     pub fn with_busy_timeout(mut self, time: Duration) -> Self {
-        self.busy_timeout = time;
+        self.busy_timeout = time.min(MAX_BUSY_TIMEOUT);
         self
     }
 
@@ -164,6 +165,10 @@ fn warn_if_old() {
 }
 
 const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// SQLite accepts at most 24 days, and a time too far in the future cannot be represented.
+const MAX_BUSY_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
 const DEFAULT_MAX_ENDED_BYTES: u64 = 256 << 20;
 
 /// The number of threads that read.

@@ -90,6 +90,14 @@ async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed
 }
 
 #[tokio::test]
+async fn a_store_with_the_longest_busy_timeout_is_opened_and_written() {
+    let folder = Folder::new();
+    let options = SqliteOptions::new().with_busy_timeout(Duration::MAX);
+    let store = folder.open_with(options).await;
+    store.ping().await.unwrap();
+}
+
+#[tokio::test]
 async fn operations_of_callers_that_went_away_take_place_as_a_whole_or_not_at_all() {
     let folder = Folder::new();
     let store = folder.open().await;
