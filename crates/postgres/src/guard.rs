@@ -6,6 +6,12 @@ use ui_message_stream::approval::{RecordId, UnixMillis};
 
 use crate::{PostgresStore, column, stored};
 
+/// For [stateless approvals](ui_message_stream::approval::Approvals::stateless_replayable): one row
+/// for each approval that was used.
+///
+/// The row does not say which attempt has stored it. If the reply to an attempt is lost, its
+/// repetition finds the row as if it were that of another attempt, and a call that was claimed is
+/// not executed.
 impl ReplayGuard for PostgresStore {
     fn set_if_absent<'a>(
         &'a self,

@@ -76,8 +76,12 @@ use self::hints::Hints;
 /// # When Postgres is not available
 /// Every operation ends within five seconds, if necessary with an error. The store connects again by
 /// itself, also if Postgres does not answer on a connection. An operation whose reply is lost is not
-/// repeated by the store: its caller repeats it, and the store recognizes what has taken effect.
-/// [`ping`](Self::ping) is a check for a load balancer.
+/// repeated by the store: its caller repeats it, and the store recognizes what has taken effect,
+/// except as a guard of stateless approvals. [`ping`](Self::ping) is a check for a load balancer.
+///
+/// If a guard has stored a use and its reply is lost, the use counts as that of an earlier request.
+/// An approved call is then not executed, also if the request is repeated, and its outcome is
+/// [unknown](ui_message_stream::approval::OUTCOME_UNKNOWN). A denied call stays denied.
 ///
 /// # The clock
 /// The time is that of Postgres. If its clock is set back by up to a minute, the time of the ledger
