@@ -19,9 +19,10 @@ use crate::chat::log::{
 
 /// A store that keeps the logs of runs in the memory of this process.
 ///
-/// The log of a run is kept for 10 minutes after the run has ended, or after its lease has passed.
-/// The oldest of these logs are removed earlier if they have more bytes together than the store may
-/// keep. The logs of live runs are not removed, and the holder of a run limits its bytes.
+/// The log of a run is kept for 10 minutes after the run has ended, or for 7 days after its lease
+/// has passed without an end. If these logs have more bytes together than the store may keep, those
+/// with the least time left are removed earlier. The logs of live runs are not removed, and the
+/// holder of a run limits its bytes.
 pub struct InMemoryRunStore {
     runs: Mutex<Runs>,
     clock: Clock,
