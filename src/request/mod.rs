@@ -167,8 +167,9 @@ impl ChatRequest {
     ///
     /// It is the assistant message with the id `messageId`, at any place in the list. If there is
     /// none, it is the last message, provided that this is an assistant message. For
-    /// [`Trigger::RegenerateMessage`] the `messageId` is ignored, because it names the removed
-    /// message.
+    /// [`Trigger::RegenerateMessage`] it is `None`: the client has removed the message that is
+    /// written again, and begins a new one. If the response had the id of an earlier message, the
+    /// client would replace that message.
     pub fn continued_message(&self) -> Option<&UiMessage> {
         self.messages.get(self.continued?)
     }
@@ -225,8 +226,11 @@ fn find_continued(
     trigger: &Trigger,
     message_id: Option<&MessageId>,
 ) -> Option<usize> {
+    if *trigger == Trigger::RegenerateMessage {
+        return None;
+    }
     let is_assistant = |message: &UiMessage| message.role == Role::Assistant;
-    let named = message_id.filter(|_| *trigger != Trigger::RegenerateMessage).and_then(|id| {
+    let named = message_id.and_then(|id| {
         messages.iter().rposition(|message| is_assistant(message) && message.id == *id)
     });
     named.or_else(|| messages.last().filter(|last| is_assistant(last)).map(|_| messages.len() - 1))

@@ -810,6 +810,26 @@ async fn an_approval_that_arrives_with_a_newer_message_lapses() {
     }
 }
 
+/// The client writes the response into another message, and throws if it refers to this call.
+#[tokio::test(start_paused = true)]
+async fn a_regeneration_after_an_approved_call_gives_its_result_to_the_model_only() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let mut request = answer(&host.ask().await, true);
+        request["trigger"] = json!("regenerate-message");
+        request["messageId"] = Value::Null;
+        let (events, results) = host.post(&ada(), &request).await;
+        assert_eq!(results.results()[0].outcome, deleted(), "{mode:?}");
+        let is_data = |event: &AgentEvent| matches!(event, AgentEvent::Data(_));
+        assert!(events.iter().all(is_data), "{mode:?}: {events:?}");
+        let events = events.into_iter().chain([AgentEvent::tool_output("call-1", Json::null())]);
+        let response = UiMessageStream::reply(&parse(&request), futures::stream::iter(events));
+        let frames: Vec<_> = response.map(Result::unwrap).collect().await;
+        let text = String::from_utf8(frames.concat()).unwrap();
+        assert!(!text.contains("tool-output") && !text.contains("\"m2\""), "{mode:?}: {text}");
+    }
+}
+
 /// An HTTP server drops the future of a handler when the client disconnects.
 #[tokio::test(start_paused = true)]
 async fn an_approved_call_runs_once_wherever_the_request_that_runs_it_is_dropped() {

@@ -14,8 +14,10 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use ui_message_stream::approval::PendingToolCall;
 use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::message::{Part, Role};
 use ui_message_stream::response::{IntoEvent, ResponseOutcome, StreamError};
-use ui_message_stream::{Chunk, Json, Translator, UiMessageStream};
+use ui_message_stream::testing::Conversation;
+use ui_message_stream::{ChatRequest, Chunk, Json, Translator, UiMessage, UiMessageStream};
 
 fn respond<S>(events: S) -> UiMessageStream
 where
@@ -294,6 +296,22 @@ async fn on_finish_receives_the_message_that_the_client_holds() {
             {"type": "text", "text": "Done.", "state": "done"},
         ]})
     );
+}
+
+#[tokio::test]
+async fn a_regeneration_leaves_the_messages_before_it_as_they_are() {
+    let message = |id: &str, role, text: &str| UiMessage::new(id, role, vec![Part::text(text)]);
+    let handler = async |chat: ChatRequest| {
+        UiMessageStream::reply(&chat, stream::iter([AgentEvent::text("Third")]))
+    };
+    let mut chat = Conversation::new(handler).with_messages([
+        message("u1", Role::User, "Hi"),
+        message("a1", Role::Assistant, "First"),
+        message("a2", Role::Assistant, "Second"),
+    ]);
+    chat.regenerate().await;
+    let texts: Vec<String> = chat.messages().iter().map(UiMessage::text).collect();
+    assert_eq!(texts, ["Hi", "First", "Third"]);
 }
 
 #[tokio::test]

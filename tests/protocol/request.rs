@@ -101,7 +101,7 @@ fn the_continued_message_is_the_one_that_the_request_answers() {
 }
 
 #[test]
-fn a_regenerated_message_is_not_continued_although_the_request_names_it() {
+fn a_regeneration_continues_no_message() {
     let mut body = with_messages(json!([
         {"id": "a1", "role": "assistant", "parts": []},
         {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
@@ -112,8 +112,14 @@ fn a_regenerated_message_is_not_continued_although_the_request_names_it() {
     let chat = parse(&body).unwrap();
     assert!(chat.continued_message().is_none());
     assert_eq!(chat.trigger(), &Trigger::RegenerateMessage);
+    // The client has removed another response after this one.
     body["messages"].as_array_mut().unwrap().pop();
-    assert_eq!(parse(&body).unwrap().continued_message().unwrap().id.as_str(), "a1");
+    for message_id in [json!("a1"), json!("a2"), json!(null)] {
+        body["messageId"] = message_id;
+        let chat = parse(&body).unwrap();
+        assert!(chat.continued_message().is_none() && chat.new_user_message().is_none());
+        assert!(chat.unsanitized_continued_message().is_none());
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::chat::conversation::PostedHistory;
 use crate::chat::log::{BeginResult, Fence};
 use crate::chat::turn::machine::{ChatTurn, Input, Request};
 use crate::limits::ChatLimits;
+use crate::message::{Part, Role, UiMessage};
 use crate::request::{ChatRequest, Limits};
 
 #[test]
@@ -58,6 +59,21 @@ fn a_regeneration_replaces_the_stored_response() {
     let regenerate = r#"{"id":"c","trigger":"regenerate-message","messageId":"a0","messages":[
         {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
     check(turn(post(regenerate)), table, "save [u1] live r1/1 a1");
+}
+
+#[test]
+fn a_regeneration_after_another_response_begins_a_new_message() {
+    let mut chat = answered_chat();
+    chat.upsert_message(UiMessage::new("a9", Role::Assistant, vec![Part::text("Second")]));
+    let table = vec![
+        ("load", loaded(chat)),
+        ("close 0", nothing_closed()),
+        ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+    ];
+    let regenerate = r#"{"id":"c","trigger":"regenerate-message","messageId":"a9","messages":[
+        {"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]},
+        {"id":"a0","role":"assistant","parts":[{"type":"text","text":"Hello"}]}]}"#;
+    check(turn(post(regenerate)), table, "save [u1 a0] live r1/1 a1");
 }
 
 #[test]

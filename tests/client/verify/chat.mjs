@@ -64,6 +64,7 @@ async function play(client, script, ChatClass) {
       await sending;
     }
     if (action.do === 'approve') await chat.addToolApprovalResponse(action);
+    if (action.do === 'regenerate') await chat.regenerate();
     if (action.do === 'resume') await chat.resumeStream();
     await pause(25);
   }

@@ -66,6 +66,7 @@ async fn play(script: &Value, note: &str) {
             }
             match (action["do"].as_str().unwrap(), action["approved"].as_bool()) {
                 ("send", _) => chat.send(action["text"].as_str().unwrap()).await,
+                ("regenerate", _) => chat.regenerate().await,
                 ("resume", _) => chat.reconnect().await,
                 (_, Some(true)) => chat.approve(action["id"].as_str().unwrap()).await,
                 _ => chat.deny(action["id"].as_str().unwrap(), action["reason"].as_str()).await,
