@@ -18,6 +18,8 @@ pub(super) struct Calls {
     step: usize,
     /// The last step that the client shows. A step without content is not shown.
     shown_step: usize,
+    /// Whether any part of the continued message holds an incomplete input.
+    continues_input: bool,
 }
 
 #[derive(Debug)]
@@ -27,7 +29,8 @@ struct Call {
     step: usize,
     is_dynamic: bool,
     is_provider_executed: bool,
-    /// Whether the input of the call began with `tool-input-start`.
+    /// Whether the input of the call began with `tool-input-start`. In the continued message only
+    /// an input of its last step counts: the client continues no other.
     has_started: bool,
 }
 
@@ -63,9 +66,11 @@ impl Calls {
             ToolState::OutputDenied { .. } => State::Denied,
             ToolState::Unknown { .. } => State::Unknown,
         };
-        // A message may hold two parts of one call, and the input of either may be incomplete.
+        self.continues_input |= state == State::InputStreaming;
+        // A step may hold two parts of one call, and the input of either may be incomplete.
         let id = &part.tool_call_id;
-        let has_started = self.by_id.get(id.as_str()).is_some_and(|call| call.has_started);
+        let in_step = self.by_id.get(id.as_str()).filter(|call| call.step == self.step);
+        let has_started = in_step.is_some_and(|call| call.has_started);
         self.approval_ids.extend(part.approval_id().cloned());
         let call = Call {
             state,
@@ -75,6 +80,14 @@ impl Calls {
             has_started: has_started || state == State::InputStreaming,
         };
         self.by_id.insert(id.as_str().into(), call);
+    }
+
+    /// Records that all parts of the continued message are added.
+    pub(super) fn end_existing(&mut self) {
+        self.mark_shown();
+        for call in self.by_id.values_mut() {
+            call.has_started &= call.step == self.step;
+        }
     }
 
     pub(super) fn start_step(&mut self) {
@@ -249,9 +262,9 @@ impl Calls {
         ids
     }
 
-    /// Returns whether the input of any call began.
-    pub(super) fn any_has_started(&self) -> bool {
-        self.by_id.values().any(|call| call.has_started)
+    /// Returns whether any part of the continued message holds an incomplete input.
+    pub(super) fn continues_input(&self) -> bool {
+        self.continues_input
     }
 
     pub(super) fn streaming_ids(&self) -> Vec<Box<str>> {

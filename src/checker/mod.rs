@@ -123,7 +123,7 @@ impl Checker {
                 _ => {}
             }
         }
-        checker.calls.mark_shown();
+        checker.calls.end_existing();
         checker
     }
 
@@ -150,7 +150,7 @@ impl Checker {
     /// ```
     pub fn with_reader(mut self, reader: ClientReader) -> Self {
         self.reader = reader;
-        if reader == ClientReader::ChatResume && !self.calls.any_has_started() {
+        if reader == ClientReader::ChatResume && !self.calls.continues_input() {
             self.reset_message();
             self.message_id = None;
         }

@@ -118,6 +118,24 @@ fn an_input_that_a_step_leaves_open_is_reported_once() {
     assert_eq!(at.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
 }
 
+/// `useChat` looks for an incomplete input in all steps, and continues only those of the last step.
+#[test]
+fn a_resumed_message_is_continued_if_an_earlier_step_holds_an_open_input() {
+    let text = include_str!(
+        "../../fixtures/upstream/streams/fail-continuation-delta-of-earlier-step.jsonl"
+    );
+    let delta = r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"x"}"#;
+    let output = r#"{"type":"tool-output-available","toolCallId":"c1","output":2}"#;
+    for reader in [ClientReader::ReadUiMessageStream, ClientReader::Chat, ClientReader::ChatResume]
+    {
+        for (chunk, expected) in [(delta, Some(Rule::InputNotStarted)), (output, None)] {
+            let mut checker = stream(text).0.with_reader(reader);
+            let found = checker.handle_data(chunk);
+            assert_eq!(found.first().map(|found| found.rule), expected, "{reader:?}: {chunk}");
+        }
+    }
+}
+
 /// The chunks of a fixture as lines, and a checker for the message that they continue.
 fn stream(text: &str) -> (Checker, Vec<String>) {
     let mut checker = Checker::new();
