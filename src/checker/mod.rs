@@ -127,8 +127,9 @@ impl Checker {
         checker
     }
 
-    /// Sets the oldest client version for which the stream is checked. A key of a chunk that makes
-    /// this version throw, because it does not know the key, is a finding with [`Severity::Error`].
+    /// Sets the oldest client version for which the stream is checked. A chunk at which this
+    /// version throws, because it does not know the kind or a key, is a finding with
+    /// [`Severity::Error`].
     /// The default is `ai@6.0.326`.
     pub fn with_oldest_client(mut self, version: Version) -> Self {
         self.oldest_client = version;
@@ -189,6 +190,9 @@ impl Checker {
                 self.report(Rule::AfterError, kind.to_string());
             }
             ReceivedChunk::Known { chunk, extra } => {
+                if !chunk.is_kind_known_to(self.oldest_client) {
+                    self.report(Rule::UnknownKind, format!("a chunk of type {:?}", chunk.kind()));
+                }
                 if self.oldest_client < Version::V6Patch(ACCEPTS_UNKNOWN_KEYS_SINCE) {
                     for (key, _) in extra {
                         self.report(Rule::UnknownKey, format!("key `{key}` of {}", chunk.kind()));

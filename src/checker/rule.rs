@@ -38,8 +38,9 @@ macro_rules! rules {
             why $why:literal
             remedy $remedy:literal
     )*) => {
-        /// A rule for streams. The errors are what `ai@6.0.326` throws at. A key at which only an
-        /// older client throws is an error only if the checker is set to check for that client.
+        /// A rule for streams. The errors are what `ai@6.0.326` throws at. A kind or key at which
+        /// only an older client throws is an error only if the checker is set to check for that
+        /// client.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Rule {
@@ -82,10 +83,10 @@ rules! {
     PrototypeKey Error "prototype-key"
         why "the client's JSON reader refuses `__proto__` and `constructor.prototype` anywhere"
         remedy "strip or rename such keys in tool inputs, outputs and data"
-    /// A chunk type that `ai@6` does not have.
+    /// A chunk type that `ai@6` does not have, or an older client for which the stream is checked.
     UnknownKind Error "unknown-kind"
         why "the client's schema has no such chunk"
-        remedy "send application data as `data-<name>`, and nothing of ai@7 to an ai@6 client"
+        remedy "send application data as `data-<name>`, and no chunk of a later major version of ai"
     /// A field is missing or has a wrong type.
     InvalidField Error "invalid-field"
         why "the client's schema refuses it"

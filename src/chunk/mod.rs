@@ -104,7 +104,7 @@ macro_rules! chunks {
             /// Removes the fields that a client of this version does not know.
             ///
             /// The kind is not checked. The kinds that `ai@5` lacks are `tool-input-error`,
-            /// `tool-approval-request` and `tool-output-denied`.
+            /// `tool-approval-request` and `tool-output-denied`: it refuses a stream that has one.
             #[must_use]
             pub fn for_version(self, version: Version) -> Self {
                 match self {
@@ -164,6 +164,20 @@ macro_rules! chunks {
             }
         }
     };
+}
+
+impl Chunk<'_> {
+    /// Returns whether a client of this version has this kind of chunk. If it does not, it refuses
+    /// the stream.
+    pub(crate) fn is_kind_known_to(&self, version: Version) -> bool {
+        let is_newer = matches!(
+            self,
+            Chunk::ToolInputError { .. }
+                | Chunk::ToolApprovalRequest { .. }
+                | Chunk::ToolOutputDenied { .. }
+        );
+        !is_newer || version.knows(Version::V6)
+    }
 }
 
 impl fmt::Debug for Chunk<'_> {

@@ -5,10 +5,15 @@
 //! runs only the stream of this number. Without Node the test says that it is skipped; with
 //! `CI=true` it fails.
 
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
 use test_support::external_processes::{node_project, say};
 use test_support::rng::setting;
 use ui_message_stream::UiMessage;
-use ui_message_stream::checker::{Checker, ClientReader, Rule, Severity};
+use ui_message_stream::checker::{Checker, ClientReader, Rule, Severity, Violation};
+use ui_message_stream::chunk::Version;
 
 use crate::random_streams::case::Case;
 use crate::random_streams::client::Client;
@@ -58,6 +63,30 @@ fn the_checker_reports_errors_where_the_clients_readers_throw() {
         "checker: {count} streams against three readers of the real client, {errors} errors, \
          {other_ids} times another message id (CHECK_SEED={seed})"
     ));
+}
+
+#[test]
+fn the_checker_for_an_older_client_refuses_the_kinds_and_keys_that_the_client_refuses() {
+    let Some(folder) = node_project("tests/client") else { return };
+    let mut judge = Client::start(&folder, "judge.mjs");
+    let chunks = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream/chunks.valid.jsonl");
+    for line in fs::read_to_string(chunks).unwrap().lines() {
+        let chunk = &serde_json::from_str::<Value>(line).unwrap()["chunk"];
+        for (client, version) in [("5.0.0", Version::V5), ("6.0.0", Version::V6)] {
+            let sse = format!("data: {chunk}\n\n");
+            let answer = judge.ask(&json!({"case": 0, "sse": sse, "versions": [client]}));
+            let rejected = &answer["results"][client]["rejected"];
+            let found = Checker::new().with_oldest_client(version).handle_data(&chunk.to_string());
+            let is_unknown =
+                |found: &Violation| matches!(found.rule, Rule::UnknownKind | Rule::UnknownKey);
+            // The other errors are those of the reader, which has no part or call.
+            assert_eq!(
+                found.iter().any(is_unknown),
+                rejected["name"] == "AI_TypeValidationError",
+                "{client}: {chunk}: {found:?}, {rejected}"
+            );
+        }
+    }
 }
 
 /// The first chunk with an error for this reader, and whether the message got another id.

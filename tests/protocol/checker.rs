@@ -64,8 +64,11 @@ fn the_translators_output_has_no_findings() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let (_, chunks) = stream(&text);
-        let newer = text.contains(r#""version":"v6.0.326""#);
-        let oldest = if newer { Version::V6Patch(326) } else { Version::V6 };
+        let oldest = match text {
+            _ if text.contains(r#""version":"v6.0.326""#) => Version::V6Patch(326),
+            _ if text.contains(r#""version":"v5""#) => Version::V5,
+            _ => Version::V6,
+        };
         for reader in [ClientReader::ReadUiMessageStream, ClientReader::Chat] {
             let (checker, _) = stream(&text);
             let checker = checker.with_oldest_client(oldest).with_reader(reader);
@@ -116,6 +119,24 @@ fn an_input_that_a_step_leaves_open_is_reported_once() {
     let found = findings(Checker::new(), lines.into_iter());
     let at: Vec<_> = found.iter().filter(|(_, v)| v.rule == Rule::InputLeftOpen).collect();
     assert_eq!(at.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3]);
+}
+
+#[test]
+fn a_kind_that_ai_5_lacks_is_an_error_for_ai_5_only() {
+    for chunk in [
+        r#"{"type":"tool-input-error","toolCallId":"c2","toolName":"t","input":1,"errorText":"e"}"#,
+        r#"{"type":"tool-approval-request","approvalId":"a","toolCallId":"c"}"#,
+        r#"{"type":"tool-output-denied","toolCallId":"c"}"#,
+    ] {
+        for (version, is_known) in [(Version::V5, false), (Version::V6, true)] {
+            let mut checker = Checker::new().with_oldest_client(version);
+            let call =
+                r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1}"#;
+            assert_eq!(checker.handle_data(call), []);
+            let mut rules = checker.handle_data(chunk).into_iter().map(|found| found.rule);
+            assert_eq!(rules.any(|rule| rule == Rule::UnknownKind), !is_known, "{chunk}");
+        }
+    }
 }
 
 /// `useChat` looks for an incomplete input in all steps, and continues only those of the last step.

@@ -16,7 +16,8 @@ use crate::{CliError, StreamArguments};
 pub(crate) struct Arguments {
     #[command(flatten)]
     stream: StreamArguments,
-    /// The oldest client that must read it, `6.0.0` for instance: keys that it does not know count.
+    /// The oldest client that must read it, `6.0.0` for instance: kinds and keys that it does not
+    /// know count.
     #[arg(long, value_name = "VERSION", value_parser = version)]
     client: Option<Version>,
     /// Also says what the client accepts though it was surely not meant.

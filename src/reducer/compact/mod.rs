@@ -22,7 +22,9 @@ use crate::metadata::ProviderMetadata;
 /// The chunks begin with `start` and the message's id, so that a reconnecting client treats them as
 /// a replay. They end without `finish`. A text that is incomplete stays open, under a new id. For a
 /// stream that continues, use [`Reducer::compact`](super::Reducer::compact), which keeps the ids of the stream. For an older
-/// client, convert each chunk with [`Chunk::for_version`].
+/// `ai@6`, convert each chunk with [`Chunk::for_version`]. That is not enough for `ai@5`: the
+/// chunks of a message with an approval, a denial or an invalid tool input have kinds that it
+/// refuses.
 ///
 /// # Errors
 /// [`CompactError`] if no stream of [`Chunk`]s that begins with an empty message produces this

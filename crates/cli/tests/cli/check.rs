@@ -118,6 +118,13 @@ fn older_clients_and_warnings_are_checked_only_with_their_options() {
     assert_eq!(code(&["--client", "6.0.231"]), 0);
     assert_eq!(code(&["--client", "6.0.230"]), 1);
     assert_eq!(code(&["--warnings"]), 1);
+    let question = concat!(
+        r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1}"#,
+        "\n",
+        r#"{"type":"tool-approval-request","approvalId":"a","toolCallId":"c"}"#,
+    );
+    assert_eq!(run_with(&["check", "--client", "6.0.0"], question).code, 0);
+    assert_eq!(run_with(&["check", "--client", "5"], question).code, 1);
 }
 
 #[test]
