@@ -87,15 +87,17 @@ pub(super) fn pass_through(
         Chunk::ToolOutputAvailable {
             tool_call_id,
             output,
+            provider_executed,
             provider_metadata,
             tool_metadata,
+            dynamic: _,
             preliminary,
-            ..
         } => {
             let result = Output {
                 output: &json(output),
                 preliminary: *preliminary == Some(true),
                 metadata: CallMetadata {
+                    provider_executed: *provider_executed == Some(true),
                     provider_metadata: provider_metadata.as_deref(),
                     tool_metadata: tool_metadata.as_deref(),
                 },
@@ -105,11 +107,13 @@ pub(super) fn pass_through(
         Chunk::ToolOutputError {
             tool_call_id,
             error_text,
+            provider_executed,
             provider_metadata,
             tool_metadata,
-            ..
+            dynamic: _,
         } => {
             let metadata = CallMetadata {
+                provider_executed: *provider_executed == Some(true),
                 provider_metadata: provider_metadata.as_deref(),
                 tool_metadata: tool_metadata.as_deref(),
             };

@@ -15,17 +15,21 @@ use crate::metadata::{ProviderMetadata, ToolMetadata};
 /// Metadata of a call or of its result. Sent only to clients that know the fields.
 #[derive(Clone, Copy)]
 pub(super) struct CallMetadata<'a> {
+    /// The result says that the provider has executed the call.
+    pub(super) provider_executed: bool,
     pub(super) provider_metadata: Option<&'a ProviderMetadata>,
     pub(super) tool_metadata: Option<&'a ToolMetadata>,
 }
 
 impl<'a> CallMetadata<'a> {
-    pub(super) const NONE: Self = CallMetadata { provider_metadata: None, tool_metadata: None };
+    pub(super) const NONE: Self =
+        CallMetadata { provider_executed: false, provider_metadata: None, tool_metadata: None };
 
     fn new(announced: Option<&'a ToolCall>) -> Self {
         CallMetadata {
             provider_metadata: announced.and_then(|call| call.provider_metadata.as_ref()),
             tool_metadata: announced.and_then(|call| call.tool_metadata.as_ref()),
+            ..CallMetadata::NONE
         }
     }
 }
@@ -120,10 +124,7 @@ impl Translator {
             Announcement::New(index) | Announcement::Streaming(index) => index,
         };
         if let Some(known) = self.calls.at(index) {
-            // An earlier announcement may not state that the client executes the tool.
-            if (known.executed_by, call.executed_by) == (Executor::Server, Executor::Client) {
-                known.executed_by = Executor::Client;
-            }
+            known.announce_again(call);
             known.state = CallState::Ready;
             out.emit(input_available(known, Some(call), input));
         }
@@ -147,6 +148,7 @@ impl Translator {
             Err(error) => return Err(error),
         };
         if let Some(known) = self.calls.at(index) {
+            known.announce_again(call);
             if out.version.knows_approvals() {
                 out.emit(input_error(known, Some(call), input, error));
             } else {
@@ -236,7 +238,7 @@ impl Translator {
         };
         if is_denied_by_user && self.can_request_approval() {
             self.ensure_started(out);
-            let call = self.settle(id, ResultKind::Denied)?;
+            let call = self.settle(id, ResultKind::Denied, CallMetadata::NONE)?;
             out.emit(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
             Ok(())
         } else {
@@ -277,11 +279,12 @@ impl Translator {
         }
         self.ensure_started(out);
         let call = if !result.preliminary {
-            self.settle(id, ResultKind::Output)?
+            self.settle(id, ResultKind::Output, result.metadata)?
         } else if out.version >= Version::V6 {
             let call = self.calls.named(id)?;
             call.state = CallState::Running;
             call.needs_result = true;
+            call.set_executor(result.metadata);
             call
         } else {
             // To ai@5 every output is final.
@@ -316,7 +319,9 @@ impl Translator {
                 CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
                 CallState::Streaming(_) => {
                     self.ensure_started(out);
-                    close_streaming(self.calls.named(id)?, error, out);
+                    let call = self.calls.named(id)?;
+                    call.set_executor(metadata);
+                    close_streaming(call, error, out);
                     return Ok(());
                 }
                 CallState::ApprovalResponded { approved: false } => self.can_request_approval(),
@@ -327,7 +332,7 @@ impl Translator {
             return self.deny(id, out);
         }
         self.ensure_started(out);
-        let call = self.settle(id, ResultKind::Error)?;
+        let call = self.settle(id, ResultKind::Error, metadata)?;
         out.emit(output_error(call, error, metadata));
         Ok(())
     }
@@ -378,10 +383,36 @@ impl Translator {
     }
 
     /// Marks a call as settled.
-    fn settle(&mut self, id: &ToolCallId, result: ResultKind) -> Result<&Call, TranslateError> {
+    fn settle(
+        &mut self,
+        id: &ToolCallId,
+        result: ResultKind,
+        metadata: CallMetadata<'_>,
+    ) -> Result<&Call, TranslateError> {
         let call = self.calls.named(id)?;
         call.state = CallState::Settled(result);
+        call.set_executor(metadata);
         Ok(call)
+    }
+}
+
+impl Call {
+    /// Takes over what an earlier announcement may not state: the executor and the final name.
+    fn announce_again(&mut self, call: &ToolCall) {
+        self.tool_name = call.tool_name.clone();
+        match (self.executed_by, call.executed_by) {
+            (Executor::Server, Executor::Client) | (_, Executor::Provider) => {
+                self.executed_by = call.executed_by;
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes over from a result that the provider executed the call.
+    fn set_executor(&mut self, metadata: CallMetadata<'_>) {
+        if metadata.provider_executed {
+            self.executed_by = Executor::Provider;
+        }
     }
 }
 

@@ -67,9 +67,10 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
         }
         AgentEvent::ToolInputStart { call } => Chunk::ToolInputStart {
             tool_call_id: owned(&call.id),
-            tool_name: owned(&call.tool_name),
+            // Another server may know the tool and its executor only with the input.
+            tool_name: if dice.chance(10) { "unknown".into() } else { owned(&call.tool_name) },
             input_encoding: encoding(dice),
-            provider_executed: provider_executed(dice, &call),
+            provider_executed: provider_executed(dice, &call).filter(|_| dice.chance(80)),
             provider_metadata: of_call(&call),
             tool_metadata: attached(&call),
             dynamic: dynamic(dice, &call),
@@ -113,7 +114,7 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
             Chunk::ToolOutputAvailable {
                 tool_call_id: owned(&tool_call_id),
                 output: json(dice, output),
-                provider_executed: None,
+                provider_executed: dice.chance(10).then_some(true),
                 provider_metadata,
                 tool_metadata: None,
                 // The client reads the field of the call, not this one.
@@ -124,7 +125,7 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
         AgentEvent::ToolFailed { tool_call_id, error } => Chunk::ToolOutputError {
             tool_call_id: owned(&tool_call_id),
             error_text: owned(&error),
-            provider_executed: None,
+            provider_executed: dice.chance(10).then_some(true),
             provider_metadata,
             tool_metadata: None,
             dynamic: None,

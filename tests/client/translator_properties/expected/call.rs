@@ -5,6 +5,7 @@ use ui_message_stream::chunk::InputEncoding;
 use ui_message_stream::event::{Executor, ToolCall};
 use ui_message_stream::{Chunk, Json};
 
+use crate::translator_properties::compare::FIRST_TYPE;
 use crate::translator_properties::continued::value;
 use crate::translator_properties::wildcard;
 
@@ -179,13 +180,32 @@ impl Call {
         }
     }
 
-    /// A second announcement may have another title. It is not specified which one counts.
-    pub(crate) fn is_also_called(&mut self, title: Option<&Value>) {
-        if let Some(title) = title
+    /// A second announcement may name the executor, and give another name or title to the tool. Old
+    /// clients show the first name of a static tool. It is not specified which title counts.
+    pub(crate) fn is_announced_again(&mut self, announced: &Announced) {
+        if let Some(title) = &announced.title
             && self.fields.get("title") != Some(title)
+            && matches!(announced.with, With::Input(_))
         {
             self.fields.insert("title".into(), wildcard::anything());
         }
+        let name = &*announced.tool_name;
+        if self.dynamic {
+            self.fields.insert("toolName".into(), name.into());
+        } else if let Some(first) = self.fields.insert("type".into(), format!("tool-{name}").into())
+        {
+            self.fields.insert(FIRST_TYPE.into(), first);
+        }
+        match (self.executed_by, announced.executed_by) {
+            (_, Executor::Provider) => self.is_executed_by_provider(),
+            (Executor::Server, Executor::Client) => self.executed_by = Executor::Client,
+            _ => {}
+        }
+    }
+
+    pub(crate) fn is_executed_by_provider(&mut self) {
+        self.executed_by = Executor::Provider;
+        self.fields.insert("providerExecuted".into(), true.into());
     }
 
     /// Ends the run. A call that neither the user nor the client can end does not stay open.
@@ -326,10 +346,6 @@ impl Announced {
             title: chunk_json.get("title").cloned(),
             metadata: chunk_json.get("providerMetadata").cloned(),
         })
-    }
-
-    pub(crate) fn title(&self) -> Option<&Value> {
-        self.title.as_ref()
     }
 
     /// The executor, which the first chunk of a call may not have given yet.

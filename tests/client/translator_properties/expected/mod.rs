@@ -278,12 +278,20 @@ impl Reading {
             Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
                 self.requests_approval(tool_call_id, approval_id)
             }
-            Chunk::ToolOutputAvailable { tool_call_id, output, preliminary, .. } => {
+            Chunk::ToolOutputAvailable {
+                tool_call_id: id,
+                output,
+                preliminary,
+                provider_executed,
+                ..
+            } => {
                 let output = output.as_deref().map(value).unwrap_or_default();
-                self.output(tool_call_id, output, *preliminary == Some(true))
+                self.result(id, *provider_executed, |reading| {
+                    reading.output(id, output, *preliminary == Some(true))
+                })
             }
-            Chunk::ToolOutputError { tool_call_id, error_text, .. } => {
-                self.failed(tool_call_id, error_text)
+            Chunk::ToolOutputError { tool_call_id: id, error_text, provider_executed, .. } => {
+                self.result(id, *provider_executed, |reading| reading.failed(id, error_text))
             }
             Chunk::ToolOutputDenied { tool_call_id } => self.denied(tool_call_id),
             Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => self.source(as_part(chunk)),

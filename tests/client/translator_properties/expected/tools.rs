@@ -21,6 +21,9 @@ impl Reading {
         };
         let call = &mut self.calls[number];
         let streams = matches!(call.state, State::Streaming(..));
+        if streams && !matches!(announced.with, With::Start(_)) {
+            call.is_announced_again(&announced);
+        }
         match announced.with {
             With::Invalid(input, error) if streams => {
                 call.becomes(State::Invalid(input, error.into()));
@@ -28,11 +31,6 @@ impl Reading {
             }
             With::Invalid(_, error) => self.failed(&announced.id, &error),
             With::Input(ref input) if streams => {
-                if call.executed_by == Executor::Server && announced.executor() == Executor::Client
-                {
-                    call.executed_by = Executor::Client;
-                }
-                call.is_also_called(announced.title());
                 call.has_input(input.clone());
                 ok()
             }
@@ -142,6 +140,21 @@ impl Reading {
             self.fails_with(number, wildcard::some_text());
         }
         ok()
+    }
+
+    /// The first result in a chunk may say that the provider executed the call.
+    pub(super) fn result(
+        &mut self,
+        id: &str,
+        provider_executed: Option<bool>,
+        give: impl FnOnce(&mut Self) -> Answers,
+    ) -> Answers {
+        let open = self.named_call(id).filter(|call| !self.calls[*call].has_result());
+        let answers = give(self);
+        if let Some(number) = open.filter(|_| provider_executed == Some(true) && answers == ok()) {
+            self.calls[number].is_executed_by_provider();
+        }
+        answers
     }
 
     pub(super) fn output(&mut self, id: &str, output: Value, preliminary: bool) -> Answers {
