@@ -348,8 +348,7 @@ impl Translator {
     /// agent marks no steps, the next step begins here.
     fn open_step(&mut self, out: &mut Out<'_>) {
         self.ensure_started(out);
-        let may_end = self.step.open && self.step.implied;
-        if may_end && !self.parts.has_named() && self.calls.step_is_over(self.step.number) {
+        if self.is_step_answered() {
             self.finish_step(out);
         }
         if !self.step.open {
@@ -360,6 +359,20 @@ impl Translator {
                 number: self.step.number + 1,
             };
             out.emit(Chunk::StartStep {});
+        }
+    }
+
+    /// Returns whether the next content begins another step, although the agent marks none.
+    fn is_step_answered(&self) -> bool {
+        let may_end = self.step.open && self.step.implied && !self.parts.has_named();
+        may_end && self.calls.step_is_over(self.step.number)
+    }
+
+    /// Closes the part that is being written, after a result, if all tool calls of the step now
+    /// have results: text that follows belongs to the next step.
+    fn close_answered_part(&mut self, out: &mut Out<'_>) {
+        if self.parts.has_unnamed() && self.is_step_answered() {
+            self.parts.close_unnamed(out);
         }
     }
 

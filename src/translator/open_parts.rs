@@ -33,6 +33,11 @@ impl OpenParts {
         !self.text.named.is_empty() || !self.reasoning.named.is_empty()
     }
 
+    /// Returns whether a part without an id of the agent is open.
+    pub(super) fn has_unnamed(&self) -> bool {
+        self.text.unnamed.is_some() || self.reasoning.unnamed.is_some()
+    }
+
     /// Returns whether the part is open that receives deltas with this id, or without an id.
     pub(super) fn is_open(&self, kind: Kind, id: Option<&PartId>) -> bool {
         let parts = match kind {

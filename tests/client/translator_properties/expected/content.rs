@@ -28,8 +28,7 @@ impl Reading {
 
     /// Ensures that a step is open for new content, and that it is the right one.
     fn in_a_step(&mut self) {
-        let unmarked = matches!(self.step, Step::Open { announced: false });
-        if unmarked && self.named.is_empty() && self.tools_are_done() {
+        if self.is_step_answered() {
             self.step_ends();
         }
         let announced = match self.step {
@@ -40,6 +39,12 @@ impl Reading {
         self.parts.push(Part::Plain(json!({"type": "step-start"})));
         self.steps += 1;
         self.step = Step::Open { announced };
+    }
+
+    /// Whether the next content begins a step that the agent does not mark.
+    pub(super) fn is_step_answered(&self) -> bool {
+        let unmarked = matches!(self.step, Step::Open { announced: false });
+        unmarked && self.named.is_empty() && self.tools_are_done()
     }
 
     /// Whether all calls of this step that the provider does not execute have a result, and no

@@ -170,9 +170,24 @@ impl Reading {
         if self.ended {
             return vec!["Ended"];
         }
-        if let AgentEvent::Chunk(chunk) = event {
-            return self.chunk(chunk);
+        let results = self.results();
+        let answer = match event {
+            AgentEvent::Chunk(chunk) => self.chunk(chunk),
+            event => self.other_event(event),
+        };
+        if self.results() > results && self.is_step_answered() {
+            // The next text is the model's response to the results.
+            self.unnamed = None;
         }
+        answer
+    }
+
+    /// How many calls have a result.
+    fn results(&self) -> usize {
+        self.calls.iter().filter(|call| call.has_result()).count()
+    }
+
+    fn other_event(&mut self, event: &AgentEvent) -> Answers {
         let answer = match event {
             AgentEvent::StepStart => self.step_starts(),
             AgentEvent::StepFinish => self.step_ends(),
