@@ -134,11 +134,10 @@ impl ChunkReader {
     }
 
     fn end_calls(&mut self, events: &mut VecDeque<ModelEvent>) {
-        let is_truncated = matches!(
-            self.finished,
-            Some(FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
-        );
-        self.calls.end(is_truncated, &self.fingerprint, &mut self.thoughts, events);
+        // With any other reason, also an unknown one, the response may have ended within a call.
+        let is_complete =
+            matches!(self.finished, Some(FinishReason::Stop | FinishReason::ToolCalls));
+        self.calls.end(!is_complete, &self.fingerprint, &mut self.thoughts, events);
     }
 
     fn delta(&mut self, delta: Delta, events: &mut VecDeque<ModelEvent>) {
@@ -190,10 +189,10 @@ impl ChunkReader {
 
 fn finish_reason(reason: &str) -> FinishReason {
     match reason {
-        "stop" | "end_turn" | "eos" => FinishReason::Stop,
+        "stop" | "stop_sequence" | "end" | "end_turn" | "eos" | "eos_token" => FinishReason::Stop,
         "length" | "max_tokens" | "model_length" => FinishReason::Length,
         "content_filter" => FinishReason::ContentFilter,
-        "tool_calls" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "tool_calls" | "tool_call" | "function_call" | "tool_use" => FinishReason::ToolCalls,
         "error" => FinishReason::Error,
         _ => FinishReason::Other,
     }

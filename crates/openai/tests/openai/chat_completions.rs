@@ -280,7 +280,7 @@ async fn state_of_a_model_is_not_sent_to_a_model_of_the_same_name_at_another_add
 #[tokio::test]
 async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
     let lines = lines_of("chat/a_call_cut_off_before_its_arguments");
-    let ends = ["length", "content_filter", "error"];
+    let ends = ["length", "content_filter", "error", "insufficient_system_resource", "abort"];
     let ends = ends.map(|end| super::provider::as_stream(&lines.replace("length", end)));
     for stream in ends {
         let provider =
@@ -292,5 +292,21 @@ async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
         assert_eq!((&**tool, &**state), ("tides", "output-error"), "{stream}");
         assert!(error.as_str().unwrap().starts_with("the input is not usable"), "{error}");
         assert_eq!(provider.requests()[1].body["messages"][3]["content"], *error);
+    }
+}
+
+#[tokio::test]
+async fn a_call_without_arguments_runs_after_each_reason_that_ends_a_complete_response() {
+    let lines = lines_of("chat/a_call_without_arguments");
+    for end in ["tool_calls", "function_call", "tool_use", "stop", "stop_sequence", "eos_token"] {
+        let stream = lines.replace(r#""tool_calls"}"#, &format!(r#""{end}"}}"#));
+        assert!(stream.contains(&format!(r#""finish_reason":"{end}""#)), "{stream}");
+        let streams = [super::provider::as_stream(&stream), fixture("chat/text_is_joined")];
+        let provider = Provider::with_streams(streams).await;
+        let mut browser = conversation(agent(model(&provider)));
+        browser.send("Tides?").await;
+        let contents = MessageContents::of(browser.messages().last().unwrap());
+        let [(tool, _, state, _)] = &contents.calls[..] else { panic!("{contents:?}") };
+        assert_eq!((&**tool, &**state), ("tides", "output-available"), "{end}");
     }
 }
