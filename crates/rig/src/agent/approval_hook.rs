@@ -15,7 +15,7 @@ use rig_core::tool::{ToolExecutionError, ToolResult};
 use super::RigAgent;
 use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome::{self, is_internal};
-use crate::model::{provider_approval_call, strip_sent_approvals};
+use crate::model::{TRUNCATED_INPUT, is_complete, provider_approval_call, strip_sent_approvals};
 use ui_message_stream::agent::ApprovalContext;
 use ui_message_stream::approval::{
     IssuedApproval, NOT_PERMITTED, RequestApprovalError, TOOL_FAILED, ToolOutcome,
@@ -34,11 +34,14 @@ pub(super) struct ApprovalHook {
     tracker: Arc<CallTracker>,
     /// Whether a request of this run has sent the history to the model.
     has_sent_history: AtomicBool,
+    /// Whether the last response may have ended before the input of a call.
+    may_lack_input: AtomicBool,
 }
 
 impl ApprovalHook {
     pub(super) fn new(host: RigAgent, turn: Arc<Turn>, tracker: Arc<CallTracker>) -> Self {
-        ApprovalHook { host, turn, tracker, has_sent_history: AtomicBool::new(false) }
+        let (has_sent_history, may_lack_input) = (AtomicBool::new(false), AtomicBool::new(false));
+        ApprovalHook { host, turn, tracker, has_sent_history, may_lack_input }
     }
 
     /// Reports a call and its input. Returns the error message if the input is not usable JSON.
@@ -153,6 +156,8 @@ impl AgentHook for ApprovalHook {
             return self.without_sent_approvals(event.kind);
         };
         let id = self.tracker.dispatched_id(event.id, event.call_id, tool);
+        let is_missing = args.trim() == "{}" && self.may_lack_input.load(Ordering::Relaxed);
+        let args = if is_missing { TRUNCATED_INPUT } else { args };
         let input = match self.announce(&id, tool, args) {
             Ok(input) => input,
             Err(why) => return DispatchAction::skip(why),
@@ -187,6 +192,7 @@ impl AgentHook for ApprovalHook {
             self.tracker.push(CallUpdate::ResponseCompleted(origin, texts.collect()));
             // rig treats such a response as failed, after its hooks have run.
             let (stop, reason) = (response.stop(), response.finish_reason());
+            self.may_lack_input.store(!is_complete(reason.as_ref()), Ordering::Relaxed);
             if turn_failure(&response.choice, Some(&stop), reason.as_ref()).is_none() {
                 self.request_provider_approval(response).await;
             }

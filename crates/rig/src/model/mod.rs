@@ -24,7 +24,7 @@ use rig_core::operation::Completion;
 
 pub(crate) use self::messages::messages;
 pub(crate) use self::provider_tools::{awaited_calls, provider_approval_call};
-pub(crate) use self::response_stream::finish_reason;
+pub(crate) use self::response_stream::{TRUNCATED_INPUT, finish_reason, is_complete};
 pub(crate) use self::stream_parts::{CallRequest, ModelCall, PartReader, fresh_id};
 pub(crate) use self::strip_sent_approvals::strip_sent_approvals;
 

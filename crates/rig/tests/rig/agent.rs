@@ -48,6 +48,29 @@ fn kind(chunk: &impl serde::Serialize) -> String {
 }
 
 #[tokio::test]
+async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
+    for (end, is_cut) in [("tool_use", false), ("max_tokens", true)] {
+        let first = stream_with_calls(&[("t1", "ring", "")])
+            .replace(r#""stop_reason":"tool_use""#, &format!(r#""stop_reason":"{end}""#));
+        let provider = Provider::with_streams([first, fixture("anthropic/text")]);
+        let (builder, executed) = agent_builder(&provider);
+        let tools = [awaiting_tool("ring", || std::future::ready(()))];
+        let mut browser = browser(RigAgent::new(build_with(builder, &executed, tools)));
+        browser.send("Go").await;
+        assert_eq!(browser.error(), None);
+        let [(_, _, state, output)] = &calls(&browser)[..] else { panic!() };
+        let result = &tool_results(&provider, 1)[0].1;
+        if is_cut {
+            assert_eq!(state, "output-error");
+            assert!(output.as_str().unwrap().starts_with("the input is not usable"), "{output}");
+            assert!(result.contains("the input is not usable"), "{result}");
+        } else {
+            assert_eq!((&**state, output), ("output-available", &json!("it ended")));
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_approved_call_runs_once_and_the_agent_continues() {
     let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
     let provider = Provider::with_streams([first, fixture("anthropic/text")]);

@@ -191,6 +191,24 @@ async fn an_incomplete_input_is_shown_as_received_and_the_model_reads_the_error(
 }
 
 #[tokio::test]
+async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
+    let lines = lines_of("chat/a_call_cut_off_before_its_arguments");
+    // rig itself fails a response with the other reasons.
+    for (end, is_failed) in [("length", false), ("content_filter", true), ("abort", true)] {
+        let cut = super::provider::as_stream(&lines.replace("length", end));
+        let provider = Provider::with_streams([cut, fixture("chat/text_is_joined")]);
+        let mut browser = conversation(agent(RigModel::new(provider.chat())));
+        browser.send("Tides?").await;
+        assert_eq!(browser.error().is_some(), is_failed, "{end}");
+        let contents = MessageContents::of(browser.messages().last().unwrap());
+        let [(tool, _, state, error)] = &contents.calls[..] else { panic!("{contents:?}") };
+        assert_eq!((&**tool, &**state), ("tides", "output-error"), "{end}");
+        let is_unusable = error.as_str().unwrap().starts_with("the input is not usable");
+        assert_eq!(is_unusable, !is_failed, "{error}");
+    }
+}
+
+#[tokio::test]
 async fn two_calls_with_the_same_id_both_run_and_get_different_ids() {
     let same_ids = lines_of("anthropic/thoughts_and_two_calls").replace("toolu_02", "toolu_01");
     let streams = [super::provider::as_stream(&same_ids), fixture("anthropic/text")];
