@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::endpoint::Endpoint;
 use crate::error::ProviderError;
 use ui_message_stream::BoxError;
+use ui_message_stream::event::AgentEvent;
 use ui_message_stream::model::ModelEvent;
 use ui_message_stream::sse::Decoder;
 
@@ -156,7 +157,12 @@ impl<R: ReadEvent> Stream for ResponseStream<R> {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         loop {
-            if let Some(event) = this.events.pop_front() {
+            if let Some(mut event) = this.events.pop_front() {
+                // The error of a tool that the provider executed: the user and the model read it,
+                // and it may repeat the address or the headers of the tool's server.
+                if let ModelEvent::Event(AgentEvent::ToolFailed { error, .. }) = &mut event {
+                    *error = this.endpoint.without_secrets(error).into();
+                }
                 return Poll::Ready(Some(Ok(event)));
             }
             match ready!(this.poll_more(cx)) {

@@ -262,6 +262,24 @@ async fn calls_of_an_mcp_server_have_outputs_or_errors_and_are_sent_back_as_func
 }
 
 #[tokio::test]
+async fn the_error_of_an_mcp_call_does_not_show_the_secrets_of_its_server() {
+    let said = "401 of https://links.example/mcp?key=url-secret for Bearer token-secret, x-secret";
+    let stream = fixture("responses/mcp_calls").replace("too many links", said);
+    let provider = Provider::with_streams([stream, fixture("responses/text")]).await;
+    let tool = r#"{"type":"mcp","server_label":"links","authorization":"Bearer token-secret",
+        "server_url":"https://links.example/mcp?key=url-secret","headers":{"x-key":"x-secret"}}"#;
+    let model = model(&provider).with_hosted_tool(&Json::parse(tool).unwrap());
+    let mut browser = conversation(agent(model));
+    browser.send("Shorten both.").await;
+    let shown = "401 of https://links.example/mcp?key=[redacted] for [redacted], [redacted]";
+    assert_eq!(last_contents(&browser).calls[1].3, shown);
+    browser.send("Why?").await;
+    let requests = provider.requests();
+    let input = requests.last().unwrap().body["input"].to_string();
+    assert!(input.contains(shown) && !input.contains("secret"), "{input}");
+}
+
+#[tokio::test]
 async fn the_name_of_an_mcp_call_is_changed_to_a_valid_function_name() {
     let stream = fixture("responses/mcp_calls")
         .replace(r#""links""#, r#""my links/öffentlich""#)
