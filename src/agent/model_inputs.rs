@@ -60,7 +60,7 @@ impl ModelInputs {
                 Ok(Poll::Ready(next)) => next,
                 Err(panic) => Some(Err(panic_error(&*panic))),
             };
-            if matches!(next, None | Some(Ok(ModelEvent::Finished(_)) | Err(_))) {
+            if is_end(&next) {
                 self.stream = None;
             }
             let input = self.input(next);
@@ -89,7 +89,8 @@ impl ModelInputs {
     fn annotate(&self, mut event: ModelEvent) -> ModelEvent {
         match &mut event {
             ModelEvent::Usage(usage) => record_usage(&self.span, *usage),
-            ModelEvent::Finished(reason) => {
+            ModelEvent::Event(AgentEvent::Error { .. }) => record_failure(&self.span, "model"),
+            ModelEvent::Finished(reason) | ModelEvent::Event(AgentEvent::Finish { reason, .. }) => {
                 self.span.record("gen_ai.response.finish_reasons", reason.as_str());
             }
             ModelEvent::ToolCall(call, _)
@@ -116,6 +117,17 @@ impl Stream for ModelInputs {
             input => Poll::Ready(input),
         }
     }
+}
+
+/// Returns whether the loop has ended the model call after this. An input behind it would be taken
+/// for one of the next call.
+fn is_end(next: &Option<Result<ModelEvent, BoxError>>) -> bool {
+    let event = match next {
+        None | Some(Err(_) | Ok(ModelEvent::Finished(_))) => return true,
+        Some(Ok(event)) => event,
+    };
+    let ModelEvent::Event(event) = event else { return false };
+    matches!(event, AgentEvent::Finish { .. } | AgentEvent::Error { .. } | AgentEvent::Abort { .. })
 }
 
 fn panic_error(panic: &(dyn Any + Send)) -> BoxError {

@@ -439,6 +439,36 @@ async fn a_panic_of_the_model_is_an_error_and_running_tools_complete() {
 }
 
 #[tokio::test]
+async fn a_model_may_end_its_response_as_an_agent_does_and_the_next_call_is_separate() {
+    /// A model that ends each response with the event of an agent, and with these events after it.
+    #[derive(Debug)]
+    struct EndsAsAgent(AtomicUsize, &'static [ModelEvent]);
+    impl Model for EndsAsAgent {
+        fn call(&self, _: ModelRequest) -> ModelStream {
+            // No tool runs, so that the next call follows at once.
+            let invalid = "{".to_owned();
+            let call = ModelEvent::ToolCall(Box::new(ToolCall::new("call", "tool")), invalid);
+            let (event, reason) = match self.0.fetch_add(1, Ordering::SeqCst) {
+                0 => (call, FinishReason::ToolCalls),
+                _ => (ModelEvent::Event(AgentEvent::text("Done.")), FinishReason::Stop),
+            };
+            let finish = ModelEvent::Event(AgentEvent::finish(reason));
+            let events = [event, finish].into_iter().chain(self.1.iter().cloned());
+            Box::pin(stream::iter(events.map(Ok).collect::<Vec<_>>()))
+        }
+    }
+    for rest in [&[][..], &[ModelEvent::Finished(FinishReason::ToolCalls)]] {
+        let tool = Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n));
+        let agent = Agent::new(EndsAsAgent(AtomicUsize::new(0), rest)).tool(tool);
+        let mut browser = browser(agent);
+        browser.send("Go").await;
+        assert_eq!(browser.error(), None, "{rest:?}");
+        let chunks = format!("{:?}", browser.last_chunks());
+        assert!(chunks.contains("Done."), "{rest:?}: {chunks}");
+    }
+}
+
+#[tokio::test]
 async fn the_stop_reason_of_a_json_response_follows_the_end_of_the_run() {
     #[derive(Debug)]
     struct Ends(FinishReason);
