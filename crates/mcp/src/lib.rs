@@ -11,10 +11,10 @@
 //! the definition in the approval request is compared with the server's current definition,
 //! including its title and its annotations. The server is queried again, without the client's
 //! cache, immediately before an approved call is claimed. This costs one round trip to the server
-//! that is about to be called anyway, after a wait for the user. Change notifications alone would
-//! not be enough, because a server is not required to send them. If the definition differs, or if
-//! the server does not respond, the approval is revoked. A server that changes what a tool does,
-//! but not its definition, cannot be detected.
+//! that is about to be called anyway, after a wait for the user. Calls that are approved together
+//! share it. Change notifications alone would not be enough, because a server is not required to
+//! send them. If the definition differs, or if the server does not respond, the approval is
+//! revoked. A server that changes what a tool does, but not its definition, cannot be detected.
 //!
 //! The schema of a tool is sent to the model and is not evaluated here, because a server can write a
 //! schema whose evaluation takes unbounded time. The server validates the inputs of its tools. A
@@ -79,8 +79,9 @@ pub struct McpClient(Arc<Connection>);
 pub(crate) struct Connection {
     peer: Peer<RoleClient>,
     tools: RwLock<Arc<[Arc<ListedTool>]>>,
-    /// Serializes refreshes, so that an older list never replaces a newer one.
-    refresh_lock: tokio::sync::Mutex<()>,
+    /// Serializes refreshes, so that an older list never replaces a newer one. Holds the time at
+    /// which the request of the last list began.
+    refresh_lock: tokio::sync::Mutex<Option<Instant>>,
     /// Keeps the connection open while it is stored here. `None` if the host keeps the connection.
     service: Mutex<Option<Box<dyn Any + Send>>>,
     refresh_task: Option<AbortOnDropHandle<()>>,
@@ -210,15 +211,25 @@ impl Connection {
         self.tools().iter().find(|listed| *listed.tool.name == *name).cloned()
     }
 
+    /// Requests the list of tools. If another call requested it after this one had begun, that list
+    /// is used, so that calls at the same time cause two lists and not one each.
     async fn refresh(&self) -> Result<(), McpError> {
-        let deadline = Instant::now() + LIST_TIMEOUT;
+        let called = Instant::now();
         let list = async {
-            let _guard = self.refresh_lock.lock().await;
-            let tools = self.list(deadline).await?;
+            let mut last_begun = self.refresh_lock.lock().await;
+            if last_begun.is_some_and(|last_begun| last_begun > called) {
+                return Ok(());
+            }
+            let begun = Instant::now();
+            let deadline = begun + LIST_TIMEOUT;
+            let tools = timeout_at(deadline, self.list(deadline)).await;
+            let tools = tools.unwrap_or(Err(McpError::Timeout))?;
             *self.tools.write().unwrap_or_else(PoisonError::into_inner) = tools.into();
+            *last_begun = Some(begun);
             Ok(())
         };
-        timeout_at(deadline, list).await.unwrap_or(Err(McpError::Timeout))
+        // A list that began before this call may end first.
+        timeout(2 * LIST_TIMEOUT, list).await.unwrap_or(Err(McpError::Timeout))
     }
 
     /// Requests all pages of the list of tools. It does not use `list_tools` of the peer, because

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, ListToolsResult,
@@ -35,6 +36,8 @@ pub(crate) enum Listing {
     Cached,
     /// With a next page after every page.
     Endless,
+    /// After six seconds.
+    Slow,
     /// Never.
     Silent,
 }
@@ -86,6 +89,7 @@ impl ServerHandler for Server {
         match listing {
             Listing::Cached => {}
             Listing::Endless => list.next_cursor = Some("more".to_owned()),
+            Listing::Slow => tokio::time::sleep(Duration::from_secs(6)).await,
             Listing::Silent => std::future::pending().await,
         }
         Ok(list)

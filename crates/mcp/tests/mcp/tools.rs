@@ -171,6 +171,23 @@ async fn an_approved_tool_does_not_run_if_the_server_does_not_list_it_in_time() 
     assert!(server.called_tools().is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn calls_approved_together_share_the_list_of_a_slow_server_and_all_run() {
+    let (server, connected, _running) = Server::start(vec![delete_tool()]).await;
+    let calls: Vec<_> = (0..5).map(|_| ("delete", path_input())).collect();
+    let agent = Agent::new(Calls::of(&calls)).tools(connected.tools().await.unwrap());
+    let mut page = page(agent);
+    page.send("Go").await;
+    *server.0.listing.lock().unwrap() = Listing::Slow;
+    let listed_before = server.0.listed.load(Ordering::SeqCst);
+    for at in 0..calls.len() {
+        page.approve(&format!("call_{at}")).await;
+    }
+    assert_eq!(outcomes(&chunks(&page)), vec![json!({"ok": true}); 5]);
+    assert_eq!(server.called_tools(), ["delete"; 5]);
+    assert_eq!(server.0.listed.load(Ordering::SeqCst) - listed_before, 2);
+}
+
 #[tokio::test]
 async fn a_changed_tool_needs_approval_and_the_model_reads_its_new_schema() {
     let (server, connected, running) =
