@@ -6,8 +6,8 @@ use std::fs;
 use std::future::poll_fn;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ struct FailingStore {
     loses_insertions: AtomicBool,
     /// Whether a decided record cannot be loaded alone, as for a transition.
     hides_decided: AtomicBool,
+    /// The only record that can be changed, if one is set.
+    accepts_only: Mutex<Option<RecordId>>,
 }
 
 impl FailingStore {
@@ -115,6 +117,9 @@ impl LedgerStore for FailingStore {
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
         Box::pin(async move {
             self.check()?;
+            if self.accepts_only.lock().unwrap().is_some_and(|accepted| accepted != record.id) {
+                return Err(LedgerStoreError::new("unreachable"));
+            }
             self.ledger.compare_and_swap(record, revision).await
         })
     }
@@ -562,6 +567,23 @@ async fn a_store_that_fails_at_the_claim_is_an_error_and_the_request_can_be_repe
         assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
         assert_eq!(host.effects(), 1, "{mode:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_for_the_provider_is_returned_if_the_claim_of_another_call_fails()
+{
+    let host = Host::new(Mode::Ledger);
+    let chat = host.approvals.for_chat(&ada(), &"chat".into());
+    let (message, call, input) = ("m2".into(), "provider-1".into(), Json::parse(INPUT).unwrap());
+    let issued = chat.request_provider_approval(&message, &call, "delete_file", &input, None).await;
+    let issued = issued.unwrap();
+    let sent = answered(&requested("provider-1", &issued.approval_id), true);
+    let own = answered(&host.ask().await, true);
+    *host.ledger.accepts_only.lock().unwrap() = Some(issued.record);
+    let request = body("chat", &[&sent, &own]);
+    let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+    let outcome = final_outcome(deferred.results(), "provider-1");
+    assert!(matches!(outcome, DeferredOutcome::ForwardToProvider { .. }), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]

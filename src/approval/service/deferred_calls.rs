@@ -263,10 +263,14 @@ impl Answers {
         // Claims come last, so that a ledger that fails before has granted none.
         let (claims, others): (Vec<_>, Vec<_>) =
             requests.into_iter().partition(|request| request.action == LedgerAction::Claim);
+        let mut is_claimed = false;
         for requests in [others, claims] {
             let mut lost = None;
             for (request, answer) in spawn_ledger_requests(approvals, requests, &records) {
                 if let Ok(LedgerAnswer { record, response, granted }) = answer.await {
+                    // Also of a call that the provider executes, for which `granted` is `None`.
+                    is_claimed |=
+                        matches!(&response, LedgerResponse::Claim(ClaimResult::Granted(_)));
                     answered_calls.granted.extend(granted.map(|granted| (record.id, granted)));
                     describe(&record);
                     if response.is_acceptance() {
@@ -286,9 +290,7 @@ impl Answers {
                 }
             }
             // Without claims the same request can be sent again, and then gets the true outcome.
-            if let Some(lost) =
-                lost.filter(|_| includes_earlier && answered_calls.granted.is_empty())
-            {
+            if let Some(lost) = lost.filter(|_| includes_earlier && !is_claimed) {
                 return Err(LedgerStoreError::new(lost));
             }
         }
