@@ -131,12 +131,7 @@ impl History {
         {
             history.message_by_call.insert(part.tool_call_id.clone(), message);
             let Some(id) = part.approval_id() else { continue };
-            let has_result = matches!(
-                part.state,
-                ToolState::OutputAvailable { .. }
-                    | ToolState::OutputError { .. }
-                    | ToolState::OutputDenied { .. }
-            );
+            let has_result = part.is_settled();
             if has_result || !history.requests.get(id).is_some_and(|known| known.has_result) {
                 let tool_call_id = part.tool_call_id.clone();
                 let request = HistoryRequest { message, tool_call_id, has_result };
@@ -205,11 +200,7 @@ pub(super) fn settled_and_denied(
             ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
                 denied.insert(&approval.id);
             }
-            ToolState::OutputAvailable { approval: Some(approval), .. }
-            | ToolState::OutputError { approval: Some(approval), .. }
-            | ToolState::OutputDenied { approval: Some(approval), .. } => {
-                settled.insert(&approval.id);
-            }
+            _ if part.is_settled() => settled.extend(part.approval_id()),
             _ => {}
         }
     }

@@ -60,6 +60,9 @@ pub struct ResumePlan {
     approvals: Vec<(usize, UnverifiedApprovalResponse)>,
     pending: Vec<UnverifiedApprovalRequest>,
     superseded: Vec<UnverifiedApprovalRequest>,
+    /// The approval ids of the calls with a preliminary output: the client has not received their
+    /// results.
+    without_result: Vec<ApprovalId>,
     outputs: Vec<HistoryOutput>,
     history: History,
     /// The index of the message that the response continues.
@@ -71,7 +74,9 @@ pub struct ResumePlan {
     closed: Option<HashSet<ApprovalId>>,
 }
 
-debug_without_content!(ResumePlan { continued; approvals, pending, superseded, outputs });
+debug_without_content!(ResumePlan {
+    continued; approvals, pending, superseded, without_result, outputs
+});
 
 /// A tool result in the history.
 #[derive(Debug, Clone)]
@@ -114,6 +119,7 @@ impl ResumePlan {
             approvals: Vec::new(),
             pending: Vec::new(),
             superseded: Vec::new(),
+            without_result: Vec::new(),
             outputs: Vec::new(),
             history: History::new(messages),
             continued: continued.and_then(|continued| assistant_index(messages, continued)),
@@ -140,15 +146,21 @@ impl ResumePlan {
             }
         }
         for (place, part) in tool_parts(messages) {
-            if let ToolState::ApprovalRequested { approval, .. } = &part.state
-                && !settled.contains(&approval.id)
-                && seen.insert(&approval.id)
-            {
-                if plan.history.has_later_user_message(place.0) {
-                    plan.superseded.push(approval_request(part, approval));
-                } else {
-                    plan.pending.push(approval_request(part, approval));
+            let mut is_open = |id| !settled.contains(id) && seen.insert(id);
+            match &part.state {
+                ToolState::ApprovalRequested { approval, .. } if is_open(&approval.id) => {
+                    if plan.history.has_later_user_message(place.0) {
+                        plan.superseded.push(approval_request(part, approval));
+                    } else {
+                        plan.pending.push(approval_request(part, approval));
+                    }
                 }
+                ToolState::OutputAvailable { approval: Some(approval), .. }
+                    if is_open(&approval.id) =>
+                {
+                    plan.without_result.push(approval.id.clone());
+                }
+                _ => {}
             }
         }
         plan
@@ -337,6 +349,16 @@ impl ResumePlan {
             (None, call)
         });
         responses.chain(requests)
+    }
+
+    /// Returns the approval ids of the requests without a response, and of the calls with a
+    /// preliminary output, each with whether the user has sent another message.
+    #[cfg(feature = "approvals")]
+    pub(super) fn open_calls(&self) -> impl Iterator<Item = (&ApprovalId, bool)> {
+        let requests = self.pending.iter().map(|request| (&request.approval_id, false));
+        let superseded = self.superseded.iter().map(|request| (&request.approval_id, true));
+        let begun = self.without_result.iter().map(|id| (id, self.is_superseded(id)));
+        requests.chain(superseded).chain(begun)
     }
 
     /// Returns whether the history holds this approval request.

@@ -760,6 +760,39 @@ async fn a_call_without_an_answer_waits_and_an_approval_of_another_does_not_end_
     }
 }
 
+/// The connection was lost after the preliminary output, and the page posts what it holds.
+#[tokio::test(start_paused = true)]
+async fn a_page_that_holds_a_preliminary_output_gets_the_outcome_and_the_call_does_not_run_again() {
+    for mode in MODES {
+        let host = Host::new(mode);
+        let mut part = answered(&host.ask().await, true);
+        let request = body("chat", &[&part]);
+        let mut running = host.start(&ada(), &request).await;
+        let preliminary = AgentEvent::preliminary_output("call-1", Json::string("deleting"));
+        assert_eq!(running.next_event().await, Some(preliminary));
+        drop(running);
+        part["state"] = json!("output-available");
+        part["preliminary"] = json!(true);
+        part["output"] = json!("deleting");
+        let request = body("chat", &[&part]);
+        // While the call is executed, and afterwards.
+        for _ in 0..2 {
+            let (_, results) = host.post(&ada(), &request).await;
+            let outcomes: Vec<_> =
+                results.results().iter().map(|result| result.outcome.clone()).collect();
+            let expected = if mode == Mode::Ledger { vec![deleted()] } else { Vec::new() };
+            assert_eq!(outcomes, expected, "{mode:?}");
+        }
+        if mode == Mode::Ledger {
+            assert_eq!(host.outcome(&request).await, deleted());
+            let read = host.model_reads(&with_new_message(request)).await;
+            assert_eq!(read, ToolResult::from(&deleted()));
+        }
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(host.effects(), 1, "{mode:?}");
+    }
+}
+
 /// An old tab still shows the request, and posts it without a response.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_another_page_closed_never_reads_as_waiting() {

@@ -7,8 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use ui_message_stream::approval::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, OnNewMessage, PendingToolCall,
-    ResumePlan,
+    CallProgress, DeferredOutcome, DeferredToolResult, DeferredToolResults, OnNewMessage,
+    PendingToolCall, ResumePlan, ToolOutcome,
 };
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::request::Limits;
@@ -432,6 +432,24 @@ fn a_preliminary_output_does_not_count() {
     part["preliminary"] = json!(true);
     let body = request(json!([message("m", "assistant", json!([part]))]));
     assert_eq!(settled(&body, &[client_executed("c1")]), (vec![], vec!["c1".into()], vec![]));
+}
+
+#[test]
+fn a_completed_call_has_its_outcome_though_the_page_holds_a_preliminary_output() {
+    let mut part = responded("c1", "ap1", true);
+    part["state"] = json!("output-available");
+    part["output"] = json!("so far");
+    let outcome = ToolOutcome::Output(Json::string("done"));
+    let mut call = awaiting_approval("c1", "ap1");
+    call.progress = CallProgress::Completed(outcome.clone());
+    for (preliminary, expected) in [(true, 1), (false, 0)] {
+        part["preliminary"] = json!(preliminary);
+        let body = request(json!([message("m", "assistant", json!([part]))]));
+        let deferred = plan(&parse(&body)).settle(std::slice::from_ref(&call));
+        assert_eq!(deferred.results().len(), expected);
+        let executed = DeferredOutcome::Executed { outcome: outcome.clone() };
+        assert!(deferred.results().iter().all(|result| result.outcome == executed));
+    }
 }
 
 #[test]

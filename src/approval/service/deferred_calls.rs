@@ -312,8 +312,8 @@ impl Answers {
     }
 }
 
-/// An approval request that has no response in the history of a request. It may have been answered
-/// or closed on another page.
+/// An approval request that has no response in the history of a request, or a call that has only a
+/// preliminary output there. It may have been answered, closed or executed for another request.
 struct OpenRequest {
     record: RecordId,
     id: ApprovalId,
@@ -324,10 +324,8 @@ struct OpenRequest {
 impl OpenRequest {
     fn of_history(plan: &ResumePlan, approvals: &ChatApprovals) -> Vec<Self> {
         let now = system_time();
-        let requests = plan.pending().iter().map(|request| (request, false));
-        let superseded = plan.superseded().iter().map(|request| (request, true));
-        let open = requests.chain(superseded).filter_map(|(request, is_superseded)| {
-            let (keys, id) = (&approvals.inner.keys, request.approval_id.clone());
+        let open = plan.open_calls().filter_map(|(id, is_superseded)| {
+            let (keys, id) = (&approvals.inner.keys, id.clone());
             let record = ApprovalRecord::record_id_from_token(&id, keys, now)?;
             Some(OpenRequest { record, id, is_superseded })
         });
