@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::history::{
-    History, approval_request, approval_response, assistant_index, client_output, first_new_result,
-    settled_and_denied, tool_parts,
+    History, HistoryRequest, approval_request, approval_response, assistant_index, client_output,
+    first_new_result, settled_and_denied, tool_parts,
 };
 #[cfg(feature = "approvals")]
 use super::reopen::SentCall;
@@ -16,10 +16,7 @@ use super::{
     UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId};
-use crate::json::ExtraFields;
-use crate::message::{
-    ApprovalDetails, Part, RespondedApproval, Role, ToolKind, ToolPart, ToolState, UiMessage,
-};
+use crate::message::{Role, ToolState, UiMessage};
 
 /// The open tool calls of a client's history: approvals, denials, outputs and pending requests.
 ///
@@ -169,34 +166,43 @@ impl ResumePlan {
     /// Creates a plan from decisions that did not come in a history.
     ///
     /// The plan is the same as for a history with only the message `message_id`, which holds all
-    /// decisions and is continued.
+    /// decisions and is continued. Two calls may have one tool call id.
     pub fn from_decisions<'d>(
         message_id: &MessageId,
         decisions: impl IntoIterator<Item = (&'d ApprovalRecord, &'d ApprovalDecision)>,
     ) -> Self {
-        let answered = decisions.into_iter().map(|(record, decision)| {
-            Part::Tool(Box::new(ToolPart {
-                tool_call_id: record.tool_call_id.clone(),
+        let decisions: Vec<_> = decisions.into_iter().collect();
+        let denied = decisions.iter().filter(|(_, decision)| !decision.approved);
+        let denied: HashSet<_> = denied.map(|(_, decision)| &decision.approval_id).collect();
+        // Without parts: of those with one call id only one is read, and a model may give one id to
+        // several calls.
+        let empty = UiMessage::new(message_id.clone(), Role::Assistant, Vec::new());
+        let mut plan = Self::new(std::slice::from_ref(&empty), Some(&empty));
+        for (record, decision) in &decisions {
+            let (id, tool_call_id) = (&decision.approval_id, &record.tool_call_id);
+            let is_repeated = plan.history.requests.contains_key(id);
+            if is_repeated || (decision.approved && denied.contains(id)) {
+                continue;
+            }
+            let response = UnverifiedApprovalResponse {
+                approval_id: id.clone(),
+                tool_call_id: tool_call_id.clone(),
                 tool_name: record.tool_name.clone(),
-                kind: ToolKind::Static,
-                title: None,
-                tool_metadata: None,
-                provider_executed: record.provider_executed.then_some(true),
-                call_provider_metadata: None,
-                state: ToolState::ApprovalResponded {
-                    input: Some(record.input.clone()),
-                    approval: Box::new(RespondedApproval {
-                        id: decision.approval_id.clone(),
-                        approved: decision.approved,
-                        reason: decision.reason.clone(),
-                        details: ApprovalDetails::default(),
-                    }),
-                },
-                extra: ExtraFields::default(),
-            }))
-        });
-        let message = UiMessage::new(message_id.clone(), Role::Assistant, answered.collect());
-        Self::new(std::slice::from_ref(&message), Some(&message))
+                input: Some(record.input.clone()),
+                approved: decision.approved,
+                reason: decision.reason.clone(),
+                provider_executed: record.provider_executed,
+            };
+            let request = HistoryRequest {
+                message: 0,
+                tool_call_id: tool_call_id.clone(),
+                has_result: false,
+            };
+            plan.approvals.push((request.message, response));
+            plan.history.message_by_call.insert(tool_call_id.clone(), request.message);
+            plan.history.requests.insert(id.clone(), request);
+        }
+        plan
     }
 
     /// Adds the ids of the messages that a user message follows in the server's own history.

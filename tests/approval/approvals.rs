@@ -70,6 +70,33 @@ async fn an_approval_and_a_denial_in_one_request_are_a_denial() {
 }
 
 #[tokio::test]
+async fn of_decisions_on_calls_with_one_id_each_counts() {
+    let bench = Bench::new();
+    let (mut decisions, mut expected) = (Vec::new(), Vec::new());
+    for (path, approved) in [("a.txt", true), ("b.txt", false), ("c.txt", true), ("d.txt", false)] {
+        let issued = bench.ask("call_1", json!({"path": path})).await;
+        let approval_id = issued.approval_id;
+        expected.push((approval_id.clone(), approved));
+        decisions.push(ApprovalDecision { approval_id, approved, reason: None });
+    }
+    let groups = bench.approvals.group_by_message(&ada(), decisions).await.unwrap();
+    let [group] = &groups[..] else { panic!("{groups:?}") };
+    let chat = bench.approvals.for_chat(&ada(), &group.chat_id);
+    let mut resolved = chat.resolve(group.plan(), &[]).await.unwrap();
+    let mut outcomes = Vec::new();
+    while let Some(result) = resolved.next().await {
+        let is_executed = matches!(result.outcome, DeferredOutcome::Executed { .. });
+        assert!(is_executed || result.outcome == DeferredOutcome::Denied { reason: None });
+        outcomes.push((result.approval_id.unwrap(), is_executed));
+    }
+    outcomes.sort_by_key(|(id, _)| expected.iter().position(|(other, _)| other == id));
+    assert_eq!(outcomes, expected);
+    let mut effects = bench.effects();
+    effects.sort_unstable();
+    assert_eq!(effects, [r#"{"path":"a.txt"}"#, r#"{"path":"c.txt"}"#]);
+}
+
+#[tokio::test]
 async fn an_expired_approval_gives_the_outcome_expired() {
     let bench = Bench::new();
     let issued = bench.ask("call_1", notes()).await;
