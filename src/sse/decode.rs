@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 ///
 /// It reads as browsers do: `\n`, `\r\n` and `\r` end a line, one space after the colon is dropped,
 /// several `data` lines are joined by a newline, comments and other fields are ignored, and an
-/// event without a blank line after it is dropped. `[DONE]` is returned like other data.
+/// event without a blank line after it is dropped. `[DONE]` is returned like other data. As in the
+/// client, a `\r` at the end of the stream ends no line.
 ///
 /// ```
 /// use ui_message_stream::sse::Decoder;
@@ -29,7 +30,8 @@ pub struct Decoder {
     ready: VecDeque<Event>,
     /// How many lines have ended.
     lines: usize,
-    /// The last byte was a `\r`. A `\n` right after it belongs to the same line end.
+    /// The last byte was a `\r`. It ends the line when the next byte arrives: a `\n` belongs to the
+    /// same line end.
     after_return: bool,
     /// The first line has ended. Only the first line may begin with a byte order mark.
     is_past_first_line: bool,
@@ -55,30 +57,26 @@ impl Decoder {
     /// calls.
     pub fn push(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
-        if std::mem::take(&mut self.after_return) {
-            if rest.is_empty() {
-                self.after_return = true;
-            }
+        if self.after_return && !rest.is_empty() {
+            self.after_return = false;
+            self.end_buffered_line();
             rest = rest.strip_prefix(b"\n").unwrap_or(rest);
         }
         while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let (line, after) = rest.split_at(end);
+            if after == b"\r" {
+                self.after_return = true;
+                rest = line;
+                break;
+            }
             if self.line.is_empty() {
                 self.end_line(line);
             } else {
                 self.line.extend_from_slice(line);
-                let line = std::mem::take(&mut self.line);
-                self.end_line(&line);
-                self.line = line;
-                self.line.clear();
+                self.end_buffered_line();
             }
             rest = match after {
-                [b'\r', b'\n', next @ ..] => next,
-                [b'\r'] => {
-                    self.after_return = true;
-                    &[]
-                }
-                [_, next @ ..] => next,
+                [b'\r', b'\n', next @ ..] | [_, next @ ..] => next,
                 [] => &[],
             };
         }
@@ -106,6 +104,13 @@ impl Decoder {
     fn unmarked<'l>(&self, line: &'l [u8]) -> &'l [u8] {
         let mark = if self.is_past_first_line { &[][..] } else { "\u{FEFF}".as_bytes() };
         line.strip_prefix(mark).unwrap_or(line)
+    }
+
+    fn end_buffered_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        self.end_line(&line);
+        self.line = line;
+        self.line.clear();
     }
 
     fn end_line(&mut self, line: &[u8]) {
@@ -171,11 +176,17 @@ mod tests {
             ("\n\u{FEFF}data: a", None),
             (": hi\ndata: a\n\ndata:", Some(4)),
             ("data: a\n\n", None),
+            ("data: a\n\r", Some(1)),
+            ("data: a\r\n\r", Some(1)),
+            ("data: a\r\r", Some(1)),
+            ("data: a\r", Some(1)),
+            ("data: a\r\r\n", None),
             (": hi", None),
         ] {
             let mut decoder = Decoder::default();
             decoder.push(text.as_bytes());
             assert_eq!(decoder.incomplete_event_line(), line, "{text:?}");
+            assert!(decoder.poll().is_none_or(|event| event.line != line.unwrap_or(0)), "{text:?}");
         }
     }
 }
