@@ -570,8 +570,7 @@ async fn a_store_that_fails_at_the_claim_is_an_error_and_the_request_can_be_repe
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approval_for_the_provider_is_returned_if_the_claim_of_another_call_fails()
-{
+async fn an_approval_for_the_provider_is_returned_if_the_claim_of_another_call_fails() {
     let host = Host::new(Mode::Ledger);
     let chat = host.approvals.for_chat(&ada(), &"chat".into());
     let (message, call, input) = ("m2".into(), "provider-1".into(), Json::parse(INPUT).unwrap());
