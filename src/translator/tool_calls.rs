@@ -248,8 +248,8 @@ impl ToolCalls {
     /// Returns the call that an event refers to. The result of an answered call can have the id that the
     /// client knows.
     pub(super) fn named(&mut self, id: &ToolCallId) -> Result<&mut Call, TranslateError> {
-        let on_wire = || self.calls.iter().rposition(|call| call.wire_id == *id);
-        let index = self.index_of(id).or_else(on_wire);
+        let is_renamed = |call: &Call| call.wire_id == *id && !call.from_history;
+        let index = self.index_of(id).or_else(|| self.calls.iter().rposition(is_renamed));
         index
             .and_then(|index| self.calls.get_mut(index))
             .ok_or_else(|| TranslateError::UnknownCall(id.clone()))

@@ -31,13 +31,14 @@ const client = await loadClient(options.version);
 const MemoryChat = memoryChat(client);
 const api = `${baseUrl}/api/chat`;
 
-/** The file, whose pauses are not waited for. */
+/** The file, whose pauses are not waited for. The time before headers, 10 s, is no pause. */
 const source = readFileSync(
   new URL('../../examples/nextjs/app/reconnecting-fetch.mjs', import.meta.url),
   'utf8',
 );
-const withoutPauses =
-  'const setTimeout = (act, delay) => globalThis.setTimeout(act, delay > 16000 ? delay : 1);';
+const isPause = delay => delay <= 16_000 && delay !== 10_000;
+globalThis.setTimerOfFetch = (act, delay) => setTimeout(act, isPause(delay) ? 1 : delay);
+const withoutPauses = 'const setTimeout = (...timer) => setTimerOfFetch(...timer);';
 const { reconnectingFetch } = await import(
   `data:text/javascript,${encodeURIComponent(withoutPauses + source)}`
 );
