@@ -263,6 +263,7 @@ impl Chat {
     }
 
     /// Returns the id of the call that asks for this approval, as the message holds it.
+    #[cfg(feature = "approvals")]
     pub(crate) fn call_of_approval(&self, approval: &ApprovalId) -> Option<&ToolCallId> {
         let (_, part) = self.last_call(|part| part.approval_id() == Some(approval))?;
         Some(&part.tool_call_id)
