@@ -233,9 +233,12 @@ impl ResumePlan {
         &mut self,
         id_of: impl Fn(&ApprovalId) -> Option<&'c crate::id::ToolCallId>,
     ) {
-        for (_, response) in &mut self.approvals {
-            if let Some(id) = id_of(&response.approval_id) {
-                response.tool_call_id = id.clone();
+        for (message, response) in &mut self.approvals {
+            let Some(id) = id_of(&response.approval_id) else { continue };
+            response.tool_call_id = id.clone();
+            self.history.message_by_call.insert(id.clone(), *message);
+            if let Some(request) = self.history.requests.get_mut(&response.approval_id) {
+                request.tool_call_id = id.clone();
             }
         }
     }

@@ -368,11 +368,12 @@ impl Translator {
         may_end && self.calls.step_is_over(self.step.number)
     }
 
-    /// Closes the part that is being written, after a result, if all tool calls of the step now
-    /// have results: text that follows belongs to the next step.
-    fn close_answered_part(&mut self, out: &mut Out<'_>) {
-        if self.parts.has_unnamed() && self.is_step_answered() {
-            self.parts.close_unnamed(out);
+    /// Closes the text that is being written, after a result, if all tool calls of the step now have
+    /// results: text that follows belongs to the next step. Reasoning stays open, because the end of
+    /// its part may have metadata.
+    fn close_answered_text(&mut self, out: &mut Out<'_>) {
+        if self.is_step_answered() {
+            self.parts.close_unnamed_text(out);
         }
     }
 

@@ -33,11 +33,6 @@ impl OpenParts {
         !self.text.named.is_empty() || !self.reasoning.named.is_empty()
     }
 
-    /// Returns whether a part without an id of the agent is open.
-    pub(super) fn has_unnamed(&self) -> bool {
-        self.text.unnamed.is_some() || self.reasoning.unnamed.is_some()
-    }
-
     /// Returns whether the part is open that receives deltas with this id, or without an id.
     pub(super) fn is_open(&self, kind: Kind, id: Option<&PartId>) -> bool {
         let parts = match kind {
@@ -56,6 +51,13 @@ impl OpenParts {
             if let Some(id) = self.of_kind(kind).unnamed.take() {
                 out.emit(kind.end(&id, None));
             }
+        }
+    }
+
+    /// Closes the text without an id of the agent.
+    pub(super) fn close_unnamed_text(&mut self, out: &mut Out<'_>) {
+        if let Some(id) = self.text.unnamed.take() {
+            out.emit(Kind::Text.end(&id, None));
         }
     }
 

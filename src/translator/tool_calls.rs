@@ -245,8 +245,8 @@ impl ToolCalls {
         self.calls.get(self.index_of(id)?)
     }
 
-    /// Returns the call that an event refers to. The result of an answered call can have the id that the
-    /// client knows.
+    /// Returns the call that an event refers to. If the agent has given no call this id, it is taken
+    /// as the id on the wire of a call that was renamed.
     pub(super) fn named(&mut self, id: &ToolCallId) -> Result<&mut Call, TranslateError> {
         let is_renamed = |call: &Call| call.wire_id == *id && !call.from_history;
         let index = self.index_of(id).or_else(|| self.calls.iter().rposition(is_renamed));

@@ -44,11 +44,17 @@ async fn delete_all(
             Ok(rows) if stored(rows.len() as u64) < max_rows => return Ok(()),
             Ok(_) => {}
             // Many other rows may be deleted with each of these.
-            Err(PostgresError::Refused { sqlstate }) if sqlstate == CANCELED && max_rows > 1 => {
-                max_rows /= 2;
-            }
+            Err(error) if is_too_slow(&error) && max_rows > 1 => max_rows /= 2,
             Err(error) => return Err(error),
         }
+    }
+}
+
+fn is_too_slow(error: &PostgresError) -> bool {
+    match error {
+        PostgresError::Refused { sqlstate } => sqlstate == CANCELED,
+        PostgresError::Timeout(_) => true,
+        _ => false,
     }
 }
 

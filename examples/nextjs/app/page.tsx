@@ -7,7 +7,7 @@ import {
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
-import { type FormEvent, Fragment, use, useEffect, useState } from 'react';
+import { type FormEvent, Fragment, use, useEffect, useRef, useState } from 'react';
 import { isChatId } from './chat-id';
 import type { ChatMessage, Data } from './messages';
 import { otherPages, storedChat } from './stored-chat';
@@ -123,7 +123,11 @@ function Conversation({
     resumeStream();
   }, [isOutdated, busy, isReading, resumeStream]);
 
+  // Whether the last request was to write an answer again.
+  const isRegenerating = useRef(false);
+
   function send(text: string) {
+    isRegenerating.current = false;
     history.replaceState(null, '', addressOf(id));
     sendMessage({ text });
   }
@@ -138,7 +142,9 @@ function Conversation({
   async function stop() {
     setStopping(true); // the DELETE must not stop the answer to the next message
     await chat.stop(); // closes this connection, no more: the server would go on answering
-    await fetch(`/api/chat/${encodeURIComponent(id)}/stream`, { method: 'DELETE' }).catch(() => {});
+    const signal = AbortSignal.timeout(10_000); // a server that hangs does not block the page
+    const stream = `/api/chat/${encodeURIComponent(id)}/stream`;
+    await fetch(stream, { method: 'DELETE', signal }).catch(() => {});
     setStopping(false);
     // The server has ended these calls, or has closed their approval requests.
     if (chat.lastMessage?.parts.some(part => isToolUIPart(part) && isOpen(part))) resumeStream();
@@ -147,15 +153,26 @@ function Conversation({
   function retry() {
     // The connection was lost, the answer was not: the server has the rest, or still writes it.
     const isLost = error instanceof TypeError || error?.name === 'NetworkError';
-    if (isAnswered({ messages })) {
+    const location = last?.parts.findLast(part => part.type === 'tool-get_location');
+    if (lastAssistantMessageIsCompleteWithApprovalResponses({ messages })) {
       sendMessage(); // what the person answered is sent once more, not asked again
+    } else if (location && isAnswered({ messages })) {
+      // The same for a result of this page. `sendMessage` may name an answer with an approval instead.
+      const call = { tool: 'get_location', toolCallId: location.toolCallId } as const;
+      if (location.state === 'output-available') {
+        chat.addToolOutput({ ...call, output: location.output });
+      } else {
+        const errorText = location.errorText ?? 'The location is not known.';
+        chat.addToolOutput({ ...call, state: 'output-error', errorText });
+      }
     } else if (!last || (isLost && last.role === 'assistant')) {
       resumeStream();
-    } else if (isLost) {
+    } else if (isLost && !isRegenerating.current) {
       // Nothing of the answer has come: the server recognizes a message that it has. Without an id,
       // the hook may name an answer with an approval instead, and the message would not be read.
       sendMessage({ parts: last.parts, metadata: last.metadata, messageId: last.id });
     } else {
+      isRegenerating.current = true;
       regenerate();
     }
   }

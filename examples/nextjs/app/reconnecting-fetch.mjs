@@ -64,8 +64,8 @@ function again(url, { body, ...init }, last) {
   const [hung, headers] = [new AbortController(), new Headers(init.headers)];
   const timer = setTimeout(() => hung.abort(), MAX_WAIT);
   if (last) headers.set('last-event-id', last);
-  const path = body && `/${encodeURIComponent(JSON.parse(body).id)}/stream`;
-  if (last && body) url = `${url}`.replace(/\/?(?=\?|$)/, path);
+  const path = last && body && `/${encodeURIComponent(JSON.parse(body).id)}/stream`;
+  if (path) url = `${url}`.replace(/\/?(?=\?|$)/, path);
   const request = last ? { ...init, headers, method: 'GET' } : { ...init, body };
   request.signal = AbortSignal.any([init.signal, hung.signal]);
   return fetch(url, request).finally(() => clearTimeout(timer));

@@ -251,7 +251,6 @@ function Location({
         </button>
         <button
           data-testid="refuse"
-          disabled={isSharing}
           onClick={() => fail('The user refused to share the location.')}
         >
           Refuse

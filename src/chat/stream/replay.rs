@@ -24,7 +24,7 @@ pub(super) fn whole_response(
     (end, unsent): (Option<&EarlyEnd>, &[ToolCallId]),
     version: Version,
 ) -> Vec<Bytes> {
-    let (held, inputs) = complete_inputs(posted, message);
+    let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|(posted, shown)| (held.as_ref().unwrap_or(posted), shown));
     let mut translator = translator_for(posted, message, version);
     translator.set_answered(unsent);
@@ -48,7 +48,7 @@ pub(super) fn front(
     message: &UiMessage,
     version: Version,
 ) -> Option<Bytes> {
-    let (held, inputs) = complete_inputs(posted, message);
+    let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|(posted, shown)| (held.as_ref().unwrap_or(posted), shown));
     let mut events = catch_up(posted, message);
     if !events.is_empty() {
@@ -134,30 +134,38 @@ fn translator_for(
     translator.with_version(version)
 }
 
-/// Looks for calls whose inputs the client holds as incomplete, and the stored message does not. Returns
-/// the chunks that give these calls to the client, and the posted message with them.
+/// Looks for calls in the last step of the posted message whose inputs the client holds as incomplete,
+/// and the stored message does not. Returns the posted message with these calls, and the chunks that
+/// give them to the client. A call whose chunks this client cannot read is left out.
 fn complete_inputs(
     posted: Option<(&UiMessage, &[ReceivedResult])>,
     message: &UiMessage,
+    version: Version,
 ) -> (Option<UiMessage>, Vec<Chunk<'static>>) {
+    let (mut held, mut chunks) = (None, Vec::new());
+    let Some((posted, _)) = posted.filter(|(posted, _)| posted.id == message.id) else {
+        return (held, chunks);
+    };
     let is_incomplete = |part: &ToolPart| matches!(part.state, ToolState::InputStreaming { .. });
-    let posted = posted
-        .map(|(posted, _)| posted)
-        .filter(|posted| posted.id == message.id && posted.tool_parts().any(is_incomplete));
-    let Some(mut held) = posted.cloned() else { return (None, Vec::new()) };
-    let mut calls = UiMessage::new(message.id.clone(), Role::Assistant, Vec::new());
-    for part in &mut held.parts {
-        let Part::Tool(part) = part else { continue };
+    let is_step_start = |part: &Part| matches!(part, Part::StepStart { .. });
+    // The client looks for an input in its last step.
+    let last_step = posted.parts.iter().rposition(is_step_start).unwrap_or(0);
+    for (at, part) in posted.parts.iter().enumerate().skip(last_step) {
+        let Some(part) = part.as_tool().filter(|part| is_incomplete(part)) else { continue };
         let is_it = |stored: &&ToolPart| stored.tool_call_id == part.tool_call_id;
         let stored = message.tool_parts().find(is_it).filter(|stored| !is_incomplete(stored));
-        if let Some(stored) = stored.filter(|_| is_incomplete(part)) {
-            **part = stored.clone();
-            calls.parts.push(Part::Tool(part.clone()));
+        let Some(stored) = stored.map(|stored| Part::Tool(Box::new(stored.clone()))) else {
+            continue;
+        };
+        let call = UiMessage::new(message.id.clone(), Role::Assistant, vec![stored.clone()]);
+        let mut of_call = chunks_of(&call);
+        of_call.retain(|chunk| !matches!(chunk, Chunk::Start { .. }));
+        if !of_call.is_empty() && of_call.iter().all(|chunk| chunk.is_kind_known_to(version)) {
+            held.get_or_insert_with(|| posted.clone()).parts[at] = stored;
+            chunks.extend(of_call);
         }
     }
-    let mut chunks = chunks_of(&calls);
-    chunks.retain(|chunk| !matches!(chunk, Chunk::Start { .. }));
-    (Some(held), chunks)
+    (held, chunks)
 }
 
 /// Returns the events that make the message that a client has posted the whole message: the results of

@@ -429,10 +429,11 @@ pub(crate) enum CallRequest {
 }
 
 impl ModelCall {
-    /// Returns whether the input has no fields, or was not received.
-    pub(super) fn has_empty_input(&self) -> bool {
+    /// Returns whether no input was received.
+    pub(super) fn lacks_input(&self) -> bool {
         let function = &self.call.function;
-        function.invalid_arguments.is_none() && function.arguments.is_empty()
+        let is_empty = function.invalid_arguments.is_none() && function.arguments.is_empty();
+        is_empty && self.arguments.trim().is_empty()
     }
 
     /// Returns the complete text of the input as the model wrote it. rig's repaired version of text

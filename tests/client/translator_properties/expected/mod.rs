@@ -177,7 +177,8 @@ impl Reading {
         };
         if self.results() > results && self.is_step_answered() {
             // The next text is the model's response to the results.
-            self.unnamed = None;
+            let is_text = |part: &usize| matches!(&self.parts[*part], Part::Plain(part) if part["type"] == "text");
+            self.unnamed = self.unnamed.filter(|part| !is_text(part));
         }
         answer
     }
