@@ -287,6 +287,33 @@ const CASES = {
     assert.match((await tab.messages()).at(-1).text, /And now\?$/);
   },
 
+  async 'a location that did not arrive is sent also after an approval that was not used'({
+    tab,
+    context,
+    url,
+  }) {
+    await context.grantPermissions(['geolocation'], { origin: new URL(url).origin });
+    await context.setGeolocation({ latitude: 38.72, longitude: -9.14 });
+    await tab.say('Do something mixed');
+    const transfer = await tab.sees('transfer', 'approval-requested');
+    await transfer.getByTestId('approve').click();
+    await tab.write('What is my location?');
+    const location = await tab.sees('get_location', 'input-available');
+    await until('the page is idle', () => tab.isIdle());
+    await tab.page.route('**/api/chat', route => route.fulfill({ status: 502, body: 'Away.' }));
+    await location.getByTestId('share').click();
+    await tab.fails(/Away/);
+    await tab.page.unrouteAll();
+    await tab.page.getByTestId('retry').click();
+    const isAnswered = async () => {
+      const { text = '', calls = [] } = (await tab.messages()).at(-1) ?? {};
+      return calls.join() === 'get_location: output-available' && /Lisbon|38\.72/.test(text);
+    };
+    await until('the location has an answer', isAnswered);
+    await tab.page.reload();
+    await until('the location has an answer', isAnswered);
+  },
+
   async 'a message that did not arrive is sent by Try again, and one that arrived is not repeated'({
     tab,
   }) {

@@ -422,6 +422,23 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_was_cut_in_its_input_and_failed_is_shown_to_an_old_client_by_its_result() {
+        let message = |state: &str| {
+            let text = r#"{"id": "a1", "role": "assistant", "parts": [{"type": "step-start"}, {
+                "type": "dynamic-tool", "toolName": "act", "toolCallId": "c1", STATE}]}"#;
+            UiMessage::parse(&text.replace("STATE", state)).unwrap()
+        };
+        let posted = message(r#""state": "input-streaming", "input": {"a": 1}"#);
+        let stored = message(r#""state": "output-error", "input": {"a": 1}, "errorText": "no""#);
+        for (version, is_input) in [(Version::V5, false), (Version::V6, true)] {
+            let frames = front(Some((&posted, &[])), &stored, version).unwrap();
+            let frames = String::from_utf8(frames.to_vec()).unwrap();
+            assert_eq!(frames.contains("tool-input-error"), is_input, "{frames}");
+            assert_eq!(frames.contains("tool-output-error"), !is_input, "{frames}");
+        }
+    }
+
+    #[test]
     fn the_metadata_of_a_message_with_an_answered_approval_is_replayed() {
         let message = UiMessage::parse(
             r#"{"id": "a1", "role": "assistant", "metadata": {"model": "m"}, "parts": [{

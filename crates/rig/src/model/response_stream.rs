@@ -91,7 +91,7 @@ impl ResponseStream {
         let is_complete = is_complete(finish.as_ref());
         for call in self.calls.drain(..) {
             let tool_call = self.parts.tool_call(&call);
-            let is_missing = !is_complete && call.lacks_input();
+            let is_missing = !is_complete && call.has_empty_input();
             let input = if is_missing { TRUNCATED_INPUT.to_owned() } else { call.input() };
             self.events.push_back(ModelEvent::ToolCall(Box::new(tool_call), input));
         }

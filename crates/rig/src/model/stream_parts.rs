@@ -429,11 +429,10 @@ pub(crate) enum CallRequest {
 }
 
 impl ModelCall {
-    /// Returns whether no input was received.
-    pub(super) fn lacks_input(&self) -> bool {
+    /// Returns whether the input has no fields. rig does not tell whether it was received.
+    pub(super) fn has_empty_input(&self) -> bool {
         let function = &self.call.function;
-        let is_empty = function.invalid_arguments.is_none() && function.arguments.is_empty();
-        is_empty && self.arguments.trim().is_empty()
+        function.invalid_arguments.is_none() && function.arguments.is_empty()
     }
 
     /// Returns the complete text of the input as the model wrote it. rig's repaired version of text
