@@ -220,6 +220,17 @@ impl Translator {
         self.handle_other(event, &mut Out::new(self.version, out))
     }
 
+    /// Translates an event about a call that was settled outside of the response. The model has not
+    /// read the result, so the text that it is writing goes on.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn handle_result(
+        &mut self,
+        event: &AgentEvent,
+        out: &mut impl FnMut(Chunk<'_>),
+    ) -> Result<(), TranslateError> {
+        self.translate(event, &mut Out::new(self.version, out))
+    }
+
     /// Returns the id of the open part that receives this text, which has no id of its own. The
     /// translation is then one delta of that part.
     #[inline]
@@ -256,6 +267,12 @@ impl Translator {
         event: &AgentEvent,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
+        self.translate(event, out)?;
+        self.close_answered_text(out);
+        Ok(())
+    }
+
+    fn translate(&mut self, event: &AgentEvent, out: &mut Out<'_>) -> Result<(), TranslateError> {
         if self.ended {
             return Err(TranslateError::Ended);
         }
@@ -372,7 +389,7 @@ impl Translator {
     /// results: text that follows belongs to the next step. Reasoning stays open, because the end of
     /// its part may have metadata.
     fn close_answered_text(&mut self, out: &mut Out<'_>) {
-        if self.is_step_answered() {
+        if self.parts.unnamed_text().is_some() && self.is_step_answered() {
             self.parts.close_unnamed_text(out);
         }
     }

@@ -158,7 +158,6 @@ impl Translator {
             }
             known.state = CallState::Settled(ResultKind::InputError);
         }
-        self.close_answered_text(out);
         Ok(())
     }
 
@@ -241,7 +240,6 @@ impl Translator {
             self.ensure_started(out);
             let call = self.settle(id, ResultKind::Denied, CallMetadata::NONE)?;
             out.emit(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
-            self.close_answered_text(out);
             Ok(())
         } else {
             self.tool_failed(id, REFUSED, CallMetadata::NONE, out)?;
@@ -302,7 +300,6 @@ impl Translator {
             preliminary: result.preliminary.then_some(true),
         };
         out.emit(chunk);
-        self.close_answered_text(out);
         Ok(())
     }
 
@@ -325,7 +322,6 @@ impl Translator {
                     let call = self.calls.named(id)?;
                     call.set_executor(metadata);
                     close_streaming(call, error, out);
-                    self.close_answered_text(out);
                     return Ok(());
                 }
                 CallState::ApprovalResponded { approved: false } => self.can_request_approval(),
@@ -338,7 +334,6 @@ impl Translator {
         self.ensure_started(out);
         let call = self.settle(id, ResultKind::Error, metadata)?;
         out.emit(output_error(call, error, metadata));
-        self.close_answered_text(out);
         Ok(())
     }
 

@@ -142,8 +142,9 @@ impl LogWriter {
         self.entries.queue.take()
     }
 
-    /// Notes the end of a step when the agent begins the next one: the conversation can get the message
-    /// up to there. What the last step has written is saved with the end of the run.
+    /// Notes the end of a step when the agent has begun the next one: the conversation can get the
+    /// message up to there. What the last step has written is saved with the end of the run. The event
+    /// is written before, because it ends what the agent has written after the end of the step.
     #[inline]
     pub(crate) fn note_step(&mut self, event: &AgentEvent) {
         match event {
@@ -160,9 +161,7 @@ impl LogWriter {
 
     #[cold]
     fn begin_step(&mut self) {
-        // An agent may write after the end of a step: that content belongs to the next one.
-        let (_, _, is_step_open) = self.record().open_chunks();
-        if std::mem::take(&mut self.is_step_ended) && !is_step_open {
+        if std::mem::take(&mut self.is_step_ended) {
             let record = Box::new(self.record().clone());
             let kept = record.kept(self.entries.total());
             self.step_end = Some(StepEnd { record, kept });
@@ -334,7 +333,7 @@ impl LogWriter {
         let (mut frames, version) = (Vec::new(), self.entries.client.version);
         let mut out = |chunk: Chunk<'_>| frames.push(encoded(&chunk.for_version(version)));
         for event in shown.events_for_all() {
-            let _ = self.translator.handle_event(&event, &mut out);
+            let _ = self.translator.handle_result(&event, &mut out);
         }
         self.show(&frames, results);
     }
@@ -615,6 +614,7 @@ mod tests {
     use super::*;
     use crate::approval::Principal;
     use crate::chat::log::Fence;
+    use crate::message::TextState;
 
     #[test]
     fn the_id_of_a_frame_holds_the_number_of_entries_before_it() {
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_ends_before_its_text_is_not_kept_alone() {
+    fn a_step_that_ends_before_its_text_is_kept_with_it() {
         let live = LiveRun {
             run: "r1".into(),
             fence: Fence(1),
@@ -643,14 +643,15 @@ mod tests {
         let (start, finish) = (AgentEvent::StepStart, AgentEvent::StepFinish);
         let text = AgentEvent::text;
         for event in [start.clone(), text("a"), finish, text("b"), start, text("c")] {
-            writer.note_step(&event);
             writer.event(&event);
-        }
-        assert!(writer.step_end().is_none(), "{:?}", writer.step_end());
-        for event in [AgentEvent::StepFinish, AgentEvent::StepStart] {
             writer.note_step(&event);
-            writer.event(&event);
         }
-        assert!(writer.step_end().is_some());
+        let mut kept = writer.step_end().unwrap().record.clone();
+        let texts = kept.message().parts.iter().filter_map(|part| match part {
+            Part::Text(part) => Some((part.text.as_str(), part.state)),
+            _ => None,
+        });
+        let done = Some(TextState::Done);
+        assert_eq!(texts.collect::<Vec<_>>(), [("a", done), ("b", done)]);
     }
 }

@@ -230,10 +230,10 @@ impl OwnRun {
         if let Some(id) = event.requested_approval() {
             self.requested.push(id);
         }
+        self.writer.event(event);
         if self.limits.keeps_steps {
             self.writer.note_step(event);
         }
-        self.writer.event(event);
     }
 
     /// Handles another input. What the run can do then is done by [`advance`](Self::advance). Returns why
