@@ -69,6 +69,7 @@ pub struct ResumePlan {
     /// The approval requests that a new message closes, among those that the history does not hold.
     /// `None` if it closes all.
     closed: Option<HashSet<ApprovalId>>,
+    is_from_decisions: bool,
 }
 
 debug_without_content!(ResumePlan {
@@ -122,6 +123,7 @@ impl ResumePlan {
             continued: continued.and_then(|continued| assistant_index(messages, continued)),
             followed: HashSet::new(),
             closed: None,
+            is_from_decisions: false,
         };
         let new_from = first_new_result(messages, continued);
         let (settled, denied) = settled_and_denied(messages);
@@ -178,6 +180,7 @@ impl ResumePlan {
         // several calls.
         let empty = UiMessage::new(message_id.clone(), Role::Assistant, Vec::new());
         let mut plan = Self::new(std::slice::from_ref(&empty), Some(&empty));
+        plan.is_from_decisions = true;
         for (record, decision) in &decisions {
             let (id, tool_call_id) = (&decision.approval_id, &record.tool_call_id);
             let is_repeated = plan.history.requests.contains_key(id);
@@ -225,7 +228,13 @@ impl ResumePlan {
         self
     }
 
-    /// Sets the ids that the calls have in a conversation, in a plan that was created
+    /// Returns whether the plan was created [`from_decisions`](Self::from_decisions).
+    #[cfg(feature = "approvals")]
+    pub(crate) fn is_from_decisions(&self) -> bool {
+        self.is_from_decisions
+    }
+
+    /// Sets the ids that the calls have in a conversation, if the plan was created
     /// [`from_decisions`](Self::from_decisions). The records hold the ids of the agent, and a message
     /// does not hold two calls with the same id.
     #[cfg(feature = "approvals")]
@@ -233,7 +242,7 @@ impl ResumePlan {
         &mut self,
         id_of: impl Fn(&ApprovalId) -> Option<&'c crate::id::ToolCallId>,
     ) {
-        for (message, response) in &mut self.approvals {
+        for (message, response) in self.approvals.iter_mut().filter(|_| self.is_from_decisions) {
             let Some(id) = id_of(&response.approval_id) else { continue };
             response.tool_call_id = id.clone();
             self.history.message_by_call.insert(id.clone(), *message);

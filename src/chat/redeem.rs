@@ -42,15 +42,16 @@ impl Redeemed {
     pub(super) async fn new(
         chats: &Inner,
         approvals: &ChatApprovals,
-        plan: ResumePlan,
+        mut plan: ResumePlan,
         chat: Chat,
         open: Option<Vec<PendingToolCall>>,
     ) -> Result<Self, LedgerStoreError> {
-        // Only the calls that the client executes can be in the log alone.
-        let chat = match plan.unverified_outputs().next() {
-            Some(_) => chats.with_live_run(chat).await,
-            None => chat,
+        // The calls of the live run may be in the log alone.
+        let chat = match plan.is_from_decisions() || plan.unverified_outputs().next().is_some() {
+            true => chats.with_live_run(chat).await,
+            false => chat,
         };
+        plan.set_call_ids(|approval| chat.call_of_approval(approval));
         let answers = plan.unverified_responses();
         let answers: Vec<_> =
             answers.map(|answer| (answer.approval_id.clone(), answer.approved)).collect();

@@ -5,6 +5,7 @@ mod chat_store;
 mod client_versions;
 mod concurrent_turns;
 mod cut_pages;
+mod decisions_in_live_runs;
 mod deleted_chats;
 mod detached_turns;
 mod edited_while_running;

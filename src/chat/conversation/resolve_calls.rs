@@ -244,7 +244,7 @@ impl Chat {
     /// Returns the event of the recorded result of a call: its output or its error. Returns `None`
     /// if the call has neither, or if there is no such call.
     pub fn result_event(&self, result: &DeferredToolResult) -> Option<AgentEvent> {
-        let (_, part) = self.last_call(|part| is_call_of(part, result))?;
+        let (_, part) = self.last_call(|_, part| is_call_of(part, result))?;
         let id = part.tool_call_id.clone();
         match &part.state {
             ToolState::OutputAvailable { output: Some(output), .. } => {
@@ -259,23 +259,26 @@ impl Chat {
 
     /// Returns the last matching call.
     fn call(&self, approval: Option<&ApprovalId>, id: &ToolCallId) -> Option<&ToolPart> {
-        self.last_call(|part| is_call(part, approval, id)).map(|(_, part)| part)
+        self.last_call(|_, part| is_call(part, approval, id)).map(|(_, part)| part)
     }
 
     /// Returns the id of the call that asks for this approval, as the message holds it.
     #[cfg(feature = "approvals")]
     pub(crate) fn call_of_approval(&self, approval: &ApprovalId) -> Option<&ToolCallId> {
-        let (_, part) = self.last_call(|part| part.approval_id() == Some(approval))?;
+        let (_, part) = self.last_call(|_, part| part.approval_id() == Some(approval))?;
         Some(&part.tool_call_id)
     }
 
     /// Returns the last tool part of the assistant messages that matches, and its message.
-    fn last_call(&self, is_match: impl Fn(&ToolPart) -> bool) -> Option<(&UiMessage, &ToolPart)> {
+    fn last_call(
+        &self,
+        is_match: impl Fn(&MessageId, &ToolPart) -> bool,
+    ) -> Option<(&UiMessage, &ToolPart)> {
         let messages = self.messages.with_calls().map(|(_, message)| message);
         let mut assistants = messages.filter(|message| message.role == Role::Assistant);
         assistants.find_map(|message| {
             let mut parts = message.parts.iter().rev().filter_map(Part::as_tool);
-            Some((message, parts.find(|part| is_match(part))?))
+            Some((message, parts.find(|part| is_match(&message.id, part))?))
         })
     }
 
@@ -454,17 +457,23 @@ impl Chat {
 
     /// Returns the call of this result, and the message that holds it.
     ///
-    /// A call that was closed without a decision has no approval any more. It is found by its own id.
+    /// A call that was closed without a decision has no approval any more. It is found by its own id
+    /// and its message, because the ids of calls may recur.
     fn find_call(&self, result: &DeferredToolResult) -> Option<(&UiMessage, &ToolPart)> {
         let id = &result.tool_call_id;
         let Some(approval) = &result.approval_id else {
-            return self.last_call(|part| part.tool_call_id == *id);
+            return self.last_call(|_, part| part.tool_call_id == *id);
         };
-        self.last_call(|part| part.approval_id() == Some(approval)).or_else(|| {
-            self.last_call(|part| {
-                part.tool_call_id == *id && part.approval_id().is_none() && part.is_settled()
-            })
-        })
+        let is_of_message = |id: &MessageId| result.message_id.as_ref().is_none_or(|it| it == id);
+        let is_closed = |message: &MessageId, part: &ToolPart| {
+            part.tool_call_id == *id
+                && part.approval_id().is_none()
+                && part.is_settled()
+                && is_of_message(message)
+                && self.call_outcomes.iter().any(|known| is_outcome_of(known, message, id))
+        };
+        self.last_call(|_, part| part.approval_id() == Some(approval))
+            .or_else(|| self.last_call(is_closed))
     }
 
     /// Returns the ids of this message's calls that the client executes, and of its outcomes.

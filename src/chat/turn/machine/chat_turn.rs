@@ -582,10 +582,7 @@ impl ChatTurn {
     /// Starts to redeem the answers, if that was not done.
     pub(super) fn redeem(&mut self, loaded: &Loaded) {
         match std::mem::replace(&mut self.redemption, Redemption::NONE) {
-            Redemption::NotStarted(mut plan) => {
-                if let Goal::Settle(AnsweredBy::Decisions(_)) = self.goal {
-                    plan.set_call_ids(|approval| loaded.chat.call_of_approval(approval));
-                }
+            Redemption::NotStarted(plan) => {
                 self.start(Effect::Redeem { plan, chat: loaded.chat.clone() });
                 self.redemption.start();
             }
