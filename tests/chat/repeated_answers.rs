@@ -54,6 +54,21 @@ async fn a_repeated_approval_after_a_denial_gets_the_first_reply() {
 }
 
 #[tokio::test]
+async fn a_repeated_approval_of_a_message_that_shows_a_closed_request_gets_the_first_reply() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "c");
+    client.say(&host, "delete notes.txt").await;
+    client.say(&host, "delete notes.txt").await;
+    let parts = client.messages[3]["parts"].as_array().unwrap();
+    let shown = parts.iter().filter(|part| part["type"] == "data-approval");
+    assert_eq!(shown.count(), 2, "{parts:#?}");
+    let approval = client.answered(true);
+    let answers = deliver_repeatedly(&host, &approval).await;
+    assert!(!texts(&answers[0]).is_empty());
+    assert_eq!(texts(&answers[0]), texts(&answers[1]));
+}
+
+#[tokio::test]
 async fn an_answer_to_a_message_that_was_regenerated_gets_the_whole_new_message() {
     let host = Host::new();
     let mut client = Client::new("alice", "c");

@@ -20,7 +20,8 @@ pub(crate) use self::record::each_chunk;
 use crate::chat::conversation::{Chat, LiveRun};
 use crate::chat::log::LogEntry;
 use crate::chunk::Chunk;
-use crate::message::{Part, ToolState, UiMessage};
+use crate::event::APPROVAL_DATA_NAME;
+use crate::message::{Part, ToolPart, ToolState, UiMessage};
 use crate::reducer::Reducer;
 
 /// Returns this version of a conversation with what a log holds.
@@ -30,15 +31,25 @@ pub(crate) fn keep_log(chat: &Chat, live: &LiveRun, entries: &[LogEntry]) -> Cha
 
 /// Returns how many parts of a message are content.
 pub(crate) fn content_parts(message: &UiMessage) -> usize {
-    message.parts.iter().filter(|part| is_content(part)).count()
+    content(message).count()
 }
 
-/// Whether a part is content. Step starts are not, and neither are `data-run-end` parts: the client
-/// may hold one at the end of a response that the server does not hold.
-pub(crate) fn is_content(part: &Part) -> bool {
+/// Returns the parts of a message that are content, with their indices.
+pub(crate) fn content(message: &UiMessage) -> impl Iterator<Item = (usize, &Part)> {
+    message.parts.iter().enumerate().filter(|(_, part)| is_content(part, message))
+}
+
+/// Whether a part is content. Step starts are not, and neither are parts that only a client may hold:
+/// `data-run-end` at the end of a response, and `data-approval` of a call in another message.
+fn is_content(part: &Part, message: &UiMessage) -> bool {
     match part {
+        Part::StepStart { .. } => false,
+        Part::Data(data) if &*data.name == APPROVAL_DATA_NAME => {
+            let is_it = |call: &ToolPart| Some(call.tool_call_id.as_str()) == data.id.as_deref();
+            message.tool_parts().any(is_it)
+        }
         Part::Data(data) => &*data.name != "run-end",
-        part => !matches!(part, Part::StepStart { .. }),
+        _ => true,
     }
 }
 

@@ -6,7 +6,7 @@ use super::world::{NamedRun, World, shows};
 use crate::approval::PendingToolCall;
 use crate::chat::conversation::{Chat, LiveRun, PostedHistory, RequestEffect};
 use crate::chat::log::{LogEntry, RunState};
-use crate::chat::run_log::{INTERRUPTED, is_content, keep_log, message_shown_by};
+use crate::chat::run_log::{INTERRUPTED, content, keep_log, message_shown_by};
 use crate::chat::turn::machine::{AgentCall, Request};
 use crate::id::{ApprovalId, MessageId, RunId};
 use crate::message::{Part, ToolPart, ToolState, UiMessage};
@@ -349,11 +349,11 @@ impl World {
             return None;
         }
         let shown = message_shown_by(&last.chat, &last.live, self.log(&reader.run));
-        let content = |mut message: UiMessage| {
-            message.parts.retain(is_content);
+        let content_of = |mut message: UiMessage| {
+            message.parts = content(&message).map(|(_, part)| part.clone()).collect();
             parts_of(&message)
         };
-        let is_same = content(held.clone()) == content(shown.clone());
+        let is_same = content_of(held.clone()) == content_of(shown.clone());
         let texts = || format!("{} instead of {}", json(&held), json(&shown));
         (!is_same).then(|| format!("a reader of {:?} holds {}", reader.run, texts()))
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::chat::conversation::{EarlyEnd, ReceivedResult};
-use crate::chat::run_log::{content_parts, is_content};
+use crate::chat::run_log::{content, content_parts};
 use crate::chunk::{Chunk, Version};
 use crate::event::{AgentEvent, Data};
 use crate::id::ToolCallId;
@@ -254,8 +254,7 @@ fn rest_of(message: &UiMessage, posted: &UiMessage) -> Option<UiMessage> {
     let shown =
         if posted.id == message.id { content_parts(posted) } else { overlap(posted, message) };
     let parts = &message.parts;
-    let mut content = parts.iter().enumerate().filter(|(_, part)| is_content(part));
-    let (lacking, _) = content.nth(shown)?;
+    let (lacking, _) = content(message).nth(shown)?;
     let is_step_start = |at: &usize| matches!(parts[*at], Part::StepStart { .. });
     let with_its_step = lacking.checked_sub(1).filter(is_step_start);
     let rest = parts[with_its_step.unwrap_or(lacking)..].to_vec();
@@ -266,9 +265,8 @@ fn rest_of(message: &UiMessage, posted: &UiMessage) -> Option<UiMessage> {
 /// are none if it was replaced by that message. The client may also have read the message as a part of the
 /// posted one, which the server did not know.
 fn overlap(posted: &UiMessage, message: &UiMessage) -> usize {
-    let content = |part: &&Part| is_content(part);
-    let held: Vec<&Part> = posted.parts.iter().filter(content).collect();
-    let parts: Vec<&Part> = message.parts.iter().filter(content).collect();
+    let held: Vec<&Part> = content(posted).map(|(_, part)| part).collect();
+    let parts: Vec<&Part> = content(message).map(|(_, part)| part).collect();
     let is_same = |(held, part): (&&Part, &&Part)| match (held, part) {
         (Part::Text(held), Part::Text(part)) => part.text.starts_with(&held.text),
         (Part::Reasoning(held), Part::Reasoning(part)) => part.text.starts_with(&held.text),
@@ -353,9 +351,8 @@ mod tests {
 
     /// Returns the content of a message. A replay can end with parts that are not content. It streams the
     /// input of a call that has failed, and the newest clients keep the text of a streamed input.
-    fn content(message: &UiMessage) -> Vec<Part> {
-        let mut parts: Vec<Part> =
-            message.parts.iter().filter(|it| is_content(it)).cloned().collect();
+    fn content_of(message: &UiMessage) -> Vec<Part> {
+        let mut parts: Vec<Part> = content(message).map(|(_, part)| part.clone()).collect();
         for part in &mut parts {
             if let Part::Tool(part) = part
                 && let ToolState::OutputError { input: Some(_), raw_input, .. } = &mut part.state
@@ -400,7 +397,7 @@ mod tests {
                 });
             }
             assert_eq!(errors, [INTERRUPTED], "cut after {cut}");
-            assert_eq!(content(reducer.message()), content(stored), "cut after {cut}");
+            assert_eq!(content_of(reducer.message()), content_of(stored), "cut after {cut}");
         }
     }
 
