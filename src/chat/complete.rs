@@ -69,7 +69,7 @@ impl RunEnd {
                             (ResponseOutcome::Finished, Some(reason))
                         }
                         Chunk::Finish { .. } => {
-                            (ResponseOutcome::Finished, reader.reason_of_last_call().await?)
+                            (ResponseOutcome::Finished, reader.reason_of_last_call().await)
                         }
                         Chunk::Abort { .. } => (ResponseOutcome::Aborted, None),
                         Chunk::Error { .. } => (ResponseOutcome::Failed, None),

@@ -155,15 +155,15 @@ impl LogReader {
     }
 
     /// Returns why the model has stopped in the last call of the run, if the frames that this reader
-    /// returns do not say it.
-    ///
-    /// # Errors
-    /// The log cannot be read now.
-    pub(in crate::chat) async fn reason_of_last_call(
-        &mut self,
-    ) -> Result<Option<FinishReason>, RunStoreError> {
-        let page = self.chats.runs.read(ReadLog::whole(&self.key)).await?;
-        Ok(page.and_then(|page| reason_of_last_call(&page.entries)))
+    /// returns do not say it, and if the log can be read now.
+    pub(in crate::chat) async fn reason_of_last_call(&mut self) -> Option<FinishReason> {
+        let read = || self.chats.runs.read(ReadLog::whole(&self.key));
+        let page = repeat("read a log", MAX_FAILURES_BEFORE_RESPONSE, read).await;
+        let page = page.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a response does not say why its model has stopped");
+            None
+        });
+        reason_of_last_call(&page?.entries)
     }
 
     async fn read_page(&mut self) -> Result<Option<Bytes>, BodyError> {
