@@ -107,17 +107,25 @@ pub(crate) fn position_of(
     None
 }
 
-/// Returns the message that a client holds after it has read a log. `chat` is the conversation when
-/// the run began.
+/// Returns the message that a client holds after it has read a log, and the first chunk that the
+/// client cannot read, with its error. `chat` is the conversation when the run began.
 #[cfg(test)]
-pub(crate) fn message_shown_by(chat: &Chat, live: &LiveRun, entries: &[LogEntry]) -> UiMessage {
+pub(crate) fn message_shown_by(
+    chat: &Chat,
+    live: &LiveRun,
+    entries: &[LogEntry],
+) -> (UiMessage, Option<String>) {
     let message = chat.message(&live.message_id).cloned();
-    let mut reducer = message.map_or_else(Reducer::new, Reducer::continuing);
+    let (mut reducer, mut unreadable) =
+        (message.map_or_else(Reducer::new, Reducer::continuing), None);
     for entry in entries {
-        // A failure shows as a part that lacks its result.
-        each_chunk(entry, |chunk| drop(reducer.push_chunk(chunk)));
+        each_chunk(entry, |chunk| {
+            if let Err(error) = reducer.push_chunk(chunk) {
+                unreadable.get_or_insert_with(|| format!("{chunk:?}: {error}"));
+            }
+        });
     }
-    reducer.into_message()
+    (reducer.into_message(), unreadable)
 }
 
 #[cfg(test)]

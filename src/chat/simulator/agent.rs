@@ -1,5 +1,7 @@
 //! The agent: what it emits in answer to a model call.
 
+use std::ops::RangeFrom;
+
 use super::random::Random;
 use super::world::World;
 use crate::approval::DeferredToolResult;
@@ -19,8 +21,10 @@ pub(super) fn answer(
             events.push(AgentEvent::tool_output(approval.tool_call_id, Json::string("done")));
         }
     }
+    // Some models number their calls from the start in each answer.
+    let mut numbers = random.one_in(3).then_some(0..);
     for _ in 0..random.below(5) {
-        emit(world, random, &mut events);
+        emit(world, random, &mut numbers, &mut events);
         if random.one_in(3) {
             events.extend([AgentEvent::StepFinish, AgentEvent::StepStart]);
         }
@@ -34,18 +38,27 @@ pub(super) fn answer(
 }
 
 /// The agent writes a text, has executed a tool, or calls one of the server, of the provider or of the
-/// client.
-fn emit(world: &mut World, random: &mut Random, events: &mut Vec<AgentEvent>) {
+/// client. `numbers` are those of the server's calls, if their ids recur.
+fn emit(
+    world: &mut World,
+    random: &mut Random,
+    numbers: &mut Option<RangeFrom<u32>>,
+    events: &mut Vec<AgentEvent>,
+) {
     let number = world.fresh();
     let call = |prefix: &str| ToolCall::new(format!("{prefix}{number}"), "act");
+    let mut call_of_server = || match numbers.as_mut().and_then(Iterator::next) {
+        Some(number) => ToolCall::new(format!("s-{number}"), "act"),
+        None => call("s"),
+    };
     let (call, is_asked) = match random.below(6) {
         5 => {
-            let call = call("e");
+            let call = call_of_server();
             let output = AgentEvent::tool_output(call.id.clone(), Json::string("seen"));
             events.push(AgentEvent::tool_input(call, Json::parse("{}").unwrap()));
             return events.push(output);
         }
-        0 => (call("s"), true),
+        0 => (call_of_server(), true),
         1 => (call("p").provider_executed(), true),
         2 => (call("c").client_executed(), false),
         _ => return events.push(AgentEvent::text(format!("{number} "))),

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::approval::{
-    DeferredOutcome, DeferredToolResult, PendingToolCall, RecordId, ToolOutcome,
-};
+use crate::approval::{DeferredOutcome, PendingToolCall, RecordId, ToolOutcome};
 use crate::chat::conversation::ReceivedResult;
 use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::json::Json;
@@ -76,6 +74,15 @@ impl Ledger {
         self.approvals.insert(id.clone(), approval);
     }
 
+    /// Sets the ids that the calls have in a conversation. The ledger holds the ids of the agent.
+    pub(super) fn name_calls<'c>(&mut self, id_of: impl Fn(&ApprovalId) -> Option<&'c ToolCallId>) {
+        for (approval, stored) in &mut self.approvals {
+            if let Some(id) = id_of(approval) {
+                stored.call = id.clone();
+            }
+        }
+    }
+
     /// Returns the requests that wait for an answer.
     pub(super) fn asked(&self) -> impl Iterator<Item = (&ApprovalId, &Approval)> {
         self.approvals.iter().filter(|(_, approval)| approval.state == State::Asked)
@@ -127,7 +134,7 @@ impl Ledger {
     /// Stores an approval that arrives with a newer message.
     pub(super) fn lapse(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
         self.close(id, State::Lapsed);
-        self.decided(id, now)
+        self.decided_by_answer(id, now)
     }
 
     /// Revokes those of the open requests of which this is true.
@@ -180,9 +187,9 @@ impl Ledger {
             _ => (None, outcome),
         };
         let received = outcome.map(|outcome| {
-            let ReceivedResult { result, .. } = approval.received(id, outcome);
-            let result = DeferredToolResult { is_final: *state != State::Asked, ..result };
-            Box::new(ReceivedResult { shown, ..ReceivedResult::new(result, None) })
+            let mut received = approval.received_by_answer(id, outcome);
+            received.result.is_final = *state != State::Asked;
+            Box::new(ReceivedResult { shown, ..received })
         });
         Answered::Result(received)
     }
@@ -194,7 +201,7 @@ impl Ledger {
         {
             approval.set(State::Executed, self.step);
         }
-        self.decided(id, now)
+        self.decided_by_answer(id, now)
     }
 
     /// Claims an approval for the next model call of a run. Returns whether this run may send it.
@@ -210,6 +217,11 @@ impl Ledger {
     pub(super) fn decided(&self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
         let approval = self.approvals.get(id)?;
         Some(approval.received(id, approval.outcome(now)?))
+    }
+
+    fn decided_by_answer(&self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+        let approval = self.approvals.get(id)?;
+        Some(approval.received_by_answer(id, approval.outcome(now)?))
     }
 }
 
@@ -244,6 +256,13 @@ impl Approval {
         let (id, call) = (id.clone(), self.call.clone());
         let call = PendingToolCall::awaiting_approval(id, call, "act", Json::null());
         ReceivedResult::new(call.with_outcome(outcome), None)
+    }
+
+    /// Returns the result of an answer, which names the message of the call.
+    fn received_by_answer(&self, id: &ApprovalId, outcome: DeferredOutcome) -> ReceivedResult {
+        let mut received = self.received(id, outcome);
+        received.result.message_id = Some(self.message.clone());
+        received
     }
 }
 

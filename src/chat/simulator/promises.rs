@@ -314,7 +314,7 @@ impl World {
             let (kept, written) = (named.kept.as_ref().map(json), written.map(json));
             found.push(format!("{run:?}: kept {kept:?}, the log is {written:?}"));
         }
-        let shown = message_shown_by(&named.chat, &named.live, self.log(run));
+        let (shown, unreadable) = message_shown_by(&named.chat, &named.live, self.log(run));
         // A run that answers a message which the server does not hold, or has lost in part, is read by
         // that page alone.
         let id = &named.live.message_id;
@@ -328,6 +328,8 @@ impl World {
         if let Some(hidden) = calls.find(is_hidden).filter(|_| !is_of_page) {
             found.push(format!("{run:?}: no frame shows {:?}", hidden.tool_call_id));
         }
+        let unreadable = unreadable.filter(|_| !is_of_page);
+        found.extend(unreadable.map(|chunk| format!("{run:?}: a client cannot read {chunk}")));
         found
     }
 
@@ -343,12 +345,12 @@ impl World {
         }
         let before = reader.before.iter().flat_map(|(_, entries)| entries);
         let read: Vec<_> = before.chain(&reader.entries).cloned().collect();
-        let held = message_shown_by(&first.chat, &first.live, &read);
+        let (held, _) = message_shown_by(&first.chat, &first.live, &read);
         if held.id != first.live.message_id {
             // Only the page that holds this message reads the first run.
             return None;
         }
-        let shown = message_shown_by(&last.chat, &last.live, self.log(&reader.run));
+        let (shown, _) = message_shown_by(&last.chat, &last.live, self.log(&reader.run));
         let content_of = |mut message: UiMessage| {
             message.parts = content(&message).map(|(_, part)| part.clone()).collect();
             parts_of(&message)

@@ -31,10 +31,16 @@ impl Step<'_> {
         if self.fault() != Fault::None {
             return Err(NotRedeemed);
         }
-        let chat = match plan.unverified_outputs().next() {
-            Some(_) => self.world.with_live_log(chat),
-            None => chat.clone(),
+        let chat = match plan.is_from_decisions() || plan.unverified_outputs().next().is_some() {
+            true => self.world.with_live_log(chat),
+            false => chat.clone(),
         };
+        self.world.ledger.name_calls(|approval| {
+            // A page names the calls that it answers.
+            let mut answers = plan.unverified_responses().filter(|_| !plan.is_from_decisions());
+            let of_page = answers.find(|it| it.approval_id == *approval).map(|it| &it.tool_call_id);
+            of_page.or_else(|| chat.call_of_approval(approval))
+        });
         let (is_new_message, followed) = (open.is_some(), chat.messages_followed_by_user());
         let mut answers: Vec<(ApprovalId, bool)> =
             plan.unverified_responses().map(|it| (it.approval_id.clone(), it.approved)).collect();
