@@ -101,7 +101,8 @@ pub struct BeginRun<'a> {
 pub enum BeginResult {
     /// The log exists, is empty, and belongs to the caller.
     Begun(Fence),
-    /// The run exists and has another holder, or its log is not empty.
+    /// The run exists, and another holder began it, it was taken, or its log is not empty or has
+    /// ended.
     Exists,
     /// The owner has the maximum number of live runs, and all of them have readers.
     TooManyRuns,
@@ -116,7 +117,8 @@ pub struct AppendEntries<'a> {
     pub fence: Fence,
     /// The number of entries before these.
     pub position: u64,
-    /// The entries. An append without entries only renews the lease.
+    /// The entries. May be empty: the append then renews the lease, or ends the log if `end` is
+    /// set.
     pub entries: &'a [LogEntry],
     /// Whether the log ends after the entries.
     pub end: bool,
@@ -135,7 +137,8 @@ pub enum AppendResult {
 /// What an append returns to the holder of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HolderStatus {
-    /// For how long no reader has read the log.
+    /// For how long no reader has read the log. The time begins when the run begins, and again with
+    /// each [read](ReadLog::is_reader) for a client.
     pub unread: Duration,
     /// Whether the run has to end, because its owner began more runs than are permitted and this is
     /// the oldest one without a reader.

@@ -26,20 +26,26 @@ use crate::chat::log::{
 ///   next reader of the conversation keeps what a lost run has written.
 /// - A live run is not removed.
 ///
-/// The types of the arguments and results are in [`chat::log`](crate::chat::log). For a complete
-/// example, see `runs.rs` of the package `ui-message-stream-sqlite`.
+/// The types of the arguments and results are in [`chat::log`](crate::chat::log). There are two
+/// examples: `src/chat/store/memory_runs.rs`, which keeps the logs in memory, and
+/// `crates/postgres/src/runs.rs` in SQL.
 ///
 /// [`run_conformance`](super::run_conformance) tests these requirements:
 /// `run_conformance::check(async || MyStore::connect().await).await` in a test is the whole test.
+/// The documentation of that module lists what it does not test.
 pub trait RunStore: Send + Sync + fmt::Debug + 'static {
     /// Begins an empty log, with fence 1.
     ///
-    /// If the holder begins the same run again and the log is empty, returns the same result and
-    /// renews the lease. A run is live until its log ends or its lease passes. At
+    /// If the holder begins the same run again, and the log is empty, has not ended and was not
+    /// taken, returns the same result and renews the lease. For any other run that exists, returns
+    /// [`BeginResult::Exists`].
+    ///
+    /// A run is live until its log ends or its lease passes. At
     /// [`max_user_runs`](BeginRun::max_user_runs) live runs of the owner, the oldest run without a
-    /// reader has to end, which the reply to its next append tells its holder. A run without a
-    /// reader is one that no reader has read for 30 seconds. A run that has to end no longer
-    /// counts, and neither does a run that was taken: its new holder only ends it.
+    /// reader has to end: the result of its next append says so to its holder. A run without a
+    /// reader is one that no reader has read for 30 seconds. The 30 seconds begin when the run
+    /// begins. A run that has to end no longer counts, and neither does a run that was taken: its
+    /// new holder only ends it.
     ///
     /// # Errors
     /// [`RunStoreError`] if the log cannot be written. It may have begun.

@@ -10,8 +10,13 @@
 //! # });
 //! ```
 //!
-//! Not tested is what needs a crash or minutes: that a log survives the process, and that a log is
-//! removed at the end of its retention.
+//! Not tested is what needs a crash or minutes:
+//!
+//! - that a log survives the process, and is removed at the end of its retention;
+//! - that [`HolderStatus::unread`](crate::chat::log::HolderStatus::unread) grows, and begins again
+//!   with each reader;
+//! - that at the maximum number of live runs the oldest run that has had no reader for 30 seconds
+//!   has to end, so that a new run can begin.
 
 mod case;
 mod leases;
