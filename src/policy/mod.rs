@@ -27,9 +27,13 @@ use crate::request::Limits;
 /// requests only from pages of the same origin, and uses [`Limits::default`]. Behind a development
 /// proxy on the same machine, which may replace the host, a page at a loopback host counts as one of
 /// the same origin if the browser says so in `Sec-Fetch-Site`. If clients reach the server under a
-/// domain name, allow that name with [`allow_host`](Self::allow_host). If the page
-/// has another origin, for example a Next.js app in front of this server, allow that origin with
+/// domain name, allow that name with [`allow_host`](Self::allow_host). If the page has another
+/// origin and posts to this server directly, allow that origin with
 /// [`allow_origin`](Self::allow_origin).
+///
+/// Behind the route handlers of `examples/nextjs`, allow the name in `CHAT_SERVER` with
+/// `allow_host`, unless it is `localhost` or an IP address. They check the `Origin` header
+/// themselves and do not forward it, so `allow_origin` has no effect there.
 ///
 /// # With any server
 ///

@@ -64,9 +64,9 @@ use self::hints::Hints;
 /// ```
 ///
 /// It needs Postgres 12 or later (it is tested with 15) and a database whose encoding is UTF-8. The
-/// connections have no TLS. Connect it to Postgres itself, without PgBouncer: each connection sets the
-/// schema and other values with the startup parameter `options`. PgBouncer refuses these values, and
-/// if it is configured to ignore them, the store does not find its tables.
+/// connections have no TLS. Connect it to Postgres itself, without PgBouncer: each connection sets
+/// the schema and other values with the startup parameter `options`. PgBouncer refuses these
+/// values, and if it is configured to ignore them, the store does not find its tables.
 ///
 /// # What is lost when Postgres fails
 /// Nothing that was reported as saved, if Postgres runs with `fsync=on` (the default). The store sets
