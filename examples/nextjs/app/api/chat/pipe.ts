@@ -12,9 +12,9 @@ const RESPONSE_HEADERS = [
   'retry-after',
 ];
 
-// Among them what the chat server knows its users by. `origin` would name this app, a stranger to
-// the chat server: `refusal` checks it here.
-const REQUEST_HEADERS = ['content-type', 'authorization', 'cookie', 'last-event-id'];
+// Among them what the chat server knows its users by. With `accept`, a client asks for JSON in place
+// of a stream. `origin` would name this app, a stranger to the chat server: `refusal` checks it here.
+const REQUEST_HEADERS = ['accept', 'content-type', 'authorization', 'cookie', 'last-event-id'];
 
 /**
  * Hands the request to the chat server and its answer back, byte by byte as it comes.
