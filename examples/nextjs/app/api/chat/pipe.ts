@@ -12,8 +12,9 @@ const RESPONSE_HEADERS = [
   'retry-after',
 ];
 
-// Among them what the chat server knows its users by. With `accept`, a client asks for JSON in place
-// of a stream. `origin` would name this app, a stranger to the chat server: `refusal` checks it here.
+// Among them what the chat server knows its users by, and `accept`, with which a client asks for
+// JSON instead of a stream. `origin` would name this app, a stranger to the chat server: `refusal`
+// checks it here.
 const REQUEST_HEADERS = ['accept', 'content-type', 'authorization', 'cookie', 'last-event-id'];
 
 /**
