@@ -144,7 +144,9 @@ impl Chat {
                 | DeferredOutcome::Lapsed
                 | DeferredOutcome::Revoked
         ) {
-            self.call_outcomes.push(call_outcome(&message, &part, result.outcome.clone()));
+            let approval_id = result.approval_id.clone();
+            let known = call_outcome(&message, &part, result.outcome.clone());
+            self.call_outcomes.push(DeferredToolResult { approval_id, ..known });
         }
         let is_unsent = is_approved_provider_call(&part);
         let tool_call_id = part.tool_call_id;
@@ -207,9 +209,10 @@ impl Chat {
         let state = not_executed_state(part, approval::SUPERSEDED).unwrap_or_else(|| {
             error_state(part.input().cloned(), None, approval::SUPERSEDED.to_owned())
         });
-        let outcome = DeferredOutcome::Superseded;
         let Some((message, part)) = self.set_state(place, state) else { return };
-        self.call_outcomes.push(call_outcome(&message, &part, outcome));
+        let known = call_outcome(&message, &part, DeferredOutcome::Superseded);
+        let approval_id = approval.cloned();
+        self.call_outcomes.push(DeferredToolResult { approval_id, ..known });
         if let Some(descriptor) = descriptor {
             self.update_descriptor(&part.tool_call_id, descriptor);
         }
@@ -457,23 +460,18 @@ impl Chat {
 
     /// Returns the call of this result, and the message that holds it.
     ///
-    /// A call that was closed without a decision has no approval any more. It is found by its own id
-    /// and its message, because the ids of calls may recur.
+    /// A call that was closed without a decision has no approval any more. It is found by its outcome,
+    /// which names the approval: the ids of calls may recur.
     fn find_call(&self, result: &DeferredToolResult) -> Option<(&UiMessage, &ToolPart)> {
         let id = &result.tool_call_id;
         let Some(approval) = &result.approval_id else {
             return self.last_call(|_, part| part.tool_call_id == *id);
         };
-        let is_of_message = |id: &MessageId| result.message_id.as_ref().is_none_or(|it| it == id);
-        let is_closed = |message: &MessageId, part: &ToolPart| {
-            part.tool_call_id == *id
-                && part.approval_id().is_none()
-                && part.is_settled()
-                && is_of_message(message)
-                && self.call_outcomes.iter().any(|known| is_outcome_of(known, message, id))
-        };
-        self.last_call(|_, part| part.approval_id() == Some(approval))
-            .or_else(|| self.last_call(is_closed))
+        self.last_call(|_, part| part.approval_id() == Some(approval)).or_else(|| {
+            let mut closed = self.call_outcomes.iter();
+            let closed = closed.find(|known| known.approval_id.as_ref() == Some(approval))?;
+            self.last_call(|message, part| is_outcome_of(closed, message, &part.tool_call_id))
+        })
     }
 
     /// Returns the ids of this message's calls that the client executes, and of its outcomes.

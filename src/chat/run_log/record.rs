@@ -313,6 +313,21 @@ impl RunRecord {
         self.reducer.message()
     }
 
+    /// Returns a final result with the id that its call has in this message. The result may have the one
+    /// that the agent gave to the call. A rejected answer keeps its id, because it may name any approval.
+    pub(super) fn with_id_of_call(&mut self, received: &ReceivedResult) -> ReceivedResult {
+        let mut received = received.clone();
+        if let Some(approval) =
+            received.result.approval_id.as_ref().filter(|_| received.result.is_final)
+        {
+            let mut parts = self.message().tool_parts();
+            if let Some(part) = parts.find(|part| part.approval_id() == Some(approval)) {
+                received.result.tool_call_id = part.tool_call_id.clone();
+            }
+        }
+        received
+    }
+
     /// Returns the ids of the text parts and of the reasoning parts that are open, and whether a
     /// step is open.
     pub(crate) fn open_chunks(&self) -> (&[String], &[String], bool) {

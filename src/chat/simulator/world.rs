@@ -19,7 +19,7 @@ use crate::chat::log::{
 use crate::chat::run_log::keep_log;
 use crate::chat::store::{InMemoryRunStore, RunStore};
 use crate::chat::turn::machine::{Effect, EndedMessage};
-use crate::id::{ApprovalId, RunId};
+use crate::id::{ApprovalId, MessageId, RunId};
 use crate::limits::ChatLimits;
 use crate::message::{Role, ToolPart, UiMessage};
 
@@ -134,10 +134,10 @@ impl World {
     pub(super) fn seen_calls(&self) -> Vec<SeenCall> {
         let logs = self.named.iter().map(|named| self.kept_log(named));
         let chats: Vec<Chat> = self.stored().cloned().into_iter().chain(logs).collect();
-        let mut seen: BTreeMap<String, SeenCall> = BTreeMap::new();
+        let mut seen: BTreeMap<(String, MessageId), SeenCall> = BTreeMap::new();
         for message in chats.iter().flat_map(|chat| chat.messages.iter()) {
             let calls = message.tool_parts().filter_map(|part| SeenCall::of(message, part));
-            seen.extend(calls.map(|call| (call.call.clone(), call)));
+            seen.extend(calls.map(|call| ((call.call.clone(), call.message.clone()), call)));
         }
         seen.into_values().collect()
     }
@@ -203,8 +203,11 @@ impl World {
 
     /// Returns what the ledger says about open calls.
     pub(super) fn decided(&self, open: &[PendingToolCall]) -> Vec<ReceivedResult> {
-        let ids = open.iter().filter_map(|call| call.approval_id.as_ref());
-        ids.filter_map(|id| self.ledger.decided(id, self.now)).collect()
+        let decided = |call: &PendingToolCall| {
+            let received = self.ledger.decided(call.approval_id.as_ref()?, self.now)?;
+            Some(ReceivedResult::new(call.with_outcome(received.result.outcome), None))
+        };
+        open.iter().filter_map(decided).collect()
     }
 
     /// A turn has ended. The tools that execute its calls go on.
