@@ -69,6 +69,7 @@ pub struct ResumePlan {
     /// The approval requests that a new message closes, among those that the history does not hold.
     /// `None` if it closes all.
     closed: Option<HashSet<ApprovalId>>,
+    /// Whether the calls have the ids of the agent, and not those of a history.
     is_from_decisions: bool,
 }
 
@@ -242,7 +243,10 @@ impl ResumePlan {
         &mut self,
         id_of: impl Fn(&ApprovalId) -> Option<&'c crate::id::ToolCallId>,
     ) {
-        for (message, response) in self.approvals.iter_mut().filter(|_| self.is_from_decisions) {
+        if !self.is_from_decisions {
+            return;
+        }
+        for (message, response) in &mut self.approvals {
             let Some(id) = id_of(&response.approval_id) else { continue };
             response.tool_call_id = id.clone();
             self.history.message_by_call.insert(id.clone(), *message);

@@ -47,10 +47,11 @@ impl Redeemed {
         open: Option<Vec<PendingToolCall>>,
     ) -> Result<Self, LedgerStoreError> {
         // The calls of the live run may be in the log alone.
-        let chat = match plan.is_from_decisions() || plan.unverified_outputs().next().is_some() {
-            true => chats.with_live_run(chat).await,
-            false => chat,
-        };
+        let is_stored = |approval: &ApprovalId| chat.call_of_approval(approval).is_some();
+        let is_in_log = plan.unverified_outputs().next().is_some()
+            || plan.is_from_decisions()
+                && !plan.unverified_responses().all(|it| is_stored(&it.approval_id));
+        let chat = if is_in_log { chats.with_live_run(chat).await } else { chat };
         plan.set_call_ids(|approval| chat.call_of_approval(approval));
         let answers = plan.unverified_responses();
         let answers: Vec<_> =

@@ -268,7 +268,9 @@ impl Translator {
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         self.translate(event, out)?;
-        self.close_answered_text(out);
+        if is_result(event) {
+            self.close_answered_text(out);
+        }
         Ok(())
     }
 
@@ -389,7 +391,7 @@ impl Translator {
     /// results: text that follows belongs to the next step. Reasoning stays open, because the end of
     /// its part may have metadata.
     fn close_answered_text(&mut self, out: &mut Out<'_>) {
-        if self.parts.unnamed_text().is_some() && self.is_step_answered() {
+        if self.is_step_answered() {
             self.parts.close_unnamed_text(out);
         }
     }
@@ -569,6 +571,24 @@ impl Translator {
             self.step.number += 1;
             run_end_step(reason, out);
         }
+    }
+}
+
+/// Whether the event is the result of a call.
+fn is_result(event: &AgentEvent) -> bool {
+    match event {
+        AgentEvent::ToolOutput { .. }
+        | AgentEvent::ToolFailed { .. }
+        | AgentEvent::ToolDenied { .. }
+        | AgentEvent::ToolInputInvalid { .. } => true,
+        AgentEvent::Chunk(chunk) => matches!(
+            **chunk,
+            Chunk::ToolOutputAvailable { .. }
+                | Chunk::ToolOutputError { .. }
+                | Chunk::ToolOutputDenied { .. }
+                | Chunk::ToolInputError { .. }
+        ),
+        _ => false,
     }
 }
 

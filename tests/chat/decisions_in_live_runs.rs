@@ -76,7 +76,7 @@ fn delete_notes() -> (ToolCall, Json) {
 
 /// Creates a server whose agent calls a tool without approval in its first turn, `plain_calls` times
 /// in its second one, and then the tool that needs approval. All calls have one id, and the agent then
-/// writes `Wa`, and `iting.` after a permit.
+/// writes `Wa`, and metadata and `iting.` after a permit.
 fn server(tools: &Tools, permits: &Arc<Semaphore>, plain_calls: usize) -> ChatServer {
     let permits = Arc::clone(permits);
     let agent = move |turn: Turn| {
@@ -99,6 +99,7 @@ fn server(tools: &Tools, permits: &Arc<Semaphore>, plain_calls: usize) -> ChatSe
             yield turn.approvals.request_approval_of(&call, &input).await;
             yield AgentEvent::text("Wa");
             permits.acquire().await.unwrap().forget();
+            yield AgentEvent::Metadata(Json::parse(r#"{"tokens":1}"#).unwrap());
             yield AgentEvent::text("iting.");
         }
     };

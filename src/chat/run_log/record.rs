@@ -313,19 +313,23 @@ impl RunRecord {
         self.reducer.message()
     }
 
-    /// Returns a final result with the id that its call has in this message. The result may have the one
-    /// that the agent gave to the call. A rejected answer keeps its id, because it may name any approval.
-    pub(super) fn with_id_of_call(&mut self, received: &ReceivedResult) -> ReceivedResult {
+    /// Returns a result with the id that its call has in this message, because the id in the result may
+    /// be the agent's id of the call. Returns `None` if a call of another message has the result, and a
+    /// call of this one has its id. An answer that was rejected keeps its id: it may name any approval.
+    pub(super) fn with_id_of_call(&mut self, received: &ReceivedResult) -> Option<ReceivedResult> {
         let mut received = received.clone();
-        if let Some(approval) =
-            received.result.approval_id.as_ref().filter(|_| received.result.is_final)
-        {
-            let mut parts = self.message().tool_parts();
-            if let Some(part) = parts.find(|part| part.approval_id() == Some(approval)) {
-                received.result.tool_call_id = part.tool_call_id.clone();
-            }
+        let result = &mut received.result;
+        let Some(approval) = result.approval_id.as_ref().filter(|_| result.is_final) else {
+            return Some(received);
+        };
+        let message = self.message();
+        if let Some(part) = message.tool_parts().find(|it| it.approval_id() == Some(approval)) {
+            result.tool_call_id = part.tool_call_id.clone();
+            return Some(received);
         }
-        received
+        let is_taken = message.tool_parts().any(|it| it.tool_call_id == result.tool_call_id);
+        // A call that was closed without a decision has no approval any more.
+        (!is_taken || self.chat.is_call_of(&received, &self.message_id)).then_some(received)
     }
 
     /// Returns the ids of the text parts and of the reasoning parts that are open, and whether a

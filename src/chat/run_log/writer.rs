@@ -332,7 +332,8 @@ impl LogWriter {
     fn write_results(&mut self, shown: &ReceivedResult, results: Vec<ReceivedResult>) {
         let (mut frames, version) = (Vec::new(), self.entries.client.version);
         let mut out = |chunk: Chunk<'_>| frames.push(encoded(&chunk.for_version(version)));
-        for event in self.entries.record.with_id_of_call(shown).events_for_all() {
+        let shown = self.entries.record.with_id_of_call(shown);
+        for event in shown.iter().flat_map(ReceivedResult::events_for_all) {
             let _ = self.translator.handle_result(&event, &mut out);
         }
         self.show(&frames, results);
