@@ -2,7 +2,7 @@
 //! Cluster.
 
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -16,6 +16,7 @@ use redis::{
     Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline,
     RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::error::RedisStoreError;
@@ -29,6 +30,8 @@ pub(crate) struct Connection {
     current: Mutex<(OpenConnection, u64)>,
     /// Held by the operation that opens another connection.
     replacing: tokio::sync::Mutex<()>,
+    /// Notified when the Redis of the old connection has become a replica.
+    demoted: Arc<Notify>,
 }
 
 /// Opens connections.
@@ -65,7 +68,13 @@ impl Connection {
 
     async fn open(client: RedisClient) -> Result<Self, RedisStoreError> {
         let open = with_timeout(client.open()).await?;
-        Ok(Connection { client, current: Mutex::new((open, 0)), replacing: Default::default() })
+        let (current, demoted) = (Mutex::new((open, 0)), Arc::default());
+        Ok(Connection { client, current, replacing: Default::default(), demoted })
+    }
+
+    /// Returns what is notified when the Redis of the old connection has become a replica.
+    pub(crate) fn demoted(&self) -> Arc<Notify> {
+        Arc::clone(&self.demoted)
     }
 
     /// Returns the open connection, and how many it has replaced.
@@ -91,7 +100,13 @@ impl Connection {
         let (connection, replaced) = self.current();
         let mut first: BoxFuture<'_, RedisResult<T>> = Box::pin(connection.run(script));
         if let Ok(result) = timeout(REPLY_PATIENCE, &mut first).await {
-            return result.map_err(RedisStoreError::redis);
+            return match result {
+                Err(error) if self.is_demoted(&error) => {
+                    let second = Box::pin(self.run_at_primary(replaced, script, error));
+                    within(OPERATION_TIMEOUT.saturating_sub(REPLY_PATIENCE), second).await
+                }
+                result => result.map_err(RedisStoreError::redis),
+            };
         }
         let second = async { self.replace(replaced, script).await.run(script).await };
         // The first reply counts: the old connection may be slow and not lost.
@@ -129,6 +144,56 @@ impl Connection {
             drop(replacing);
             sleep(REOPEN_INTERVAL).await;
         }
+    }
+
+    /// Returns whether a single Redis has refused an operation because it is a replica.
+    ///
+    /// It has changed nothing then. A `ClusterConnection` finds the new primary itself.
+    fn is_demoted(&self, error: &RedisError) -> bool {
+        let is_replica = match error.kind() {
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => true,
+            // The reply to a script before Redis 7.
+            ErrorKind::Server(ServerErrorKind::ResponseError) => {
+                error.detail().is_some_and(|detail| detail.contains("-READONLY "))
+            }
+            _ => false,
+        };
+        is_replica && matches!(self.client, RedisClient::Single(_))
+    }
+
+    /// Runs a script over another connection, because the one that has replaced so many leads to a
+    /// replica, which has refused the script with this error. If the Redis of the other connection
+    /// does not refuse it, too, replaces the first.
+    ///
+    /// The address may lead to the new primary, but a Redis that becomes a replica does not close
+    /// its connections.
+    async fn run_at_primary<T: FromRedisValue>(
+        &self,
+        replaced: u64,
+        script: &Invocation<'_>,
+        error: RedisError,
+    ) -> RedisResult<T> {
+        let (replacing, is_first) = match self.replacing.try_lock() {
+            Ok(replacing) => (replacing, true),
+            Err(_) => (self.replacing.lock().await, false),
+        };
+        let (mut current, count) = self.current();
+        if count != replaced {
+            drop(replacing);
+            return current.run_once(script).await;
+        }
+        // While there is no primary, one of the operations that wait has looked for all of them.
+        if !is_first {
+            return Err(error);
+        }
+        let Ok(mut open) = self.client.open().await else { return Err(error) };
+        let result = open.run_once(script).await;
+        let is_primary = |error: &RedisError| !self.is_demoted(error) && !is_lost(error);
+        if result.as_ref().err().is_none_or(is_primary) {
+            *self.lock() = (open, replaced + 1);
+            self.demoted.notify_one();
+        }
+        result
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use redis::aio::PubSubSink;
 use redis::{Client, ConnectionInfo, ProtocolVersion, Value};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{interval, sleep, timeout};
 
@@ -24,15 +25,19 @@ use crate::hints::{Hints, Progress};
 pub(crate) struct Follower {
     hints: Arc<Hints>,
     nodes: Vec<Client>,
+    /// Notified when the Redis that is followed has become a replica.
+    demoted: Arc<Notify>,
     /// The channels to subscribe. `None` before the first reader waits.
     requests: Mutex<Option<UnboundedSender<String>>>,
 }
 
 impl Follower {
-    /// Creates a follower, which connects to the first of these nodes that can be reached.
+    /// Creates a follower, which connects to the first of these nodes that can be reached, and
+    /// connects again when it is notified.
     pub(crate) fn new(
         hints: Arc<Hints>,
         nodes: Vec<ConnectionInfo>,
+        demoted: Arc<Notify>,
     ) -> Result<Self, RedisStoreError> {
         let nodes = nodes.into_iter().map(|node| {
             // The connection only subscribes, for which it uses the older protocol.
@@ -40,7 +45,7 @@ impl Follower {
             Client::open(node.set_redis_settings(settings))
         });
         let nodes = nodes.collect::<Result<_, _>>().map_err(RedisStoreError::redis)?;
-        Ok(Follower { hints, nodes, requests: Mutex::default() })
+        Ok(Follower { hints, nodes, demoted, requests: Mutex::default() })
     }
 
     /// Waits until a log has more than `after` entries, or may have ended, been taken or removed,
@@ -64,7 +69,8 @@ impl Follower {
         }
         let (sender, receiver) = unbounded_channel();
         *requests = Some(sender);
-        tokio::spawn(follow(Arc::clone(&self.hints), self.nodes.clone(), receiver));
+        let (hints, demoted) = (Arc::clone(&self.hints), Arc::clone(&self.demoted));
+        tokio::spawn(follow(hints, self.nodes.clone(), demoted, receiver));
     }
 
     fn subscribe(&self, channel: String) {
@@ -77,9 +83,14 @@ impl Follower {
 }
 
 /// Follows the changes until the store is dropped.
-async fn follow(hints: Arc<Hints>, nodes: Vec<Client>, mut requests: UnboundedReceiver<String>) {
+async fn follow(
+    hints: Arc<Hints>,
+    nodes: Vec<Client>,
+    demoted: Arc<Notify>,
+    mut requests: UnboundedReceiver<String>,
+) {
     for node in nodes.iter().cycle() {
-        match follow_node(&hints, node, &mut requests).await {
+        match follow_node(&hints, node, &demoted, &mut requests).await {
             Ok(()) => return,
             Err(error) => tracing::debug!(%error, "the connection that follows runs is lost"),
         }
@@ -97,6 +108,7 @@ async fn follow(hints: Arc<Hints>, nodes: Vec<Client>, mut requests: UnboundedRe
 async fn follow_node(
     hints: &Hints,
     node: &Client,
+    demoted: &Notify,
     requests: &mut UnboundedReceiver<String>,
 ) -> Result<(), RedisStoreError> {
     // These channels are among the known ones. They are removed before each attempt to connect, so
@@ -124,6 +136,9 @@ async fn follow_node(
                     channels.push(request);
                 }
                 subscribe(&mut sink, hints, channels).await?;
+            }
+            () = demoted.notified() => {
+                return Err(RedisStoreError::Redis("Redis has become a replica".into()));
             }
             _ = ticks.tick() => {
                 // A Redis that hangs does not close the connection.

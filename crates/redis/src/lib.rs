@@ -117,7 +117,9 @@ use self::keys::Keys;
 /// Every operation ends within five seconds, if necessary with an error. A lost connection is
 /// opened again, and the operation that was under way is sent a second time, and takes effect once.
 /// If an operation has no reply after two seconds, and Redis replies over another connection, it is
-/// sent again over that one, which replaces the first.
+/// sent again over that one, which replaces the first. If a single Redis refuses an operation because
+/// it has become a replica, the store opens another connection, which may lead to the new primary,
+/// and sends the operation again over that one.
 /// [`ping`](Self::ping) is a check for a load balancer. For TLS (`rediss://`), enable the feature
 /// `tls`.
 ///

@@ -118,7 +118,7 @@ impl RedisOptions {
     ) -> Result<RedisStore, RedisStoreError> {
         warnings::check(&connection, self.is_durable).await;
         let hints = Arc::new(Hints::default());
-        let follower = Follower::new(Arc::clone(&hints), nodes)?;
+        let follower = Follower::new(Arc::clone(&hints), nodes, connection.demoted())?;
         let is_durable = self.is_durable;
         let inner = Inner { connection, keys, is_durable, hints, follower };
         Ok(RedisStore { inner: Arc::new(inner) })

@@ -4,7 +4,6 @@
 use std::error::Error;
 use std::time::Duration;
 
-#[cfg(feature = "cluster")]
 use futures::future::join_all;
 use test_support::contention;
 use test_support::external_processes::fault_proxy::FaultProxy;
@@ -13,6 +12,7 @@ use test_support::external_processes::number;
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::faulted_operations::{operate, operate_during_faults};
+use test_support::run_hints::{within, woken_at};
 use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
 use ui_message_stream::approval::{self, Principal, RecordId};
 #[cfg(feature = "cluster")]
@@ -314,6 +314,42 @@ async fn half_open_connections_to_one_or_all_nodes_of_a_cluster_are_replaced() {
         for listed in join_all(users.iter().map(list)).await {
             listed.unwrap();
         }
+    }
+}
+
+#[tokio::test]
+async fn after_redis_has_become_a_replica_the_store_connects_to_the_new_primary() {
+    for serves_stale_data in ["yes", "no"] {
+        let (Some(old), Some(new)) = (RedisServer::start(), RedisServer::start()) else { return };
+        let proxy = FaultProxy::before_redis(&old);
+        let store = RedisStore::connect(&proxy.url).await.unwrap();
+        let ada = Principal::new("ada");
+        let key = run_key(&ada, "run");
+        let _ = begin(&store, &key, 1).await;
+        // The follower is connected.
+        let wait = woken_at(&store, &key, 0, |page| page.length == 1);
+        let entries = [frame("a")];
+        tokio::join!(wait, appended(&store, &key, 0, &entries, false));
+
+        old.command(&format!("CONFIG SET replica-serve-stale-data {serves_stale_data}"));
+        old.command("REPLICAOF 127.0.0.1 1");
+        // The address still leads to the old Redis.
+        let pings = join_all((0..9).map(|_| store.ping())).await;
+        assert!(pings.iter().all(Result::is_err));
+        proxy.point_to(&new);
+        let pings = join_all((0..9).map(|_| store.ping())).await;
+        assert!(pings.iter().all(Result::is_ok), "{pings:?}");
+        saved(&store, SaveChat::new(&chat_of(&ada, "chat", 1))).await;
+        let writer = RedisStore::connect(&new.url()).await.unwrap();
+        let _ = begin(&writer, &key, 1).await;
+        // A reader that relies on messages and gets none waits for five seconds each time.
+        let alternately = async {
+            for position in 0..30 {
+                let wait = woken_at(&store, &key, position, |page| page.length > position);
+                tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+            }
+        };
+        within(alternately).await;
     }
 }
 

@@ -1,7 +1,7 @@
 //! A proxy between a store and its Redis or Postgres, whose connections can have faults.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -60,7 +60,8 @@ struct Shared {
 
 #[derive(Debug)]
 enum Upstream {
-    Redis(u16),
+    /// Its port.
+    Redis(AtomicU16),
     /// The path of its socket.
     Postgres(String),
 }
@@ -77,7 +78,7 @@ struct Conditions {
 impl FaultProxy {
     /// Starts a proxy in front of a Redis.
     pub fn before_redis(redis: &RedisServer) -> Self {
-        let (address, shared) = start(Upstream::Redis(redis.port()));
+        let (address, shared) = start(Upstream::Redis(redis.port().into()));
         FaultProxy { url: format!("redis://{address}/"), port: address.port(), shared }
     }
 
@@ -91,6 +92,13 @@ impl FaultProxy {
     /// Returns the port of the proxy.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Connects the clients that connect from now on with another Redis. Open connections stay.
+    pub fn point_to(&self, redis: &RedisServer) {
+        if let Upstream::Redis(port) = &self.shared.upstream {
+            port.store(redis.port(), Ordering::SeqCst);
+        }
     }
 
     /// Returns how many bytes were sent to the store.
@@ -213,13 +221,16 @@ fn start(upstream: Upstream) -> (SocketAddr, Arc<Shared>) {
 
 async fn serve(client: TcpStream, shared: Arc<Shared>) {
     match &shared.upstream {
-        Upstream::Redis(port) => match TcpStream::connect(("127.0.0.1", *port)).await {
-            Ok(redis) => {
-                let _ = redis.set_nodelay(true);
-                connect(client, redis, &shared).await;
+        Upstream::Redis(port) => {
+            let port = port.load(Ordering::SeqCst);
+            match TcpStream::connect(("127.0.0.1", port)).await {
+                Ok(redis) => {
+                    let _ = redis.set_nodelay(true);
+                    connect(client, redis, &shared).await;
+                }
+                Err(_) => drop(client),
             }
-            Err(_) => drop(client),
-        },
+        }
         Upstream::Postgres(socket) => match UnixStream::connect(socket).await {
             Ok(postgres) => connect(client, postgres, &shared).await,
             Err(_) => drop(client),
