@@ -56,9 +56,9 @@ pub enum PostgresError {
         /// The newest format that this version reads.
         known: i32,
     },
-    /// Postgres is not reachable, or the connection was lost. It is not known whether the operation
-    /// took place.
-    #[error("Postgres is not reachable, or the connection was lost")]
+    /// Postgres is not reachable or does not allow writes, or the connection was lost. It is not known
+    /// whether the operation took place.
+    #[error("Postgres is not reachable or does not allow writes, or the connection was lost")]
     Connection(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Postgres has refused the connection or the operation. An operation has changed nothing.
     #[error("Postgres failed (SQLSTATE {sqlstate})")]

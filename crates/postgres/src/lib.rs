@@ -80,6 +80,9 @@ use self::hints::Hints;
 /// repeated by the store: its caller repeats it, and the store recognizes what has taken effect,
 /// except as a guard of stateless approvals. [`ping`](Self::ping) is a check for a load balancer.
 ///
+/// The store uses only sessions that can write, so not those of a standby. If the URL names several
+/// hosts, it connects to the first that accepts such a session.
+///
 /// If a guard has stored a use and its reply is lost, the use counts as that of an earlier request.
 /// An approved call is then not executed, also if the request is repeated, and its outcome is
 /// [unknown](ui_message_stream::approval::OUTCOME_UNKNOWN). A denied call stays denied.
@@ -170,13 +173,19 @@ async fn query(
 /// begun at `begun`.
 ///
 /// If there was no answer for [`STATEMENT_TIMEOUT`], the connection and all idle ones are closed. A
-/// connection whose peer is gone can stay open for ever if a proxy in between accepts all bytes.
+/// connection whose peer is gone can stay open for ever if a proxy in between accepts all bytes. They
+/// are also closed if the session is read-only, because it stays so.
 fn give_back<T>(
     pool: &Pool,
     (client, begun): (Client, Instant),
     result: Result<T, PostgresError>,
 ) -> Result<T, PostgresError> {
-    if matches!(result, Err(PostgresError::Timeout(_))) && begun.elapsed() > STATEMENT_TIMEOUT {
+    let is_lost = match &result {
+        Err(PostgresError::Timeout(_)) => begun.elapsed() > STATEMENT_TIMEOUT,
+        Err(PostgresError::Refused { sqlstate }) => sqlstate == READ_ONLY,
+        _ => false,
+    };
+    if is_lost {
         drop(Client::take(client));
         pool.retain(|_, _| false);
     }
@@ -229,6 +238,10 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// longer has probably lost its peer: only an operation of several statements, which each waited for a
 /// lock, takes longer otherwise.
 const STATEMENT_TIMEOUT: Duration = Duration::from_millis(4500);
+
+/// The reason with which Postgres refuses a write on a standby, or in another read-only session.
+const READ_ONLY: &str = "25006";
+
 const MAX_MILLIS: i64 = 300 * 366 * 24 * 60 * 60 * 1000;
 
 #[cfg(doctest)]

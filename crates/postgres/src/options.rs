@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::task::JoinSet;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Config, NoTls};
 
 use crate::error::PostgresError;
@@ -132,6 +133,8 @@ impl PostgresOptions {
         config.options(options).connect_timeout(CONNECT_TIMEOUT);
         config.keepalives_idle(KEEPALIVE_INTERVAL).keepalives_interval(KEEPALIVE_INTERVAL);
         config.tcp_user_timeout(OPERATION_TIMEOUT);
+        // A session on a standby stays read-only when another server is promoted.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_application_name().is_none() {
             config.application_name("ui-message-stream");
         }

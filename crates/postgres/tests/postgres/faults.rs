@@ -137,3 +137,52 @@ async fn a_row_that_another_transaction_locks_makes_the_operation_an_error_in_ti
     appended(&store, &key, 0, &entries, false).await;
     assert_eq!(page(&store, &key).await.unwrap().length, 1);
 }
+
+#[tokio::test]
+async fn sessions_that_began_read_only_are_not_used_later() {
+    let Some(database) = Database::new() else { return };
+    let role = format!("role_{}", database.schema);
+    let url = database.server.url().replace("tests@", &format!("{role}@"));
+    database.execute(&format!("CREATE ROLE {role} LOGIN SUPERUSER")).await;
+    let store = database.options().with_max_connections(2).open(&url).await.unwrap();
+    // As if the next connections led to a standby.
+    let read_only = format!("ALTER ROLE {role} SET default_transaction_read_only = on");
+    database.execute(&read_only).await;
+    let end =
+        format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");
+    database.execute(&end).await;
+    let failed = async { while store.ping().await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(60), failed).await.unwrap();
+    let error = database.options().open(&url).await.unwrap_err();
+    assert!(matches!(error, PostgresError::Connection(_)), "{error}");
+    database.execute(&format!("ALTER ROLE {role} RESET default_transaction_read_only")).await;
+    for _ in 0..3 {
+        store.ping().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn sessions_that_have_become_read_only_are_replaced() {
+    let Some(database) = Database::new() else { return };
+    let store = database.options().with_max_connections(1).open(&database.server.url()).await;
+    let store = store.unwrap();
+    let key = run_key(&Principal::new("ada"), "run");
+    let _ = begin(&store, &key, 1).await;
+    // The clock makes the session that reads it read-only.
+    database
+        .execute(
+            "ALTER FUNCTION now_ms() RENAME TO now_ms_of_store; \
+            CREATE FUNCTION now_ms() RETURNS BIGINT LANGUAGE SQL AS \
+                'SELECT set_config(''default_transaction_read_only'', ''on'', false); \
+                SELECT now_ms_of_store()'",
+        )
+        .await;
+    appended(&store, &key, 0, &[frame("a")], false).await;
+    database
+        .execute("DROP FUNCTION now_ms(); ALTER FUNCTION now_ms_of_store() RENAME TO now_ms")
+        .await;
+    let error = store.ping().await.unwrap_err();
+    assert_eq!(error.to_string(), "Postgres failed (SQLSTATE 25006)");
+    store.ping().await.unwrap();
+    appended(&store, &key, 1, &[frame("b")], true).await;
+}

@@ -107,7 +107,8 @@ impl FaultProxy {
     }
 
     /// Loses the next `count` replies, each together with its connection. In Postgres only the ends
-    /// of commands that are committed count as replies, except those of `LISTEN` and of deletions of nothing.
+    /// of commands that are committed count as replies, except those of `LISTEN`, `SHOW` and deletions
+    /// of nothing.
     pub fn lose_replies(&self, count: usize) {
         self.shared.replies_to_lose.store(count, Ordering::SeqCst);
     }
@@ -341,8 +342,10 @@ fn ends_committed_command(mut messages: &[u8]) -> bool {
     while let Some((header, body)) = messages.split_first_chunk::<5>() {
         let [kind, length @ ..] = *header;
         if kind == b'C' {
-            // What the tasks of a store execute, if there is nothing to delete.
-            return is_ready && !body.starts_with(b"LISTEN") && !body.starts_with(b"DELETE 0");
+            // What the tasks of a store execute, if there is nothing to delete, and what a client asks
+            // when it connects.
+            let others: [&[u8]; 3] = [b"LISTEN", b"DELETE 0", b"SHOW"];
+            return is_ready && !others.iter().any(|other| body.starts_with(other));
         }
         let rest = (u32::from_be_bytes(length) as usize).saturating_sub(4);
         messages = body.get(rest..).unwrap_or_default();
