@@ -132,6 +132,10 @@ impl SqliteOptions {
         }
         // SQLite opens a file for reading if it may not write it.
         connection.execute("UPDATE state SET latest_time = latest_time", [])?;
+        if !self.migrates {
+            // A copy that `VACUUM INTO` has made is not in this mode.
+            file::use_wal(&connection, self.busy_timeout)?;
+        }
         Ok((path, connection))
     }
 }

@@ -7,6 +7,7 @@ use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream::chat::log::RunState;
 use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
+use ui_message_stream_sqlite::SqliteOptions;
 
 use crate::folder::Folder;
 
@@ -35,6 +36,27 @@ async fn everything_is_there_after_the_file_was_closed_and_opened_again() {
     assert_eq!((&*log.entries, log.state), (&entries[..], RunState::Leased));
     // The holder goes on.
     appended(&store, &key, 2, &[frame("c")], true).await;
+}
+
+#[tokio::test]
+async fn a_backup_that_is_opened_without_migration_uses_wal() {
+    let (folder, restored) = (Folder::new(), Folder::new());
+    let ada = Principal::new("ada");
+    let chat = chat_of(&ada, "chat", 3);
+    let store = folder.open().await;
+    saved(&store, SaveChat::new(&chat)).await;
+    let backup = restored.file();
+    std::fs::File::create(&backup).unwrap();
+    #[cfg(unix)]
+    set_mode(&restored, "", 0o600);
+    folder.connect().execute("VACUUM INTO ?1", [backup.to_str().unwrap()]).unwrap();
+    let mode = || -> String {
+        restored.connect().pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap()
+    };
+    assert_eq!(mode(), "delete");
+    let store = restored.open_with(SqliteOptions::new().without_migration()).await;
+    assert_eq!(mode(), "wal");
+    assert!(ChatStore::load(&store, &ada, &chat.id).await.unwrap().is_some());
 }
 
 #[tokio::test]
