@@ -73,6 +73,8 @@ pub(crate) fn set_durability(connection: &Connection, durability: Durability) ->
 
 /// Puts the file into WAL mode, in which it stays.
 pub(crate) fn use_wal(connection: &Connection, patience: Duration) -> DbResult<()> {
+    // The mode is read again after the change.
+    let patience = patience.max(2 * RETRY_INTERVAL);
     let mut waited = Duration::ZERO;
     loop {
         let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;

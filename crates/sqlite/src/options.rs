@@ -48,8 +48,9 @@ impl SqliteOptions {
     }
 
     /// Sets how long an operation waits for its turn, and then for the lock of another process. The
-    /// default is 5 seconds each. The maximum is a day each: a longer time counts as a day. After that
-    /// the operation fails, and nothing was changed.
+    /// default is 5 seconds each. The maximum is a day each: a longer time counts as a day. For its
+    /// turn, an operation waits at least 100 milliseconds. After that the operation fails, and nothing
+    /// was changed.
     #[must_use]
     pub fn with_busy_timeout(mut self, time: Duration) -> Self {
         self.busy_timeout = time.min(MAX_BUSY_TIMEOUT);

@@ -34,6 +34,7 @@ impl<C: Send + 'static> Queue<C> {
     /// Starts a thread for each of these, which owns it.
     pub(crate) fn start(name: &str, owned: Vec<C>, patience: Duration) -> io::Result<Self> {
         let workers = owned.into_iter().map(|owned| Worker::start(name, owned));
+        let patience = patience.max(MIN_PATIENCE);
         Ok(Queue { workers: workers.collect::<io::Result<_>>()?, patience })
     }
 
@@ -107,6 +108,10 @@ impl Drop for Counted {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// The time that a job may always wait for its turn. A thread that is busy for so long is no sign of a
+/// locked file.
+pub(crate) const MIN_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The maximum number of jobs that wait for a thread. Each holds what it writes.
 const MAX_WAITING: usize = 64;

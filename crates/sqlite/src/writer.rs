@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::error::{DbResult, Failure, SqliteError};
 use crate::file::{self, Durability};
 use crate::logs::Logs;
+use crate::queue::MIN_PATIENCE;
 
 /// The queue of the thread that writes. The thread ends when this is dropped and the queue is empty.
 #[derive(Debug)]
@@ -113,8 +114,7 @@ impl Writer {
                 shared_at = is_shared.then(Instant::now);
             }
         })?;
-        // The gathering is no sign of a locked file.
-        Ok(Writer { jobs, patience: patience.max(2 * GATHERING_TIME) })
+        Ok(Writer { jobs, patience: patience.max(MIN_PATIENCE) })
     }
 
     /// Runs an operation in a transaction, and returns its result when it is committed.

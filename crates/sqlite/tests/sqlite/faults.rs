@@ -19,6 +19,22 @@ use ui_message_stream_sqlite::{SqliteError, SqliteOptions};
 use crate::folder::Folder;
 
 #[tokio::test]
+async fn without_a_busy_timeout_a_store_without_others_reads_and_writes() {
+    let folder = Folder::new();
+    let options = SqliteOptions::new().with_busy_timeout(Duration::ZERO);
+    let store = folder.open_with(options).await;
+    let ada = Principal::new("ada");
+    for number in 0..20 {
+        let chat = chat_of(&ada, &number.to_string(), 1);
+        saved(&store, SaveChat::new(&chat)).await;
+        assert!(ChatStore::load(&store, &ada, &chat.id).await.unwrap().is_some());
+    }
+    let other = folder.connect();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(matches!(store.ping().await, Err(SqliteError::Busy)));
+}
+
+#[tokio::test]
 async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed() {
     let folder = Folder::new();
     let options = SqliteOptions::new().with_busy_timeout(Duration::from_millis(20));
