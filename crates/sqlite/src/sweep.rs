@@ -45,13 +45,14 @@ impl SqliteStore {
         let runs = self.read_logs(move |connection, clock, journal| {
             runs_to_delete(connection, clock, journal, max_bytes)
         });
-        for run in runs.await? {
+        for (run, listed) in runs.await? {
             self.write_logs(Durability::Written, move |transaction, clock, logs| {
                 let mut statement = transaction.prepare_cached(BY_NUMBER)?;
                 let stored = statement.query_row([run], |row| Run::from_row(row, &logs.journal));
                 let stored = stored.optional()?;
-                // Its holder may have renewed the lease.
-                if stored.is_some_and(|run| is_over(&run, clock.now(0))) {
+                // Its holder may have renewed the lease since, or another one may have ended the log,
+                // which is then kept for 10 more minutes.
+                if stored.and_then(|run| Over::of(&run, clock.now(0))) == Some(listed) {
                     transaction
                         .prepare_cached("DELETE FROM runs WHERE key = ?1")?
                         .execute([run])?;
@@ -66,45 +67,62 @@ impl SqliteStore {
 }
 
 /// Returns the runs that are over for too long, and the oldest ones if all that are over have too
-/// many bytes.
+/// many bytes. Returns their keys, and since when they are over.
 fn runs_to_delete(
     connection: &Connection,
     clock: &Clock,
     journal: &Journal,
     max_bytes: u64,
-) -> DbResult<Vec<i64>> {
+) -> DbResult<Vec<(i64, Over)>> {
     let now = clock.now(0);
-    // The times until which they are kept, their keys, and the bytes of their logs.
-    let mut over: Vec<(i64, i64, i64)> = Vec::new();
+    // The times until which they are kept, their keys, the bytes of their logs, and since when they
+    // are over.
+    let mut over: Vec<(i64, i64, i64, Over)> = Vec::new();
     let mut statement = connection.prepare_cached(ENDED)?;
     for run in statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))? {
         let (ended_at, key, bytes): (i64, i64, i64) = run?;
-        over.push((ended_at.saturating_add(RETENTION), key, bytes));
+        over.push((ended_at.saturating_add(RETENTION), key, bytes, Over::Ended(ended_at)));
     }
     let mut statement = connection.prepare_cached(WITHOUT_END)?;
     for run in statement.query_map([], |row| Run::from_row(row, journal))? {
         let run = run?;
-        if is_over(&run, now) {
+        if let Some(since) = Over::of(&run, now) {
             let bytes = run.bytes(connection, journal)?;
-            over.push((run.lease_end().min(now).saturating_add(LOST_RETENTION), run.key, bytes));
+            let until = run.lease_end().min(now).saturating_add(LOST_RETENTION);
+            over.push((until, run.key, bytes, since));
         }
     }
     // The first ones are kept longest.
     over.sort_unstable_by(|one, other| other.cmp(one));
     let mut bytes = 0_u64;
     let mut to_delete = Vec::new();
-    for (until, run, more) in over {
+    for (until, run, more, since) in over {
         bytes = bytes.saturating_add(more.try_into().unwrap_or(0));
         if until <= now || bytes > max_bytes {
-            to_delete.push(run);
+            to_delete.push((run, since));
         }
     }
     to_delete.reverse();
     Ok(to_delete)
 }
 
-fn is_over(run: &Run, now: i64) -> bool {
-    run.ended_at.is_some() || !run.is_leased(now)
+/// Since when a run is over.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Over {
+    /// Since its log has ended at this time.
+    Ended(i64),
+    /// Since its lease, which ends at this time, has passed.
+    Lost(i64),
+}
+
+impl Over {
+    /// Returns `None` if the run is live.
+    fn of(run: &Run, now: i64) -> Option<Self> {
+        match run.ended_at {
+            Some(at) => Some(Over::Ended(at)),
+            None => (!run.is_leased(now)).then(|| Over::Lost(run.lease_end())),
+        }
+    }
 }
 
 const SWEEP_CHATS: &str = "DELETE FROM chats WHERE key IN \

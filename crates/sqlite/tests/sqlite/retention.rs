@@ -1,12 +1,20 @@
 //! What is kept for how long, by a clock that the tests set.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use test_support::contention;
-use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
+use test_support::store_requests::{
+    append, appended, begin, chat_of, frame, holder, page, run_key, saved,
+};
 use ui_message_stream::approval::store::{LedgerStore, RECORD_RETENTION};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream::chat::log::{AppendResult, BeginResult, Fence, ReadLog, RunState};
+use ui_message_stream::chat::log::{
+    AppendEntries, AppendResult, BeginResult, Fence, ReadLog, RunState, TakeCondition, TakeResult,
+    TakeRun,
+};
 use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
 use ui_message_stream_sqlite::{SqliteOptions, SqliteStore};
 
@@ -47,6 +55,38 @@ async fn a_live_run_is_not_deleted_and_a_lost_one_is_after_seven_days() {
     sweep_at(&store, end).await;
     assert!(page(&store, &lapsed).await.is_none());
     assert_eq!(page(&store, &live).await.unwrap().state, RunState::Leased);
+}
+
+#[tokio::test]
+async fn a_lost_run_that_is_taken_and_ended_during_a_sweep_is_kept_for_ten_minutes() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let ada = Principal::new("ada");
+    let keys: Vec<_> = (0..3).map(|number| run_key(&ada, &number.to_string())).collect();
+    for key in &keys {
+        assert_eq!(begin(&store, key, 9).await, BeginResult::Begun(Fence(1)));
+    }
+    let end = 10 + 7 * 24 * 60 * 60;
+    store.set_test_time(at(end));
+    let mut sweep = pin!(store.sweep());
+    // The sweep has listed all three, and deletes one after the other.
+    while folder.count("runs") == 3 {
+        assert!(poll_fn(|context| Poll::Ready(sweep.as_mut().poll(context))).await.is_pending());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let key = &keys[2];
+    let (condition, lease) = (TakeCondition::Any, Duration::from_secs(10));
+    let take = TakeRun { key, fence: Fence(1), holder: holder(2), condition, lease };
+    assert_eq!(store.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
+    let entries = [frame("a")];
+    let append = AppendEntries { key, fence: Fence(2), position: 0, entries: &entries, end: true };
+    assert!(matches!(store.append(append).await.unwrap(), AppendResult::Appended(_)));
+    sweep.await.unwrap();
+    assert_eq!(folder.count("runs"), 1);
+    sweep_at(&store, end + 599).await;
+    assert_eq!(page(&store, key).await.unwrap().state, RunState::Ended);
+    sweep_at(&store, end + 600).await;
+    assert!(page(&store, key).await.is_none());
 }
 
 #[tokio::test]
