@@ -75,10 +75,14 @@ use self::hints::Hints;
 /// second time**.
 ///
 /// # When Postgres is not available
-/// Every operation ends within five seconds, if necessary with an error. The store connects again by
-/// itself, also if Postgres does not answer on a connection. An operation whose reply is lost is not
-/// repeated by the store: its caller repeats it, and the store recognizes what has taken effect,
-/// except as a guard of stateless approvals. [`ping`](Self::ping) is a check for a load balancer.
+/// Each step of an operation ends within five seconds, if necessary with an error. Most operations are
+/// one step, which is a statement or a transaction. An append or a take of a run that is refused or
+/// repeated has two, and an operation that several servers do at once to one approval may have more.
+///
+/// The store connects again by itself, also if Postgres does not answer on a connection. An
+/// operation whose reply is lost is not repeated by the store: its caller repeats it, and the store
+/// recognizes what has taken effect, except as a guard of stateless approvals.
+/// [`ping`](Self::ping) is a check for a load balancer.
 ///
 /// The store uses only sessions that can write, so not those of a standby. If the URL names several
 /// hosts, it connects to the first that accepts such a session.

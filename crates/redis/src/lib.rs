@@ -114,12 +114,16 @@ use self::keys::Keys;
 /// Cluster, each node has a clock of its own: keep them in step, for example with NTP.
 ///
 /// # When Redis is not available
-/// Every operation ends within five seconds, if necessary with an error. A lost connection is
-/// opened again, and the operation that was under way is sent a second time, and takes effect once.
-/// If an operation has no reply after two seconds, and Redis replies over another connection, it is
-/// sent again over that one, which replaces the first. If a single Redis refuses an operation because
-/// it has become a replica, the store opens another connection, which may lead to the new primary,
-/// and sends the operation again over that one.
+/// Each step of an operation ends within five seconds, if necessary with an error. Most operations
+/// are one step, which is a script. A log is read in parts of 512 KiB, each of which is a step.
+/// Some operations of the ledger, and [`delete_user`](Self::delete_user), have several steps, too.
+///
+/// A lost connection is opened again, and the step that was under way is sent a second time, and
+/// takes effect once. If a step has no reply after two seconds, and Redis replies over another
+/// connection, it is sent again over that one, which replaces the first. If a single Redis refuses a
+/// write because it has become a replica, the store opens another connection, which may lead to the
+/// new primary, and sends the step again over that one. Until then it reads what the replica has.
+///
 /// [`ping`](Self::ping) is a check for a load balancer. For TLS (`rediss://`), enable the feature
 /// `tls`.
 ///
