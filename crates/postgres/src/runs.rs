@@ -328,10 +328,11 @@ const READ: &str = "WITH RECURSIVE noted AS (UPDATE runs SET read_at = now_ms() 
 const LOCK_OWNER: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended($1, hashtext(current_schema())))";
 /// The runs of an owner that are not over, and the one that begins, if it exists: the oldest first.
-/// Whether it is this one, and whether it counts as live and has had no reader for 30 seconds.
+/// Whether it is this one, and whether it counts as live and has had no reader for 30 seconds. A read
+/// far in the future was before the clock was set back, and does not count.
 const RUNS_OF_OWNER: &str = "SELECT key, chat = $2 AND run = $3, format, \
         NOT has_to_end AND fence = 1 AND ended_at IS NULL AND is_leased(renewed_at, lease), \
-        read_at + 30000 <= now_ms() \
+        now_ms() - read_at NOT BETWEEN -60000 AND 29999 \
     FROM runs WHERE owner = $1 AND (ended_at IS NULL OR chat = $2 AND run = $3) ORDER BY key";
 const BEGIN_AGAIN: &str = "UPDATE runs SET renewed_at = now_ms() WHERE key = $1 AND holder = $2 \
     AND fence = 1 AND length = 0 AND ended_at IS NULL";

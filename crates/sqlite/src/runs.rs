@@ -83,7 +83,7 @@ impl RunStore for SqliteStore {
                 let run = Run::load(transaction, journal, &KeyColumns::of(&key))?;
                 let Some(run) = run else { return Ok(None) };
                 let page = run.read(transaction, journal, now, &key, after, max_bytes)?;
-                let is_noted = !is_reader || now - run.read_at < READ_PRECISION;
+                let is_noted = !is_reader || run.unread(now) < READ_PRECISION;
                 Ok(Some((page, (!is_noted).then_some((run.key, now)))))
             });
             let Some((page, noted)) = found.await.map_err(RunStoreError::new)? else {
@@ -131,8 +131,10 @@ impl SqliteStore {
         let key = key.clone();
         let note = move |transaction: &Transaction<'_>, _: &Clock, logs: &mut Logs| {
             transaction.prepare_cached(NOTE_READ)?.execute([run, now])?;
-            if let Some(run) = logs.known_run(&key) {
-                run.read_at = run.read_at.max(now);
+            if let Some(run) = logs.known_run(&key)
+                && run.unread(now) > 0
+            {
+                run.read_at = now;
             }
             Ok(())
         };
@@ -178,7 +180,7 @@ impl NewRun<'_> {
         let NewRun { columns, holder, lease, now } = self;
         let live = live_runs(transaction, &logs.journal, &columns.owner, now, max_runs)?;
         if live.len() >= max_runs {
-            let unread = live.iter().find(|run| run.read_at + READER_TIMEOUT <= now);
+            let unread = live.iter().find(|run| run.unread(now) >= READER_TIMEOUT);
             let Some(oldest) = unread else { return Ok(BeginResult::TooManyRuns) };
             transaction
                 .prepare_cached("UPDATE runs SET has_to_end = 1 WHERE key = ?1")?
@@ -323,6 +325,15 @@ impl Run {
     /// before the clock was set back.
     pub(crate) fn is_leased(&self, now: i64) -> bool {
         now < self.lease_end() && self.renewed_at.saturating_sub(now) <= MAX_SET_BACK
+    }
+
+    /// Returns how long no reader has read the run. It is negative if the clock was set back. A read
+    /// far in the future was before the clock was set back by more, and does not count.
+    fn unread(&self, now: i64) -> i64 {
+        match now.saturating_sub(self.read_at) {
+            unread if unread >= -MAX_SET_BACK => unread,
+            _ => i64::MAX,
+        }
     }
 
     fn begin_again(
@@ -571,7 +582,8 @@ const BYTES: &str = "SELECT 512 + count(*) * 64 + coalesce(sum(length(body)), 0)
     FROM run_entries WHERE run = ?1";
 const TAKE: &str =
     "UPDATE runs SET fence = ?2, holder = ?3, renewed_at = ?4, lease = ?5 WHERE key = ?1";
-const NOTE_READ: &str = "UPDATE runs SET read_at = ?2 WHERE key = ?1 AND read_at < ?2";
+const NOTE_READ: &str = "UPDATE runs SET read_at = ?2 WHERE key = ?1 \
+    AND (read_at < ?2 OR read_at > ?2 + 60000)";
 
 /// The format of a run and of its entries. It is stored with each run.
 const FORMAT: i64 = 1;

@@ -48,6 +48,36 @@ async fn a_live_run_is_not_deleted_and_a_lost_one_is_after_seven_days() {
 }
 
 #[tokio::test]
+async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(3600).await;
+    let ada = Principal::new("ada");
+    let (read, unread) = (run_key(&ada, "read"), run_key(&ada, "unread"));
+    for key in [&read, &unread] {
+        assert_eq!(begin(&store, key, 2).await, BeginResult::Begun(Fence(1)));
+    }
+    database.set_time(0).await;
+    for key in [&read, &unread] {
+        appended(&store, key, 0, &[], false).await;
+    }
+    let reads = ReadLog { key: &read, after: 0, max_bytes: 1, is_reader: true };
+    store.read(reads).await.unwrap();
+    for (third, expected) in [
+        ("third", BeginResult::Begun(Fence(1))),
+        // The one that was read is the only other one.
+        ("fourth", BeginResult::TooManyRuns),
+    ] {
+        assert_eq!(begin(&store, &run_key(&ada, third), 2).await, expected);
+    }
+    for (key, has_to_end) in [(&read, false), (&unread, true)] {
+        let AppendResult::Appended(status) = append(&store, key, 0, &[], false).await else {
+            panic!("refused")
+        };
+        assert_eq!(status.has_to_end, has_to_end);
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(0).await;

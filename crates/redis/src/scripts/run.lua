@@ -18,6 +18,11 @@ local function is_leased(run)
     return now < run.renewed + run.lease and run.renewed - now <= 60000
 end
 
+-- How long no reader has read the run. A read far in the future was before the clock was set back.
+local function unread(run)
+    return run.read - now <= 60000 and now - run.read or math.huge
+end
+
 local function is_kept(run)
     if run.ended then return now < run.ended + RETENTION end
     return now < run.renewed + run.lease + LOST_RETENTION

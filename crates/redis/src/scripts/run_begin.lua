@@ -30,7 +30,7 @@ repeat
                 removed[#removed + 1] = field
             elseif counts(other) then
                 counted = counted + 1
-                local is_unread = other.read + READER_TIMEOUT <= now
+                local is_unread = unread(other) >= READER_TIMEOUT
                 if is_unread and (not oldest or other.begun < oldest.begun) then
                     oldest, oldest_field = other, field
                 end

@@ -6,7 +6,7 @@ if newer then return newer end
 if not run then return false end
 local length, after, max_bytes = redis.call('LLEN', KEYS[2]), tonumber(ARGV[2]), tonumber(ARGV[3])
 -- Not each read is a write. A Redis without memory refuses this one, and is still read.
-if ARGV[4] == '1' and now - run.read >= 1000 then
+if ARGV[4] == '1' and unread(run) >= 1000 then
     run.read = now
     redis.pcall('HSET', KEYS[1], ARGV[1], cjson.encode(run))
 end

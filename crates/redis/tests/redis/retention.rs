@@ -61,6 +61,35 @@ async fn a_live_run_is_kept_and_a_lost_one_for_seven_days() {
 }
 
 #[tokio::test]
+async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let ada = Principal::new("ada");
+    let (read, unread) = (run_key(&ada, "read"), run_key(&ada, "unread"));
+    for key in [&read, &unread] {
+        assert_eq!(begin(&store, key, 2).await, BeginResult::Begun(Fence(1)));
+    }
+    for run in ["read", "unread"] {
+        move_back(&redis, run, "read", -3600);
+    }
+    let reads = ReadLog { key: &read, after: 0, max_bytes: 1, is_reader: true };
+    store.read(reads).await.unwrap();
+    for (third, expected) in [
+        ("third", BeginResult::Begun(Fence(1))),
+        // The one that was read is the only other one.
+        ("fourth", BeginResult::TooManyRuns),
+    ] {
+        assert_eq!(begin(&store, &run_key(&ada, third), 2).await, expected);
+    }
+    for (key, has_to_end) in [(&read, false), (&unread, true)] {
+        let AppendResult::Appended(status) = append(&store, key, 0, &[], false).await else {
+            panic!("refused")
+        };
+        assert_eq!(status.has_to_end, has_to_end);
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
     let Some(redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
@@ -236,7 +265,7 @@ fn key_with(redis: &RedisServer, name: &str) -> String {
 }
 
 /// Returns for how many seconds a key is kept.
-fn left(redis: &RedisServer, name: &str) -> u64 {
+fn left(redis: &RedisServer, name: &str) -> i64 {
     let left = redis.command(&format!("TTL {}", key_with(redis, name)));
     left.strip_prefix(':').and_then(|left| left.parse().ok()).unwrap_or_else(|| panic!("{left}"))
 }
@@ -249,7 +278,7 @@ fn fields(redis: &RedisServer) -> Vec<String> {
 }
 
 /// Moves a time in the state of a run back, as if the seconds had passed.
-pub(crate) fn move_back(redis: &RedisServer, run: &str, time: &str, seconds: u64) {
+pub(crate) fn move_back(redis: &RedisServer, run: &str, time: &str, seconds: i64) {
     let script = "local run = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1])) \
         run[ARGV[2]] = run[ARGV[2]] - ARGV[3] * 1000 \
         redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(run)) \

@@ -114,6 +114,37 @@ async fn the_oldest_ended_logs_are_deleted_beyond_the_limit_of_bytes() {
 }
 
 #[tokio::test]
+async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
+    let folder = Folder::new();
+    let store = folder.open_at(3600).await;
+    let ada = Principal::new("ada");
+    let (read, unread) = (run_key(&ada, "read"), run_key(&ada, "unread"));
+    for key in [&read, &unread] {
+        assert_eq!(begin(&store, key, 2).await, BeginResult::Begun(Fence(1)));
+    }
+    drop(store);
+    let store = folder.open_at(0).await;
+    for key in [&read, &unread] {
+        appended(&store, key, 0, &[], false).await;
+    }
+    let reads = ReadLog { key: &read, after: 0, max_bytes: 1, is_reader: true };
+    store.read(reads).await.unwrap();
+    for (third, expected) in [
+        ("third", BeginResult::Begun(Fence(1))),
+        // The one that was read is the only other one.
+        ("fourth", BeginResult::TooManyRuns),
+    ] {
+        assert_eq!(begin(&store, &run_key(&ada, third), 2).await, expected);
+    }
+    for (key, has_to_end) in [(&read, false), (&unread, true)] {
+        let AppendResult::Appended(status) = append(&store, key, 0, &[], false).await else {
+            panic!("refused")
+        };
+        assert_eq!(status.has_to_end, has_to_end);
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
     let folder = Folder::new();
     let store = folder.open_at(0).await;
