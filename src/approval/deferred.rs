@@ -67,8 +67,6 @@ fn default_true() -> bool {
 /// The outcome of a deferred tool call.
 ///
 /// Only a call with [`DeferredOutcome::Approved`] is ever run.
-///
-/// The serialized names of earlier versions are read as well.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
@@ -87,14 +85,12 @@ pub enum DeferredOutcome {
     },
     /// The tool already ran for an earlier approval response. The call is shown with the outcome of
     /// that execution.
-    #[serde(alias = "ran")]
     Executed {
         /// The outcome of the tool.
         outcome: ToolOutcome,
     },
     /// The tool is running for an earlier approval response. Its outcome will be stored in the
     /// record.
-    #[serde(alias = "running")]
     Executing {
         /// The id of the record.
         record: RecordId,
@@ -116,7 +112,6 @@ pub enum DeferredOutcome {
         reason: Option<String>,
     },
     /// The provider executes the tool and must get the user's response. This server runs nothing.
-    #[serde(alias = "for-provider")]
     ForwardToProvider {
         /// Whether the user approved the call (`true`) or denied it (`false`).
         approved: bool,
@@ -131,7 +126,6 @@ pub enum DeferredOutcome {
     ///
     /// The approval is not forwarded again. The result of the call comes from the provider and is
     /// recorded in the history.
-    #[serde(alias = "forwarded")]
     ForwardedToProvider,
     /// The approval request expired without a response.
     ///
@@ -154,7 +148,6 @@ pub enum DeferredOutcome {
     /// The approval response does not match an approval request of the host. The tool is not run.
     ///
     /// The call is shown as `tool-output-error` with the text [`REFUSED`](super::REFUSED).
-    #[serde(alias = "refused")]
     Rejected,
     /// The client executed the tool and already shows the output.
     Output {

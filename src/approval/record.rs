@@ -19,14 +19,12 @@ use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format
 /// [`KeyRing`](super::KeyRing). A process that can write records can approve calls.
 ///
 /// # Stored form
-/// The record is serialized as JSON with the number of its format, which is 2. A record of format 1
-/// is read as well. It has no number, and some of its names are older. A record of a newer format
-/// is an error that names the format, as [`check_format`](Self::check_format) does.
+/// The record is serialized as JSON with the number of its format, which is 1. A record of a newer
+/// format is an error that names the format, as [`check_format`](Self::check_format) does.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ApprovalRecord {
-    #[serde(default = "Format::unnumbered")]
     pub(super) format: Format<LedgerRecord>,
     /// The id of the record: 16 random bytes. An idempotent tool gets it as its key on every
     /// attempt.
@@ -95,7 +93,7 @@ pub(super) struct LedgerRecord;
 
 impl RecordKind for LedgerRecord {
     const NAME: &'static str = "ledger record";
-    const FORMAT: u64 = 2;
+    const FORMAT: u64 = 1;
 }
 
 /// The state of an approval request.
@@ -103,6 +101,7 @@ impl RecordKind for LedgerRecord {
 /// ```text
 /// Pending ──deny──▶ Denied          ──expire──▶ Expired          ──revoke──▶ Revoked
 ///    ├────lapse──▶ Lapsed          ──supersede──▶ Superseded
+///    ├────grant──▶ Granted ──forward──▶ Claimed
 ///    └────claim──▶ Claimed ──complete──▶ Completed
 ///                     └───lease lost──▶ OutcomeUnknown, or Claimed again if the tool is idempotent
 /// ```
@@ -136,21 +135,24 @@ pub enum ApprovalState {
         /// The time of the revocation.
         at: UnixMillis,
     },
+    /// The user approved a call that the provider executes, and no model call has sent the approval
+    /// yet.
+    Granted {
+        /// The approval: decider, time and reason.
+        decision: RecordedDecision,
+    },
     /// The user approved the call, and a lease holder runs the tool.
     Claimed {
         /// The approval: decider, time and reason.
         decision: RecordedDecision,
         /// The lease holder that runs the tool.
-        #[serde(alias = "claimant")]
         lease_holder: LeaseHolderId,
-        /// The number of the attempt, counted from 1. It is 0 while the approval of a call that the
-        /// provider executes waits to be sent. Such a record has no lease.
+        /// The number of the attempt, counted from 1.
         fence: u64,
         /// The end of the lease. Until then the lease holder counts as alive.
         lease_until: UnixMillis,
     },
     /// The tool has run.
-    #[serde(alias = "done")]
     Completed {
         /// The approval: decider, time and reason.
         decision: RecordedDecision,
@@ -162,7 +164,6 @@ pub enum ApprovalState {
         at: UnixMillis,
     },
     /// The lease ended without an outcome. The tool may or may not have run, and is not run again.
-    #[serde(alias = "unknown")]
     OutcomeUnknown {
         /// The approval: decider, time and reason.
         decision: RecordedDecision,
@@ -218,10 +219,8 @@ impl OnNewMessage {
 #[serde(rename_all = "camelCase")]
 pub struct RecordedDecision {
     /// The principal that decided, from the host's authentication.
-    #[serde(alias = "approvedBy")]
     pub decided_by: Principal,
     /// The time of the decision.
-    #[serde(alias = "respondedAt")]
     pub decided_at: UnixMillis,
     /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -304,7 +303,8 @@ impl ApprovalRecord {
             ApprovalState::Superseded { .. } => ApprovalStatus::Superseded,
             ApprovalState::Lapsed { .. } => ApprovalStatus::Lapsed,
             ApprovalState::Revoked { .. } => ApprovalStatus::Revoked,
-            ApprovalState::Claimed { .. }
+            ApprovalState::Granted { .. }
+            | ApprovalState::Claimed { .. }
             | ApprovalState::Completed { .. }
             | ApprovalState::OutcomeUnknown { .. } => ApprovalStatus::Approved,
         }
@@ -342,6 +342,7 @@ impl ApprovalRecord {
         match &self.state {
             ApprovalState::Denied { decision }
             | ApprovalState::Lapsed { decision }
+            | ApprovalState::Granted { decision }
             | ApprovalState::Claimed { decision, .. }
             | ApprovalState::Completed { decision, .. }
             | ApprovalState::OutcomeUnknown { decision } => Some(decision),
@@ -397,11 +398,11 @@ impl ApprovalRecord {
     /// ```
     /// use ui_message_stream::approval::ApprovalRecord;
     ///
-    /// let error = ApprovalRecord::check_format(r#"{"format": 3, "state": "paused"}"#).unwrap_err();
+    /// let error = ApprovalRecord::check_format(r#"{"format": 2, "state": "paused"}"#).unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "ledger record: format 3 is newer than this version of ui-message-stream reads \
-    ///      (1 and 2); upgrade the server"
+    ///     "ledger record: format 2 is newer than this version of ui-message-stream reads (1); \
+    ///      upgrade the server"
     /// );
     /// ```
     ///

@@ -144,14 +144,15 @@ impl ApprovalRecord {
             ApprovalState::Superseded { .. } => refused(RejectionReason::Superseded),
             ApprovalState::Lapsed { .. } => refused(RejectionReason::Lapsed),
             ApprovalState::Revoked { cause, .. } => refused(RejectionReason::Revoked(*cause)),
-            ApprovalState::Claimed { decision: first, .. }
+            ApprovalState::Granted { decision: first }
+            | ApprovalState::Claimed { decision: first, .. }
             | ApprovalState::Completed { decision: first, .. }
             | ApprovalState::OutcomeUnknown { decision: first }
                 if first.decided_by != decision.decided_by =>
             {
                 refused(RejectionReason::AlreadyDecided)
             }
-            ApprovalState::Claimed { decision: first, fence: 0, .. } => claimed(first, 1),
+            ApprovalState::Granted { decision: first } => claimed(first, 1),
             ApprovalState::Claimed { lease_holder: by, fence, lease_until, .. }
                 if now < *lease_until =>
             {
@@ -200,12 +201,10 @@ impl ApprovalRecord {
         let granted = ClaimResult::Granted(Claim { record: self.id, fence: 0 });
         match &self.state {
             ApprovalState::Pending => {
-                let (decision, lease_until) = (decision.clone(), decision.decided_at);
-                let state =
-                    ApprovalState::Claimed { decision, lease_holder, fence: 0, lease_until };
-                self.transition_to(granted, state)
+                let decision = decision.clone();
+                self.transition_to(granted, ApprovalState::Granted { decision })
             }
-            ApprovalState::Claimed { fence: 0, .. } => self.unchanged(granted),
+            ApprovalState::Granted { .. } => self.unchanged(granted),
             _ => claimed,
         }
     }
@@ -215,13 +214,11 @@ impl ApprovalRecord {
     #[cfg(feature = "approvals")]
     pub(crate) fn granted(&self) -> Option<DeferredOutcome> {
         match &self.state {
-            ApprovalState::Claimed { decision, fence: 0, .. } => {
-                Some(DeferredOutcome::ForwardToProvider {
-                    approved: true,
-                    reason: decision.reason.clone(),
-                    claim: Some(Claim { record: self.id, fence: 0 }),
-                })
-            }
+            ApprovalState::Granted { decision } => Some(DeferredOutcome::ForwardToProvider {
+                approved: true,
+                reason: decision.reason.clone(),
+                claim: Some(Claim { record: self.id, fence: 0 }),
+            }),
             _ => None,
         }
     }
@@ -276,6 +273,7 @@ impl ApprovalRecord {
             ApprovalState::Superseded { .. } => refused(RejectionReason::Superseded),
             ApprovalState::Revoked { cause, .. } => refused(RejectionReason::Revoked(*cause)),
             ApprovalState::Lapsed { .. }
+            | ApprovalState::Granted { .. }
             | ApprovalState::Claimed { .. }
             | ApprovalState::Completed { .. }
             | ApprovalState::OutcomeUnknown { .. } => refused(RejectionReason::AlreadyDecided),
@@ -305,32 +303,27 @@ impl ApprovalRecord {
         }
     }
 
-    /// Records that the provider gets the approval now, from this lease holder. `claim` is what
-    /// [`grant`](Self::grant) granted. One lease holder can use it, and may repeat the request.
+    /// Records that the provider gets an approval now that was [granted](Self::grant), from this lease
+    /// holder. One lease holder can send it, and may repeat the request.
     #[cfg(feature = "approvals")]
     pub(crate) fn forward(
         &self,
-        claim: &Claim,
         sender: LeaseHolderId,
         lease: Duration,
         now: UnixMillis,
     ) -> Transition<LeaseResult> {
         match &self.state {
-            ApprovalState::Claimed { decision, fence, .. }
-                if *fence == claim.fence && self.provider_executed =>
-            {
+            ApprovalState::Granted { decision } => {
                 let state = ApprovalState::Claimed {
                     decision: decision.clone(),
                     lease_holder: sender,
-                    fence: fence + 1,
+                    fence: 1,
                     lease_until: now.after(lease),
                 };
                 self.transition_to(LeaseResult::Stored, state)
             }
             // The response to the first request was lost.
-            ApprovalState::Claimed { lease_holder, fence, .. }
-                if *fence == claim.fence + 1 && *lease_holder == sender =>
-            {
+            ApprovalState::Claimed { lease_holder, .. } if *lease_holder == sender => {
                 self.unchanged(LeaseResult::Stored)
             }
             _ => self.unchanged(LeaseResult::Lost),
@@ -443,6 +436,7 @@ impl ApprovalRecord {
             ApprovalState::Superseded { .. } => DeferredOutcome::Superseded,
             ApprovalState::Lapsed { .. } => DeferredOutcome::Lapsed,
             ApprovalState::Revoked { .. } => DeferredOutcome::Revoked,
+            ApprovalState::Granted { .. } => DeferredOutcome::ForwardedToProvider,
             ApprovalState::Claimed { .. } if self.provider_executed => {
                 DeferredOutcome::ForwardedToProvider
             }
@@ -462,8 +456,8 @@ impl ApprovalRecord {
     /// [`DeferredOutcome::OutcomeUnknown`]. An approval that no model call has sent has no lease.
     pub fn outcome_at(&self, now: UnixMillis) -> Option<DeferredOutcome> {
         match &self.state {
-            ApprovalState::Claimed { lease_until, fence, .. }
-                if self.provider_executed && *fence > 0 && *lease_until <= now =>
+            ApprovalState::Claimed { lease_until, .. }
+                if self.provider_executed && *lease_until <= now =>
             {
                 Some(DeferredOutcome::OutcomeUnknown)
             }
@@ -539,16 +533,16 @@ mod tests {
     fn a_granted_approval_is_sent_by_one_sender_which_may_repeat_its_request() {
         let (record, now) = provider_executed();
         let granted = record.grant(&approval("ada", now), holder(1));
-        let ClaimResult::Granted(claim) = granted.output else { panic!("{granted:?}") };
+        assert!(matches!(granted.output, ClaimResult::Granted(_)), "{granted:?}");
         let later = now.after(MINUTE * 100);
         let record = granted.next.unwrap();
-        let sent = record.forward(&claim, holder(2), MINUTE, later);
+        let sent = record.forward(holder(2), MINUTE, later);
         assert_eq!(sent.output, LeaseResult::Stored);
         let record = sent.next.unwrap();
         assert_eq!(record.granted(), None);
-        let repeated = record.forward(&claim, holder(2), MINUTE, later);
+        let repeated = record.forward(holder(2), MINUTE, later);
         assert_eq!((repeated.output, repeated.next), (LeaseResult::Stored, None));
-        assert_eq!(record.forward(&claim, holder(3), MINUTE, later).output, LeaseResult::Lost);
+        assert_eq!(record.forward(holder(3), MINUTE, later).output, LeaseResult::Lost);
         // The outcome is unknown after the lease of the sender, and not before.
         let at = |time| record.grant(&approval("ada", time), holder(1)).output;
         assert_eq!(at(later), ClaimResult::InFlight);

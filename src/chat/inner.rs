@@ -16,7 +16,7 @@ use super::shutdown::Shutdown;
 use super::store::{
     ChatStore, ChatStoreError, ReloadedChat, RunStore, RunStoreError, VersionedChat,
 };
-use super::{Chat, HistoryImport, PostedHistory, WriteFormat};
+use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::{Approvals, Principal};
 use crate::id::{ApprovalId, ChatId};
 use crate::limits::ChatLimits;
@@ -35,7 +35,6 @@ pub(super) struct Inner {
     /// Whether it was logged that messages are kept which a page has removed.
     pub(super) has_warned_of_kept: Arc<AtomicBool>,
     pub(super) history_import: HistoryImport,
-    pub(super) write_format: WriteFormat,
     pub(super) clients: ClientSettings,
     pub(super) run_lease: Duration,
     pub(super) hints: Hints,

@@ -54,8 +54,6 @@ mod turn_tables;
 pub use self::agent::{AgentEventStream, ChatAgent, Turn};
 #[cfg(feature = "approvals")]
 pub use self::complete::ChatResponse;
-#[cfg(feature = "approvals")]
-pub use self::conversation::WriteFormat;
 pub use self::conversation::{
     Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter, PostedHistory,
     RecordedMessage, Recorder, RequestEffect, StopReason,

@@ -11,7 +11,7 @@ use super::run_counts::RunCounters;
 use super::server::ChatServer;
 use super::shutdown::Shutdown;
 use super::store::{ChatStore, InMemoryChatStore, InMemoryRunStore, RunCache, RunStore};
-use super::{HistoryImport, PostedHistory, WriteFormat};
+use super::{HistoryImport, PostedHistory};
 use crate::approval::Approvals;
 use crate::chunk::Version;
 use crate::limits::ChatLimits;
@@ -39,7 +39,6 @@ impl ChatServer {
             posted_history: PostedHistory::default(),
             has_warned_of_kept: Arc::default(),
             history_import: HistoryImport::default(),
-            write_format: WriteFormat::default(),
             clients: ClientSettings::default(),
             run_lease: RUN_LEASE,
             hints: Hints::default(),
@@ -128,14 +127,6 @@ impl ChatServer {
     #[must_use]
     pub fn with_run_store(self, runs: Arc<dyn RunStore>) -> Self {
         self.configure(|inner| inner.runs = Arc::new(RunCache::new(runs)))
-    }
-
-    /// Sets the format in which chats are stored. During a rolling deploy, while servers of the version
-    /// before still run, set [`WriteFormat::Previous`]: they refuse to read the newest format. The
-    /// default is [`WriteFormat::Newest`].
-    #[must_use]
-    pub fn with_write_format(self, write_format: WriteFormat) -> Self {
-        self.configure(|inner| inner.write_format = write_format)
     }
 
     /// Sets the time after which another server may take over a run whose server has failed. It takes it

@@ -44,7 +44,6 @@ pub enum ToolResult {
     /// There is no result, and it is unknown whether the tool ran: the call was interrupted, the
     /// component that executes the tool reported no result, or a host without records cannot know
     /// whether an earlier request executed it.
-    #[serde(alias = "unknown")]
     OutcomeUnknown {
         /// The last preliminary output.
         #[serde(default, deserialize_with = "so_far", skip_serializing_if = "Option::is_none")]
@@ -70,7 +69,6 @@ pub enum NotExecutedReason {
     Revoked,
     /// The approval response was rejected, for a reason that is not disclosed, or a server refused
     /// the call.
-    #[serde(alias = "refused")]
     Rejected,
 }
 

@@ -1,5 +1,4 @@
-//! The stored forms of approval records and approval ids: older formats are read, newer ones are
-//! refused by name.
+//! The stored forms of approval records and approval ids: newer formats are refused by name.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +15,9 @@ fn fixture(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The JSON of the records of a fixture, by their state.
-fn stored_records(name: &str) -> BTreeMap<String, Box<RawValue>> {
-    serde_json::from_str(&fixture(name)).unwrap()
+/// The JSON of one record for each state.
+fn stored_records() -> BTreeMap<String, Box<RawValue>> {
+    serde_json::from_str(&fixture("ledger-records-1.json")).unwrap()
 }
 
 fn read(json: &str) -> ApprovalRecord {
@@ -26,37 +25,29 @@ fn read(json: &str) -> ApprovalRecord {
 }
 
 #[test]
-fn records_of_format_1_and_2_are_read_and_written_as_format_2() {
-    let (first, second) =
-        (stored_records("ledger-records-1.json"), stored_records("ledger-records-2.json"));
-    for (state, json) in &second {
+fn a_record_in_each_state_is_read_and_written() {
+    for (state, json) in stored_records() {
         let record = read(json.get());
         assert_eq!(serde_json::to_string(&record).unwrap(), json.get(), "{state}");
         ApprovalRecord::check_format(json.get()).unwrap();
     }
-    for (state, json) in &first {
-        assert_eq!(read(json.get()), read(second[state].get()), "{state}");
-        ApprovalRecord::check_format(json.get()).unwrap();
-    }
-    let added: Vec<_> = second.keys().filter(|state| !first.contains_key(*state)).collect();
-    assert_eq!(added, ["lapsed", "superseded"], "states that format 1 does not have");
 }
 
 #[test]
 fn a_record_of_a_newer_format_is_refused_by_name() {
-    let newer = fixture("ledger-record-3.json");
-    let expected = "ledger record: format 3 is newer than this version of ui-message-stream reads \
-                    (1 and 2); upgrade the server";
-    let error = serde_json::from_str::<ApprovalRecord>(&newer).unwrap_err();
+    let newer = r#"{"format":2,"id":"01010101010101010101010101010101","keys":[1]}"#;
+    let expected = "ledger record: format 2 is newer than this version of ui-message-stream reads \
+                    (1); upgrade the server";
+    let error = serde_json::from_str::<ApprovalRecord>(newer).unwrap_err();
     assert!(error.to_string().starts_with(expected), "{error}");
-    assert_eq!(ApprovalRecord::check_format(&newer).unwrap_err().to_string(), expected);
+    assert_eq!(ApprovalRecord::check_format(newer).unwrap_err().to_string(), expected);
 }
 
 #[test]
 fn a_format_that_is_not_a_number_is_an_error() {
-    let pending = stored_records("ledger-records-2.json").remove("pending").unwrap();
-    for format in ["\"2\"", "null", "0", "2.5", "{}"] {
-        let json = pending.get().replace("\"format\":2", &format!("\"format\":{format}"));
+    let pending = stored_records().remove("pending").unwrap();
+    for format in ["\"1\"", "null", "0", "1.5", "{}"] {
+        let json = pending.get().replace("\"format\":1", &format!("\"format\":{format}"));
         let error = serde_json::from_str::<ApprovalRecord>(&json).unwrap_err().to_string();
         let expected = "ledger record: the format is not a whole number from 1";
         assert!(error.starts_with(expected), "{format}: {error}");
@@ -64,15 +55,13 @@ fn a_format_that_is_not_a_number_is_an_error() {
 }
 
 #[test]
-fn a_token_of_format_1_is_valid_for_its_record_in_each_format() {
+fn a_token_is_valid_for_its_record() {
     let keys = KeyRing::new(1, &[7; 32]).unwrap();
     let (token, now) =
         (fixture("approval-token-1.txt").trim().into(), UnixMillis(1_700_000_000_000));
-    for name in ["ledger-records-1.json", "ledger-records-2.json"] {
-        let record = read(stored_records(name)["pending"].get());
-        assert!(record.is_bound_to(&token, &keys, now), "{name}");
-        assert_eq!(record.approval_id(&keys, now).as_ref(), Some(&token), "{name}");
-    }
+    let record = read(stored_records()["pending"].get());
+    assert!(record.is_bound_to(&token, &keys, now));
+    assert_eq!(record.approval_id(&keys, now), Some(token));
 }
 
 #[tokio::test]

@@ -33,7 +33,6 @@ mod rejected_responses;
 mod repeated_answers;
 mod repeated_requests;
 mod retried_requests;
-mod rolling_deploys;
 mod row_store;
 mod run_counts;
 mod run_store;

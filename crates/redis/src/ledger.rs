@@ -175,7 +175,7 @@ impl RedisStore {
     /// if the record is no claim, or one that may be repeated.
     fn with_unknown_outcome(&self, record: &ApprovalRecord) -> Option<ApprovalRecord> {
         match &record.state {
-            ApprovalState::Claimed { decision, .. }
+            ApprovalState::Granted { decision } | ApprovalState::Claimed { decision, .. }
                 if !record.idempotent && !self.inner.is_durable =>
             {
                 let decision = decision.clone();
@@ -188,10 +188,9 @@ impl RedisStore {
     }
 }
 
-/// Whether the call of a record may still be executed for the first time. The approval of a call
-/// that the provider executes has fence 0 until it is sent.
+/// Whether the call of a record may still be executed for the first time.
 fn may_begin(record: &ApprovalRecord) -> bool {
-    record.is_pending() || matches!(record.state, ApprovalState::Claimed { fence: 0, .. })
+    matches!(record.state, ApprovalState::Pending | ApprovalState::Granted { .. })
 }
 
 /// Parses the records that a script returned. Records that cannot be read are left out.

@@ -92,7 +92,7 @@ use self::keys::Keys;
 /// the call, or be asked again in a new request. This holds for every request that is open when
 /// Redis restarts, also if nothing was lost. It also holds if the first replica connects, with
 /// which Redis begins a new history, and in Redis Cluster if the slot of the approvals moves to
-/// another node. Requests that an earlier version stored are void from the beginning.
+/// another node.
 ///
 /// It does not hold for tools that are
 /// [idempotent](ui_message_stream::approval::ToolInfo::idempotent), and if the host

@@ -199,9 +199,12 @@ impl AuditEventKind {
                 AuditEventKind::Lapsed { reason: decision.reason.clone() }
             }
             ApprovalState::Revoked { cause, .. } => AuditEventKind::Revoked { cause: *cause },
+            // The approval is sent by the first attempt.
+            ApprovalState::Granted { decision } => {
+                AuditEventKind::Approved { fence: 1, reason: decision.reason.clone() }
+            }
             ApprovalState::Claimed { decision, fence, .. } => {
-                // An approval that waits to be sent to a provider is about the first attempt.
-                AuditEventKind::Approved { fence: (*fence).max(1), reason: decision.reason.clone() }
+                AuditEventKind::Approved { fence: *fence, reason: decision.reason.clone() }
             }
             ApprovalState::Completed { fence, outcome, .. } => AuditEventKind::Executed {
                 fence: *fence,

@@ -54,7 +54,8 @@ impl RequestLedger {
         &self,
         next: &ApprovalRecord,
     ) -> Result<Option<ApprovalState>, LedgerStoreError> {
-        let is_claim = matches!(next.state, ApprovalState::Claimed { .. });
+        let is_claim =
+            matches!(next.state, ApprovalState::Granted { .. } | ApprovalState::Claimed { .. });
         let decision = self.approved.get(&next.id).cloned();
         let unknown = |decision| ApprovalState::OutcomeUnknown { decision };
         let keep_until = next.expires_at.after(RECORD_RETENTION);

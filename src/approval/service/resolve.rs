@@ -294,8 +294,7 @@ impl ChatApprovals {
         let mut claimed = Vec::new();
         for result in approved {
             if let DeferredOutcome::ForwardToProvider { claim: Some(claim), .. } = &result.outcome {
-                let forward =
-                    |record: &ApprovalRecord, now| record.forward(claim, sender, lease, now);
+                let forward = |record: &ApprovalRecord, now| record.forward(sender, lease, now);
                 let forwarded = update(&*self.inner.ledger, claim.record, forward).await?;
                 if !matches!(forwarded, Some((_, LeaseResult::Stored))) {
                     continue;

@@ -97,6 +97,7 @@ impl ApprovalUse {
             ApprovalState::Lapsed { .. } => ApprovalUse::Lapsed,
             ApprovalState::Revoked { .. } => ApprovalUse::Revoked,
             ApprovalState::Pending
+            | ApprovalState::Granted { .. }
             | ApprovalState::Claimed { .. }
             | ApprovalState::Completed { .. }
             | ApprovalState::OutcomeUnknown { .. } => ApprovalUse::Claimed,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// An approval predicate that reads an incomplete history cannot know which tools ran. So a call
 /// needs approval if its predicate reads such a history; see `agent::ApprovalContext`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum HistoryCompleteness {
@@ -14,9 +14,7 @@ pub enum HistoryCompleteness {
     Complete,
     /// The chat was imported from the messages of a client, without tool calls and results, or with
     /// those that the client claims. See
-    /// [`Chat::from_client_history`](super::Chat::from_client_history). A stored chat without this
-    /// information counts as imported.
-    #[default]
+    /// [`Chat::from_client_history`](super::Chat::from_client_history).
     Imported,
     /// Messages with tool calls were removed from the chat: the user edited an earlier message or
     /// requested another response, or the host stores only a part of the messages.

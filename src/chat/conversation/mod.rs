@@ -40,8 +40,6 @@ pub use self::messages::{Messages, MessagesIter};
 pub(crate) use self::recorder::{RECORDED_VERSION, call_outcome};
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
-#[cfg(feature = "approvals")]
-pub use self::stored::WriteFormat;
 
 use self::apply_answers::apply_answers;
 #[cfg(feature = "approvals")]
@@ -55,15 +53,15 @@ use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Prin
 #[cfg(feature = "approvals")]
 use crate::chat::log::Fence;
 use crate::id::{ChatId, MessageId, ToolCallId};
+use crate::json::Format;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError, Trigger};
 
 /// A conversation as the server stores it.
 ///
-/// It is serialized as JSON with the number of its format, which is 2, or 3 while a run has stored a
-/// part of its message. A chat of format 1 is read as well; it has no number. A chat of a newer
-/// format is an error that names the format. A store can also keep each message by itself, beside the
-/// JSON of the rest; see `SaveChat` in the module `chat::store`.
+/// It is serialized as JSON with the number of its format, which is 1. A chat of a newer format is an
+/// error that names the format. A store can also keep each message by itself, beside the JSON of the
+/// rest; see `SaveChat` in the module `chat::store`.
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;
@@ -126,7 +124,7 @@ debug_without_content!(Chat {
 impl From<Chat> for ChatRecord {
     fn from(chat: Chat) -> Self {
         ChatRecord {
-            format: ChatRecord::format_of(&chat.runs),
+            format: Format::default(),
             id: chat.id,
             owner: chat.owner,
             messages: Some(chat.messages),

@@ -9,7 +9,7 @@ use super::step::Step;
 use super::users::{self, Answer};
 use super::world::{World, short, shows};
 use crate::approval::Principal;
-use crate::chat::conversation::{HistoryImport, PostedHistory, WriteFormat};
+use crate::chat::conversation::{HistoryImport, PostedHistory};
 use crate::chat::run_log::LogClient;
 use crate::chat::turn::machine::{ChatTurn, Request, TurnSettings};
 use crate::chunk::Version;
@@ -175,7 +175,6 @@ impl Simulation {
             limits: world.limits.clone(),
             client: LogClient { version: Version::default(), has_approvals: true },
             history_import: HistoryImport::Texts,
-            write_format: WriteFormat::Newest,
             chat_id: "c".into(),
             message_id: format!("a{number}").into(),
             run_id: format!("r{number}").into(),

@@ -148,7 +148,6 @@ impl Driver {
             posted_history: chats.posted_history,
             limits: chats.limits.clone(),
             history_import: chats.history_import,
-            write_format: chats.write_format,
             client: LogClient {
                 version: client.version(),
                 has_approvals: client.answers_approvals(),

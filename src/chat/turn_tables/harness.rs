@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::approval::{DeferredOutcome, PendingToolCall, Principal, ToolOutcome};
 use crate::chat::conversation::{
-    Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult, WriteFormat,
+    Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult,
 };
 use crate::chat::log::{
     AppendRefusal, AppendResult, BeginResult, Fence, HolderStatus, LogEntry, TakeRefusal,
@@ -146,7 +146,6 @@ pub(super) fn settings() -> TurnSettings {
         limits: ChatLimits::default().with_max_log_bytes(1 << 20),
         client: LogClient { version: Version::default(), has_approvals: true },
         history_import: HistoryImport::Texts,
-        write_format: WriteFormat::Newest,
         chat_id: "c".into(),
         message_id: "a1".into(),
         run_id: "r1".into(),

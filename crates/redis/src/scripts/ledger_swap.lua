@@ -1,8 +1,7 @@
 -- Replaces a record that has the expected revision. Returns 1 if this attempt replaced it, else 0.
 -- ARGV, further: the expected revision, the next one, and the JSON of the record with an unknown
 -- outcome, or an empty text if the call may begin in any case. Returns 2 if the call may not begin,
--- because this Redis may have lost that it began before. The record has an unknown outcome then. So
--- has a record that an earlier version inserted, which does not say which Redis it is from.
+-- because this Redis may have lost that it began before. The record has an unknown outcome then.
 local kept = redis.call('HMGET', KEYS[1], 'revision', 'replaced', 'open', 'redis')
 if kept[1] == ARGV[9] and kept[2] == attempt then return 1 end
 if kept[1] ~= ARGV[8] then return 0 end

@@ -255,7 +255,7 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
         assert!(ledger.insert(&contention::record(id(number))).await.unwrap());
     }
     let key = format!("ui-message-stream:record:{}", id(1));
-    redis.command(&format!(r#"HSET {key} record '{{"state":"paused","format":3}}'"#));
+    redis.command(&format!(r#"HSET {key} record '{{"state":"paused","format":2}}'"#));
     let log = CapturedLog::default();
     let writer = log.clone();
     let subscriber =
@@ -271,11 +271,11 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
         assert_eq!(error.to_string(), "the approval ledger failed");
         assert_eq!(
             error.source().unwrap().to_string(),
-            "ledger record: format 3 is newer than this version of ui-message-stream reads \
-             (1 and 2); upgrade the server"
+            "ledger record: format 2 is newer than this version of ui-message-stream reads \
+             (1); upgrade the server"
         );
     }
-    let format_named = log.text().matches("format 3 is newer").count();
+    let format_named = log.text().matches("format 2 is newer").count();
     assert_eq!(format_named, 2, "{}", log.text());
     assert_eq!(ledger.load(&[id(2)]).await.unwrap().records.len(), 1);
 }

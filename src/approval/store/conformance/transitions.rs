@@ -20,7 +20,8 @@ use crate::approval::{
 use By::{Other, Requester};
 use Rule::{Claim, Complete, Deny, Expire, Lapse, Renew, Revoke, Supersede};
 use State::{
-    Claimed, Completed, Denied, Expired, Lapsed, OutcomeUnknown, Pending, Revoked, Superseded,
+    Claimed, Completed, Denied, Expired, Granted, Lapsed, OutcomeUnknown, Pending, Revoked,
+    Superseded,
 };
 
 /// A record and a rule, the output of the rule as `Debug` prints it, and the next state, or `None` if
@@ -179,7 +180,7 @@ const BY_PROVIDER: Given =
     Given { name: "claimed, lease ended, by provider", provider_executed: true, ..ABANDONED };
 const GRANTED: Given = Given {
     name: "granted, not sent to the provider",
-    state: Claimed(Requester, 10, 1, 0, 10),
+    state: Granted(Requester, 10),
     ..BY_PROVIDER
 };
 const COMPLETED: Given = Given::new("completed", Completed(Requester, 10, 1, "a", 15), 20);
@@ -208,6 +209,8 @@ enum State {
     Lapsed(By, u64),
     /// The minute of the revocation.
     Revoked(u64),
+    /// The decider, and the minute of the decision.
+    Granted(By, u64),
     /// The decider, the minute of the decision, the lease holder, the fence, and the minute at
     /// which the lease ends.
     Claimed(By, u64, u8, u64, u64),
@@ -304,6 +307,7 @@ impl State {
             Revoked(at) => {
                 ApprovalState::Revoked { cause: RevocationReason::ByHost, at: minute(at) }
             }
+            Granted(by, at) => ApprovalState::Granted { decision: by.decision(record, at) },
             Claimed(by, at, holder, fence, until) => ApprovalState::Claimed {
                 decision: by.decision(record, at),
                 lease_holder: lease_holder(holder),

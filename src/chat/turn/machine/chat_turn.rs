@@ -7,7 +7,7 @@ use super::io::{Action, Effect, EndedMessage, Input, Request, Response};
 use super::running::{Beginning, EndCause, OwnRun, RunLimits};
 use crate::approval::{PendingToolCall, Principal, ResumePlan};
 use crate::chat::conversation::{
-    Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult, WriteFormat,
+    Chat, HistoryImport, LiveRun, LostRun, PostedHistory, ReceivedResult,
 };
 use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition};
 use crate::chat::run_log::LogClient;
@@ -25,7 +25,6 @@ pub(crate) struct TurnSettings {
     pub(crate) posted_history: PostedHistory,
     pub(crate) limits: ChatLimits,
     pub(crate) history_import: HistoryImport,
-    pub(crate) write_format: WriteFormat,
     /// The client that sent the request.
     pub(crate) client: LogClient,
     /// The id of the message, if the turn begins one.
@@ -557,7 +556,6 @@ impl ChatTurn {
         let limits = RunLimits {
             max_bytes: self.settings.limits.max_log_bytes(),
             max_unread: self.settings.limits.max_unread_time(),
-            keeps_steps: self.settings.write_format == WriteFormat::Newest,
             client: self.client(),
         };
         // A page whose message was replaced gets the whole message that is continued now, and so does

@@ -6,9 +6,7 @@ use super::chat_turn::{
 use super::io::{Effect, Response};
 use super::running::Replies;
 use crate::approval::{PendingToolCall, ResumePlan};
-use crate::chat::conversation::{
-    Chat, LiveRun, LostRun, ReceivedResult, RequestEffect, WriteFormat,
-};
+use crate::chat::conversation::{Chat, LiveRun, LostRun, ReceivedResult, RequestEffect};
 use crate::chat::log::{Fence, LogEntry, TakeCondition, TakeRefusal, TakeResult};
 use crate::chat::run_log::{LogWriter, RunRecord, TakenEnd, content_parts};
 use crate::id::{MessageId, RunId, ToolCallId};
@@ -512,9 +510,7 @@ impl ChatTurn {
         };
         let kept = live.kept.map_or(0, |kept| kept.entries);
         let is_shortened = taken.is_gone || taken.length() < kept;
-        let may_resume = losses_of(live) <= MAX_LOSSES
-            && self.refused_runs < 2
-            && self.settings.write_format == WriteFormat::Newest;
+        let may_resume = losses_of(live) <= MAX_LOSSES && self.refused_runs < 2;
         match TakenEnd::of_lost(record, chat, is_shortened) {
             TakenEnd::Resumed if !may_resume => TakenEnd::Interrupted,
             end => end,

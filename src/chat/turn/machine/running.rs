@@ -77,8 +77,6 @@ pub(super) struct RunLimits {
     pub(super) max_bytes: usize,
     /// The maximum time without a reader.
     pub(super) max_unread: Duration,
-    /// Whether the conversation gets the message at the end of each step.
-    pub(super) keeps_steps: bool,
     pub(super) client: LogClient,
 }
 
@@ -231,9 +229,7 @@ impl OwnRun {
             self.requested.push(id);
         }
         self.writer.event(event);
-        if self.limits.keeps_steps {
-            self.writer.note_step(event);
-        }
+        self.writer.note_step(event);
     }
 
     /// Handles another input. What the run can do then is done by [`advance`](Self::advance). Returns why
