@@ -22,19 +22,14 @@ pub enum PostgresError {
          not begin with a digit"
     )]
     SchemaName,
-    /// The tables are older than this version needs, or there are none, and the store was opened
-    /// [without migrating](crate::PostgresOptions::without_migration).
+    /// There are no tables, and the store was opened
+    /// [with existing tables](crate::PostgresOptions::with_existing_tables).
     #[error(
-        "the tables have schema {schema}, and this version needs {needed}: call \
-         `PostgresOptions::migrate`, or open the store without `without_migration`"
+        "there are no tables: call `PostgresOptions::create_tables`, or open the store without \
+         `with_existing_tables`"
     )]
-    NotMigrated {
-        /// The schema of the tables.
-        schema: i32,
-        /// The schema that this version needs.
-        needed: i32,
-    },
-    /// A newer version of this package has migrated the tables.
+    NoTables,
+    /// A newer version of this package has created the tables.
     #[error(
         "the tables have schema {schema}, which is newer than this version of \
          ui-message-stream-postgres reads ({known}); upgrade the server"
@@ -42,7 +37,7 @@ pub enum PostgresError {
     NewerSchema {
         /// The schema of the tables.
         schema: i32,
-        /// The newest schema that this version reads.
+        /// The schema that this version reads.
         known: i32,
     },
     /// A newer version of this package has written the run.

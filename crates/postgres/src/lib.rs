@@ -100,11 +100,11 @@ use self::hints::Hints;
 /// One connection of each server listens on a channel that has the name of the schema. Each change of
 /// a run is notified there. While this connection is away, readers look twice a second.
 ///
-/// # Formats and migrations
-/// The tables have a schema number, and each chat, approval and run the number of its format.
-/// [`open`](Self::open) migrates the tables in one transaction, which only one server at a time can
-/// begin. To migrate in a step of its own, call [`PostgresOptions::migrate`] and open the store
-/// [without migrating](PostgresOptions::without_migration). Newer tables are refused.
+/// # Formats
+/// The tables have a schema number, and each chat, approval and run the number of its format. Newer
+/// tables and newer records are refused. [`open`](Self::open) creates the tables. To create them in a
+/// step of its own, call [`PostgresOptions::create_tables`] and open the store
+/// [with existing tables](PostgresOptions::with_existing_tables).
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
 #[derive(Clone)]

@@ -30,14 +30,14 @@ use crate::{
 pub struct PostgresOptions {
     schema: Box<str>,
     max_connections: usize,
-    migrates: bool,
+    creates_tables: bool,
 }
 
 impl PostgresOptions {
     /// Creates the default options.
     pub fn new() -> Self {
         let schema = DEFAULT_SCHEMA.into();
-        PostgresOptions { schema, max_connections: DEFAULT_MAX_CONNECTIONS, migrates: true }
+        PostgresOptions { schema, max_connections: DEFAULT_MAX_CONNECTIONS, creates_tables: true }
     }
 
     /// Sets the schema of the database that holds the tables. The default is `ui_message_stream`.
@@ -57,41 +57,41 @@ impl PostgresOptions {
         self
     }
 
-    /// Opens the store only if its tables have the newest schema. Call [`migrate`](Self::migrate)
-    /// before, for example in a step of the deployment with a role that may alter tables.
+    /// Opens the store only if its tables exist. Call [`create_tables`](Self::create_tables) before,
+    /// for example in a step of the deployment with a role that may create tables.
     ///
-    /// By default [`open`](Self::open) migrates.
+    /// By default [`open`](Self::open) creates them.
     #[must_use]
-    pub fn without_migration(mut self) -> Self {
-        self.migrates = false;
+    pub fn with_existing_tables(mut self) -> Self {
+        self.creates_tables = false;
         self
     }
 
-    /// Brings the tables to the newest schema, and creates them if they do not exist. Of several
-    /// servers that do this at once, one does it, and the others wait.
+    /// Creates the tables if they do not exist. Of several servers that do this at once, one does it,
+    /// and the others wait.
     ///
     /// A role of the servers that is not the owner of the tables needs `USAGE` on the schema and on its
     /// sequences, and `SELECT`, `INSERT`, `UPDATE` and `DELETE` on its tables.
     ///
     /// # Errors
-    /// As [`open`](Self::open). The tables are then as they were before.
-    pub async fn migrate(&self, url: &str) -> Result<(), PostgresError> {
-        self.migrate_or_check(&self.pool(self.config(url)?)?, true).await
+    /// As [`open`](Self::open). Nothing is created then.
+    pub async fn create_tables(&self, url: &str) -> Result<(), PostgresError> {
+        self.create_or_check(&self.pool(self.config(url)?)?, true).await
     }
 
     /// Connects to the Postgres at a URL such as `postgresql://user:password@host:5432/database`,
-    /// migrates the tables or checks their schema, and starts the tasks of the store, which run as
+    /// creates the tables or checks their schema, and starts the tasks of the store, which run as
     /// long as the current tokio runtime.
     ///
     /// # Errors
     /// - [`PostgresError::Url`] and [`PostgresError::SchemaName`] if the arguments are wrong.
-    /// - [`PostgresError::NewerSchema`] and [`PostgresError::NotMigrated`] if the tables are too
-    ///   new, or too old and are not to be migrated.
+    /// - [`PostgresError::NewerSchema`] if a newer version of this package has created the tables.
+    /// - [`PostgresError::NoTables`] if there are none and they are not to be created.
     /// - The other errors if no Postgres answers in time, or if it refuses the connection.
     pub async fn open(&self, url: &str) -> Result<PostgresStore, PostgresError> {
         let config = self.config(url)?;
         let pool = self.pool(config.clone())?;
-        self.migrate_or_check(&pool, self.migrates).await?;
+        self.create_or_check(&pool, self.creates_tables).await?;
         let hints = Arc::new(Hints::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(hints::listen(Arc::clone(&hints), config, self.schema.clone()));
@@ -100,11 +100,11 @@ impl PostgresOptions {
         Ok(PostgresStore { inner: Arc::new(inner) })
     }
 
-    async fn migrate_or_check(&self, pool: &Pool, migrates: bool) -> Result<(), PostgresError> {
+    async fn create_or_check(&self, pool: &Pool, creates: bool) -> Result<(), PostgresError> {
         match within_time(schema::check(pool, &self.schema)).await {
-            // The role needs to alter tables only if there is something to do.
-            Err(PostgresError::NotMigrated { .. }) if migrates => {
-                schema::migrate(pool, &self.schema).await.map_err(|failure| failure.0)
+            // The role needs the right to create tables only if there are none.
+            Err(PostgresError::NoTables) if creates => {
+                schema::create_tables(pool, &self.schema).await.map_err(|failure| failure.0)
             }
             checked => checked,
         }

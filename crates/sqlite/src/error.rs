@@ -30,19 +30,7 @@ pub enum SqliteError {
     /// The file holds a database of another program.
     #[error("the file is the database of another program")]
     OtherDatabase,
-    /// The tables are older than this version needs, and the store was opened
-    /// [without migrating](crate::SqliteOptions::without_migration).
-    #[error(
-        "the tables have schema {schema}, and this version needs {needed}: call \
-         `SqliteStore::migrate`, or open the file without `SqliteOptions::without_migration`"
-    )]
-    NotMigrated {
-        /// The schema of the file.
-        schema: i64,
-        /// The schema that this version needs.
-        needed: i64,
-    },
-    /// A newer version of this package has migrated the file.
+    /// A newer version of this package has created the tables.
     #[error(
         "the tables have schema {schema}, which is newer than this version of \
          ui-message-stream-sqlite reads ({known}); upgrade the server"
@@ -50,7 +38,7 @@ pub enum SqliteError {
     NewerSchema {
         /// The schema of the file.
         schema: i64,
-        /// The newest schema that this version reads.
+        /// The schema that this version reads.
         known: i64,
     },
     /// A newer version of this package has written the run.

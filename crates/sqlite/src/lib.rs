@@ -40,7 +40,6 @@ use self::file::Durability;
 use self::hints::Hints;
 use self::journal::Journal;
 use self::logs::Logs;
-use self::options::run_blocking;
 use self::queue::Queue;
 use self::writer::Writer;
 
@@ -134,11 +133,9 @@ use self::writer::Writer;
 /// set back by up to a minute, the store's time stands still until the clock has caught up. If it is
 /// set back by more, it was wrong before, and the store follows it.
 ///
-/// # Formats and migrations
-/// The tables have a schema number, and each chat, approval and run the number of its format.
-/// [`open`](Self::open) migrates the tables in one transaction, which only one process at a time can
-/// begin. To migrate in a step of its own, call [`migrate`](Self::migrate) and open the file with
-/// [`without_migration`](SqliteOptions::without_migration). A file with a newer schema is refused.
+/// # Formats
+/// The tables have a schema number, and each chat, approval and run the number of its format. A file
+/// with a newer schema is refused, and so is a record of a newer format.
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
 #[derive(Clone)]
@@ -169,38 +166,6 @@ impl SqliteStore {
     /// As [`SqliteOptions::open`].
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, SqliteError> {
         SqliteOptions::new().open(path).await
-    }
-
-    /// Brings the tables of a file to the newest schema, and creates the file if it does not exist.
-    /// Of several processes that do this at once, one does it, and the others wait.
-    ///
-    /// ```
-    /// use ui_message_stream_sqlite::{SqliteOptions, SqliteStore};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let folder = std::env::temp_dir().join(format!("sqlite-migrate-doc-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder)?;
-    /// # let file = folder.join("chats.db");
-    /// // In the deployment:
-    /// SqliteStore::migrate(&file).await?;
-    /// // In the server:
-    /// let store = SqliteOptions::new().without_migration().open(&file).await?;
-    /// # drop(store);
-    /// # std::fs::remove_dir_all(&folder)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`SqliteOptions::open`]. The tables are then as they were before.
-    pub async fn migrate(path: impl AsRef<Path>) -> Result<(), SqliteError> {
-        let path = path.as_ref().to_owned();
-        run_blocking(move || match SqliteOptions::new().open_migrated(&path) {
-            Ok(_) => Ok(()),
-            Err(failure) => Err(failure.0),
-        })
-        .await
     }
 
     /// Checks that the file can be written: writes a row and waits until it is on the disk.

@@ -1,10 +1,9 @@
 //! [`SqliteOptions`]: how a [`SqliteStore`] is opened.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::Connection;
 use ui_message_stream::approval::UnixMillis;
 
 use crate::clock::Clock;
@@ -32,7 +31,6 @@ use crate::{Inner, Reader, SqliteStore, schema, watch};
 pub struct SqliteOptions {
     pub(crate) busy_timeout: Duration,
     pub(crate) max_ended_bytes: u64,
-    migrates: bool,
     test_time: Option<UnixMillis>,
 }
 
@@ -42,7 +40,6 @@ impl SqliteOptions {
         SqliteOptions {
             busy_timeout: DEFAULT_BUSY_TIMEOUT,
             max_ended_bytes: DEFAULT_MAX_ENDED_BYTES,
-            migrates: true,
             test_time: None,
         }
     }
@@ -65,16 +62,6 @@ impl SqliteOptions {
         self
     }
 
-    /// Opens the file only if its tables have the newest schema. Call [`SqliteStore::migrate`]
-    /// before, for example in a step of the deployment.
-    ///
-    /// By default [`open`](Self::open) migrates.
-    #[must_use]
-    pub fn without_migration(mut self) -> Self {
-        self.migrates = false;
-        self
-    }
-
     /// Sets a clock for tests. It stands at `now` until [`SqliteStore::set_test_time`] sets it.
     #[must_use]
     pub fn with_test_clock(mut self, now: UnixMillis) -> Self {
@@ -90,8 +77,7 @@ impl SqliteOptions {
     /// - [`SqliteError::FileMode`] if other users have access to the file.
     /// - [`SqliteError::ReadOnly`] if this process may not write the file.
     /// - [`SqliteError::OtherDatabase`] if the file is not one of this package.
-    /// - [`SqliteError::NewerSchema`] and [`SqliteError::NotMigrated`] if the tables are too new, or
-    ///   too old and are not to be migrated.
+    /// - [`SqliteError::NewerSchema`] if a newer version of this package has created the tables.
     /// - The other errors if the file cannot be read or written.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore, SqliteError> {
         let path = path.as_ref().to_owned();
@@ -100,8 +86,13 @@ impl SqliteOptions {
 
     fn open_now(self, path: &Path) -> DbResult<SqliteStore> {
         warn_if_old();
-        let (path, connection) = self.open_migrated(path)?;
         let patience = self.busy_timeout;
+        let path = file::create(path)?;
+        let mut connection = file::open(&path, patience)?;
+        file::use_wal(&connection, patience)?;
+        schema::create_tables(&mut connection)?;
+        // SQLite opens a file for reading if it may not write it.
+        connection.execute("UPDATE state SET latest_time = latest_time", [])?;
         let open = || file::open(&path, patience);
         let reader = |_| Ok(Reader { connection: open()?, journal: Journal::default() });
         let readers = (0..READERS).map(reader).collect::<DbResult<Vec<Reader>>>()?;
@@ -118,26 +109,6 @@ impl SqliteOptions {
         });
         watch::start(&inner, watched).map_err(SqliteError::File)?;
         Ok(SqliteStore { inner })
-    }
-
-    /// Opens the first connection, and brings the tables to the newest schema or checks that they
-    /// have it.
-    pub(crate) fn open_migrated(&self, path: &Path) -> DbResult<(PathBuf, Connection)> {
-        let path = file::create(path)?;
-        let mut connection = file::open(&path, self.busy_timeout)?;
-        if self.migrates {
-            file::use_wal(&connection, self.busy_timeout)?;
-            schema::migrate(&mut connection)?;
-        } else {
-            schema::check(&mut connection)?;
-        }
-        // SQLite opens a file for reading if it may not write it.
-        connection.execute("UPDATE state SET latest_time = latest_time", [])?;
-        if !self.migrates {
-            // A copy that `VACUUM INTO` has made is not in this mode.
-            file::use_wal(&connection, self.busy_timeout)?;
-        }
-        Ok((path, connection))
     }
 }
 

@@ -1,5 +1,4 @@
-//! Schemas and formats: what is newer than this version is refused by name, and what is not migrated
-//! is left alone.
+//! Schemas and formats: what is newer than this version is refused by name.
 
 use std::error::Error;
 use std::time::Duration;
@@ -16,45 +15,45 @@ use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 use crate::database::Database;
 
 #[tokio::test]
-async fn of_stores_that_migrate_at_the_same_time_all_succeed() {
+async fn of_stores_that_create_the_tables_at_the_same_time_all_succeed() {
     let Some(database) = Database::new() else { return };
     let stores = join_all((0..8).map(|_| database.open())).await;
     for store in &stores {
         store.ping().await.unwrap();
     }
-    assert_eq!(database.count("migrations").await, 2);
+    assert_eq!(database.count("migrations").await, 1);
 }
 
 #[tokio::test]
-async fn a_store_waits_for_a_migration_that_takes_longer_than_an_operation_may() {
+async fn a_store_waits_for_another_that_creates_the_tables_longer_than_an_operation_may_take() {
     let Some(database) = Database::new() else { return };
     let other = database.connect().await;
     let lock = format!("pg_advisory_lock(hashtext('{} migrations'))", database.schema);
     other.batch_execute(&format!("SELECT {lock}")).await.unwrap();
-    let migrate = async {
+    let create = async {
         other.batch_execute("SELECT pg_sleep(6)").await.unwrap();
         drop(other);
     };
-    let (store, ()) = tokio::join!(database.open(), migrate);
+    let (store, ()) = tokio::join!(database.open(), create);
     store.ping().await.unwrap();
 }
 
 #[tokio::test]
-async fn tables_that_were_not_migrated_are_refused_and_the_error_names_the_function() {
+async fn tables_that_do_not_exist_are_an_error_that_names_the_function() {
     let Some(database) = Database::new() else { return };
     let url = database.server.url();
-    let options = database.options().without_migration();
+    let options = database.options().with_existing_tables();
     let refused = options.open(&url).await.unwrap_err();
-    assert!(matches!(refused, PostgresError::NotMigrated { schema: 0, .. }), "{refused}");
-    assert!(refused.to_string().contains("PostgresOptions::migrate"), "{refused}");
-    database.options().migrate(&url).await.unwrap();
+    assert!(matches!(refused, PostgresError::NoTables), "{refused}");
+    assert!(refused.to_string().contains("PostgresOptions::create_tables"), "{refused}");
+    database.options().create_tables(&url).await.unwrap();
     options.open(&url).await.unwrap().ping().await.unwrap();
-    // A second migration finds nothing to do.
-    database.options().migrate(&url).await.unwrap();
+    // The second time there is nothing to do.
+    database.options().create_tables(&url).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_alter_tables_opens_migrated_ones() {
+async fn a_role_that_may_not_create_tables_opens_existing_ones() {
     let Some(database) = Database::new() else { return };
     drop(database.open().await);
     let schema = &database.schema;
@@ -82,17 +81,17 @@ async fn a_newer_schema_is_refused_and_not_changed() {
     drop(database.open().await);
     database.execute("INSERT INTO migrations VALUES (99)").await;
     let url = database.server.url();
-    for options in [database.options(), database.options().without_migration()] {
+    for options in [database.options(), database.options().with_existing_tables()] {
         let refused = options.open(&url).await.unwrap_err();
         assert!(matches!(refused, PostgresError::NewerSchema { schema: 99, .. }), "{refused}");
         assert!(refused.to_string().contains("upgrade the server"), "{refused}");
     }
-    assert!(database.options().migrate(&url).await.is_err());
+    assert!(database.options().create_tables(&url).await.is_err());
     assert_eq!(database.number("SELECT max(number)::BIGINT FROM migrations").await, 99);
 }
 
 #[tokio::test]
-async fn a_migration_that_fails_changes_nothing() {
+async fn a_creation_that_fails_changes_nothing() {
     let Some(database) = Database::new() else { return };
     let schema = &database.schema;
     database.execute(&format!("CREATE SCHEMA {schema}; CREATE TABLE {schema}.chats ()")).await;

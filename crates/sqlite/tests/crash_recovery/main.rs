@@ -1,5 +1,5 @@
 //! Several processes on one file: processes that are killed with SIGKILL at random moments while they
-//! write, that claim the same approvals, that migrate at once, and that may not write.
+//! write, that claim the same approvals, that create a file at once, and that may not write.
 //!
 //! This program is each of these processes, and the test. Started with `ROLE` it is a
 //! [process](role); otherwise it starts processes and checks what is in the file. `KILLS` sets the
@@ -7,9 +7,9 @@
 
 mod bytes;
 mod claims;
+mod creation;
 mod kills;
 mod limits;
-mod migrations;
 mod modes;
 mod process;
 mod role;
@@ -31,7 +31,7 @@ type Test = (&'static str, fn() -> String);
 const TESTS: [Test; 6] = [
     ("bytes", bytes::a_long_answer_is_written_about_once),
     ("file modes", modes::the_file_and_its_log_are_private_with_any_umask),
-    ("migrations", migrations::of_processes_that_migrate_at_once_one_does),
+    ("creation", creation::of_processes_that_create_a_file_at_once_one_does),
     ("claims", claims::of_two_processes_that_claim_an_approval_one_is_granted_the_claim),
     ("limits", limits::a_file_that_cannot_grow_or_be_written_is_an_error_and_loses_nothing),
     ("kills", kills::what_was_reported_as_saved_survives_a_kill),

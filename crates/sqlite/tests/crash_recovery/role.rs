@@ -22,7 +22,7 @@ impl Role {
     pub(crate) async fn run(self) {
         let Role { name, file } = self;
         match &*name {
-            "migrate" => {
+            "create" => {
                 println!("ready");
                 wait_for_go();
                 SqliteStore::open(&file).await.unwrap().ping().await.unwrap();

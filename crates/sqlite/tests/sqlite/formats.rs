@@ -4,76 +4,23 @@
 use std::error::Error;
 
 use test_support::contention;
-use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
+use test_support::store_requests::{append, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream::chat::log::ReadLog;
 use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
-use ui_message_stream_sqlite::{SqliteError, SqliteOptions, SqliteStore};
+use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;
-
-#[tokio::test]
-async fn a_file_that_was_not_migrated_is_refused_and_the_error_names_the_function() {
-    let folder = Folder::new();
-    let open = || SqliteOptions::new().without_migration().open(folder.file());
-    let refused = open().await.unwrap_err();
-    assert!(matches!(refused, SqliteError::NotMigrated { schema: 0, .. }), "{refused}");
-    assert!(refused.to_string().contains("SqliteStore::migrate"), "{refused}");
-    SqliteStore::migrate(folder.file()).await.unwrap();
-    open().await.unwrap().ping().await.unwrap();
-    // A second migration finds nothing to do.
-    SqliteStore::migrate(folder.file()).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_file_with_schema_1_is_migrated_and_keeps_its_chats() {
-    let (source, folder) = (Folder::new(), Folder::new());
-    let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 2);
-    let revision = saved(&source.open().await, SaveChat::new(&chat)).await;
-    let file = folder.connect();
-    make_private(&folder.file());
-    file.execute_batch(include_str!("../../src/schema/1.sql")).unwrap();
-    file.execute("ATTACH ?1 AS source", [source.file().to_str().unwrap()]).unwrap();
-    file.execute_batch(
-        "PRAGMA user_version = 1;
-         INSERT INTO chats SELECT * FROM source.chats;
-         INSERT INTO chat_messages SELECT * FROM source.chat_messages;
-         UPDATE state SET (latest_time, last_revision) =
-             (SELECT latest_time, last_revision FROM source.state);
-         INSERT INTO runs (owner, chat, run, format, holder, fence, lease, renewed_at, read_at, has_to_end)
-             VALUES ('[null,\"ada\"]', x'00', x'00', 1, '', 1, 1, 0, 0, 0);
-         INSERT INTO run_entries VALUES (1, 0, 0, 0, x'00');",
-    )
-    .unwrap();
-    drop(file);
-
-    let refused = SqliteOptions::new().without_migration().open(folder.file()).await.unwrap_err();
-    assert!(matches!(refused, SqliteError::NotMigrated { schema: 1, .. }), "{refused}");
-    let store = folder.open().await;
-    assert_eq!(folder.count("runs"), 0);
-    let stored = ChatStore::load(&store, &ada, &chat.id).await.unwrap().unwrap();
-    assert_eq!((&stored.chat, stored.revision), (&chat, revision));
-    assert!(saved(&store, SaveChat::replacing(&stored, &chat)).await > revision);
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 1).await;
-    appended(&store, &key, 0, &[frame("a")], false).await;
-    store.sweep().await.unwrap();
-    assert_eq!(page(&store, &key).await.unwrap().entries, [frame("a")]);
-}
 
 #[tokio::test]
 async fn a_newer_schema_is_refused_and_not_changed() {
     let folder = Folder::new();
     drop(folder.open().await);
     folder.connect().pragma_update(None, "user_version", 99).unwrap();
-    for options in [SqliteOptions::new(), SqliteOptions::new().without_migration()] {
-        let refused = options.open(folder.file()).await.unwrap_err();
-        assert!(matches!(refused, SqliteError::NewerSchema { schema: 99, .. }), "{refused}");
-        assert!(refused.to_string().contains("upgrade the server"), "{refused}");
-    }
-    assert!(SqliteStore::migrate(folder.file()).await.is_err());
+    let refused = SqliteStore::open(folder.file()).await.unwrap_err();
+    assert!(matches!(refused, SqliteError::NewerSchema { schema: 99, .. }), "{refused}");
+    assert!(refused.to_string().contains("upgrade the server"), "{refused}");
     let schema: i64 =
         folder.connect().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     assert_eq!(schema, 99);

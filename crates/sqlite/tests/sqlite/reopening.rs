@@ -7,7 +7,6 @@ use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream::chat::log::RunState;
 use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
-use ui_message_stream_sqlite::SqliteOptions;
 
 use crate::folder::Folder;
 
@@ -39,7 +38,7 @@ async fn everything_is_there_after_the_file_was_closed_and_opened_again() {
 }
 
 #[tokio::test]
-async fn a_backup_that_is_opened_without_migration_uses_wal() {
+async fn a_backup_that_is_opened_uses_wal() {
     let (folder, restored) = (Folder::new(), Folder::new());
     let ada = Principal::new("ada");
     let chat = chat_of(&ada, "chat", 3);
@@ -54,7 +53,7 @@ async fn a_backup_that_is_opened_without_migration_uses_wal() {
         restored.connect().pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap()
     };
     assert_eq!(mode(), "delete");
-    let store = restored.open_with(SqliteOptions::new().without_migration()).await;
+    let store = restored.open().await;
     assert_eq!(mode(), "wal");
     assert!(ChatStore::load(&store, &ada, &chat.id).await.unwrap().is_some());
 }
@@ -127,7 +126,6 @@ async fn a_file_that_gives_other_users_access_is_refused_and_not_changed() {
         assert_eq!(*named, wide);
         assert!(path.to_str().unwrap().ends_with(&format!("chats.db{suffix}")));
         assert!(refused.to_string().contains("chmod 600"), "{refused}");
-        assert!(SqliteStore::migrate(folder.file()).await.is_err());
         assert_eq!(mode(&folder, suffix), wide);
         set_mode(&folder, suffix, 0o600);
         // The store that was open has not lost its locks, and goes on.

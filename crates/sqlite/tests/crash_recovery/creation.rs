@@ -1,14 +1,14 @@
-//! Several processes create and migrate a file at once.
+//! Several processes create a file at once.
 
 use rusqlite::Connection;
 
 use crate::process::{Folder, Process};
 
-pub(crate) fn of_processes_that_migrate_at_once_one_does() -> String {
+pub(crate) fn of_processes_that_create_a_file_at_once_one_does() -> String {
     for _ in 0..ROUNDS {
         let folder = Folder::new();
         let mut processes: Vec<Process> =
-            (0..PROCESSES).map(|_| Process::start("migrate", &folder)).collect();
+            (0..PROCESSES).map(|_| Process::start("create", &folder)).collect();
         for process in &processes {
             assert_eq!(process.next_line().as_deref(), Some("ready"));
         }

@@ -1,4 +1,4 @@
--- The tables of format 1. Times are in milliseconds since 1970. An owner is the JSON array of a tenant and
+-- The tables. Times are in milliseconds since 1970. An owner is the JSON array of a tenant and
 -- an id, so that different owners never have the same text. The ids of chats and runs are bytes, which
 -- SQLite compares as such.
 
@@ -8,9 +8,11 @@ PRAGMA application_id = 0x55494D53;
 CREATE TABLE state (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     latest_time INTEGER NOT NULL,
-    last_revision INTEGER NOT NULL
+    last_revision INTEGER NOT NULL,
+    -- The rows of run_journal before this one were moved.
+    first_journal_key INTEGER NOT NULL
 ) STRICT;
-INSERT INTO state VALUES (1, 0, 0);
+INSERT INTO state VALUES (1, 0, 0, 1);
 
 CREATE TABLE sealing_key (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -80,11 +82,37 @@ CREATE TABLE runs (
 CREATE INDEX runs_without_end ON runs (owner) WHERE ended_at IS NULL;
 CREATE INDEX runs_by_end ON runs (ended_at) WHERE ended_at IS NOT NULL;
 
-CREATE TABLE run_entries (
-    run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
-    position INTEGER NOT NULL,
+-- The newest entries of all runs, in the order in which they arrived. A row holds what one transaction has
+-- appended: for each append the key of the run, the position, the number of entries, their bytes, and the
+-- entries as in run_entries. The numbers have seven bits in each byte, the lowest first, and the highest bit
+-- in all bytes but the last. From time to time the entries are moved to run_entries. A key is not used again.
+CREATE TABLE run_journal (
+    key INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,
-    is_note INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT;
+
+-- The entries of each run. A row holds entries that follow each other: for each entry its number of bytes
+-- times four, plus its kind, and the bytes. The kind is 0 for a frame, 1 for a note, 2 for a frame whose first line
+-- is the id of its position and is left out, and 3 for a frame of kind 2 whose rest begins with "data: " and ends
+-- with an empty line, which are left out, too. runs.ended_bytes holds the bytes that each of these rows needs
+-- besides its body.
+CREATE TABLE run_entries (
+    key INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
+    -- The number of entries before these.
+    position INTEGER NOT NULL,
+    -- The number of these entries.
+    length INTEGER NOT NULL,
+    -- When the last one was appended.
+    at INTEGER NOT NULL,
     body BLOB NOT NULL,
-    PRIMARY KEY (run, position)
-) STRICT, WITHOUT ROWID;
+    UNIQUE (run, position)
+) STRICT;
+
+-- The users who were deleted within the last day. A run that goes on meanwhile requests no more approvals.
+CREATE TABLE deleted_users (
+    owner TEXT PRIMARY KEY,
+    deleted_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX deleted_users_by_time ON deleted_users (deleted_at);
