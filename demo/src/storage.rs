@@ -60,7 +60,8 @@ impl Storage {
     ///
     /// `UIMS_DATA` is the file (`chat.db` by default). Without `memory`, it also holds the world of the
     /// tools, the key that seals the approvals, and the key of the cookies. So several demos of one
-    /// machine that share their chats must share the file too, also with Redis.
+    /// machine that share their chats must share the file too, also with Redis. `APPROVAL_SECRET` seals
+    /// the approvals in place of the key in the file.
     ///
     /// With `memory`, `UIMS_MAX_USER_BYTES`, `UIMS_MAX_STORE_CHATS` and `UIMS_MAX_STORE_BYTES` set how
     /// much is kept before chats are evicted.
@@ -216,7 +217,11 @@ impl File {
         let file = PathBuf::from(file);
         let name = file.display().to_string();
         let store = SqliteStore::open(&file).await.map_err(|error| format!("{name}: {error}"))?;
-        let keys = store.sealing_key().await?;
+        let keys = match text_of("APPROVAL_SECRET")? {
+            Some(secret) => KeyRing::new(1, secret.as_bytes())
+                .map_err(|error| format!("APPROVAL_SECRET: {error}"))?,
+            None => store.sealing_key().await?,
+        };
         // The store has created the file, so that no other user can read it.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let world = Connection::open_with_flags(&file, flags)?;
@@ -230,7 +235,11 @@ fn check_used(
     variable: impl Fn(&str) -> Result<Option<String>, Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     let of_memory = MEMORY_VARIABLES.map(|(name, _)| (name, "memory"));
-    let others = [("UIMS_DATA", "sqlite"), ("UIMS_REDIS_IS_DURABLE", "redis://…")];
+    let others = [
+        ("UIMS_DATA", "sqlite"),
+        ("APPROVAL_SECRET", "sqlite"),
+        ("UIMS_REDIS_IS_DURABLE", "redis://…"),
+    ];
     for (name, used_by) in of_memory.into_iter().chain(others) {
         let is_used = match used_by {
             "memory" => store == "memory",
@@ -319,6 +328,7 @@ mod tests {
         );
         assert!(error("redis://user:secret@host/", "UIMS_MAX_USER_BYTES").contains("redis://…:"));
         assert!(error("memory", "UIMS_DATA").ends_with("CHAT_STORE=sqlite"));
+        assert!(error("memory", "APPROVAL_SECRET").ends_with("CHAT_STORE=sqlite"));
         assert!(error("sqlite", "UIMS_REDIS_IS_DURABLE").contains("CHAT_STORE=redis://…"));
         let used = [
             ("memory", "UIMS_MAX_USER_BYTES"),

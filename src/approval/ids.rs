@@ -1,5 +1,5 @@
-//! [`RecordId`], [`LeaseHolderId`] and [`DefinitionDigest`]: bytes that are written as lower-case
-//! hex.
+//! [`RecordId`], [`LeaseHolderId`], [`KeyId`] and [`DefinitionDigest`]: bytes that are written as
+//! lower-case hex.
 
 use std::fmt;
 use std::str::FromStr;
@@ -55,6 +55,13 @@ pub struct RecordId([u8; 16]);
 /// If the response to a claim was lost, the holder of this id can claim the record again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseHolderId([u8; 16]);
+
+/// The id of a key of a [`KeyRing`](super::KeyRing). It is derived from the number and the secret of
+/// the key, and does not tell anything about the secret.
+///
+/// Another secret gives another id, also under the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyId(pub(super) [u8; 8]);
 
 /// The error of a text that is not the expected number of bytes in lower-case hex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -135,7 +142,7 @@ macro_rules! impl_hex {
     )*};
 }
 
-impl_hex! { RecordId(16) LeaseHolderId(16) DefinitionDigest(32) }
+impl_hex! { RecordId(16) LeaseHolderId(16) KeyId(8) DefinitionDigest(32) }
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::UnixMillis;
+use super::{KeyId, UnixMillis};
 
 /// The secret keys that authenticate approval ids. The active key creates the MAC of new ids.
 /// Retired keys only verify the ids that they created.
@@ -15,6 +15,11 @@ use super::UnixMillis;
 /// To rotate keys, create a ring whose active key is the new key, and add the old key with
 /// [`with_retired_key`](KeyRing::with_retired_key). Keep the old key until the last approval sealed
 /// with it has expired. All servers that share a ledger must share the keys.
+///
+/// A key is a number and a secret. Each approval record holds the [`KeyId`] that is derived from
+/// both. If no key of the ring has this id, the record is void: it is not listed, and cannot be
+/// approved or denied. So a new secret voids all open approval requests of the old one, also under
+/// the same number.
 ///
 /// A secret is never used directly: the key for approvals is derived from the secret with
 /// HKDF-SHA256. The same secret can therefore serve other purposes, too.
@@ -41,20 +46,20 @@ pub struct KeyRing {
 pub enum KeyRingError {
     /// The secret is short enough to be guessed.
     #[error(
-        "the secret of key {key_id} has {bytes} bytes; at least {} are needed",
+        "the secret of key {number} has {bytes} bytes; at least {} are needed",
         KeyRing::MIN_SECRET_BYTES
     )]
     TooShort {
-        /// The id of the key.
-        key_id: u32,
+        /// The number of the key.
+        number: u32,
         /// The length of its secret, in bytes.
         bytes: usize,
     },
-    /// Two keys have the same id.
-    #[error("key {key_id} is in the ring already")]
-    DuplicateKeyId {
-        /// The repeated id.
-        key_id: u32,
+    /// Two keys have the same number.
+    #[error("key {number} is in the ring already")]
+    DuplicateNumber {
+        /// The repeated number.
+        number: u32,
     },
 }
 
@@ -64,12 +69,12 @@ impl KeyRing {
 
     /// Creates a ring of one key, which seals and verifies.
     ///
-    /// The key id is public. Every approval id contains the id of the key that sealed it.
+    /// The number tells the keys of a ring apart, and is not secret.
     ///
     /// # Errors
     /// [`KeyRingError::TooShort`] if the secret has fewer than [`KeyRing::MIN_SECRET_BYTES`] bytes.
-    pub fn new(key_id: u32, secret: &[u8]) -> Result<Self, KeyRingError> {
-        Ok(KeyRing { active: Key::derive(key_id, secret)?, older: Vec::new() })
+    pub fn new(number: u32, secret: &[u8]) -> Result<Self, KeyRingError> {
+        Ok(KeyRing { active: Key::derive(number, secret)?, older: Vec::new() })
     }
 
     /// Adds a retired key, which is accepted up to and including `not_after`.
@@ -78,19 +83,19 @@ impl KeyRing {
     /// that it sealed, and creates the ids of these records again.
     ///
     /// # Errors
-    /// - [`KeyRingError::DuplicateKeyId`] if another key of the ring has this id.
+    /// - [`KeyRingError::DuplicateNumber`] if another key of the ring has this number.
     /// - [`KeyRingError::TooShort`] if the secret has fewer than [`KeyRing::MIN_SECRET_BYTES`]
     ///   bytes.
     pub fn with_retired_key(
         mut self,
         not_after: UnixMillis,
-        key_id: u32,
+        number: u32,
         secret: &[u8],
     ) -> Result<Self, KeyRingError> {
-        if self.active.id == key_id || self.older.iter().any(|(_, key)| key.id == key_id) {
-            return Err(KeyRingError::DuplicateKeyId { key_id });
+        if self.active.number == number || self.older.iter().any(|(_, key)| key.number == number) {
+            return Err(KeyRingError::DuplicateNumber { number });
         }
-        self.older.push((not_after, Key::derive(key_id, secret)?));
+        self.older.push((not_after, Key::derive(number, secret)?));
         Ok(self)
     }
 
@@ -108,13 +113,14 @@ impl KeyRing {
         self
     }
 
-    pub(super) fn active_key(&self) -> &Key {
-        &self.active
+    /// Returns the id of the key that seals new approval ids.
+    pub fn active_key_id(&self) -> KeyId {
+        self.active.id
     }
 
     /// Returns the key with this id, unless the key is unknown or is retired and past its
     /// `not_after`.
-    pub(super) fn verification_key(&self, key_id: u32, now: UnixMillis) -> Option<&Key> {
+    pub(super) fn verification_key(&self, key_id: KeyId, now: UnixMillis) -> Option<&Key> {
         if self.active.id == key_id {
             return Some(&self.active);
         }
@@ -125,7 +131,7 @@ impl KeyRing {
 
 impl fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let older: Vec<u32> = self.older.iter().map(|(_, key)| key.id).collect();
+        let older: Vec<KeyId> = self.older.iter().map(|(_, key)| key.id).collect();
         f.debug_struct("KeyRing")
             .field("active", &self.active.id)
             .field("older", &older)
@@ -136,7 +142,8 @@ impl fmt::Debug for KeyRing {
 /// A derived key and its id.
 #[derive(Clone)]
 pub(super) struct Key {
-    pub(super) id: u32,
+    number: u32,
+    id: KeyId,
     /// The HMAC state that already includes the key. The state is wiped when it is dropped.
     mac: Hmac<Sha256>,
     /// The HMAC state of the other purpose, see [`KeyRing::with_other_purpose`].
@@ -145,19 +152,24 @@ pub(super) struct Key {
 }
 
 impl Key {
-    fn derive(id: u32, secret: &[u8]) -> Result<Self, KeyRingError> {
+    fn derive(number: u32, secret: &[u8]) -> Result<Self, KeyRingError> {
         if secret.len() < KeyRing::MIN_SECRET_BYTES {
-            return Err(KeyRingError::TooShort { key_id: id, bytes: secret.len() });
+            return Err(KeyRingError::TooShort { number, bytes: secret.len() });
         }
+        let hkdf = Hkdf::<Sha256>::new(None, secret);
+        let expand = |purpose: &[&[u8]], bytes: &mut [u8]| {
+            hkdf.expand_multi_info(purpose, bytes).expect("HKDF-SHA256 gives up to 8 160 bytes");
+        };
         let derive = |purpose: &[u8]| {
             let mut key = Zeroizing::new([0; 32]);
-            Hkdf::<Sha256>::new(None, secret)
-                .expand(purpose, &mut *key)
-                .expect("HKDF-SHA256 gives up to 8 160 bytes");
+            expand(&[purpose], &mut *key);
             Hmac::new_from_slice(&*key).expect("HMAC takes a key of any length")
         };
+        let mut id = [0; 8];
+        expand(&[ID_PURPOSE, &number.to_be_bytes()], &mut id);
         Ok(Key {
-            id,
+            number,
+            id: KeyId(id),
             mac: derive(PURPOSE),
             #[cfg(feature = "approvals")]
             other_mac: derive(STATELESS_PURPOSE),
@@ -170,6 +182,7 @@ impl Key {
     }
 }
 
+const ID_PURPOSE: &[u8] = b"ui-message-stream/key-id/v1";
 const PURPOSE: &[u8] = b"ui-message-stream/approval/v1";
 #[cfg(feature = "approvals")]
 const STATELESS_PURPOSE: &[u8] = b"ui-message-stream/stateless-approval/v1";
@@ -179,6 +192,25 @@ mod tests {
     use hmac::EagerHash;
     use hmac::digest::zeroize::ZeroizeOnDrop;
     use sha2::Sha256;
+
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_key_follows_from_its_number_and_its_secret() {
+        let id = |number, secret| KeyRing::new(number, &[secret; 32]).unwrap().active_key_id();
+        assert_eq!(id(1, 7).to_string(), "0527ff89144bcd9c");
+        let ids = [id(1, 7), id(1, 8), id(2, 7), id(2, 8), id(257, 7)];
+        for (at, one) in ids.iter().enumerate() {
+            assert!(!ids[at + 1..].contains(one), "{ids:?}");
+        }
+    }
+
+    #[test]
+    fn two_keys_of_one_number_do_not_fit_into_a_ring() {
+        let ring = KeyRing::new(1, &[7; 32]).unwrap();
+        let refused = ring.with_retired_key(UnixMillis(0), 1, &[8; 32]).unwrap_err();
+        assert_eq!(refused, KeyRingError::DuplicateNumber { number: 1 });
+    }
 
     #[test]
     fn a_key_is_wiped_from_memory_when_it_is_dropped() {

@@ -60,7 +60,7 @@ pub use self::deferred::{
 pub use self::history::{
     ClientToolResult, UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
-pub use self::ids::{DefinitionDigest, HexError, LeaseHolderId, RecordId};
+pub use self::ids::{DefinitionDigest, HexError, KeyId, LeaseHolderId, RecordId};
 pub use self::key_ring::{KeyRing, KeyRingError};
 pub use self::new_request::NewApprovalRequest;
 pub use self::pending_call::{CallProgress, PendingToolCall};

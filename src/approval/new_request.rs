@@ -117,7 +117,7 @@ impl NewApprovalRequest {
         Ok(ApprovalRecord {
             format: Format::default(),
             id,
-            key_id: keys.active_key().id,
+            key_id: keys.active_key_id(),
             requested_at: now,
             expires_at: now.after(self.approval_ttl),
             requester: self.requester,

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::hidden_characters::has_hidden_characters;
 use super::token::Token;
-use super::{DefinitionDigest, KeyRing, LeaseHolderId, Principal, RecordId, UnixMillis};
+use super::{DefinitionDigest, KeyId, KeyRing, LeaseHolderId, Principal, RecordId, UnixMillis};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format};
 
@@ -29,8 +29,9 @@ pub struct ApprovalRecord {
     /// The id of the record: 16 random bytes. An idempotent tool gets it as its key on every
     /// attempt.
     pub id: RecordId,
-    /// The id of the key that seals the approval id.
-    pub key_id: u32,
+    /// The id of the key that seals the approval id. Without this key the request is void: it is not
+    /// listed, and cannot be approved or denied.
+    pub key_id: KeyId,
     /// The time of the approval request.
     pub requested_at: UnixMillis,
     /// The time from which the request can no longer be approved.

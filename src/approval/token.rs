@@ -5,7 +5,7 @@
 //! back unchanged. The id is therefore the token:
 //!
 //! ```text
-//! "a1." base64url( version 1 | key id 4 | issued 8 | expires 8 | nonce 16 | binding 32 | mac 32 )
+//! "a1." base64url( version 1 | key id 8 | issued 8 | expires 8 | nonce 16 | binding 32 | mac 32 )
 //! ```
 //!
 //! The numbers are lengths in bytes, except that of `version`, whose value is 1.
@@ -25,7 +25,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::Mac;
 use subtle::ConstantTimeEq;
 
-use super::{KeyRing, RecordId, UnixMillis};
+use super::{KeyId, KeyRing, RecordId, UnixMillis};
 use crate::id::ApprovalId;
 
 /// A token without its MAC: of a record, or of an approval id whose MAC was verified with a key of
@@ -44,28 +44,28 @@ impl Token {
             let bytes = self.sealed[at..].first_chunk().copied();
             UnixMillis(u64::from_be_bytes(bytes.unwrap_or_default()))
         };
-        (time(5), time(13))
+        (time(9), time(17))
     }
 
     #[cfg(feature = "approvals")]
-    pub(super) fn key_id(&self) -> u32 {
-        key_id(&self.sealed).unwrap_or_default()
+    pub(super) fn key_id(&self) -> KeyId {
+        key_id(&self.sealed)
     }
 
     pub(super) fn new(
         record: RecordId,
-        key_id: u32,
+        key_id: KeyId,
         issued: UnixMillis,
         expires: UnixMillis,
         binding: [u8; 32],
     ) -> Self {
         let mut sealed = [0; SEALED_BYTES];
         sealed[0] = VERSION;
-        sealed[1..5].copy_from_slice(&key_id.to_be_bytes());
-        sealed[5..13].copy_from_slice(&issued.0.to_be_bytes());
-        sealed[13..21].copy_from_slice(&expires.0.to_be_bytes());
-        sealed[21..37].copy_from_slice(record.as_bytes());
-        sealed[37..].copy_from_slice(&binding);
+        sealed[1..9].copy_from_slice(&key_id.0);
+        sealed[9..17].copy_from_slice(&issued.0.to_be_bytes());
+        sealed[17..25].copy_from_slice(&expires.0.to_be_bytes());
+        sealed[25..41].copy_from_slice(record.as_bytes());
+        sealed[41..].copy_from_slice(&binding);
         Token { record, sealed }
     }
 
@@ -73,7 +73,7 @@ impl Token {
     ///
     /// Returns `None` if the token's key is unknown, or is retired and past its `not_after`.
     pub(super) fn seal(&self, keys: &KeyRing, now: UnixMillis) -> Option<ApprovalId> {
-        let key = keys.verification_key(key_id(&self.sealed)?, now)?;
+        let key = keys.verification_key(key_id(&self.sealed), now)?;
         let mac = key.mac().chain_update(self.sealed).finalize().into_bytes();
         let mut bytes = [0; TOKEN_BYTES];
         bytes[..SEALED_BYTES].copy_from_slice(&self.sealed);
@@ -94,9 +94,9 @@ impl Token {
             return None;
         }
         let sealed = *bytes.first_chunk()?;
-        let key = keys.verification_key(key_id(&sealed)?, now)?;
+        let key = keys.verification_key(key_id(&sealed), now)?;
         key.mac().chain_update(sealed).verify_slice(&bytes[SEALED_BYTES..]).ok()?;
-        Some(Token { record: RecordId::from_bytes(*sealed[21..].first_chunk()?), sealed })
+        Some(Token { record: RecordId::from_bytes(*sealed[25..].first_chunk()?), sealed })
     }
 }
 
@@ -124,16 +124,16 @@ impl PartialEq for Token {
     }
 }
 
-fn key_id(sealed: &[u8; SEALED_BYTES]) -> Option<u32> {
-    Some(u32::from_be_bytes(*sealed[1..].first_chunk()?))
+fn key_id(sealed: &[u8; SEALED_BYTES]) -> KeyId {
+    KeyId(sealed[1..].first_chunk().copied().unwrap_or_default())
 }
 
 const PREFIX: &str = "a1.";
 const VERSION: u8 = 1;
-const SEALED_BYTES: usize = 69;
+const SEALED_BYTES: usize = 73;
 const TOKEN_BYTES: usize = SEALED_BYTES + 32;
-/// The length of 101 bytes in base64 without padding.
-const TEXT_LEN: usize = 135;
+/// The length of 105 bytes in base64 without padding.
+const TEXT_LEN: usize = 140;
 
 #[cfg(test)]
 mod tests {
@@ -151,7 +151,7 @@ mod tests {
         ApprovalRecord {
             format: Format::default(),
             id: RecordId::from_bytes([7; 16]),
-            key_id: 1,
+            key_id: keys().active_key_id(),
             requested_at: UnixMillis(1_000),
             expires_at: UnixMillis(2_000),
             requester: Principal::new("ada").with_tenant("engines"),
@@ -211,7 +211,7 @@ mod tests {
             assert!(open(&keys(), &text.as_str().into(), NOW).is_none(), "{text}");
         }
         assert!(open(&KeyRing::new(1, &[2; 32]).unwrap(), &id, NOW).is_none(), "another secret");
-        assert!(open(&KeyRing::new(2, &[1; 32]).unwrap(), &id, NOW).is_none(), "another key id");
+        assert!(open(&KeyRing::new(2, &[1; 32]).unwrap(), &id, NOW).is_none(), "another number");
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         let token = open(&keys(), &seal(&keys(), &record(), NOW).unwrap(), NOW).unwrap();
         let changes: [fn(&mut ApprovalRecord); 17] = [
             |record| record.id = RecordId::from_bytes([8; 16]),
-            |record| record.key_id = 2,
+            |record| record.key_id = KeyId([0; 8]),
             |record| record.requested_at = UnixMillis(999),
             |record| record.expires_at = UnixMillis(2_001),
             |record| record.requester = Principal::new("ada"),
@@ -243,6 +243,17 @@ mod tests {
             change(&mut other);
             assert!(token != other.token(), "change {at}");
         }
+    }
+
+    #[test]
+    fn a_record_is_not_sealed_with_another_key_of_the_same_number() {
+        let replaced = KeyRing::new(1, &[2; 32]).unwrap();
+        assert_eq!(record().approval_id(&replaced, NOW), None);
+        let id = record().approval_id(&keys(), NOW).unwrap();
+        assert!(!record().is_bound_to(&id, &replaced, NOW));
+        // With both keys in the ring, each record has the id that its own key has sealed.
+        let both = KeyRing::new(2, &[2; 32]).unwrap().with_retired_key(NOW, 1, &[1; 32]).unwrap();
+        assert_eq!(record().approval_id(&both, NOW), Some(id));
     }
 
     #[test]

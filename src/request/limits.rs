@@ -173,7 +173,7 @@ impl Limits {
         self.check_reason("reason", reason)
     }
 
-    /// Checks the length of an approval id. An approval id of this crate has 138 bytes.
+    /// Checks the length of an approval id. An approval id of this crate has 143 bytes.
     pub(crate) fn check_approval_id(
         &self,
         field: &'static str,

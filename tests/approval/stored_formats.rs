@@ -66,7 +66,7 @@ fn a_token_is_valid_for_its_record() {
 
 #[tokio::test]
 async fn a_token_of_a_newer_format_is_rejected_as_any_other_and_the_audit_names_the_reason() {
-    // With another number of the key, the texts below would begin with other characters.
+    // With another key, the texts below would begin with other characters.
     let keys = KeyRing::new(1, &[7; 32]).unwrap();
     let bench = Bench::new().with(|approvals| approvals.with_keys(keys));
     let asked = bench.ask("call_1", json!({"path": "notes.txt"})).await;

@@ -46,7 +46,7 @@ impl SqliteStore {
             let (mut id, mut secret) = ([0; 4], vec![0; SECRET_BYTES]);
             getrandom::fill(&mut id).map_err(|_| SqliteError::Random)?;
             getrandom::fill(&mut secret).map_err(|_| SqliteError::Random)?;
-            // At random, so that it differs from the ids of keys that a host numbers.
+            // At random, so that it differs from the numbers that a host gives its keys.
             let id = u32::from_be_bytes(id);
             let insert = "INSERT INTO sealing_key (only, id, secret) VALUES (1, ?1, ?2)";
             transaction.execute(insert, (id, &secret))?;

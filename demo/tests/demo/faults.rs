@@ -1,13 +1,10 @@
 //! What users get if a server, a connection or Redis fails at a known moment. The servers are
 //! processes, and Redis is a real one.
 
-use std::fs::Permissions;
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
 use test_support::external_processes::Example;
 
@@ -199,51 +196,6 @@ fn a_second_sigterm_ends_the_server_at_once() {
     rest.read_to_end();
     assert_eq!(rest.error().as_deref(), Some(INTERRUPTED));
     assert_eq!(format!("{}{}", cut.text(), rest.text()), text_of(&history(&second)));
-}
-
-#[test]
-fn a_backup_without_its_sealing_key_voids_open_questions_and_new_ones_can_be_asked() {
-    let Some(shared) = Shared::sqlite() else { return };
-    let server = shared.start_on("0");
-    let ask = |server: &Example, chat: &str| {
-        let body = json!({"id": chat, "messages": [message("delete")]});
-        Stream::post(server, "/api/chat", &body).read_to_end();
-    };
-    let approve = |server: &Example, chat: &str, approval: &Value| {
-        let decision = json!({"approvalId": approval, "approved": true});
-        let answer = json!({"decisions": [decision]}).to_string();
-        send(server, &format!("POST /api/chat/{chat}/answers"), &answer)
-    };
-    let pending = |server: &Example| {
-        let pending = body_of(&send(server, "GET /api/approvals", ""));
-        pending["approvals"].as_array().unwrap().clone()
-    };
-    let files = |server: &Example| world(server)["files"].as_array().unwrap().len();
-    let kept = files(&server) - 1;
-    ask(&server, "c");
-    let question = pending(&server)[0]["approvalId"].clone();
-
-    let restored = Shared::sqlite().unwrap();
-    let backup = format!("VACUUM INTO '{}'", restored.data().display());
-    Connection::open(shared.data()).unwrap().execute_batch(&backup).unwrap();
-    let mode = Permissions::from_mode(0o600);
-    std::fs::set_permissions(restored.data(), mode).unwrap();
-    // What happens after the backup.
-    assert!(approve(&server, "c", &question).starts_with("HTTP/1.0 200 "));
-    wait_until(|| files(&server) == kept);
-    drop(server);
-
-    let deleted = Connection::open(restored.data()).unwrap().execute("DELETE FROM sealing_key", []);
-    assert_eq!(deleted.unwrap(), 1);
-    let server = restored.start_on("0");
-    let refused = approve(&server, "c", &question);
-    assert!(refused.contains("This tool call was not executed."), "{refused}");
-    assert_eq!(files(&server), kept + 1);
-    ask(&server, "new");
-    let asked = pending(&server);
-    let new = asked.iter().find(|one| one["chatId"] == "new").unwrap();
-    assert!(approve(&server, "new", &new["approvalId"]).starts_with("HTTP/1.0 200 "));
-    wait_until(|| files(&server) == kept);
 }
 
 const INTERRUPTED: &str = "The server was interrupted. The answer is not complete.";

@@ -5,6 +5,7 @@ mod faults;
 mod http;
 mod hung_server;
 mod random_kills;
+mod restore;
 mod scenarios;
 #[cfg(feature = "tls")]
 mod tls;

@@ -81,6 +81,11 @@ impl Shared {
 
     /// Starts a demo on this port.
     pub(crate) fn start_on(&self, port: &str) -> Example {
+        self.start_with(port, "")
+    }
+
+    /// Starts a demo on this port, with this secret. If it is empty, the file holds the key.
+    pub(crate) fn start_with(&self, port: &str, secret: &str) -> Example {
         let store = match &self.store {
             Store::Sqlite => "sqlite".to_owned(),
             Store::Redis(redis) => redis.url(),
@@ -95,6 +100,7 @@ impl Shared {
             ("CHAT_STORE", store),
             ("UIMS_REDIS_IS_DURABLE", is_durable),
             ("UIMS_DATA", self.data().display().to_string()),
+            ("APPROVAL_SECRET", secret.to_owned()),
             ("UIMS_LEASE_MS", self.lease.as_millis().to_string()),
         ];
         Example::run(built_example("chat", &[]), &variables)

@@ -89,11 +89,8 @@ async fn the_sealing_key_is_created_once_and_stays_the_same() {
     for key in &keys {
         assert_eq!(format!("{key:?}"), active);
     }
-    // The id of the key is random, and the record has key 1.
-    let id: u32 =
-        folder.connect().query_row("SELECT id FROM sealing_key", [], |row| row.get(0)).unwrap();
     let mut sealed = record;
-    sealed.key_id = id;
+    sealed.key_id = keys[0].active_key_id();
     let ids = keys.map(|keys| sealed.approval_id(&keys, sealed.requested_at).unwrap());
     assert!(ids.iter().all(|id| *id == ids[0]));
 }

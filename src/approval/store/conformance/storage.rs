@@ -21,7 +21,8 @@ pub(super) fn cases() -> Vec<Case> {
                 &new_chat_id(),
                 now(&*store).await?,
             );
-            record.key_id = u32::MAX;
+            record.key_id =
+                "00f1e2d3c4b5a697".parse().map_err(|error| CaseFailure(format!("{error}")))?;
             record.message_id = "".into();
             record.tool_call_id = "call \"1\"\n\0日本 😀".into();
             record.tool_name = "töol".into();
