@@ -3,7 +3,7 @@
 //! reported as not executed.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::request::Limits;
 use ui_message_stream::{BoxFuture, ChatRequest, UiMessage};
 
-use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part};
+use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part, user_message};
 
 #[tokio::test(start_paused = true)]
 async fn an_out_of_band_approval_is_sent_to_the_provider_once() {
@@ -103,8 +103,6 @@ async fn an_approval_repeated_while_the_provider_works_gets_the_output() {
 #[derive(Debug)]
 struct FailsToClaim {
     ledger: Arc<InMemoryLedger>,
-    /// How many approvals are granted.
-    granted: AtomicUsize,
     /// For each of the next claims, whether the ledger stores it before it fails.
     failures: Arc<Mutex<VecDeque<bool>>>,
 }
@@ -127,9 +125,7 @@ impl LedgerStore for FailsToClaim {
         record: &'a ApprovalRecord,
         revision: u64,
     ) -> Answer<'a, bool> {
-        let is_claim = record.provider_executed
-            && matches!(record.state, ApprovalState::Claimed { .. })
-            && self.granted.fetch_add(1, Ordering::SeqCst) > 0;
+        let is_claim = matches!(record.state, ApprovalState::Claimed { .. });
         let failure = is_claim.then(|| self.failures.lock().unwrap().pop_front()).flatten();
         Box::pin(async move {
             if failure != Some(false) {
@@ -149,8 +145,8 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 async fn an_approval_is_sent_although_the_ledger_has_failed_to_claim_it() {
     for failures in [vec![false], vec![true], vec![false, false, true]] {
         let failing = |ledger| {
-            let (granted, failures) = (AtomicUsize::new(0), Mutex::new(failures.clone().into()));
-            Arc::new(FailsToClaim { ledger, granted, failures: Arc::new(failures) })
+            let failures = Arc::new(Mutex::new(failures.clone().into()));
+            Arc::new(FailsToClaim { ledger, failures })
         };
         let host = Host::with_ledger(&[Reply::ApprovalRequest, Reply::LinkOutput], failing);
         host.say("m1").await;
@@ -163,10 +159,7 @@ async fn an_approval_is_sent_although_the_ledger_has_failed_to_claim_it() {
 #[tokio::test(start_paused = true)]
 async fn an_approval_that_the_ledger_cannot_claim_for_long_is_never_sent() {
     let failures = Arc::new(Mutex::new(VecDeque::from([false; 1000])));
-    let failing = |ledger| {
-        let (granted, failures) = (AtomicUsize::new(0), failures.clone());
-        Arc::new(FailsToClaim { ledger, granted, failures })
-    };
+    let failing = |ledger| Arc::new(FailsToClaim { ledger, failures: failures.clone() });
     let host = Host::with_ledger(&[Reply::ApprovalRequest, Reply::LinkOutput], failing);
     host.say("m1").await;
     let chunks = host.post(host.body_with_decisions(&[("link", true)]).await).await;
@@ -212,6 +205,18 @@ async fn an_approval_given_before_a_new_message_is_sent_with_that_message() {
     assert_eq!(part(&host.stored_messages().await, "link")["output"], "https://s.example");
     host.say("m3").await;
     assert_eq!(host.provider_inputs().last().unwrap(), "the result");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_under_a_key_that_the_server_does_not_have_is_not_sent() {
+    let host = Host::with_replies(&[Reply::ApprovalRequestAndDelete, Reply::LinkOutput]);
+    host.say("m1").await;
+    assert!(host.decide("link", true).await);
+    host.wait_until_idle().await;
+    // As after a backup was restored: it may have been sent since.
+    let message = json!({"id": "chat", "messages": [user_message("m2")]});
+    host.post_to(&host.with_another_secret, message).await;
+    assert_eq!(host.provider_inputs(), ["nothing", "unknown"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -117,6 +117,8 @@ pub(crate) struct Host {
     pub(crate) chats: ChatServer,
     /// Another server with the same ledger and chat store.
     pub(crate) other: ChatServer,
+    /// A server as `other`, whose secret was replaced.
+    pub(crate) with_another_secret: ChatServer,
     pub(crate) provider: Provider,
     pub(crate) deleted: Arc<AtomicUsize>,
     pub(crate) ledger: Arc<InMemoryLedger>,
@@ -163,16 +165,16 @@ impl Host {
             .tool(slow);
         let ledger = Arc::new(InMemoryLedger::with_test_clock(NOW));
         let used_ledger = ledger_of(ledger.clone());
-        let keys = || KeyRing::new(1, &[7; 32]).unwrap();
         let store = Arc::new(InMemoryChatStore::new());
         let runs = Arc::new(InMemoryRunStore::new());
-        let server = || {
+        let server = |secret: u8| {
+            let keys = KeyRing::new(1, &[secret; 32]).unwrap();
             let approvals = Approvals::new(agent.clone()).with_ledger(used_ledger.clone());
-            let chats = ChatServer::new(agent.clone(), approvals.with_keys(keys()));
+            let chats = ChatServer::new(agent.clone(), approvals.with_keys(keys));
             chats.with_store(store.clone()).with_run_store(runs.clone())
         };
-        let (chats, other) = (server(), server());
-        Host { chats, other, provider, deleted, ledger, store }
+        let (chats, other, with_another_secret) = (server(7), server(7), server(8));
+        Host { chats, other, with_another_secret, provider, deleted, ledger, store }
     }
 
     pub(crate) async fn post(&self, body: Value) -> Vec<Value> {

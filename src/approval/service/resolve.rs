@@ -26,7 +26,8 @@ use super::{Approvals, ApprovedCall, ChatApprovals};
 use crate::approval::store::{LedgerStoreError, update};
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DeferredToolResult, DeferredToolResults, LeaseHolderId,
-    LeaseResult, PendingToolCall, Principal, ResumePlan, ToolOutcome, UnverifiedToolOutput,
+    LeaseResult, PendingToolCall, Principal, ResumePlan, ToolOutcome, Transition,
+    UnverifiedToolOutput,
 };
 use crate::boxed::BoxFuture;
 use crate::event::AgentEvent;
@@ -280,7 +281,7 @@ impl ChatApprovals {
     }
 
     /// Claims approvals that the next model call sends to the provider. Returns those that no other
-    /// sender has claimed.
+    /// sender has claimed, and whose key this server has.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the ledger fails. Some of the approvals may be claimed then. The same
@@ -294,7 +295,12 @@ impl ChatApprovals {
         let mut claimed = Vec::new();
         for result in approved {
             if let DeferredOutcome::ForwardToProvider { claim: Some(claim), .. } = &result.outcome {
-                let forward = |record: &ApprovalRecord, now| record.forward(sender, lease, now);
+                let keys = &self.inner.keys;
+                let forward = |record: &ApprovalRecord, now| match record.approval_id(keys, now) {
+                    Some(_) => record.forward(sender, lease, now),
+                    // A ledger that was restored from a backup may not know that it was sent.
+                    None => Transition { output: LeaseResult::Lost, next: None },
+                };
                 let forwarded = update(&*self.inner.ledger, claim.record, forward).await?;
                 if !matches!(forwarded, Some((_, LeaseResult::Stored))) {
                     continue;
