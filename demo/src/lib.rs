@@ -11,6 +11,7 @@ mod world;
 
 use std::env::VarError;
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,9 @@ use axum::response::Json;
 use axum::routing::get;
 use tokio::net::TcpListener;
 #[cfg(unix)]
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use ui_message_stream::agent::{Agent, Tool};
 use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
 use ui_message_stream::chat::PostedHistory;
@@ -54,16 +54,25 @@ pub fn init_log() {
 /// Each browser is a user of its own, by a cookie. All clients without this cookie are one anonymous
 /// user.
 ///
-/// `GET /ready` is status 200 if the store can be written, and 503 otherwise.
+/// `GET /ready` is status 200 if the store can be written, and otherwise 503 with the reason, within a
+/// second.
 ///
 /// # Errors
 /// If `PORT` is not a port number, if the server cannot listen on that port, which the error then names,
 /// or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], or
-/// `UIMS_LEASE_MS`, the lease of live responses and of approved tool calls, is not a number.
+/// `UIMS_LEASE_MS`, the lease of live responses and of approved tool calls, is not a number that can be
+/// used. The `Debug` form of the error, which `main` prints, is a sentence.
 pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn Error>> {
-    let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse::<u16>())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await;
-    let listener = listener.map_err(|error| format!("127.0.0.1:{port}: {error}; see `PORT`"))?;
+    run_now(model, storage).await.map_err(StartError::boxed)
+}
+
+async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn Error>> {
+    let port = port(text_of("PORT")?)?;
+    let lease = lease(text_of("UIMS_LEASE_MS")?)?;
+    let limits = limits(|name| std::env::var(name))?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.map_err(|error| {
+        format!("cannot listen on 127.0.0.1:{port}: {error}; set PORT to a free port")
+    })?;
     let address = listener.local_addr()?;
     println!("Open http://{address} and ask it to delete a file. Or, without a browser:");
     // The shell writes a new id for each call. A message with a known id gets its stored response.
@@ -76,13 +85,8 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
 
     let cookie_key = storage.cookie_key();
     let (world, readiness) = (storage.world(), storage.readiness());
-    let lease = match text_of("UIMS_LEASE_MS")? {
-        Some(lease) => Some(lease.parse().map_err(|_| not_a_number("UIMS_LEASE_MS"))?),
-        None => None,
-    };
-    let lease = lease.map(Duration::from_millis);
     let chats = storage.chat_server(agent(model, Arc::clone(&world))?, lease);
-    let chats = chats.with_limits(limits(|name| std::env::var(name))?);
+    let chats = chats.with_limits(limits);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
     let page =
@@ -100,62 +104,73 @@ pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         // For a load balancer, which is no page and no user.
         .route("/ready", get(async move || ready(&readiness).await));
 
-    let (stopped, has_stopped) = oneshot::channel::<()>();
-    let shut_down = tokio::spawn(async move {
-        stop_signal().await;
-        // From before the server stops accepting connections.
+    let stop = async move {
+        let signal = stop_signal().await;
+        // From before the server answers 503.
         let second = stop_signal();
         tokio::spawn(async move {
-            second.await;
             // The user does not want to wait. The process ends as in a crash.
+            let signal = second.await;
+            tracing::warn!("second {signal}: the server ends at once");
             std::process::exit(1);
         });
-        drop(stopped);
-        chats.shut_down(GRACE).await
-    });
-    serve(listener, app).with_graceful_shutdown(async { drop(has_stopped.await) }).await;
-    shut_down.await?;
+        tracing::info!("{signal}: the server stops; live responses get {GRACE:?} to end");
+        // The listener stays open meanwhile, and the chat answers 503.
+        chats.shut_down(GRACE).await;
+        tracing::info!("all live responses have ended or were handed over");
+    };
+    serve(listener, app).with_graceful_shutdown(stop).await;
     Ok(())
 }
 
-/// Answers whether the store can be written.
-async fn ready(readiness: &Readiness) -> StatusCode {
-    match readiness.check().await {
-        Ok(()) => StatusCode::OK,
-        Err(error) => {
-            tracing::warn!(error, "the store cannot be written");
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+/// Answers whether the store can be written, within a second.
+async fn ready(readiness: &Readiness) -> (StatusCode, String) {
+    let checked = timeout(READY_TIMEOUT, readiness.check()).await;
+    let failure = match checked {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(sentence(&*error)),
+        Err(_) => Some("no answer".to_owned()),
+    };
+    readiness.log(failure.as_deref());
+    match failure {
+        None => (StatusCode::OK, "ready".to_owned()),
+        Some(failure) => (StatusCode::SERVICE_UNAVAILABLE, failure),
     }
 }
 
 /// Returns a future that waits for SIGTERM or Ctrl-C from this call on.
 #[cfg(unix)]
-fn stop_signal() -> impl Future<Output = ()> + Send {
-    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+fn stop_signal() -> impl Future<Output = &'static str> + Send {
+    let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
     async move {
-        // A signal for which there is no handler ends the process.
-        match signals {
-            [Ok(mut terminate), Ok(mut interrupt)] => {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-            }
-            [Ok(mut one), _] | [_, Ok(mut one)] => drop(one.recv().await),
-            _ => std::future::pending().await,
+        tokio::select! {
+            () = received(terminate) => "SIGTERM",
+            () = received(interrupt) => "Ctrl-C",
         }
+    }
+}
+
+/// Waits for a signal. A signal for which there is no handler ends the process.
+#[cfg(unix)]
+async fn received(signal: io::Result<Signal>) {
+    match signal {
+        Ok(mut signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
     }
 }
 
 /// Waits for Ctrl-C.
 #[cfg(not(unix))]
-async fn stop_signal() {
+async fn stop_signal() -> &'static str {
     drop(tokio::signal::ctrl_c().await);
+    "Ctrl-C"
 }
 
 /// How long live responses go on after SIGTERM. A second one ends the process at once.
 const GRACE: Duration = Duration::from_secs(20);
+
+/// How long the store may take to answer whether it can be written.
+const READY_TIMEOUT: Duration = Duration::from_millis(800);
 
 async fn show(world: Arc<SharedWorld>) -> Result<Json<World>, StatusCode> {
     in_database(move || world.now()).await.map(Json).map_err(|error| {
@@ -171,16 +186,68 @@ fn limits(
     let mut limits = ChatLimits::default();
     for (name, set) in LIMIT_VARIABLES {
         match variable(name) {
-            Ok(value) => limits = set(limits, value.parse().map_err(|_| not_a_number(name))?),
+            Ok(value) => limits = set(limits, number(name, &value)?),
             Err(VarError::NotPresent) => {}
-            Err(VarError::NotUnicode(_)) => return Err(not_a_number(name).into()),
+            Err(VarError::NotUnicode(_)) => return Err(format!("{name} is not UTF-8").into()),
         }
     }
     Ok(limits)
 }
 
-pub(crate) fn not_a_number(variable: &str) -> String {
-    format!("{variable} is not a number")
+/// Returns the port that `PORT` sets.
+fn port(text: Option<String>) -> Result<u16, String> {
+    let Some(text) = text else { return Ok(3000) };
+    text.parse().map_err(|_| {
+        format!("PORT is `{text}`: set a number from 0 to 65535, or unset it for port 3000")
+    })
+}
+
+/// Returns the lease that `UIMS_LEASE_MS` sets.
+fn lease(text: Option<String>) -> Result<Option<Duration>, String> {
+    let Some(text) = text else { return Ok(None) };
+    match text.parse() {
+        // A shorter one cannot be renewed in time.
+        Ok(millis @ 100..=3_600_000) => Ok(Some(Duration::from_millis(millis))),
+        _ => Err(format!(
+            "UIMS_LEASE_MS is `{text}`: set a number of milliseconds from 100 to 3600000, or unset \
+             it for the default"
+        )),
+    }
+}
+
+/// Returns the number that a variable sets.
+pub(crate) fn number(variable: &str, text: &str) -> Result<usize, String> {
+    text.parse()
+        .map_err(|_| format!("{variable} is `{text}`: set a number, or unset it for the default"))
+}
+
+/// Why the demo does not start. `main` prints the `Debug` form of an error, so that is a sentence too.
+struct StartError(String);
+
+impl StartError {
+    fn boxed(error: Box<dyn Error>) -> Box<dyn Error> {
+        Box::new(StartError(sentence(&*error)))
+    }
+}
+
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for StartError {}
+
+/// Returns the text of an error and of its sources.
+fn sentence(error: &(dyn Error + 'static)) -> String {
+    let sources = std::iter::successors(Some(error), |error| (*error).source());
+    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 type SetLimit = fn(ChatLimits, usize) -> ChatLimits;
@@ -271,7 +338,7 @@ mod tests {
                 assert_eq!(value, expected, "{name} with {variable}");
             }
         }
-        let error = limits(|_| Ok("many".to_owned())).unwrap_err();
-        assert_eq!(error.to_string(), "UIMS_MAX_CHAT_MESSAGES is not a number");
+        let error = limits(|_| Ok("many".to_owned())).unwrap_err().to_string();
+        assert!(error.starts_with("UIMS_MAX_CHAT_MESSAGES is `many`: set a number"), "{error}");
     }
 }

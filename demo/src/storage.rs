@@ -4,7 +4,7 @@ use std::env::{VarError, var};
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum_extra::extract::cookie::Key;
@@ -13,11 +13,11 @@ use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::{Approvals, KeyRing};
 use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chat::store::InMemoryChatStore;
-use ui_message_stream_redis::{RedisOptions, RedisStore, RedisStoreError};
+use ui_message_stream_redis::{RedisOptions, RedisStore};
 use ui_message_stream_sqlite::SqliteStore;
 
-use crate::not_a_number;
 use crate::world::SharedWorld;
+use crate::{StartError, number, sentence};
 
 /// The chats, the approvals, the live responses, the world of the tools, and the keys.
 pub struct Storage {
@@ -68,8 +68,13 @@ impl Storage {
     ///
     /// # Errors
     /// If one of these variables has another value, or has no effect with this store, if the file cannot
-    /// be opened, or if Redis does not answer.
+    /// be opened, or if Redis does not answer. The `Debug` form of the error, which `main` prints, is a
+    /// sentence that names the variable.
     pub async fn open() -> Result<Self, Box<dyn Error>> {
+        Self::open_now().await.map_err(StartError::boxed)
+    }
+
+    async fn open_now() -> Result<Self, Box<dyn Error>> {
         let store = text_of("CHAT_STORE")?;
         let store = store.as_deref().unwrap_or("sqlite");
         check_used(store, text_of)?;
@@ -106,7 +111,7 @@ impl Storage {
             [url] => options.connect(url).await,
             _ => options.connect_cluster(urls).await,
         };
-        let store = connected.map_err(|error| format!("CHAT_STORE: {}", with_source(&error)))?;
+        let store = connected.map_err(|error| format!("CHAT_STORE: {}", sentence(&error)))?;
         let File { name, keys, world, .. } = File::open().await?;
         let description = format!("Chats are in Redis, files and keys in {name}.");
         Self::with_world(Store::Redis(store, keys), world, description)
@@ -172,17 +177,22 @@ impl Storage {
 
     /// Returns a check whether the store can be written now.
     pub(crate) fn readiness(&self) -> Readiness {
-        Readiness(match &self.store {
+        let check = match &self.store {
             Store::Memory(_) => Check::None,
             Store::Sqlite(store, _) => Check::Sqlite(store.clone()),
             Store::Redis(store, _) => Check::Redis(store.clone()),
-        })
+        };
+        Readiness { check, logged: Arc::default() }
     }
 }
 
 /// Checks whether the store can be written.
 #[derive(Debug, Clone)]
-pub(crate) struct Readiness(Check);
+pub(crate) struct Readiness {
+    check: Check,
+    /// The failure that was logged last, unless the store can be written again.
+    logged: Arc<Mutex<Option<String>>>,
+}
 
 #[derive(Debug, Clone)]
 enum Check {
@@ -194,12 +204,25 @@ enum Check {
 impl Readiness {
     /// Writes to the store.
     pub(crate) async fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        match &self.0 {
+        match &self.check {
             Check::None => {}
             Check::Sqlite(store) => store.ping().await?,
             Check::Redis(store) => store.ping().await?,
         }
         Ok(())
+    }
+
+    /// Logs a failure, or that there is none any more, unless the last check had the same result.
+    pub(crate) fn log(&self, failure: Option<&str>) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.as_deref() == failure {
+            return;
+        }
+        match failure {
+            Some(error) => tracing::warn!(error, "the store cannot be written"),
+            None => tracing::info!("the store can be written again"),
+        }
+        *logged = failure.map(str::to_owned);
     }
 }
 
@@ -216,7 +239,8 @@ impl File {
         let file = text_of("UIMS_DATA")?.unwrap_or_else(|| "chat.db".to_owned());
         let file = PathBuf::from(file);
         let name = file.display().to_string();
-        let store = SqliteStore::open(&file).await.map_err(|error| format!("{name}: {error}"))?;
+        let store = SqliteStore::open(&file).await;
+        let store = store.map_err(|error| format!("UIMS_DATA={name}: {}", sentence(&error)))?;
         let keys = match text_of("APPROVAL_SECRET")? {
             Some(secret) => KeyRing::new(1, secret.as_bytes())
                 .map_err(|error| format!("APPROVAL_SECRET: {error}"))?,
@@ -265,7 +289,7 @@ fn memory_store(
     let mut store = InMemoryChatStore::new();
     for (name, set) in MEMORY_VARIABLES {
         if let Some(value) = variable(name)? {
-            store = set(store, value.parse().map_err(|_| not_a_number(name))?);
+            store = set(store, number(name, &value)?);
         }
     }
     Ok(store)
@@ -294,14 +318,6 @@ const WITHOUT_TLS: &str = "CHAT_STORE: this demo was built without TLS; \
 
 fn is_redis(url: &str) -> bool {
     url.starts_with("redis://") || url.starts_with("rediss://")
-}
-
-/// Returns the texts of an error and of its source.
-fn with_source(error: &RedisStoreError) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }
 
 /// Returns the value of an environment variable if it is set and not empty.
@@ -358,7 +374,7 @@ mod tests {
             assert!(limits[at].contains(&format!("{field}: 7")) && limits[at] != default, "{name}");
         }
         let error = memory_store(|_| Ok(Some("many".to_owned()))).unwrap_err().to_string();
-        assert_eq!(error, "UIMS_MAX_USER_BYTES is not a number");
+        assert!(error.starts_with("UIMS_MAX_USER_BYTES is `many`: set a number"), "{error}");
     }
 
     #[test]

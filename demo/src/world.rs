@@ -46,7 +46,9 @@ impl SharedWorld {
         // What a tool has done must not be lost, because it is not done again.
         connection.pragma_update(None, "synchronous", "FULL")?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        if !transaction.table_exists(None, "demo_files")? {
+        // Not `table_exists`, which answers from the schema that this connection has read before.
+        let count = "SELECT count(*) FROM sqlite_schema WHERE name = 'demo_files'";
+        if transaction.query_row(count, [], |row| row.get::<_, i64>(0))? == 0 {
             transaction.execute_batch(TABLES)?;
             for file in FILES {
                 transaction.execute("INSERT INTO demo_files (name) VALUES (?1)", [file])?;
@@ -193,6 +195,22 @@ pub(crate) fn describe_denial(tool: &str, reason: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_world_that_another_process_has_created_meanwhile_is_used() {
+        let name = format!("ui-message-stream-world-{}.db", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let connections = [(); 2].map(|()| Connection::open(&file).unwrap());
+        // Each has read the schema of the empty file.
+        for connection in &connections {
+            assert!(!connection.table_exists(None, "demo_files").unwrap());
+        }
+        let worlds = connections.map(SharedWorld::new);
+        std::fs::remove_file(&file).unwrap();
+        for world in worlds {
+            assert_eq!(world.unwrap().now().unwrap().files.len(), FILES.len());
+        }
+    }
 
     #[test]
     fn a_file_that_is_named_and_gone_is_not_replaced_by_another_one() {
