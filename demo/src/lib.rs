@@ -27,6 +27,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use ui_message_stream::agent::{Agent, Tool};
+use ui_message_stream::approval::store::FailureLog;
 use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
 use ui_message_stream::chat::PostedHistory;
 use ui_message_stream::json::JsonError;
@@ -85,6 +86,7 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
 
     let cookie_key = storage.cookie_key();
     let (world, readiness) = (storage.world(), storage.readiness());
+    let no_answers = Arc::new(FailureLog::default());
     let chats = storage.chat_server(agent(model, Arc::clone(&world))?, lease);
     let chats = chats.with_limits(limits);
     // The page may remove messages from its history before it sends the next one.
@@ -102,7 +104,7 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         // Only pages of this server may read the world and stop runs, not only post.
         .layer(ChatPolicy::default())
         // For a load balancer, which is no page and no user.
-        .route("/ready", get(async move || ready(&readiness).await));
+        .route("/ready", get(async move || ready(&readiness, &no_answers).await));
 
     let stop = async move {
         let signal = stop_signal().await;
@@ -123,18 +125,15 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     Ok(())
 }
 
-/// Answers whether the store can be written, within a second.
-async fn ready(readiness: &Readiness) -> (StatusCode, String) {
-    let checked = timeout(READY_TIMEOUT, readiness.check()).await;
-    let failure = match checked {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(sentence(&*error)),
-        Err(_) => Some("no answer".to_owned()),
-    };
-    readiness.log(failure.as_deref());
-    match failure {
-        None => (StatusCode::OK, "ready".to_owned()),
-        Some(failure) => (StatusCode::SERVICE_UNAVAILABLE, failure),
+/// Answers whether the store can be written, within a second. The store logs its failures itself.
+async fn ready(readiness: &Readiness, no_answers: &FailureLog) -> (StatusCode, String) {
+    match timeout(READY_TIMEOUT, readiness.check()).await {
+        Ok(Ok(())) => (StatusCode::OK, "ready".to_owned()),
+        Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, sentence(&*error)),
+        Err(_) => {
+            no_answers.log(&StartError("the store gives no answer".to_owned()));
+            (StatusCode::SERVICE_UNAVAILABLE, "no answer".to_owned())
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::env::{VarError, var};
 use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum_extra::extract::cookie::Key;
@@ -177,22 +177,17 @@ impl Storage {
 
     /// Returns a check whether the store can be written now.
     pub(crate) fn readiness(&self) -> Readiness {
-        let check = match &self.store {
+        Readiness(match &self.store {
             Store::Memory(_) => Check::None,
             Store::Sqlite(store, _) => Check::Sqlite(store.clone()),
             Store::Redis(store, _) => Check::Redis(store.clone()),
-        };
-        Readiness { check, logged: Arc::default() }
+        })
     }
 }
 
 /// Checks whether the store can be written.
 #[derive(Debug, Clone)]
-pub(crate) struct Readiness {
-    check: Check,
-    /// The failure that was logged last, unless the store can be written again.
-    logged: Arc<Mutex<Option<String>>>,
-}
+pub(crate) struct Readiness(Check);
 
 #[derive(Debug, Clone)]
 enum Check {
@@ -204,25 +199,12 @@ enum Check {
 impl Readiness {
     /// Writes to the store.
     pub(crate) async fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        match &self.check {
+        match &self.0 {
             Check::None => {}
             Check::Sqlite(store) => store.ping().await?,
             Check::Redis(store) => store.ping().await?,
         }
         Ok(())
-    }
-
-    /// Logs a failure, or that there is none any more, unless the last check had the same result.
-    pub(crate) fn log(&self, failure: Option<&str>) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.as_deref() == failure {
-            return;
-        }
-        match failure {
-            Some(error) => tracing::warn!(error, "the store cannot be written"),
-            None => tracing::info!("the store can be written again"),
-        }
-        *logged = failure.map(str::to_owned);
     }
 }
 

@@ -56,13 +56,15 @@ pub enum PostgresError {
     #[error("Postgres is not reachable or does not allow writes, or the connection was lost")]
     Connection(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Postgres has refused the connection or the operation. An operation has changed nothing.
-    #[error("Postgres failed (SQLSTATE {sqlstate})")]
+    #[error("{} (SQLSTATE {sqlstate})", reason(sqlstate))]
     Refused {
         /// The code of the reason, for example `28P01` for a wrong password.
         sqlstate: String,
     },
     /// Postgres has not answered in time. It is not known whether the operation took place.
-    #[error("Postgres has not answered within {0:?}")]
+    #[error(
+        "Postgres has not answered within {0:?}: it hangs, has too much to do, or is not reachable"
+    )]
     Timeout(Duration),
     /// The user was [deleted](crate::PostgresStore::delete_user) during a run, which requests no more
     /// approvals.
@@ -71,6 +73,30 @@ pub enum PostgresError {
     /// What is stored is not what this version writes.
     #[error("a stored {0} cannot be read")]
     Unreadable(&'static str),
+}
+
+/// Returns what a SQLSTATE means, and what to do.
+fn reason(sqlstate: &str) -> &'static str {
+    match sqlstate {
+        "28P01" | "28000" => {
+            "Postgres refuses the user or the password: correct them in the URL, or extend pg_hba.conf"
+        }
+        "3D000" => "the database does not exist: create it, or correct its name in the URL",
+        "25006" => {
+            "this Postgres cannot be written, it is probably a standby: connect to the primary"
+        }
+        "42501" => "the role may not use the schema or its tables: grant it the rights",
+        "53100" => "the disk of Postgres is full: free space on it",
+        "53200" => "Postgres has no memory left: see its log",
+        "53300" => "Postgres has no connection left: raise its max_connections",
+        "57P01" | "57P02" | "57P03" => {
+            "Postgres is stopping or starting: wait until it has done so"
+        }
+        "57014" => {
+            "Postgres was too slow and has cancelled the operation: see what locks its tables"
+        }
+        _ => "Postgres failed",
+    }
 }
 
 /// An error inside this package: `?` converts the errors of the client and the pool, whose types are

@@ -26,6 +26,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, ToSql};
 use ui_message_stream::approval::Principal;
+use ui_message_stream::approval::store::FailureLog;
 
 pub use self::error::PostgresError;
 pub use self::options::PostgresOptions;
@@ -118,6 +119,7 @@ struct Inner {
     hints: Arc<Hints>,
     /// The latest time of the ledger that this process has seen.
     latest_time: AtomicI64,
+    failures: FailureLog,
     /// They end when the store is dropped.
     _tasks: JoinSet<()>,
 }
@@ -147,7 +149,12 @@ impl PostgresStore {
         statement: &'static str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, PostgresError> {
-        query(&self.inner.pool, statement, values).await
+        self.logged(query(&self.inner.pool, statement, values).await)
+    }
+
+    /// Logs a failure of Postgres.
+    fn logged<T>(&self, result: Result<T, PostgresError>) -> Result<T, PostgresError> {
+        result.inspect_err(|error| self.inner.failures.log(error))
     }
 }
 

@@ -1,7 +1,6 @@
 //! [`PostgresOptions`]: how a [`PostgresStore`] uses Postgres.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
@@ -96,7 +95,8 @@ impl PostgresOptions {
         let mut tasks = JoinSet::new();
         tasks.spawn(hints::listen(Arc::clone(&hints), config, self.schema.clone()));
         tasks.spawn(sweep::sweep_often(pool.clone()));
-        let inner = Inner { pool, hints, latest_time: AtomicI64::new(0), _tasks: tasks };
+        let (latest_time, failures) = Default::default();
+        let inner = Inner { pool, hints, latest_time, failures, _tasks: tasks };
         Ok(PostgresStore { inner: Arc::new(inner) })
     }
 

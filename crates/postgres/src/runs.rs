@@ -27,7 +27,7 @@ impl RunStore for PostgresStore {
         &'a self,
         begin: BeginRun<'a>,
     ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
-        Box::pin(async move { Ok(begin_run(&self.inner.pool, begin).await?) })
+        Box::pin(async move { Ok(self.logged(begin_run(&self.inner.pool, begin).await)?) })
     }
 
     fn append<'a>(

@@ -17,9 +17,10 @@ use redis::{
     RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
 };
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
+use ui_message_stream::approval::store::FailureLog;
 
-use crate::error::RedisStoreError;
+use crate::error::{RedisStoreError, is_unauthenticated};
 use crate::scripts::Invocation;
 
 /// A connection that is opened again when it is lost, and replaced when Redis replies only over
@@ -28,10 +29,12 @@ pub(crate) struct Connection {
     client: RedisClient,
     /// The open connection, and how many it has replaced.
     current: Mutex<(OpenConnection, u64)>,
-    /// Held by the operation that opens another connection.
-    replacing: tokio::sync::Mutex<()>,
+    /// Held by the operation that opens another connection. Holds from when on Redis may be asked
+    /// again that has refused the password, and the pause before that.
+    replacing: tokio::sync::Mutex<Option<(Instant, Duration)>>,
     /// Notified when the Redis of the old connection has become a replica.
     demoted: Arc<Notify>,
+    failures: FailureLog,
 }
 
 /// Opens connections.
@@ -67,9 +70,18 @@ impl Connection {
     }
 
     async fn open(client: RedisClient) -> Result<Self, RedisStoreError> {
-        let open = with_timeout(client.open()).await?;
+        let open = with_timeout(async {
+            let mut open = client.open().await?;
+            match redis::cmd("PING").query_async::<()>(&mut open).await {
+                // A connection without a password is opened also if Redis requires one.
+                Err(error) if is_unauthenticated(&error) => Err(error),
+                _ => Ok(open),
+            }
+        });
+        let open = open.await?;
         let (current, demoted) = (Mutex::new((open, 0)), Arc::default());
-        Ok(Connection { client, current, replacing: Default::default(), demoted })
+        let (replacing, failures) = Default::default();
+        Ok(Connection { client, current, replacing, demoted, failures })
     }
 
     /// Returns what is notified when the Redis of the old connection has become a replica.
@@ -97,12 +109,20 @@ impl Connection {
         &self,
         script: &Invocation<'_>,
     ) -> Result<T, RedisStoreError> {
+        let result = self.run_unlogged(script).await;
+        result.inspect_err(|error| self.failures.log(error))
+    }
+
+    async fn run_unlogged<T: FromRedisValue + Send>(
+        &self,
+        script: &Invocation<'_>,
+    ) -> Result<T, RedisStoreError> {
         let (connection, replaced) = self.current();
         let mut first: BoxFuture<'_, RedisResult<T>> = Box::pin(connection.run(script));
         if let Ok(result) = timeout(REPLY_PATIENCE, &mut first).await {
             return match result {
-                Err(error) if self.is_demoted(&error) => {
-                    let second = Box::pin(self.run_at_primary(replaced, script, error));
+                Err(error) if self.needs_another(&error) => {
+                    let second = Box::pin(self.run_at_another(replaced, script, error));
                     within(OPERATION_TIMEOUT.saturating_sub(REPLY_PATIENCE), second).await
                 }
                 result => result.map_err(RedisStoreError::redis),
@@ -146,34 +166,29 @@ impl Connection {
         }
     }
 
-    /// Returns whether a single Redis has refused an operation because it is a replica.
+    /// Returns whether another connection to a single Redis may do what this one cannot: its Redis has
+    /// become a replica, or has refused the password when the connection was opened again. A
+    /// `ConnectionManager` returns that refusal for ever.
     ///
-    /// It has changed nothing then. A `ClusterConnection` finds the new primary itself.
-    fn is_demoted(&self, error: &RedisError) -> bool {
-        let is_replica = match error.kind() {
-            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => true,
-            // The reply to a script before Redis 7.
-            ErrorKind::Server(ServerErrorKind::ResponseError) => {
-                error.detail().is_some_and(|detail| detail.contains("-READONLY "))
-            }
-            _ => false,
-        };
-        is_replica && matches!(self.client, RedisClient::Single(_))
+    /// Redis has changed nothing then. A `ClusterConnection` does the same itself.
+    fn needs_another(&self, error: &RedisError) -> bool {
+        let is_single = matches!(self.client, RedisClient::Single(_));
+        is_single && (is_of_replica(error) || is_unauthenticated(error))
     }
 
-    /// Runs a script over another connection, because the one that has replaced so many leads to a
-    /// replica, which has refused the script with this error. If the Redis of the other connection
-    /// does not refuse it, too, replaces the first.
+    /// Runs a script over another connection, because the one that has replaced so many has refused it
+    /// with this error, which [asks for another](Self::needs_another). Unless the other one does the
+    /// same, it replaces the first.
     ///
     /// The address may lead to the new primary, but a Redis that becomes a replica does not close
     /// its connections.
-    async fn run_at_primary<T: FromRedisValue>(
+    async fn run_at_another<T: FromRedisValue>(
         &self,
         replaced: u64,
         script: &Invocation<'_>,
         error: RedisError,
     ) -> RedisResult<T> {
-        let (replacing, is_first) = match self.replacing.try_lock() {
+        let (mut replacing, is_first) = match self.replacing.try_lock() {
             Ok(replacing) => (replacing, true),
             Err(_) => (self.replacing.lock().await, false),
         };
@@ -182,18 +197,38 @@ impl Connection {
             drop(replacing);
             return current.run_once(script).await;
         }
-        // While there is no primary, one of the operations that wait has looked for all of them.
-        if !is_first {
+        // One of the operations that wait has tried for all of them.
+        if !is_first || replacing.is_some_and(|(at, _)| Instant::now() < at) {
             return Err(error);
         }
-        let Ok(mut open) = self.client.open().await else { return Err(error) };
-        let result = open.run_once(script).await;
-        let is_primary = |error: &RedisError| !self.is_demoted(error) && !is_lost(error);
-        if result.as_ref().err().is_none_or(is_primary) {
+        let (result, open) = match self.client.open().await {
+            Ok(mut open) => (open.run_once(script).await, Some(open)),
+            Err(error) => (Err(error), None),
+        };
+        let refused = result.as_ref().err();
+        if refused.is_some_and(is_unauthenticated) {
+            let pause = replacing.map_or(REOPEN_INTERVAL, |(_, pause)| MAX_PAUSE.min(pause * 2));
+            *replacing = Some((Instant::now() + pause, pause));
+        }
+        let is_usable = refused.is_none_or(|error| !self.needs_another(error) && !is_lost(error));
+        if let Some(open) = open.filter(|_| is_usable) {
             *self.lock() = (open, replaced + 1);
+            *replacing = None;
             self.demoted.notify_one();
         }
         result
+    }
+}
+
+/// Returns whether Redis has refused an operation because it is a replica.
+fn is_of_replica(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => true,
+        // The reply to a script before Redis 7.
+        ErrorKind::Server(ServerErrorKind::ResponseError) => {
+            error.detail().is_some_and(|detail| detail.contains("-READONLY "))
+        }
+        _ => false,
     }
 }
 
@@ -343,3 +378,6 @@ const REPLY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The pause before an operation tries again to open another connection.
 const REOPEN_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The longest pause before Redis is asked again that has refused the password.
+const MAX_PAUSE: Duration = Duration::from_secs(2);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::ErrorKind;
+use redis::{ErrorKind, RedisError};
 
 /// A failure of a [`RedisStore`](crate::RedisStore).
 ///
@@ -14,12 +14,22 @@ pub enum RedisStoreError {
     /// in Redis Cluster, where it decides the node of the approvals.
     #[error("the prefix of the keys must not hold braces, nor be empty in Redis Cluster")]
     Prefix,
-    /// Redis is not reachable, or it has refused the operation. It is not known whether the
-    /// operation took place.
+    /// Redis has refused the connection or the operation, which has changed nothing.
+    #[error("{reason} ({code})")]
+    Refused {
+        /// The code of Redis, for example `OOM`.
+        code: &'static str,
+        /// What it means, and what to do.
+        reason: &'static str,
+    },
+    /// Redis is not reachable, or it has refused the operation for another reason. It is not known
+    /// whether the operation took place.
     #[error("Redis failed")]
     Redis(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Redis has not answered in time. It is not known whether the operation took place.
-    #[error("Redis has not answered within {0:?}")]
+    #[error(
+        "Redis has not answered within {0:?}: it hangs, has too much to do, or is not reachable"
+    )]
     Timeout(Duration),
     /// A newer version of this package has written the run.
     #[error(
@@ -46,12 +56,15 @@ pub enum RedisStoreError {
 
 impl RedisStoreError {
     /// Wraps an error of the client, whose type is not public here.
-    pub(crate) fn redis(error: redis::RedisError) -> Self {
+    pub(crate) fn redis(error: RedisError) -> Self {
         if error.code() == Some(NEWER_RUN) {
             let numbers = error.detail().unwrap_or_default().split_whitespace();
             let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
             let mut next = || numbers.next().unwrap_or(0);
             return RedisStoreError::NewerRunFormat { format: next(), known: next() };
+        }
+        if let Some((code, reason)) = refusal(&error) {
+            return RedisStoreError::Refused { code, reason };
         }
         match error.kind() {
             // Its text holds the reply, and so what is stored.
@@ -62,6 +75,38 @@ impl RedisStoreError {
         }
     }
 }
+
+/// Returns whether Redis has refused the user or the password, or requires one.
+pub(crate) fn is_unauthenticated(error: &RedisError) -> bool {
+    // The client does not keep the code of a reply to AUTH.
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+}
+
+/// Returns why Redis has refused a connection or an operation, if that has a known reason.
+fn refusal(error: &RedisError) -> Option<(&'static str, &'static str)> {
+    let code = match error.kind() {
+        ErrorKind::AuthenticationFailed => "WRONGPASS",
+        _ => error.code()?,
+    };
+    let detail = error.detail().unwrap_or_default();
+    REFUSALS.into_iter().find(|(known, _)| {
+        // Before Redis 7, the text of a failed script holds the code.
+        code == *known || code == "ERR" && detail.contains(&format!("-{known} "))
+    })
+}
+
+const REFUSALS: [(&str, &str); 9] = [
+    ("WRONGPASS", "Redis refuses the user or the password: correct them in its URL"),
+    ("NOAUTH", "Redis requires a password: set it in its URL"),
+    ("NOPERM", "the user of Redis may not use the commands or keys of the store: extend its ACL"),
+    ("OOM", "the memory of Redis is full: raise its maxmemory, or delete other data"),
+    ("MISCONF", "Redis cannot write to its disk: free space on it, or see the log of Redis"),
+    ("LOADING", "Redis is loading its data: wait until it has done so"),
+    ("READONLY", "this Redis is a replica, which cannot be written: connect to the primary"),
+    ("MASTERDOWN", "this Redis is a replica without its primary: connect to the primary"),
+    ("CLUSTERDOWN", "a part of the Redis Cluster is down: start its nodes"),
+];
 
 /// The error with which `run.lua` refuses a run of a newer format. The format of the run and the
 /// newest format that the script reads follow.

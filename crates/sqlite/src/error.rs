@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rusqlite::ErrorCode;
 
@@ -54,13 +55,17 @@ pub enum SqliteError {
     },
     /// Another process has locked the file for longer than the
     /// [busy timeout](crate::SqliteOptions::with_busy_timeout).
-    #[error("the file is locked by another process")]
+    #[error("the file is locked by another process: wait for it, or end it")]
     Busy,
+    /// The operation has waited this long for its turn: those before it wait for the disk, or for
+    /// other processes. It has changed nothing.
+    #[error("the disk has not answered within {0:?}: it is too slow or hangs")]
+    Timeout(Duration),
     /// The disk is full.
-    #[error("the disk is full")]
+    #[error("the disk is full: free space on it")]
     Full,
     /// This process may not write the file, or may not create its `-wal` and `-shm`.
-    #[error("the file or its folder cannot be written")]
+    #[error("the file or its folder cannot be written: give this process the right to write both")]
     ReadOnly,
     /// The file is damaged.
     #[error("the file is damaged")]
@@ -98,6 +103,7 @@ impl SqliteError {
         match self {
             SqliteError::OtherDatabase => SqliteError::OtherDatabase,
             SqliteError::Busy => SqliteError::Busy,
+            SqliteError::Timeout(time) => SqliteError::Timeout(*time),
             SqliteError::Full => SqliteError::Full,
             SqliteError::ReadOnly => SqliteError::ReadOnly,
             SqliteError::Corrupt => SqliteError::Corrupt,

@@ -33,7 +33,15 @@ pub(crate) fn create(path: &Path) -> Result<PathBuf, SqliteError> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(&path) {
         Ok(_) => sync_folder_of(&path).map_err(SqliteError::File)?,
+        Err(error) if path.is_dir() => {
+            let reason = "it is a folder; name a file in it";
+            return Err(SqliteError::File(io::Error::new(error.kind(), reason)));
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let reason = "its folder does not exist; create it, or name a file in another one";
+            return Err(SqliteError::File(io::Error::new(error.kind(), reason)));
+        }
         Err(error) => return Err(SqliteError::File(error)),
     }
     check_modes(&path)?;
@@ -73,19 +81,17 @@ pub(crate) fn set_durability(connection: &Connection, durability: Durability) ->
 
 /// Puts the file into WAL mode, in which it stays.
 pub(crate) fn use_wal(connection: &Connection, patience: Duration) -> DbResult<()> {
-    // The mode is read again after the change.
     let patience = patience.max(2 * RETRY_INTERVAL);
     let mut waited = Duration::ZERO;
     loop {
-        let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-        if mode.eq_ignore_ascii_case("wal") {
-            return Ok(());
-        }
-        // While another process does the same, SQLite may fail without waiting.
-        let changed = connection.pragma_update(None, "journal_mode", "wal").map_err(Failure::from);
-        match changed {
-            Ok(()) | Err(Failure(SqliteError::Busy)) if waited < patience => {}
-            Ok(()) => return Err(SqliteError::Busy.into()),
+        // While another process does the same, SQLite may fail without waiting. The mode does not
+        // change then.
+        let mode = connection
+            .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0));
+        match mode.map_err(Failure::from) {
+            Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
+            Ok(_) | Err(Failure(SqliteError::Busy)) if waited < patience => {}
+            Ok(_) => return Err(SqliteError::Busy.into()),
             Err(failure) => return Err(failure),
         }
         std::thread::sleep(RETRY_INTERVAL);

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction};
+use ui_message_stream::approval::store::FailureLog;
 use ui_message_stream::approval::{Principal, UnixMillis};
 
 pub use self::error::SqliteError;
@@ -157,6 +158,7 @@ struct Inner {
     hints: Arc<Hints>,
     path: PathBuf,
     options: SqliteOptions,
+    failures: FailureLog,
 }
 
 impl SqliteStore {
@@ -195,7 +197,7 @@ impl SqliteStore {
     ) -> Result<T, SqliteError> {
         let run =
             |transaction: &Transaction<'_>, clock: &Clock, _: &mut Logs| run(transaction, clock);
-        self.inner.writer.run(durability, run).await
+        self.logged(self.inner.writer.run(durability, run).await)
     }
 
     /// The same with what the writer knows of the logs.
@@ -208,7 +210,7 @@ impl SqliteStore {
             logs.refresh(transaction)?;
             run(transaction, clock, logs)
         };
-        self.inner.writer.run(durability, run).await
+        self.logged(self.inner.writer.run(durability, run).await)
     }
 
     /// Runs a transaction that reads. It sees everything that was committed before it began.
@@ -218,7 +220,7 @@ impl SqliteStore {
     ) -> Result<T, SqliteError> {
         let clock = Arc::clone(&self.inner.clock);
         let job = move |reader: &mut Reader| run(&reader.connection.transaction()?, &clock);
-        self.inner.readers.run(job).await
+        self.logged(self.inner.readers.run(job).await)
     }
 
     /// The same with the journal of the logs.
@@ -232,7 +234,15 @@ impl SqliteStore {
             journal.refresh(&transaction)?;
             run(&transaction, &clock, journal)
         };
-        self.inner.readers.run(job).await
+        self.logged(self.inner.readers.run(job).await)
+    }
+
+    /// Logs a failure of the file.
+    pub(crate) fn logged<T>(&self, result: Result<T, SqliteError>) -> Result<T, SqliteError> {
+        result.inspect_err(|error| match error {
+            SqliteError::UserDeleted => {}
+            error => self.inner.failures.log(error),
+        })
     }
 }
 

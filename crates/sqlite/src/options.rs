@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ui_message_stream::approval::UnixMillis;
+use ui_message_stream::approval::store::FailureLog;
 
 use crate::clock::Clock;
 use crate::error::{DbResult, SqliteError};
@@ -106,6 +107,7 @@ impl SqliteOptions {
             hints: Arc::new(Hints::default()),
             path,
             options: self,
+            failures: FailureLog::default(),
         });
         watch::start(&inner, watched).map_err(SqliteError::File)?;
         Ok(SqliteStore { inner })

@@ -52,9 +52,9 @@ impl<C: Send + 'static> Queue<C> {
             if reply.is_closed() {
                 return;
             }
-            // Each of the jobs before this one may have waited for the lock of another process.
+            // The jobs before this one may have waited for the disk. No lock makes a reader wait.
             let result = match asked_at.elapsed() > patience {
-                true => Err(SqliteError::Busy),
+                true => Err(SqliteError::Timeout(patience)),
                 false => job(owned).map_err(|failure| failure.0),
             };
             let _ = reply.send(result);

@@ -61,7 +61,7 @@ impl RunStore for SqliteStore {
         Box::pin(async move {
             let length = position.saturating_add(entries.len() as u64);
             let new = Append { key: append.key.clone(), fence, position, entries, end };
-            let appended = self.inner.writer.run(Durability::Written, new).await;
+            let appended = self.logged(self.inner.writer.run(Durability::Written, new).await);
             let appended = appended.map_err(RunStoreError::new)?;
             if let AppendResult::Appended(_) = appended {
                 let progress = Progress { length, fence: fence.0, is_over: end };

@@ -31,6 +31,10 @@ struct WritingConnection {
     /// When a commit of the connection counts as done.
     durability: Option<Durability>,
     logs: Logs,
+    /// Whether another process had locked the file for too long, for the last transaction.
+    was_locked: bool,
+    /// How long a job may wait for its turn.
+    patience: Duration,
 }
 
 /// An operation of a transaction.
@@ -88,8 +92,10 @@ impl Writer {
         patience: Duration,
     ) -> io::Result<Self> {
         let (jobs, mut waiting) = mpsc::channel(MAX_WAITING);
+        let patience = patience.max(MIN_PATIENCE);
+        let (durability, logs) = (None, Logs::default());
         let mut connection =
-            WritingConnection { connection, durability: None, logs: Logs::default() };
+            WritingConnection { connection, durability, logs, was_locked: false, patience };
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
             let mut jobs = Vec::with_capacity(MAX_SHARED);
             // When the last transaction ended, if jobs shared it.
@@ -114,7 +120,7 @@ impl Writer {
                 shared_at = is_shared.then(Instant::now);
             }
         })?;
-        Ok(Writer { jobs, patience: patience.max(MIN_PATIENCE) })
+        Ok(Writer { jobs, patience })
     }
 
     /// Runs an operation in a transaction, and returns its result when it is committed.
@@ -205,15 +211,19 @@ where
 impl WritingConnection {
     /// Runs jobs, and removes those that have run.
     fn run(&mut self, jobs: &mut Vec<Box<dyn Job>>, clock: &Clock) {
-        // The jobs before these may have waited for the lock of another process.
+        // The jobs before these may have waited for the lock of another process, or for the disk.
         let now = Instant::now();
         for late in jobs.extract_if(.., |job| now > job.deadline()) {
-            late.end(Err(SqliteError::Busy));
+            late.end(Err(match self.was_locked {
+                true => SqliteError::Busy,
+                false => SqliteError::Timeout(self.patience),
+            }));
         }
         if jobs.is_empty() {
             return;
         }
         let (ran, ended) = self.transact(jobs, clock);
+        self.was_locked = matches!(ended, Err(Failure(SqliteError::Busy)));
         if ended.is_err() {
             self.logs.forget();
         }
@@ -298,3 +308,42 @@ const MAX_WAITING: usize = 256;
 
 /// The maximum number of jobs that share a transaction.
 const MAX_SHARED: usize = MAX_WAITING + 1;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::SqliteStore;
+    use crate::error::DbResult;
+
+    #[tokio::test]
+    async fn what_waits_for_a_disk_that_hangs_is_not_told_of_a_lock() {
+        let name = format!("ui-message-stream-hung-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let options = crate::SqliteOptions::new().with_busy_timeout(Duration::ZERO);
+        let store = options.open(folder.join("chats.db")).await.unwrap();
+        let (go_on, waiting) = mpsc::channel::<()>();
+        let hangs = {
+            let store = SqliteStore::clone(&store);
+            let hang = move |_: &Transaction<'_>, _: &Clock| -> DbResult<()> {
+                drop(waiting.recv());
+                Ok(())
+            };
+            tokio::spawn(async move { store.write(Durability::Synced, hang).await })
+        };
+        tokio::task::yield_now().await;
+        let waits = {
+            let store = SqliteStore::clone(&store);
+            tokio::spawn(async move { store.ping().await })
+        };
+        tokio::time::sleep(MIN_PATIENCE + Duration::from_millis(20)).await;
+        drop(go_on);
+        assert!(hangs.await.unwrap().is_ok());
+        let error = waits.await.unwrap().unwrap_err();
+        assert!(matches!(error, SqliteError::Timeout(MIN_PATIENCE)), "{error:?}");
+        store.ping().await.unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -8,6 +8,7 @@
 
 #[cfg(feature = "testing")]
 pub mod conformance;
+mod failure_log;
 mod memory;
 mod replay_guard;
 
@@ -16,6 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+pub use self::failure_log::FailureLog;
 pub use self::memory::InMemoryLedger;
 pub(crate) use self::memory::system_time;
 pub use self::replay_guard::{ApprovalUse, InMemoryReplayGuard, ReplayGuard};

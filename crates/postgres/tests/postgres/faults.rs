@@ -113,7 +113,7 @@ async fn while_postgres_hangs_an_operation_ends_with_an_error_and_its_repetition
     proxy.stall(true);
     let error = store.append(append).await.unwrap_err();
     let cause = error.source().unwrap().to_string();
-    assert_eq!(cause, "Postgres has not answered within 5s");
+    assert!(cause.starts_with("Postgres has not answered within 5s"), "{cause}");
     let error = store.ping().await.unwrap_err();
     assert!(matches!(error, PostgresError::Timeout(_)), "{error}");
     proxy.stall(false);

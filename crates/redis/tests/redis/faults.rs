@@ -14,6 +14,7 @@ use test_support::external_processes::redis_server::RedisServer;
 use test_support::faulted_operations::{operate, operate_during_faults};
 use test_support::run_hints::{within, woken_at};
 use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
+use tokio::time::sleep;
 use ui_message_stream::approval::{self, Principal, RecordId};
 #[cfg(feature = "cluster")]
 use ui_message_stream::chat::Chat;
@@ -23,7 +24,7 @@ use ui_message_stream::chat::store::{
 };
 #[cfg(feature = "cluster")]
 use ui_message_stream_redis::RedisOptions;
-use ui_message_stream_redis::RedisStore;
+use ui_message_stream_redis::{RedisStore, RedisStoreError};
 
 use crate::backend::keys;
 use crate::retention::move_back;
@@ -364,7 +365,8 @@ async fn while_redis_is_full_writes_fail_and_change_nothing() {
     let _ = begin(&store, &key, 9).await;
     move_back(&redis, "run", "read", 2);
     redis.command("CONFIG SET maxmemory 1");
-    assert!(store.ping().await.is_err());
+    let full = store.ping().await.unwrap_err();
+    assert!(matches!(full, RedisStoreError::Refused { code: "OOM", .. }), "{full:?}");
     // A client that reads is noted, but not now.
     let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: true };
     assert!(store.read(read).await.unwrap().is_some());
@@ -405,6 +407,93 @@ async fn operations_fail_while_redis_hangs_and_succeed_afterwards() {
     // What was sent before the store gave up may have taken place.
     let deleted = store.delete_user(&ada).await.unwrap();
     assert!(deleted.chats <= 1 && deleted.runs <= 1, "{deleted:?}");
+}
+
+#[tokio::test]
+async fn after_redis_has_refused_the_password_it_is_asked_again_until_it_accepts_it() {
+    let Some(redis) = RedisServer::start_with(&["--requirepass", "right"]) else { return };
+    let url = format!("redis://:right@127.0.0.1:{}/", redis.port());
+    for url in [url.clone(), format!("{url}?protocol=resp3")] {
+        let store = RedisStore::connect(&url).await.unwrap();
+        redis.commands(&["AUTH right", "CONFIG SET requirepass other", "CLIENT KILL TYPE normal"]);
+        let refused = |error: &RedisStoreError| {
+            matches!(error, RedisStoreError::Refused { code: "WRONGPASS", .. })
+        };
+        let error = loop {
+            match store.ping().await {
+                Err(error) if refused(&error) => break error,
+                _ => sleep(Duration::from_millis(10)).await,
+            }
+        };
+        assert!(!format!("{error} {error:?}").contains("right"), "{error:?}");
+        let before = connections(&redis, "other");
+        let operations = 200;
+        for _ in 0..operations {
+            assert!(refused(&store.ping().await.unwrap_err()));
+        }
+        // The store pauses between its attempts.
+        let made = connections(&redis, "other") - before;
+        assert!(made < operations / 10, "{made} attempts in {operations} operations");
+
+        redis.commands(&["AUTH other", "CONFIG SET requirepass right"]);
+        let recovered = async {
+            while store.ping().await.is_err() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        within(recovered).await;
+        // Without the connection that was refused.
+        join_all((0..9).map(|_| async { store.ping().await.unwrap() })).await;
+    }
+}
+
+/// Returns how many connections this Redis has accepted.
+fn connections(redis: &RedisServer, password: &str) -> u32 {
+    let stats = redis.commands(&[&format!("AUTH {password}"), "INFO stats"]);
+    let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+#[cfg(feature = "cluster")]
+#[tokio::test]
+async fn after_a_cluster_has_refused_the_password_it_is_asked_again_until_it_accepts_it() {
+    let Some(cluster) = RedisCluster::start() else { return };
+    let nodes = cluster.nodes();
+    for node in nodes {
+        node.commands(&["CONFIG SET requirepass right"]);
+    }
+    let urls = nodes.iter().map(|node| format!("redis://:right@127.0.0.1:{}/", node.port()));
+    let store = RedisOptions::new().connect_cluster(urls).await.unwrap();
+    for (old, new) in [("right", "other"), ("other", "right")] {
+        for node in nodes {
+            let login = format!("AUTH {old}");
+            let set = format!("CONFIG SET requirepass {new}");
+            node.commands(&[&login, &set, "CLIENT KILL TYPE normal"]);
+        }
+        if new == "other" {
+            assert!(store.ping().await.is_err());
+        }
+    }
+    let recovered = async {
+        while store.ping().await.is_err() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(recovered).await;
+}
+
+#[tokio::test]
+async fn a_password_that_is_missing_or_wrong_is_named_when_the_store_connects() {
+    let Some(redis) = RedisServer::start_with(&["--requirepass", "right"]) else { return };
+    let address = format!("127.0.0.1:{}/", redis.port());
+    let cases = [("", "NOAUTH"), ("user:wrong@", "WRONGPASS"), (":wrong@", "WRONGPASS")];
+    for (login, expected) in cases {
+        let error = RedisStore::connect(&format!("redis://{login}{address}")).await.unwrap_err();
+        let RedisStoreError::Refused { code, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(*code, expected);
+        assert!(!format!("{error} {error:?}").contains("wrong"), "{error:?}");
+    }
+    RedisStore::connect(&format!("redis://:right@{address}")).await.unwrap();
 }
 
 #[tokio::test]

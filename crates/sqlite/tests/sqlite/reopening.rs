@@ -2,11 +2,14 @@
 //! same file.
 
 use test_support::contention;
+use test_support::external_processes::number;
 use test_support::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
+use tokio::task::JoinSet;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream::chat::log::RunState;
 use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
+use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;
 
@@ -35,6 +38,31 @@ async fn everything_is_there_after_the_file_was_closed_and_opened_again() {
     assert_eq!((&*log.entries, log.state), (&entries[..], RunState::Leased));
     // The holder goes on.
     appended(&store, &key, 2, &[frame("c")], true).await;
+}
+
+#[tokio::test]
+async fn a_new_file_can_be_opened_by_many_at_once() {
+    for _ in 0..number("NEW_FILES", 30) {
+        let folder = Folder::new();
+        let opening: JoinSet<_> = (0..4).map(|_| SqliteStore::open(folder.file())).collect();
+        for store in opening.join_all().await {
+            store.unwrap().ping().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_cannot_be_the_file_is_an_error_that_says_why() {
+    let folder = Folder::new();
+    let inside = folder.file();
+    for (path, why) in [
+        (inside.parent().unwrap().to_owned(), "it is a folder; name a file in it"),
+        (inside.join("chats.db"), "its folder does not exist; create it"),
+    ] {
+        let error = SqliteStore::open(path).await.unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(matches!(error, SqliteError::File(_)) && source.starts_with(why), "{source}");
+    }
 }
 
 #[tokio::test]

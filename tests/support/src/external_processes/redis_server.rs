@@ -85,7 +85,12 @@ impl RedisServer {
 
     /// Sends a command of one line. Returns the reply if it is a text, or else its first line.
     pub fn command(&self, command: &str) -> String {
-        ask(self.port, command).unwrap()
+        self.commands(&[command])
+    }
+
+    /// Sends commands over one connection, and returns the reply to the last one.
+    pub fn commands(&self, commands: &[&str]) -> String {
+        ask(self.port, commands).unwrap()
     }
 
     fn once_it_answers(mut self) -> Option<Self> {
@@ -118,7 +123,9 @@ fn run(port: u16, folder: &Path, settings: &[String]) -> Child {
 /// Waits until this process replies on its port. Returns `false` if it does not.
 fn answers(port: u16, process: &mut Child) -> bool {
     for _ in 0..500 {
-        if ask(port, "PING").is_ok_and(|reply| reply == "+PONG") {
+        // The second is the reply of a Redis that requires a password.
+        let is_up = |reply: String| reply == "+PONG" || reply.starts_with("-NOAUTH ");
+        if ask(port, &["PING"]).is_ok_and(is_up) {
             return true;
         }
         if process.try_wait().unwrap().is_some() {
@@ -129,10 +136,18 @@ fn answers(port: u16, process: &mut Child) -> bool {
     false
 }
 
-fn ask(port: u16, command: &str) -> std::io::Result<String> {
+fn ask(port: u16, commands: &[&str]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    write!(stream, "{command}\r\n")?;
+    let mut last = String::new();
+    for command in commands {
+        write!(stream, "{command}\r\n")?;
+        last = read_reply(&mut stream)?;
+    }
+    Ok(last)
+}
+
+fn read_reply(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut reply = Vec::new();
     let mut byte = [0];
     while !reply.ends_with(b"\r\n") {
@@ -143,8 +158,10 @@ fn ask(port: u16, command: &str) -> std::io::Result<String> {
     let Some(length) = line.strip_prefix('$').and_then(|length| length.parse().ok()) else {
         return Ok(line);
     };
-    let mut text = vec![0; length];
+    // The text, and the end of its line.
+    let mut text = vec![0; length + 2];
     stream.read_exact(&mut text)?;
+    text.truncate(length);
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
