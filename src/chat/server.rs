@@ -402,7 +402,8 @@ impl ChatServer {
     }
 
     /// Lets the live runs end, and hands over those that have not ended after this time. Call it when
-    /// the process has to stop, before the server of the host closes its connections.
+    /// the process has to stop, while the server of the host still accepts connections: a request that
+    /// cannot connect gets no status.
     ///
     /// From now on, requests that begin, continue or read a run get [`ChatError::ShuttingDown`].
     /// Loading, stopping and deleting conversations still work. The server closes after `grace`, or as
@@ -421,23 +422,13 @@ impl ChatServer {
     ///
     /// use ui_message_stream::chat::ChatServer;
     ///
-    /// /// Runs `http`, a server that stops accepting connections after `stop` was called, and then ends
-    /// /// when its responses have ended.
-    /// async fn run(
-    ///     chats: ChatServer,
-    ///     sigterm: impl Future<Output = ()>,
-    ///     http: impl Future<Output = ()>,
-    ///     stop: impl FnOnce(),
-    /// ) {
-    ///     let shut_down = async {
-    ///         sigterm.await;
-    ///         stop();
-    ///         chats.shut_down(Duration::from_secs(20)).await
-    ///     };
-    ///     // Both: if the process ended before `shut_down`, runs without a reader would not be handed over.
-    ///     tokio::join!(http, shut_down);
+    /// /// Returns what to pass to the `with_graceful_shutdown` of the server. It accepts connections until
+    /// /// this ends.
+    /// async fn stop(chats: ChatServer, sigterm: impl Future<Output = ()>) {
+    ///     sigterm.await;
+    ///     chats.shut_down(Duration::from_secs(20)).await;
     /// }
-    /// # let _ = |chats| run(chats, async {}, async {}, || {});
+    /// # let _ = |chats| stop(chats, async {});
     /// ```
     #[doc(alias = "graceful_shutdown")]
     #[doc(alias = "SIGTERM")]

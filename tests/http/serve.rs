@@ -386,6 +386,63 @@ async fn many_answers_at_once_are_each_complete_also_if_the_server_stops_meanwhi
 }
 
 #[tokio::test]
+async fn a_server_that_stops_answers_503_on_new_connections_until_its_last_run_has_ended() {
+    for is_of_axum in [false, true] {
+        let gate = watch::Sender::new(false);
+        let of_agent = gate.clone();
+        let agent = move |_: Turn| {
+            let mut gate = of_agent.subscribe();
+            stream::once(async move {
+                gate.wait_for(|is_open| *is_open).await.unwrap();
+                AgentEvent::text("last")
+            })
+        };
+        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+        let app = chat_routes(chats.clone()).layer(without_authentication());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sigterm, received) = oneshot::channel::<()>();
+        let (begun, has_begun) = oneshot::channel();
+        // As in docs/operations.md.
+        let stop = async move {
+            drop(received.await);
+            let shut_down = chats.shut_down(PATIENCE);
+            begun.send(()).unwrap();
+            shut_down.await;
+        };
+        let server = tokio::spawn(async move {
+            match is_of_axum {
+                true => {
+                    let app = app.into_make_service_with_connect_info::<LocalAddress>();
+                    axum::serve(listener, app).with_graceful_shutdown(stop).await.unwrap();
+                }
+                false => serve(listener, app).with_graceful_shutdown(stop).await,
+            }
+        });
+        let parts = json!([{"type": "text", "text": "Go on"}]);
+        let body = json!({"id": "c", "messages": [{"id": "m", "role": "user", "parts": parts}]});
+        let request = format!("{}{body}", post_head("/", body.to_string().len()));
+        let send = async || {
+            let mut socket = TcpStream::connect(address).await.unwrap();
+            socket.write_all(request.as_bytes()).await.unwrap();
+            socket
+        };
+        let mut reader = send().await;
+        read_until(&mut reader, "\"start\"").await;
+        sigterm.send(()).unwrap();
+        has_begun.await.unwrap();
+        for _ in 0..18 {
+            let mut refused = send().await;
+            read_until(&mut refused, "HTTP/1.1 503 ").await;
+        }
+        gate.send_replace(true);
+        let rest = read_to_end(&mut reader).await;
+        assert!(rest.contains("last") && rest.contains("[DONE]"), "{rest}");
+        timeout(PATIENCE, server).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn the_layer_without_authentication_learns_the_local_address() {
     let server = Server::start(|server| server).await;
     let mut socket = server.send(&head("GET /who")).await;

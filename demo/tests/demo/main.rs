@@ -4,6 +4,7 @@ mod browser;
 mod faults;
 mod http;
 mod hung_server;
+mod operation;
 mod random_kills;
 mod restore;
 mod scenarios;

@@ -115,7 +115,11 @@ async fn wrong_arguments_and_an_unknown_role_are_errors() {
     let refused = database.options().open("postgresql://secret:secret@[").await.unwrap_err();
     assert!(!format!("{refused:?} {refused}").contains("secret"));
     let refused = database.options().open(&url.replace("tests@", "nobody@")).await.unwrap_err();
-    assert_eq!(refused.to_string(), "Postgres failed (SQLSTATE 28000)");
+    assert_eq!(
+        refused.to_string(),
+        "Postgres refuses the user or the password: correct them in the URL, or extend pg_hba.conf \
+         (SQLSTATE 28000)"
+    );
 }
 
 #[tokio::test]

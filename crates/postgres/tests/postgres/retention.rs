@@ -216,7 +216,7 @@ async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
         .await;
     database.set_time(600).await;
     let error = store.sweep().await.unwrap_err();
-    assert_eq!(error.to_string(), "Postgres failed (SQLSTATE 57014)");
+    assert!(error.to_string().ends_with(" (SQLSTATE 57014)"), "{error}");
     assert_eq!((database.count("chats").await, database.count("runs").await), (1, 0));
 }
 

@@ -15,7 +15,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -164,6 +164,7 @@ impl Demo {
 pub struct Example {
     process: Child,
     _data: DataFolder,
+    log: Arc<Mutex<String>>,
     /// The first URL that the example prints, without a path.
     pub url: String,
 }
@@ -218,8 +219,19 @@ impl Example {
         });
         let url = url.expect("the example serves HTTP");
         // All further output must be read: the example would block on a full pipe.
-        std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
-        Example { url: url.trim_end_matches("/api/chat").to_owned(), process, _data: data }
+        let log = Arc::new(Mutex::new(String::new()));
+        let written = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in printed.lines().map_while(Result::ok) {
+                written.lock().unwrap().extend([&*line, "\n"]);
+            }
+        });
+        Example { url: url.trim_end_matches("/api/chat").to_owned(), process, _data: data, log }
+    }
+
+    /// Returns what the example has printed since it serves HTTP.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
     }
 }
 
