@@ -124,9 +124,10 @@ use self::writer::Writer;
 /// # Threads
 /// All work is done on threads of the store: one that writes, two that read, and one that looks for
 /// appends of other processes five times a second while readers wait. Writes that wait at the same
-/// time share a transaction; after such a transaction, the next one begins ten milliseconds later,
-/// so that more writes share it. At most 64 reads for each thread, and 256 writes, wait for their
-/// turn; further ones wait in the caller. If a future is dropped, its operation takes place as a
+/// time share a transaction. After such a transaction, appends of frames wait for up to ten
+/// milliseconds, so that more of them share the next one; any other write begins it at once. At most
+/// 64 reads for each thread, 256 appends of frames and 256 other writes wait for their turn; further
+/// ones wait in the caller. If a future is dropped, its operation takes place as a
 /// whole or not at all.
 ///
 /// # The clock

@@ -225,6 +225,10 @@ pub(crate) struct Append {
 }
 
 impl Operation<AppendResult> for Append {
+    fn is_frames(&self) -> bool {
+        !self.end && self.entries.iter().all(|entry| matches!(entry, LogEntry::Frame(_)))
+    }
+
     fn try_in_memory(&mut self, clock: &Clock, logs: &mut Logs) -> Option<AppendResult> {
         logs.append_in_memory(clock.now(0), self).map(AppendResult::Appended)
     }

@@ -1,4 +1,7 @@
 //! [`Writer`]: the thread that writes. Operations that wait at the same time share one transaction.
+//!
+//! Appends of frames are many and small, and no user waits for one of them. So they have a queue of their
+//! own, which gathers more of them while other frames arrive. All other operations begin at once.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,8 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
 use crate::error::{DbResult, Failure, SqliteError};
@@ -16,12 +20,21 @@ use crate::file::{self, Durability};
 use crate::logs::Logs;
 use crate::queue::MIN_PATIENCE;
 
-/// The queue of the thread that writes. The thread ends when this is dropped and the queue is empty.
+/// The queues of the thread that writes. The thread ends when this is dropped and they are empty.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    jobs: mpsc::Sender<Box<dyn Job>>,
+    frames: mpsc::Sender<Box<dyn Job>>,
+    others: mpsc::Sender<Box<dyn Job>>,
     /// How long a job may wait for its turn.
     patience: Duration,
+}
+
+/// The jobs that wait for the thread.
+struct Waiting {
+    /// Appends of frames.
+    frames: mpsc::Receiver<Box<dyn Job>>,
+    /// All other jobs.
+    others: mpsc::Receiver<Box<dyn Job>>,
 }
 
 /// The connection that writes. There is one, because SQLite lets one connection at a time write
@@ -57,6 +70,11 @@ trait Job: Send {
 
 /// What a job does in its transaction.
 pub(crate) trait Operation<T>: Send + 'static {
+    /// Returns whether the operation only appends frames.
+    fn is_frames(&self) -> bool {
+        false
+    }
+
     /// Does it if that changes only what the transaction [adds](Logs::append_in_memory) to the logs.
     /// Otherwise changes nothing and returns `None`.
     fn try_in_memory(&mut self, _: &Clock, _: &mut Logs) -> Option<T> {
@@ -91,36 +109,30 @@ impl Writer {
         clock: Arc<Clock>,
         patience: Duration,
     ) -> io::Result<Self> {
-        let (jobs, mut waiting) = mpsc::channel(MAX_WAITING);
         let patience = patience.max(MIN_PATIENCE);
+        let (frames, waiting_frames) = mpsc::channel(MAX_WAITING);
+        let (others, waiting_others) = mpsc::channel(MAX_WAITING);
+        let mut waiting = Waiting { frames: waiting_frames, others: waiting_others };
         let (durability, logs) = (None, Logs::default());
         let mut connection =
             WritingConnection { connection, durability, logs, was_locked: false, patience };
+        // For the time of a pause.
+        let runtime = Builder::new_current_thread().enable_time().build()?;
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
             let mut jobs = Vec::with_capacity(MAX_SHARED);
             // When the last transaction ended, if jobs shared it.
             let mut shared_at: Option<Instant> = None;
             loop {
+                runtime.block_on(waiting.gather(&mut jobs, shared_at));
                 if jobs.is_empty() {
-                    let Some(job) = waiting.blocking_recv() else { break };
-                    jobs.push(job);
-                    if let Some(at) = shared_at
-                        && jobs.len() + waiting.len() < MAX_WAITING
-                    {
-                        thread::sleep(GATHERING_TIME.saturating_sub(at.elapsed()));
-                    }
-                }
-                while jobs.len() < MAX_SHARED
-                    && let Ok(other) = waiting.try_recv()
-                {
-                    jobs.push(other);
+                    break;
                 }
                 let is_shared = jobs.len() > 1;
                 connection.run(&mut jobs, &clock);
                 shared_at = is_shared.then(Instant::now);
             }
         })?;
-        Ok(Writer { jobs, patience })
+        Ok(Writer { frames, others, patience })
     }
 
     /// Runs an operation in a transaction, and returns its result when it is committed.
@@ -132,8 +144,9 @@ impl Writer {
         operation: impl Operation<T>,
     ) -> Result<T, SqliteError> {
         let (reply, result) = oneshot::channel();
+        let queue = if operation.is_frames() { &self.frames } else { &self.others };
         let job = self.job(durability, operation, Some(reply));
-        self.jobs.send(job).await.map_err(|_| SqliteError::Panicked)?;
+        queue.send(job).await.map_err(|_| SqliteError::Panicked)?;
         let done = result.await.map_err(|_| SqliteError::Panicked)?;
         done.result.unwrap_or(Err(SqliteError::Panicked))
     }
@@ -147,7 +160,7 @@ impl Writer {
             }
             done
         };
-        let _ = self.jobs.try_send(self.job(durability, operation, None));
+        let _ = self.others.try_send(self.job(durability, operation, None));
     }
 
     fn job<F: Operation<T>, T: Send + 'static>(
@@ -159,6 +172,36 @@ impl Writer {
         let deadline = Instant::now() + self.patience;
         let operation = Some(operation);
         Box::new(Write { durability, deadline, operation, result: None, reply })
+    }
+}
+
+impl Waiting {
+    /// Waits for a job, and adds those that share its transaction. Adds none if no more will come.
+    ///
+    /// If only frames wait, and the last transaction was shared, more frames are gathered until the
+    /// [`GATHERING_TIME`] after that transaction is over, or another job comes.
+    async fn gather(&mut self, jobs: &mut Vec<Box<dyn Job>>, shared_at: Option<Instant>) {
+        if jobs.is_empty() {
+            tokio::select! {
+                biased;
+                Some(job) = self.others.recv() => jobs.push(job),
+                Some(job) = self.frames.recv() => {
+                    jobs.push(job);
+                    if let Some(at) = shared_at
+                        && jobs.len() + self.frames.len() < MAX_WAITING
+                        && let Ok(Some(job)) = timeout_at(at + GATHERING_TIME, self.others.recv()).await
+                    {
+                        jobs.push(job);
+                    }
+                }
+                else => return,
+            }
+        }
+        while jobs.len() < MAX_SHARED
+            && let Ok(job) = self.others.try_recv().or_else(|_| self.frames.try_recv())
+        {
+            jobs.push(job);
+        }
     }
 }
 
@@ -298,12 +341,11 @@ fn run_job(
     Ok(())
 }
 
-/// How long after the end of a transaction that jobs have shared the next one begins, unless the queue is
-/// full by then. A job that comes later does not wait. With less, the transactions cost more than what their
-/// jobs write.
+/// How long after the end of a transaction that jobs have shared the next one begins, if only frames wait and
+/// their queue is not full by then. With less, the transactions cost more than what their jobs write.
 const GATHERING_TIME: Duration = Duration::from_millis(10);
 
-/// The maximum number of jobs that wait for the thread. Each holds what it writes.
+/// The maximum number of jobs that wait in each queue. Each holds what it writes.
 const MAX_WAITING: usize = 256;
 
 /// The maximum number of jobs that share a transaction.
@@ -311,20 +353,84 @@ const MAX_SHARED: usize = MAX_WAITING + 1;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
-
     use super::*;
-    use crate::SqliteStore;
-    use crate::error::DbResult;
+    use crate::{SqliteOptions, SqliteStore};
+
+    /// Frames, or another operation.
+    struct Scripted(bool);
+
+    impl Operation<()> for Scripted {
+        fn is_frames(&self) -> bool {
+            self.0
+        }
+
+        fn run(self, _: &Transaction<'_>, _: &Clock, _: &mut Logs) -> DbResult<()> {
+            Ok(())
+        }
+    }
+
+    fn queues() -> (Writer, Waiting) {
+        let (frames, waiting_frames) = mpsc::channel(MAX_WAITING);
+        let (others, waiting_others) = mpsc::channel(MAX_WAITING);
+        let writer = Writer { frames, others, patience: MIN_PATIENCE };
+        (writer, Waiting { frames: waiting_frames, others: waiting_others })
+    }
+
+    /// Queues operations at these times, in milliseconds after a shared transaction. Returns how many
+    /// share the next one, and when it begins.
+    async fn next_transaction(queued: &[(u64, bool)]) -> (usize, u128) {
+        let (writer, mut waiting) = queues();
+        let writer = Arc::new(writer);
+        let shared_at = Instant::now();
+        for &(at, is_frames) in queued {
+            let writer = Arc::clone(&writer);
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(at)).await;
+                writer.run(Durability::Written, Scripted(is_frames)).await
+            });
+        }
+        let mut jobs = Vec::new();
+        waiting.gather(&mut jobs, Some(shared_at)).await;
+        (jobs.len(), shared_at.elapsed().as_millis())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_appends_of_frames_wait_for_others_to_share_their_transaction() {
+        for (queued, expected) in [
+            // Frames are gathered for ten milliseconds after the last transaction.
+            (&[(1, true), (4, true), (8, true), (20, true)][..], (3, 10)),
+            // Any other operation begins at once, and takes the frames with it.
+            (&[(1, false), (2, true)], (1, 1)),
+            (&[(1, true), (4, true), (6, false), (8, true)], (3, 6)),
+            // Frames that come later than that do not wait.
+            (&[(30, true), (31, true)], (1, 30)),
+        ] {
+            assert_eq!(next_transaction(queued).await, expected, "{queued:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_do_not_wait_after_a_transaction_that_was_not_shared() {
+        let (writer, mut waiting) = queues();
+        let writer = Arc::new(writer);
+        for _ in 0..2 {
+            let writer = Arc::clone(&writer);
+            tokio::spawn(async move { writer.run(Durability::Written, Scripted(true)).await });
+        }
+        tokio::task::yield_now().await;
+        let (mut jobs, began) = (Vec::new(), Instant::now());
+        waiting.gather(&mut jobs, None).await;
+        assert_eq!((jobs.len(), began.elapsed()), (2, Duration::ZERO));
+    }
 
     #[tokio::test]
     async fn what_waits_for_a_disk_that_hangs_is_not_told_of_a_lock() {
         let name = format!("ui-message-stream-hung-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        let options = crate::SqliteOptions::new().with_busy_timeout(Duration::ZERO);
+        let options = SqliteOptions::new().with_busy_timeout(Duration::ZERO);
         let store = options.open(folder.join("chats.db")).await.unwrap();
-        let (go_on, waiting) = mpsc::channel::<()>();
+        let (go_on, waiting) = std::sync::mpsc::channel::<()>();
         let hangs = {
             let store = SqliteStore::clone(&store);
             let hang = move |_: &Transaction<'_>, _: &Clock| -> DbResult<()> {
