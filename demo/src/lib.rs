@@ -122,6 +122,7 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         tracing::info!("all live responses have ended or were handed over");
     };
     serve(listener, app).with_graceful_shutdown(stop).await;
+    storage.close().await;
     Ok(())
 }
 

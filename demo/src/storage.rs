@@ -175,6 +175,15 @@ impl Storage {
         }
     }
 
+    /// Makes the file complete, so that it can be copied without the `-wal` beside it.
+    pub(crate) async fn close(&self) {
+        if let Store::Sqlite(store, _) = &self.store
+            && let Err(error) = store.checkpoint().await
+        {
+            tracing::warn!(%error, "the file is complete only together with its -wal");
+        }
+    }
+
     /// Returns a check whether the store can be written now.
     pub(crate) fn readiness(&self) -> Readiness {
         Readiness(match &self.store {

@@ -68,8 +68,48 @@ pub enum SqliteError {
     #[error("the file or its folder cannot be written: give this process the right to write both")]
     ReadOnly,
     /// The file is damaged.
-    #[error("the file is damaged")]
+    #[error(
+        "the file is damaged: stop the server, and see \"A damaged file\" in docs/operations.md"
+    )]
     Corrupt,
+    /// The file, or the `-wal` beside it, was removed or replaced while it was open.
+    #[error(
+        "{} was removed or replaced while the server ran: what is stored now is lost when the server \
+         ends; see \"A damaged file\" in docs/operations.md",
+        path.display()
+    )]
+    Removed {
+        /// The file or its `-wal`.
+        path: PathBuf,
+    },
+    /// The file belongs to another user of the machine, who can read the chats and the sealing key.
+    #[error(
+        "{} belongs to the user with id {owner}, and this process runs as {process}: that user can \
+         read the chats and the sealing key in it; `chown` it, if that is no harm",
+        path.display()
+    )]
+    FileOwner {
+        /// The file, or the `-wal` or `-shm` beside it.
+        path: PathBuf,
+        /// The user id of the owner.
+        owner: u32,
+        /// The user id of this process.
+        process: u32,
+    },
+    /// The path is a link to a file in a folder to which other users of the machine can write.
+    #[error(
+        "{} is a link into {}, a folder with mode {mode:04o}: other users can replace the files in it; \
+         name a file in a folder of your own",
+        path.display(), folder.display()
+    )]
+    SharedFolder {
+        /// The link.
+        path: PathBuf,
+        /// The folder of its target.
+        folder: PathBuf,
+        /// The permissions of the folder.
+        mode: u32,
+    },
     /// The disk failed, for example because the file may not grow.
     #[error("the disk failed (code {code} of SQLite)")]
     Io {

@@ -44,7 +44,41 @@ pub(crate) fn create(path: &Path) -> Result<PathBuf, SqliteError> {
         }
         Err(error) => return Err(SqliteError::File(error)),
     }
-    check_modes(&path)?;
+    let path = resolve(path)?;
+    for suffix in ["", "-wal", "-shm"] {
+        check_access(beside(&path, suffix))?;
+    }
+    Ok(path)
+}
+
+/// Returns the path of a file that SQLite keeps beside the database.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut file = path.as_os_str().to_owned();
+    file.push(suffix);
+    PathBuf::from(file)
+}
+
+/// Returns the target of a link, beside which SQLite creates `-wal` and `-shm`. Refuses a target in a
+/// folder to which other users can write.
+#[cfg(unix)]
+fn resolve(path: PathBuf) -> Result<PathBuf, SqliteError> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let is_link = fs::symlink_metadata(&path).map_err(SqliteError::File)?.is_symlink();
+    if !is_link {
+        return Ok(path);
+    }
+    let target = fs::canonicalize(&path).map_err(SqliteError::File)?;
+    let Some(folder) = target.parent() else { return Ok(target) };
+    let mode = fs::metadata(folder).map_err(SqliteError::File)?.permissions().mode() & 0o7777;
+    if mode & 0o022 != 0 {
+        return Err(SqliteError::SharedFolder { path, folder: folder.to_owned(), mode });
+    }
+    Ok(target)
+}
+
+#[cfg(not(unix))]
+fn resolve(path: PathBuf) -> Result<PathBuf, SqliteError> {
     Ok(path)
 }
 
@@ -99,30 +133,28 @@ pub(crate) fn use_wal(connection: &Connection, patience: Duration) -> DbResult<(
     }
 }
 
-/// Refuses a file that gives other users access. SQLite creates `-wal` and `-shm` with the mode of
-/// the file.
+/// Refuses a file that other users can read: by its mode, or because it is theirs. SQLite creates `-wal`
+/// and `-shm` with the mode of the file.
 #[cfg(unix)]
-fn check_modes(path: &Path) -> Result<(), SqliteError> {
-    use std::os::unix::fs::PermissionsExt;
+fn check_access(path: PathBuf) -> Result<(), SqliteError> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-    for suffix in ["", "-wal", "-shm"] {
-        let mut file = path.as_os_str().to_owned();
-        file.push(suffix);
-        let path = PathBuf::from(file);
-        let mode = match fs::metadata(&path) {
-            Ok(metadata) => metadata.permissions().mode() & 0o7777,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(SqliteError::File(error)),
-        };
-        if mode & 0o077 != 0 {
-            return Err(SqliteError::FileMode { path, mode });
-        }
+    let metadata = match fs::metadata(&path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(SqliteError::File(error)),
+    };
+    let (owner, process) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    let mode = metadata.permissions().mode() & 0o7777;
+    match owner == process {
+        false => Err(SqliteError::FileOwner { path, owner, process }),
+        true if mode & 0o077 != 0 => Err(SqliteError::FileMode { path, mode }),
+        true => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(not(unix))]
-fn check_modes(_: &Path) -> Result<(), SqliteError> {
+fn check_access(_: PathBuf) -> Result<(), SqliteError> {
     Ok(())
 }
 

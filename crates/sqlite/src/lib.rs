@@ -8,6 +8,7 @@ mod chats;
 mod clock;
 mod error;
 mod file;
+mod health;
 mod hints;
 mod journal;
 mod key;
@@ -38,9 +39,11 @@ pub use self::users::DeletedUser;
 use self::clock::Clock;
 use self::error::DbResult;
 use self::file::Durability;
+use self::health::FileHealth;
 use self::hints::Hints;
 use self::journal::Journal;
 use self::logs::Logs;
+use self::options::run_blocking;
 use self::queue::Queue;
 use self::writer::Writer;
 
@@ -91,13 +94,14 @@ use self::writer::Writer;
 ///
 /// # The file
 /// - It is created with mode 0600, and SQLite gives its `-wal` and `-shm` the same mode. A file that
-///   gives other users access is refused with [`SqliteError::FileMode`] and not repaired, because
-///   they may have read it already. On systems without such modes, protect the folder.
+///   gives other users access, that another user owns, or that is behind a link into a folder to which
+///   others can write, is refused and not repaired, because they may have read it already. On systems without such modes, protect the folder.
 /// - Several processes of one machine may use it at once. It must not be on a network file system,
 ///   because SQLite's write-ahead log does not work there.
 /// - Back it up with SQLite's `VACUUM INTO` or its backup command, not by copying the file: the
-///   newest data may be in the `-wal`. Do so under `umask 077`: the copy has the mode that the umask
-///   gives it. **A backup holds the [sealing key](Self::sealing_key)** and all chats.
+///   newest data may be in the `-wal`. After [`checkpoint`](Self::checkpoint), and after some seconds
+///   without a write, the file alone holds everything. Make a copy under `umask 077`: it has the mode
+///   that the umask gives it. **A backup holds the [sealing key](Self::sealing_key)** and all chats.
 /// - Before a restored backup is used, delete the key in it (`DELETE FROM sealing_key`), so that all
 ///   open approval requests are void. The file does not know which approvals were used after the
 ///   backup, and would accept them again.
@@ -157,6 +161,7 @@ struct Inner {
     readers: Queue<Reader>,
     clock: Arc<Clock>,
     hints: Arc<Hints>,
+    health: Arc<FileHealth>,
     path: PathBuf,
     options: SqliteOptions,
     failures: FailureLog,
@@ -171,16 +176,48 @@ impl SqliteStore {
         SqliteOptions::new().open(path).await
     }
 
-    /// Checks that the file can be written: writes a row and waits until it is on the disk.
+    /// Checks that the file can be written: writes a row and waits until it is on the disk. Then checks
+    /// that the file and its `-wal` are still at their place, and that the tables can be read.
     ///
     /// # Errors
-    /// [`SqliteError`] if the file cannot be written now.
+    /// [`SqliteError`] if the file cannot be written now, or if it was removed, replaced or damaged.
     pub async fn ping(&self) -> Result<(), SqliteError> {
         // A revision that no chat gets: SQLite does not write a row that stays the same.
         self.write(Durability::Synced, |transaction, clock| {
             state::next_revision(transaction, clock).map(drop)
         })
-        .await
+        .await?;
+        let health = Arc::clone(&self.inner.health);
+        run_blocking(move || health.check()).await
+    }
+
+    /// Moves what is in the `-wal` into the file, so that the file alone holds everything. Call this
+    /// when the server has stopped. The store does it itself when it is idle.
+    ///
+    /// # Errors
+    /// [`SqliteError::Busy`] if another process uses the file, or the other errors of a write. The
+    /// `-wal` then belongs to the file as before.
+    ///
+    /// ```
+    /// use ui_message_stream_sqlite::SqliteStore;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = std::env::temp_dir().join(format!("sqlite-checkpoint-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder)?;
+    /// let store = SqliteStore::open(folder.join("chats.db")).await?;
+    /// store.checkpoint().await?;
+    /// # assert_eq!(std::fs::metadata(folder.join("chats.db-wal"))?.len(), 0);
+    /// # std::fs::remove_dir_all(&folder)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn checkpoint(&self) -> Result<(), SqliteError> {
+        let checkpoint = |reader: &mut Reader| match health::checkpoint(&reader.connection)? {
+            true => Ok(()),
+            false => Err(SqliteError::Busy.into()),
+        };
+        self.inner.readers.run(checkpoint).await
     }
 
     /// Sets the clock of a store that was opened
@@ -238,8 +275,9 @@ impl SqliteStore {
         self.logged(self.inner.readers.run(job).await)
     }
 
-    /// Logs a failure of the file.
+    /// Logs a failure of the file, and remembers that the file is damaged, if it is.
     pub(crate) fn logged<T>(&self, result: Result<T, SqliteError>) -> Result<T, SqliteError> {
+        let result = result.map_err(|error| self.inner.health.note(error));
         result.inspect_err(|error| match error {
             SqliteError::UserDeleted => {}
             error => self.inner.failures.log(error),

@@ -10,6 +10,7 @@ use ui_message_stream::approval::store::FailureLog;
 use crate::clock::Clock;
 use crate::error::{DbResult, SqliteError};
 use crate::file;
+use crate::health::FileHealth;
 use crate::hints::Hints;
 use crate::journal::Journal;
 use crate::queue::Queue;
@@ -75,7 +76,8 @@ impl SqliteOptions {
     /// # Errors
     /// - [`SqliteError::File`] if the file cannot be created, for example because its folder does
     ///   not exist.
-    /// - [`SqliteError::FileMode`] if other users have access to the file.
+    /// - [`SqliteError::FileMode`], [`SqliteError::FileOwner`] or [`SqliteError::SharedFolder`] if
+    ///   other users have access to the file.
     /// - [`SqliteError::ReadOnly`] if this process may not write the file.
     /// - [`SqliteError::OtherDatabase`] if the file is not one of this package.
     /// - [`SqliteError::NewerSchema`] if a newer version of this package has created the tables.
@@ -98,6 +100,9 @@ impl SqliteOptions {
         let reader = |_| Ok(Reader { connection: open()?, journal: Journal::default() });
         let readers = (0..READERS).map(reader).collect::<DbResult<Vec<Reader>>>()?;
         let watched = open()?;
+        // While it waits for readers, others cannot write.
+        let idle = file::open(&path, MAX_CHECKPOINT_WAIT)?;
+        let health = FileHealth::new(&path);
         let clock = Arc::new(self.test_time.map_or_else(Clock::system, Clock::test));
         let inner = Arc::new(Inner {
             writer: Writer::start(connection, Arc::clone(&clock), patience)
@@ -105,11 +110,12 @@ impl SqliteOptions {
             readers: Queue::start("sqlite-reader", readers, patience).map_err(SqliteError::File)?,
             clock,
             hints: Arc::new(Hints::default()),
+            health: Arc::new(health),
             path,
             options: self,
             failures: FailureLog::default(),
         });
-        watch::start(&inner, watched).map_err(SqliteError::File)?;
+        watch::start(&inner, watched, idle).map_err(SqliteError::File)?;
         Ok(SqliteStore { inner })
     }
 }
@@ -148,6 +154,9 @@ const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BUSY_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 const DEFAULT_MAX_ENDED_BYTES: u64 = 256 << 20;
+
+/// How long moving the write-ahead log of an idle file waits for those that read.
+const MAX_CHECKPOINT_WAIT: Duration = Duration::from_millis(20);
 
 /// The number of threads that read.
 const READERS: usize = 2;

@@ -1,4 +1,5 @@
-//! The thread that finds what other processes have appended, and that [sweeps](SqliteStore::sweep).
+//! The thread that finds what other processes have appended, that [sweeps](SqliteStore::sweep), and that
+//! checks the file.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -12,18 +13,24 @@ use crate::error::DbResult;
 use crate::hints::{Hints, Progress};
 use crate::journal::Journal;
 use crate::runs::{KeyColumns, Run};
-use crate::{Inner, SqliteStore};
+use crate::{Inner, SqliteStore, health};
 
 /// Starts the thread. It ends when the store is dropped.
-pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()> {
+pub(crate) fn start(
+    inner: &Arc<Inner>,
+    connection: Connection,
+    idle: Connection,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (store, hints) = (Arc::downgrade(inner), Arc::clone(&inner.hints));
+    let idle = IdleFile { connection: idle, version: None, is_moved: false };
     let file = WatchedFile { connection, journal: Journal::default(), version: None };
     thread::Builder::new().name("sqlite-watch".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
                 () = watch(&store, &hints, file) => {}
                 () = sweep_often(&store) => {}
+                () = check_often(&store, idle) => {}
             }
         });
     })?;
@@ -63,6 +70,42 @@ async fn sweep_often(store: &Weak<Inner>) {
     }
 }
 
+/// Checks the file, and moves the write-ahead log into it when it is idle.
+async fn check_often(store: &Weak<Inner>, mut idle: IdleFile) {
+    while let Some(inner) = store.upgrade() {
+        // The result was logged.
+        let _ = inner.health.check();
+        drop(inner);
+        if let Err(failure) = idle.look() {
+            tracing::debug!(error = %failure.0, "the write-ahead log was not moved into the file");
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// A file whose write-ahead log is moved into it when it is idle.
+struct IdleFile {
+    connection: Connection,
+    /// Changes with each commit of another connection.
+    version: Option<i64>,
+    /// Whether the log of this version was moved.
+    is_moved: bool,
+}
+
+impl IdleFile {
+    /// Moves the log if nothing was committed since the last look.
+    fn look(&mut self) -> DbResult<()> {
+        let version = |row: &rusqlite::Row<'_>| row.get(0);
+        let version = self.connection.pragma_query_value(None, "data_version", version)?;
+        if self.version.replace(version) != Some(version) {
+            self.is_moved = false;
+        } else if !self.is_moved {
+            self.is_moved = health::checkpoint(&self.connection)?;
+        }
+        Ok(())
+    }
+}
+
 struct WatchedFile {
     connection: Connection,
     journal: Journal,
@@ -95,5 +138,9 @@ impl WatchedFile {
 
 /// How often the file is looked at while readers wait. Appends of this process wake them at once.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// How often the place of the file is checked, and how long nothing is committed before the write-ahead
+/// log is moved.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

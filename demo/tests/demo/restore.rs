@@ -111,3 +111,48 @@ fn run(commands: &str, folder: &Path) -> String {
 }
 
 const PAGE: &str = include_str!("../../../docs/operations.md");
+
+#[test]
+fn the_backup_command_works_again_and_a_stopped_server_leaves_a_complete_file() {
+    if Command::new("sqlite3").arg("-version").output().is_err() {
+        return missing("there is no sqlite3");
+    }
+    let commands = commands(section("### Backups"));
+    let (backup, _) = commands.split_once("# To restore").unwrap();
+    let shared = Shared::sqlite().unwrap();
+    let file = shared.data();
+    let folder = file.parent().unwrap();
+    let mut server = shared.start_with("0", "");
+    for chat in ["first", "second"] {
+        ask(&server, chat);
+        run(backup, folder);
+        assert_eq!(chats_in(&folder.join("backup.db")), if chat == "first" { 1 } else { 2 });
+    }
+    server.terminate();
+    assert!(server.wait());
+    let copy = folder.join("copy.db");
+    std::fs::copy(&file, &copy).unwrap();
+    assert_eq!(chats_in(&copy), 2);
+}
+
+#[test]
+fn a_server_whose_file_was_removed_is_not_ready_and_says_so_in_its_log() {
+    let Some(shared) = Shared::sqlite() else { return };
+    for suffix in ["", "-wal"] {
+        let server = shared.start_with("0", "");
+        ask(&server, "c");
+        assert!(send(&server, "GET /ready", "").starts_with("HTTP/1.0 200 "));
+        let mut file = shared.data().into_os_string();
+        file.push(suffix);
+        std::fs::remove_file(&file).unwrap();
+        assert!(send(&server, "GET /ready", "").starts_with("HTTP/1.0 503 "));
+        wait_until(|| server.log().contains("was removed or replaced while the server ran"));
+    }
+}
+
+fn chats_in(file: &Path) -> usize {
+    run(&format!("sqlite3 {} 'SELECT count(*) FROM chats'", file.display()), Path::new("."))
+        .trim()
+        .parse()
+        .unwrap()
+}

@@ -4,6 +4,7 @@
 mod clock;
 mod conformance;
 mod faults;
+mod file_health;
 mod folder;
 mod formats;
 mod hints;
