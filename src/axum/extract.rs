@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use ::axum::body::Body;
 use ::axum::extract::{FromRequest, FromRequestParts, Request};
-use bytes::Bytes;
+use futures_util::future::{Abortable, Aborted};
 use http::header::EXPECT;
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use super::rejection::ChatRejection;
-use crate::policy::{ChatPolicy, check_content_type};
+use crate::approval::Principal;
+use crate::boxed::BoxError;
+use crate::policy::{ChatPolicy, IncompleteBody, check_content_type};
 use crate::request::{ChatRequest, Limits};
 
 /// Parses the body of a POST request, under the [`ChatPolicy`] layer of the route or the default
@@ -27,11 +29,12 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
 }
 
 /// Reads the body of a request that the policy allows and whose content type is JSON. Returns the
-/// body and the limits of the policy.
+/// body and the limits of the policy. The bodies that are the longest under way are cut off if all
+/// together have too many bytes.
 pub(super) async fn read_json<S: Send + Sync>(
     request: Request,
     state: &S,
-) -> Result<(Bytes, Limits), ChatRejection> {
+) -> Result<(Vec<u8>, Limits), ChatRejection> {
     let (mut parts, mut body) = request.into_parts();
     let policy = ChatPolicy::from_request_parts(&mut parts, state).await?;
     check_content_type(&parts).map_err(ChatRejection::policy)?;
@@ -39,10 +42,13 @@ pub(super) async fn read_json<S: Send + Sync>(
     let max_bytes = limits.max_bytes();
     // The length that the client declared, if it did.
     let unread = if body.size_hint().lower() <= max_bytes as u64 {
-        match Limited::new(&mut body, max_bytes).collect().await {
-            Ok(collected) => return Ok((collected.to_bytes(), limits)),
-            Err(error) if is_too_large(&*error) => max_bytes,
-            Err(error) => return Err(ChatRejection::body(error)),
+        let owner = parts.extensions.get::<Principal>().cloned();
+        let (received, registration) = policy.bodies().begin(owner, max_bytes);
+        match Abortable::new(read(&mut body, received), registration).await {
+            Ok(Ok(Some(body))) => return Ok((body, limits)),
+            Ok(Ok(None)) | Err(Aborted) => return Err(ChatRejection::too_many_bodies()),
+            Ok(Err(error)) if is_too_large(&*error) => max_bytes,
+            Ok(Err(error)) => return Err(ChatRejection::body(error)),
         }
     } else if parts.headers.contains_key(EXPECT) {
         // The client sends nothing before it has received status 100.
@@ -52,6 +58,19 @@ pub(super) async fn read_json<S: Send + Sync>(
     };
     let _ = timeout(DISCARD_TIME, discard(body, unread as u64)).await;
     Err(ChatRejection::too_large(max_bytes))
+}
+
+/// Reads a body. Returns `None` if it is cut off.
+async fn read(body: &mut Body, mut received: IncompleteBody) -> Result<Option<Vec<u8>>, BoxError> {
+    let mut body = Limited::new(body, received.max_len());
+    while let Some(frame) = body.frame().await {
+        if let Some(data) = frame?.data_ref()
+            && !received.extend(data)
+        {
+            return Ok(None);
+        }
+    }
+    Ok(Some(received.complete()))
 }
 
 /// Reads the rest of a body that is too long, unless it has more bytes than these: then it has more than

@@ -46,7 +46,8 @@ pub enum ChatRejectionKind {
     /// The request has no user: its extensions hold no
     /// [`Principal`](crate::approval::Principal): 401.
     Unauthenticated,
-    /// A store does not respond, or the server is shutting down: 503, with the header `Retry-After`.
+    /// A store does not respond, the server is shutting down, or the body of the request was cut off
+    /// because incomplete bodies hold too many bytes: 503, with the header `Retry-After`.
     Unavailable,
     /// The content type is not `application/json`: 415.
     UnsupportedMediaType,
@@ -71,6 +72,7 @@ enum Cause {
     TooLarge {
         max_bytes: usize,
     },
+    TooManyBodies,
     #[cfg(feature = "approvals")]
     TooManyRuns(crate::chat::ChatError),
     Unauthenticated,
@@ -105,6 +107,7 @@ impl ChatRejection {
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
             #[cfg(feature = "approvals")]
             Cause::TooManyRuns(_) => ChatRejectionKind::TooManyRuns,
+            Cause::TooManyBodies => ChatRejectionKind::Unavailable,
             Cause::Unauthenticated => ChatRejectionKind::Unauthenticated,
             #[cfg(feature = "approvals")]
             Cause::Unavailable(_) => ChatRejectionKind::Unavailable,
@@ -114,6 +117,7 @@ impl ChatRejection {
     /// Returns after how many seconds the client may send the request again.
     fn retry_after(&self) -> Option<&'static str> {
         match &self.0 {
+            Cause::TooManyBodies => Some("1"),
             #[cfg(feature = "approvals")]
             Cause::TooManyRuns(_) | Cause::Unavailable(_) => Some("1"),
             _ => None,
@@ -162,6 +166,10 @@ impl ChatRejection {
         ChatRejection(Cause::TooLarge { max_bytes })
     }
 
+    pub(super) fn too_many_bodies() -> Self {
+        ChatRejection(Cause::TooManyBodies)
+    }
+
     pub(super) fn unauthenticated() -> Self {
         ChatRejection(Cause::Unauthenticated)
     }
@@ -208,6 +216,9 @@ impl fmt::Display for ChatRejection {
                 "the request body is larger than {max_bytes} bytes; the server can raise this with \
                  `Limits::with_max_bytes`"
             ),
+            Cause::TooManyBodies => {
+                f.write_str("too many requests are being sent at once; send this one again")
+            }
             Cause::Unauthenticated => f.write_str(
                 "no user: insert a `Principal` into the request's extensions where you \
                  authenticate, or add `.layer(without_authentication())`",

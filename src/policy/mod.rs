@@ -3,6 +3,8 @@
 //! [`ChatPolicy::check`] is a function of the head of a request, for a server of any framework. With
 //! axum the policy is also a layer and an extractor, and the extractors of this crate apply it.
 
+#[cfg(feature = "axum")]
+mod bodies;
 mod error;
 mod host;
 
@@ -11,6 +13,8 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, Method};
 
+#[cfg(feature = "axum")]
+pub(crate) use self::bodies::{BodyBudget, IncompleteBody};
 pub use self::error::PolicyError;
 use self::host::{Host, InvalidHost};
 use crate::id::log_text;
@@ -89,6 +93,8 @@ use crate::request::Limits;
 #[derive(Debug, Clone, Default)]
 pub struct ChatPolicy {
     limits: Limits,
+    #[cfg(feature = "axum")]
+    bodies: BodyBudget,
     hosts: Vec<String>,
     any_host: bool,
     origins: Vec<String>,
@@ -102,6 +108,29 @@ impl ChatPolicy {
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
+    }
+
+    /// Sets how many bytes the incomplete bodies of requests may have, all together. The default is
+    /// 256 MiB, for all policies of the process without this setting.
+    ///
+    /// The bodies that one [`Principal`](crate::approval::Principal) sends may have an eighth of it. A
+    /// single body always fits. Beyond one of these limits, the bodies that are the longest under way
+    /// are cut off: their requests get status 503 with the header `Retry-After`. Requests without a
+    /// principal are limited only together with all others, because they can come from many users.
+    ///
+    /// This limits what clients that send slowly hold. The extractor [`ChatRequest`](crate::ChatRequest)
+    /// and the routes of this crate apply it. All clones of the policy share the limit.
+    #[cfg(feature = "axum")]
+    #[must_use]
+    pub fn with_max_incoming_bytes(mut self, bytes: usize) -> Self {
+        self.bodies = BodyBudget::new(bytes);
+        self
+    }
+
+    /// Returns the budget of the bodies that are being received.
+    #[cfg(feature = "axum")]
+    pub(crate) fn bodies(&self) -> &BodyBudget {
+        &self.bodies
     }
 
     /// Allows requests whose host is `host`, for example `chat.example`.

@@ -124,7 +124,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         false,
         &["approval", "chunk", "event", "message", "reducer", "request", "sse", "translator"],
     ),
-    ("policy", false, &["request"]),
+    ("policy", false, &["approval", "request"]),
     (
         "axum",
         false,

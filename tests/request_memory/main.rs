@@ -2,6 +2,7 @@
 //! body. What a turn takes does not depend on the length of its chat. This binary has a counting
 //! allocator, and therefore runs one test at a time.
 
+mod half_sent_bodies;
 mod turns;
 
 use peak_alloc::PeakAlloc;
