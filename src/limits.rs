@@ -20,6 +20,7 @@ use std::time::Duration;
 /// | [`with_max_description_bytes`](Self::with_max_description_bytes) | 16 KiB | a tool call is not executed: its description is too long |
 /// | [`with_max_log_bytes`](Self::with_max_log_bytes) | 16 MiB | the run ends with an error, and its message is kept |
 /// | [`with_max_user_runs`](Self::with_max_user_runs) | 16 | the user's oldest run without a reader ends; a new one is refused with status 429 if all have readers |
+/// | [`with_max_user_readers`](Self::with_max_user_readers) | 64 | a request for a response is refused with status 429 |
 /// | [`with_max_unread_time`](Self::with_max_unread_time) | 10 minutes | a run that no client reads ends, and its message is kept |
 /// | [`with_max_stalled_time`](Self::with_max_stalled_time) | 30 seconds | a response that the client does not read ends; the client can reconnect |
 /// | [`with_chat_ttl`](Self::with_chat_ttl) | none | a chat that is not saved for this time is removed |
@@ -44,6 +45,7 @@ pub struct ChatLimits {
     max_description_bytes: usize,
     max_log_bytes: usize,
     max_user_runs: usize,
+    max_user_readers: usize,
     max_unread_time: Duration,
     max_stalled_time: Duration,
     chat_ttl: Option<Duration>,
@@ -61,6 +63,7 @@ impl Default for ChatLimits {
             max_description_bytes: 16 << 10,
             max_log_bytes: 16 << 20,
             max_user_runs: 16,
+            max_user_readers: 64,
             max_unread_time: Duration::from_secs(10 * 60),
             max_stalled_time: Duration::from_secs(30),
             chat_ttl: None,
@@ -169,6 +172,21 @@ impl ChatLimits {
     #[must_use]
     pub fn with_max_user_runs(mut self, runs: usize) -> Self {
         self.max_user_runs = runs;
+        self
+    }
+
+    /// Returns the maximum number of responses that a user reads at once.
+    pub fn max_user_readers(&self) -> usize {
+        self.max_user_readers
+    }
+
+    /// Sets the maximum number of responses that a user reads at once from this server: to its messages
+    /// and answers, as a stream or as JSON, and the streams of pages that are opened again. Each counts
+    /// from its request until its body has ended or its client has disconnected. The page of a chat, the
+    /// lists, Stop and deleting do not count.
+    #[must_use]
+    pub fn with_max_user_readers(mut self, readers: usize) -> Self {
+        self.max_user_readers = readers;
         self
     }
 

@@ -41,6 +41,8 @@ pub enum ChatRejectionKind {
     /// [`ChatLimits`](crate::limits::ChatLimits), or it begins a chat and the user has too many: 413. A
     /// body that is nested too deeply is a [`BadRequest`](Self::BadRequest).
     TooLarge,
+    /// The user reads too many responses: 429, with the header `Retry-After`.
+    TooManyReaders,
     /// The user has too many live runs: 429, with the header `Retry-After`.
     TooManyRuns,
     /// The request has no user: its extensions hold no
@@ -74,6 +76,8 @@ enum Cause {
     },
     TooManyBodies,
     #[cfg(feature = "approvals")]
+    TooManyReaders(crate::chat::ChatError),
+    #[cfg(feature = "approvals")]
     TooManyRuns(crate::chat::ChatError),
     Unauthenticated,
     #[cfg(feature = "approvals")]
@@ -106,6 +110,8 @@ impl ChatRejection {
             Cause::ChatLimit(_) => ChatRejectionKind::TooLarge,
             Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
             #[cfg(feature = "approvals")]
+            Cause::TooManyReaders(_) => ChatRejectionKind::TooManyReaders,
+            #[cfg(feature = "approvals")]
             Cause::TooManyRuns(_) => ChatRejectionKind::TooManyRuns,
             Cause::TooManyBodies => ChatRejectionKind::Unavailable,
             Cause::Unauthenticated => ChatRejectionKind::Unauthenticated,
@@ -119,7 +125,7 @@ impl ChatRejection {
         match &self.0 {
             Cause::TooManyBodies => Some("1"),
             #[cfg(feature = "approvals")]
-            Cause::TooManyRuns(_) | Cause::Unavailable(_) => Some("1"),
+            Cause::TooManyReaders(_) | Cause::TooManyRuns(_) | Cause::Unavailable(_) => Some("1"),
             _ => None,
         }
     }
@@ -150,6 +156,7 @@ impl ChatRejection {
         ChatRejection(match error {
             crate::chat::ChatError::NotFound => Cause::NotFound,
             crate::chat::ChatError::AlreadyReceived => Cause::AlreadyReceived(error),
+            crate::chat::ChatError::TooManyReaders => Cause::TooManyReaders(error),
             crate::chat::ChatError::TooManyRuns => Cause::TooManyRuns(error),
             crate::chat::ChatError::Request(error) => Cause::Parse(error),
             crate::chat::ChatError::Limit(error) => Cause::ChatLimit(error),
@@ -191,7 +198,9 @@ impl fmt::Display for ChatRejection {
                  machine, such as to 127.0.0.1",
             ),
             #[cfg(feature = "approvals")]
-            Cause::AlreadyReceived(error) | Cause::TooManyRuns(error) => error.fmt(f),
+            Cause::AlreadyReceived(error)
+            | Cause::TooManyReaders(error)
+            | Cause::TooManyRuns(error) => error.fmt(f),
             #[cfg(feature = "approvals")]
             Cause::BlanketApproval => f.write_str(
                 "an approval names ids: post `decisions`, each with its `approvalId`; a `chatId` \
@@ -250,7 +259,9 @@ impl IntoResponse for ChatRejection {
             ChatRejectionKind::Conflict => StatusCode::CONFLICT,
             ChatRejectionKind::NotFound => StatusCode::NOT_FOUND,
             ChatRejectionKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            ChatRejectionKind::TooManyRuns => StatusCode::TOO_MANY_REQUESTS,
+            ChatRejectionKind::TooManyReaders | ChatRejectionKind::TooManyRuns => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             ChatRejectionKind::Unauthenticated => StatusCode::UNAUTHORIZED,
             ChatRejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,

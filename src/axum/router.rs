@@ -1,10 +1,14 @@
 //! [`chat_routes`] and [`approval_routes`]: the axum routes of a [`ChatServer`].
 
+use std::convert::Infallible;
+
 use ::axum::Router;
+use ::axum::body::Body;
 use ::axum::extract::{Path, RawQuery, Request, State};
 use ::axum::response::{IntoResponse, Response};
 use ::axum::routing::{get, post};
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use futures_util::stream;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +48,8 @@ use crate::response::ResponseOutcome;
 ///
 /// A `POST` that is delivered twice changes nothing. The second one gets the live run that answers
 /// it, or the stored message. If there is none, the response is `409`. If the user has too many live
-/// runs, the response to a `POST` is `429`, with the header `Retry-After`.
+/// runs, the response to a `POST` is `429`, with the header `Retry-After`. A user who reads too many
+/// responses gets `429` too, also for `GET /{id}/stream`.
 ///
 /// The version of the clients, and whether they can answer approval requests, are settings of the
 /// server: [`ChatServer::with_version`], [`with_version_from`](ChatServer::with_version_from) and
@@ -150,11 +155,12 @@ async fn respond(
     request: ChatRequest,
 ) -> Result<Response, ChatRejection> {
     if is_json_requested(headers) {
-        let response = chats.complete_response(principal, request).await;
+        let reader = chats.reader(principal).map_err(ChatRejection::chat)?;
+        let response = chats.complete(&reader, principal, request).await;
         let response = response.map_err(ChatRejection::chat)?;
         let message = response.message.as_ref();
         let without_ids = message.and_then(UiMessage::without_model_ids);
-        return Ok(json(&ResponseBody {
+        let body = serde_json::to_vec(&ResponseBody {
             message: without_ids.as_ref().or(message),
             output: response.output.as_ref(),
             stop_reason: match response.outcome {
@@ -172,7 +178,15 @@ async fn respond(
                     input: &call.input,
                 })
                 .collect(),
-        }));
+        });
+        let body = match body {
+            Ok(body) => body,
+            Err(error) => return Ok(unserializable(&error)),
+        };
+        let length = [(CONTENT_LENGTH, body.len())];
+        let pieces = reader.pieces(body).map_err(ChatRejection::chat)?.map(Ok::<_, Infallible>);
+        let body = Body::from_stream(stream::iter(pieces));
+        return Ok((JSON_HEADERS, length, body).into_response());
     }
     let response = chats.stream_response(principal, request).await.map_err(ChatRejection::chat)?;
     Ok(response.into_response())
@@ -460,11 +474,13 @@ struct ReceiptBody<'a> {
 fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => (JSON_HEADERS, body).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "an answer does not serialize");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
+        Err(error) => unserializable(&error),
     }
+}
+
+fn unserializable(error: &serde_json::Error) -> Response {
+    tracing::error!(%error, "an answer does not serialize");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
 /// The headers of a JSON response. The body is for one user only, and the id of an approval is a

@@ -29,6 +29,11 @@ pub enum ChatError {
     /// and all of them have readers.
     #[error("too many responses are being written for this user; try again later")]
     TooManyRuns,
+    /// The user reads the maximum number of
+    /// [responses](crate::limits::ChatLimits::with_max_user_readers), or holds more than 64 MiB of large
+    /// stored responses that it does not read.
+    #[error("too many responses are being read by this user; close one, or try again later")]
+    TooManyReaders,
     /// The server is [shutting down](super::ChatServer::shut_down) and begins no more runs.
     #[error("the server is shutting down; send the request again")]
     ShuttingDown,

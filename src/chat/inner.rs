@@ -10,6 +10,7 @@ use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::hints::Hints;
 use super::log::{Fence, ReadLog, RunKey, RunState, TakeRefusal, TakeResult, TakeRun};
+use super::readers::Readers;
 use super::run_counts::RunCounters;
 use super::run_log::keep_log;
 use super::shutdown::Shutdown;
@@ -39,6 +40,7 @@ pub(super) struct Inner {
     pub(super) run_lease: Duration,
     pub(super) hints: Hints,
     pub(super) run_counters: RunCounters,
+    pub(super) readers: Readers,
     pub(super) shutdown: Shutdown,
 }
 

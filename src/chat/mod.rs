@@ -28,6 +28,8 @@ mod hints;
 mod inner;
 pub mod log;
 #[cfg(feature = "approvals")]
+mod readers;
+#[cfg(feature = "approvals")]
 mod redeem;
 #[cfg(feature = "approvals")]
 mod run_counts;

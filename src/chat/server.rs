@@ -18,6 +18,7 @@ use super::client::Client;
 use super::complete::{ChatResponse, RunEnd};
 use super::inner::Inner;
 use super::log::RunKey;
+use super::readers::Reader;
 use super::redeem::Accepted;
 use super::run_counts::RunCounts;
 use super::stream::{ChatStream, LogReader};
@@ -98,6 +99,7 @@ impl ChatServer {
     /// - [`ChatError::AlreadyReceived`] if the request was delivered before, and there is no
     ///   response to it.
     /// - [`ChatError::TooManyRuns`] if the user has too many live runs.
+    /// - [`ChatError::TooManyReaders`] if the user reads too many responses.
     /// - [`ChatError::Store`] and [`ChatError::Runs`] if the conversation or the log cannot be read
     ///   or written, and [`ChatError::Ledger`] if its open approval requests cannot be closed.
     ///
@@ -113,6 +115,7 @@ impl ChatServer {
         let posted = request.unsanitized_continued_message().cloned();
         let (principal, id) = (principal.clone(), request.id().clone());
         let client = self.0.clients.client_of(&request);
+        let reader = self.reader(&principal)?;
         let mut turn = self.start(&principal, request)?;
         let chats = self.clone();
         let stream = async move |response| {
@@ -121,13 +124,13 @@ impl ChatServer {
                     let posted = posted.as_ref().filter(|posted| posted.id == message_id);
                     let posted = posted.map(|posted| (posted, &*shown));
                     let (key, begun) = (run_key(&principal, &id, run), begun.as_deref());
-                    let reader = LogReader::of_message(&chats.0, key, begun, posted, client);
-                    ChatStream::of_log(reader.await?)
+                    let log = LogReader::of_message(&chats.0, reader, key, begun, posted, client);
+                    ChatStream::of_log(log.await?)
                 }
                 Response::Stored { message_id, shown } => {
                     let chat = chats.chat(&principal, &id).await?;
                     let posted = posted.as_ref().map(|posted| (posted, &*shown));
-                    ChatStream::of_stored(&chat, &message_id, posted, client)
+                    ChatStream::of_stored(&chat, &message_id, posted, client, reader)?
                 }
                 other => return Err(refused(other)),
             })
@@ -150,7 +153,8 @@ impl ChatServer {
     /// holds them can read it.
     ///
     /// # Errors
-    /// [`ChatError::Store`] and [`ChatError::Runs`] if the conversation or the log cannot be read.
+    /// [`ChatError::TooManyReaders`] if the user reads too many responses. [`ChatError::Store`] and
+    /// [`ChatError::Runs`] if the conversation or the log cannot be read.
     #[doc(alias = "reconnect")]
     pub async fn resume_stream(
         &self,
@@ -158,20 +162,20 @@ impl ChatServer {
         id: &ChatId,
         last_event_id: Option<&str>,
     ) -> Result<Option<ChatStream>, ChatError> {
-        let client = self.0.clients.any_client();
+        let (client, reader) = (self.0.clients.any_client(), self.reader(principal)?);
         if let Some(last) = last_event_id {
             if self.0.shutdown.has_begun() {
                 return Err(ChatError::ShuttingDown);
             }
             let key = |run| run_key(principal, id, run);
-            let reader = LogReader::after_event(&self.0, key, last, client).await?;
-            return Ok(reader.map(ChatStream::of_log));
+            let log = LogReader::after_event(&self.0, reader, key, last, client).await?;
+            return Ok(log.map(ChatStream::of_log));
         }
         Ok(match self.start_turn(principal, id, client, Request::Follow)?.response().await? {
             Response::Join { run, begun, .. } => {
                 let (key, begun) = (run_key(principal, id, run), begun.as_deref());
-                let reader = LogReader::of_message(&self.0, key, begun, None, client).await?;
-                Some(ChatStream::of_log(reader))
+                let log = LogReader::of_message(&self.0, reader, key, begun, None, client).await?;
+                Some(ChatStream::of_log(log))
             }
             _ => None,
         })
@@ -212,12 +216,28 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
+        self.complete(&self.reader(principal)?, principal, request).await
+    }
+
+    /// Counts a response that this user reads.
+    pub(crate) fn reader(&self, user: &Principal) -> Result<Reader, ChatError> {
+        self.0.readers.add(user, self.0.limits.max_user_readers())
+    }
+
+    /// As [`complete_response`](Self::complete_response), with a response that is counted.
+    pub(crate) async fn complete(
+        &self,
+        reader: &Reader,
+        principal: &Principal,
+        request: ChatRequest,
+    ) -> Result<ChatResponse, ChatError> {
         let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
         let response = self.start(principal, request)?.response().await?;
         let (message_id, end) = match response {
             Response::Join { run, message_id, .. } => {
-                let reader = LogReader::new(&self.0, run_key(principal, &id, run), 0, client);
-                (message_id, Some(RunEnd::of_log(reader).await?))
+                let key = run_key(principal, &id, run);
+                let log = LogReader::new(&self.0, reader.clone(), key, 0, client);
+                (message_id, Some(RunEnd::of_log(log).await?))
             }
             Response::Stored { message_id, .. } => (message_id, None),
             other => return Err(refused(other)),

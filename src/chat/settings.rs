@@ -7,6 +7,7 @@ use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::hints::Hints;
 use super::inner::Inner;
+use super::readers::Readers;
 use super::run_counts::RunCounters;
 use super::server::ChatServer;
 use super::shutdown::Shutdown;
@@ -43,6 +44,7 @@ impl ChatServer {
             run_lease: RUN_LEASE,
             hints: Hints::default(),
             run_counters: RunCounters::default(),
+            readers: Readers::default(),
             shutdown: Shutdown::default(),
         }))
     }

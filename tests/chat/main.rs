@@ -28,6 +28,7 @@ mod newer_messages;
 mod out_of_band_decisions;
 mod pages;
 mod reconnecting;
+mod reader_limit;
 mod recorded_conversations;
 mod rejected_responses;
 mod repeated_answers;

@@ -50,7 +50,9 @@ impl Server {
                 yield AgentEvent::finish(FinishReason::Stop);
             }
         };
-        Server { chats: ChatServer::new(agent, Approvals::new(EmptyToolbox)), permits }
+        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+        let limits = ChatLimits::default().with_max_user_readers(100);
+        Server { chats: chats.with_limits(limits), permits }
     }
 
     fn routes(&self, user: &str) -> Router {

@@ -21,6 +21,7 @@ use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chat::{Chat, ChatServer, PostedHistory, RequestEffect, StopReason, Turn};
 use ui_message_stream::chunk::ReceivedChunk;
+use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
@@ -376,7 +377,8 @@ fn slow() -> Slow {
             AgentEvent::text(format!("Answer {number}."))
         })
     };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let limits = ChatLimits::default().with_max_user_readers(1_000);
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_limits(limits);
     let responses = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&responses);
     let count = map_response(move |response: Response| {

@@ -4,6 +4,7 @@
 
 mod half_sent_bodies;
 mod turns;
+mod unread_responses;
 
 use peak_alloc::PeakAlloc;
 use ui_message_stream::ChatRequest;

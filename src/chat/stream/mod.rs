@@ -21,6 +21,7 @@ use super::Chat;
 use super::client::Client;
 use super::conversation::ReceivedResult;
 use super::error::ChatError;
+use super::readers::Reader;
 use crate::id::MessageId;
 use crate::message::{Role, UiMessage};
 use crate::response::{BodyError, headers};
@@ -51,20 +52,25 @@ pub struct ChatStream(Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>> + Send
 impl ChatStream {
     /// Creates a stream of a stored message, for a client that holds `posted` of it and has to be
     /// shown results of its answers.
+    ///
+    /// # Errors
+    /// [`ChatError::TooManyReaders`] if the user does not read what its responses hold.
     pub(super) fn of_stored(
         chat: &Chat,
         id: &MessageId,
         posted: Option<(&UiMessage, &[ReceivedResult])>,
         client: Client,
-    ) -> Self {
+        reader: Reader,
+    ) -> Result<Self, ChatError> {
         let message = chat.message(id).cloned();
         let message =
             message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
         let (shown, end) = (client.shown(&message), chat.early_end(id));
         let unsent: Vec<_> =
             chat.unsent_approvals.iter().map(|unsent| unsent.tool_call_id.clone()).collect();
-        let frames = whole_response(posted, &shown, (end, &unsent), client.version());
-        ChatStream(stream::iter(frames).map(Ok).boxed())
+        let [first, rest] = whole_response(posted, &shown, (end, &unsent), client.version());
+        let frames = std::iter::once(first.into()).chain(reader.pieces(rest)?);
+        Ok(ChatStream(stream::iter(frames).map(Ok).boxed()))
     }
 
     /// Creates a stream that is not known yet. It sends comments until then, and is cut off if

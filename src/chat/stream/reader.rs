@@ -15,6 +15,7 @@ use crate::chat::conversation::ReceivedResult;
 use crate::chat::error::ChatError;
 use crate::chat::inner::Inner;
 use crate::chat::log::{Fence, LogEntry, LogPage, ReadLog, RunKey, RunState};
+use crate::chat::readers::Reader;
 use crate::chat::run_log::{content_parts, position_of, reason_of_last_call, resumed_by};
 use crate::chat::shutdown::Counted;
 use crate::chat::store::RunStoreError;
@@ -36,7 +37,7 @@ pub(in crate::chat) struct LogReader {
     /// The number of entries that were read.
     position: u64,
     /// The frames before those of the log.
-    front: Option<Bytes>,
+    front: Option<Box<dyn Iterator<Item = Bytes> + Send>>,
     /// When the last page was returned, or the first one was asked for.
     returned: Option<Instant>,
     tick: Option<Pin<Box<Sleep>>>,
@@ -48,6 +49,8 @@ pub(in crate::chat) struct LogReader {
     /// The last read has returned the newest entry.
     has_read_all: bool,
     has_ended: bool,
+    /// The user reads this response.
+    _reader: Reader,
     /// The server waits for this response when it is shut down.
     _counted: Counted,
 }
@@ -56,11 +59,13 @@ impl LogReader {
     /// Creates a reader of a run of this server's user, which begins behind this number of entries.
     pub(in crate::chat) fn new(
         chats: &Arc<Inner>,
+        reader: Reader,
         key: RunKey,
         position: u64,
         client: Client,
     ) -> Self {
         LogReader {
+            _reader: reader,
             _counted: chats.shutdown.count_response(),
             chats: Arc::clone(chats),
             key,
@@ -81,28 +86,30 @@ impl LogReader {
     /// its log. Returns `None` if there is no such run, or if its log does not hold this entry.
     pub(in crate::chat) async fn after_event(
         chats: &Arc<Inner>,
+        reader: Reader,
         key_of: impl FnOnce(RunId) -> RunKey,
         event_id: &str,
         client: Client,
-    ) -> Result<Option<Self>, RunStoreError> {
+    ) -> Result<Option<Self>, ChatError> {
         let last = event_id.rsplit_once('.');
         let last = last.and_then(|(run, at)| Some((RunId::new(run), at.parse::<u64>().ok()?)));
         let Some((run, position)) = last else { return Ok(None) };
         let key = key_of(run);
         let page = chats.runs.read(ReadLog::state(&key)).await?;
         let is_known = page.is_some_and(|page| position < page.length);
-        Ok(is_known.then(|| Self::new(chats, key, position + 1, client)))
+        Ok(is_known.then(|| Self::new(chats, reader, key, position + 1, client)))
     }
 
     /// Creates a reader of a run that continues the message `begun`. The client holds `posted`, and has
     /// to be shown results of its answers.
     pub(in crate::chat) async fn of_message(
         chats: &Arc<Inner>,
+        reader: Reader,
         key: RunKey,
         begun: Option<&UiMessage>,
         posted: Option<(&UiMessage, &[ReceivedResult])>,
         client: Client,
-    ) -> Result<Self, RunStoreError> {
+    ) -> Result<Self, ChatError> {
         let parts_before = begun.map_or(0, content_parts);
         if let Some((posted, _)) = posted.filter(|(posted, _)| content_parts(posted) > parts_before)
         {
@@ -111,22 +118,14 @@ impl LogReader {
             let page = repeat("read a log", MAX_FAILURES_BEFORE_RESPONSE, read).await?;
             let entries = page.map(|page| page.entries).unwrap_or_default();
             if let Some(position) = position_of(begun, &entries, posted) {
-                return Ok(Self::new(chats, key, position, client));
+                return Ok(Self::new(chats, reader, key, position, client));
             }
         }
-        let reader = Self::new(chats, key, 0, client);
         let front = begun.and_then(|begun| front(posted, &client.shown(begun), client.version()));
-        Ok(match front {
-            Some(front) => reader.with_front(front),
-            None => reader,
-        })
-    }
-
-    /// Returns these frames first. They replace the first frame of the log, and have no `id:`.
-    fn with_front(mut self, front: Bytes) -> Self {
-        self.front = Some(front);
-        self.position = 1;
-        self
+        let Some(front) = front else { return Ok(Self::new(chats, reader, key, 0, client)) };
+        // These frames replace the first frame of the log, and have no `id:`.
+        let front = reader.clone().pieces(front)?;
+        Ok(LogReader { front: Some(Box::new(front)), ..Self::new(chats, reader, key, 1, client) })
     }
 
     /// Returns the next frames, or a comment if there are none for a while. Returns `None` at the end
@@ -178,6 +177,10 @@ impl LogReader {
             if self.chats.shutdown.is_closed() {
                 return Ok(None);
             }
+            if let Some(piece) = self.front.as_mut().and_then(Iterator::next) {
+                return Ok(Some(piece));
+            }
+            self.front = None;
             let frames = self.read_frames().await?;
             if frames.is_some() || self.has_ended {
                 return Ok(frames);
@@ -218,7 +221,7 @@ impl LogReader {
         if page.state == RunState::LeasePassed && self.mending.is_none() {
             self.mending = Some(self.mend(page.fence));
         }
-        Ok(joined(self.front.take(), &page.entries))
+        Ok(joined(&page.entries))
     }
 
     /// Returns whether nothing was returned for so long that a comment has to keep the connection open.
@@ -298,13 +301,12 @@ impl LogReader {
 }
 
 /// Returns the frames of a page as one buffer.
-fn joined(front: Option<Bytes>, entries: &[LogEntry]) -> Option<Bytes> {
-    if let (None, [LogEntry::Frame(frame)]) = (&front, entries) {
+fn joined(entries: &[LogEntry]) -> Option<Bytes> {
+    if let [LogEntry::Frame(frame)] = entries {
         return Some(frame.clone());
     }
     let length = entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
-    let mut all = BytesMut::with_capacity(front.as_ref().map_or(0, Bytes::len) + length);
-    all.extend_from_slice(front.as_deref().unwrap_or_default());
+    let mut all = BytesMut::with_capacity(length);
     for entry in entries {
         if let LogEntry::Frame(frame) = entry {
             all.extend_from_slice(frame);

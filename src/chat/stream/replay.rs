@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
-
 use crate::chat::conversation::{EarlyEnd, ReceivedResult};
 use crate::chat::run_log::{content, content_parts};
 use crate::chunk::{Chunk, Version};
@@ -23,7 +21,7 @@ pub(super) fn whole_response(
     message: &UiMessage,
     (end, unsent): (Option<&EarlyEnd>, &[ToolCallId]),
     version: Version,
-) -> Vec<Bytes> {
+) -> [Vec<u8>; 2] {
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|(posted, shown)| (held.as_ref().unwrap_or(posted), shown));
     let mut translator = translator_for(posted, message, version);
@@ -38,7 +36,7 @@ pub(super) fn whole_response(
     // Writes nothing after another end.
     translator.finish(&mut out);
     rest.extend_from_slice(DONE);
-    vec![first.into(), rest.into()]
+    [first, rest]
 }
 
 /// Returns the frames that begin the response of a run which continues this message, for a client
@@ -47,7 +45,7 @@ pub(super) fn front(
     posted: Option<(&UiMessage, &[ReceivedResult])>,
     message: &UiMessage,
     version: Version,
-) -> Option<Bytes> {
+) -> Option<Vec<u8>> {
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|(posted, shown)| (held.as_ref().unwrap_or(posted), shown));
     let mut events = catch_up(posted, message);
@@ -64,7 +62,7 @@ pub(super) fn front(
     for event in events {
         let _ = translator.handle_event(&event, &mut out);
     }
-    Some(frames.into())
+    Some(frames)
 }
 
 /// Writes a chunk of a message that exists already. A client executes a call of its own when it reads
@@ -391,7 +389,7 @@ mod tests {
             let (mut reducer, mut errors) = (Reducer::new(), Vec::new());
             let end = kept.early_end(&live().message_id);
             for frame in whole_response(None, stored, (end, &[]), Version::V6) {
-                each_chunk(&LogEntry::Frame(frame), |chunk| match chunk {
+                each_chunk(&LogEntry::Frame(frame.into()), |chunk| match chunk {
                     Chunk::Error { error_text } => errors.push(error_text.to_string()),
                     chunk => reducer.push_chunk(chunk).unwrap(),
                 });
@@ -429,7 +427,7 @@ mod tests {
         let stored = message(r#""state": "output-error", "input": {"a": 1}, "errorText": "no""#);
         for (version, is_input) in [(Version::V5, false), (Version::V6, true)] {
             let frames = front(Some((&posted, &[])), &stored, version).unwrap();
-            let frames = String::from_utf8(frames.to_vec()).unwrap();
+            let frames = String::from_utf8(frames).unwrap();
             assert_eq!(frames.contains("tool-input-error"), is_input, "{frames}");
             assert_eq!(frames.contains("tool-output-error"), !is_input, "{frames}");
         }
