@@ -443,6 +443,41 @@ async fn a_server_that_stops_answers_503_on_new_connections_until_its_last_run_h
 }
 
 #[tokio::test]
+async fn a_user_who_opens_as_many_streams_as_there_are_connections_does_not_keep_others_out() {
+    let agent = |_: Turn| stream::iter([AgentEvent::text("first ")]).chain(stream::pending());
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let sign_in = async |mut request: Request, next: Next| {
+        let user = request.headers()["x-user"].to_str().unwrap().to_owned();
+        request.extensions_mut().insert(Principal::new(user));
+        next.run(request).await
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = chat_routes(chats).layer(from_fn(sign_in));
+    let server = serve(listener, app).with_max_connections(MAX_CONNECTIONS);
+    let server = tokio::spawn(async { server.await });
+
+    const MAX_CONNECTIONS: usize = 70;
+    let body = r#"{"id":"c","messages":[{"id":"m","role":"user","parts":[]}]}"#;
+    let read = async |user: &str, expected: &str| {
+        let head = post_head("/", body.len()).replace("\r\n\r\n", "");
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        let request = format!("{head}\r\nX-User: {user}\r\n\r\n{body}");
+        socket.write_all(request.as_bytes()).await.unwrap();
+        read_until(&mut socket, expected).await;
+        socket
+    };
+    let mut open = Vec::new();
+    for stream in 0..MAX_CONNECTIONS {
+        // The 65th has a complete response, so its connection can be closed.
+        let expected = if stream < 64 { "first " } else { "429 Too Many Requests" };
+        open.push(read("ada", expected).await);
+    }
+    open.push(read("bob", "first ").await);
+    server.abort();
+}
+
+#[tokio::test]
 async fn the_layer_without_authentication_learns_the_local_address() {
     let server = Server::start(|server| server).await;
     let mut socket = server.send(&head("GET /who")).await;

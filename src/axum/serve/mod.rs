@@ -41,7 +41,10 @@ use crate::boxed::BoxFuture;
 /// The times of head and body are totals, so a client that sends one byte after the other does not
 /// extend them. A response may stream for as long as it takes, and may be silent as long as the agent
 /// is: only a client that does not read what waits for it is closed. If the process or the system has
-/// no file descriptors left, the oldest connection without a complete request is closed as well.
+/// no file descriptors left, the oldest connection without a complete request is closed as well. If all
+/// requests are complete, a new connection is closed, or waits for a file descriptor: the readers of one
+/// user cannot bring this about, because a chat server
+/// [limits](crate::limits::ChatLimits::with_max_user_readers) them.
 ///
 /// A connection without a request is closed after the time for a head, which is 30 seconds. A proxy
 /// that keeps its connections to this server open for longer, for example nginx with its 60 seconds,
