@@ -149,6 +149,11 @@ pub enum DeferredOutcome {
     ///
     /// The call is shown as `tool-output-error` with the text [`REFUSED`](super::REFUSED).
     Rejected,
+    /// The host has sealed the approval request for this user and call, and has lost its record: the
+    /// ledger was emptied, or has evicted it. The tool is not run.
+    ///
+    /// The call is shown as `tool-output-error` with the text [`FORGOTTEN`](super::FORGOTTEN).
+    Forgotten,
     /// The client executed the tool and already shows the output.
     Output {
         /// The value that the tool returned.
@@ -174,6 +179,11 @@ impl DeferredOutcome {
                 | DeferredOutcome::Lapsed
                 | DeferredOutcome::Revoked
         )
+    }
+
+    /// Returns whether the approval response does not count, and the tool did not run because of it.
+    pub(crate) fn is_rejected(&self) -> bool {
+        matches!(self, DeferredOutcome::Rejected | DeferredOutcome::Forgotten)
     }
 
     /// Returns whether this outcome follows from an approval (`approved` is `true`) or from a
@@ -498,6 +508,10 @@ impl DeferredToolResultsBuilder {
 /// As the three texts below, it is for display only: a tool may fail with the same text, so no code
 /// may compare it. The outcome itself is a [`DeferredOutcome`].
 pub const REFUSED: &str = "This tool call was not executed.";
+
+/// The error text shown to the user for a call whose approval request was lost.
+pub const FORGOTTEN: &str = "This tool call was not executed: the server does not know this question \
+                             any more. Ask again, and approve the new question.";
 
 /// The error text shown to the user for a call that was not approved or denied in time.
 pub const EXPIRED: &str = "This tool call was not executed: nobody approved it in time.";

@@ -55,7 +55,8 @@ mod transitions;
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::deferred::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
-    LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN, REFUSED, REVOKED, SUPERSEDED,
+    FORGOTTEN, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN, REFUSED, REVOKED,
+    SUPERSEDED,
 };
 pub use self::history::{
     ClientToolResult, UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,

@@ -14,6 +14,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+#[cfg(feature = "approvals")]
+use super::reopen::SentCall;
 use super::resume::ResponseResult;
 use super::token::{Token, has_newer_format};
 use super::{
@@ -21,6 +23,8 @@ use super::{
     DenyResult, KeyRing, PendingToolCall, Principal, RecordId, RejectionReason, ResumePlan,
     UnixMillis, UnverifiedApprovalResponse,
 };
+#[cfg(feature = "approvals")]
+use crate::id::MessageId;
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
 
@@ -37,6 +41,8 @@ pub struct Redemption {
     includes_earlier: bool,
     /// The ids whose calls may have been executed, although they have no record.
     may_have_run: HashSet<RecordId>,
+    /// The ids that were sealed for the calls with which they came, although they have no record.
+    forgotten: HashSet<RecordId>,
 }
 
 debug_without_content!(Redemption { plan; answers });
@@ -143,8 +149,8 @@ impl ResumePlan {
                 resolution: Resolution::Unresolved,
             })
             .collect();
-        let may_have_run = HashSet::new();
-        Redemption { plan: self, now, answers, includes_earlier: false, may_have_run }
+        let (may_have_run, forgotten) = Default::default();
+        Redemption { plan: self, now, answers, includes_earlier: false, may_have_run, forgotten }
     }
 }
 
@@ -180,6 +186,33 @@ impl Redemption {
     #[cfg(feature = "approvals")]
     pub(super) fn with_possible_executions(mut self, may_have_run: HashSet<RecordId>) -> Self {
         self.may_have_run = may_have_run;
+        self
+    }
+
+    /// Returns the id of the message that holds this approval request.
+    #[cfg(feature = "approvals")]
+    pub(super) fn message_of(&self, id: &ApprovalId) -> Option<&MessageId> {
+        self.plan.message_of_request(id)
+    }
+
+    /// Returns the calls of the approvals that have no record.
+    #[cfg(feature = "approvals")]
+    pub(super) fn calls_without_record<'r>(
+        &'r self,
+        records: &'r HashMap<RecordId, ApprovalRecord>,
+    ) -> impl Iterator<Item = SentCall<'r>> {
+        let calls = self.answers.iter().zip(self.plan.sent_calls());
+        let is_missing = |answer: &Answer| {
+            answer.token.is_some_and(|token| !records.contains_key(&token.record))
+        };
+        calls.filter(move |(answer, _)| is_missing(answer)).map(|(_, (_, call))| call)
+    }
+
+    /// Sets the ids that were sealed for these calls, although they have no record. Their users learn
+    /// that the approval request is lost. Nobody learns it of the id of another user.
+    #[cfg(feature = "approvals")]
+    pub(super) fn with_forgotten(mut self, forgotten: HashSet<RecordId>) -> Self {
+        self.forgotten = forgotten;
         self
     }
 
@@ -234,6 +267,9 @@ impl Redemption {
                         .is_some_and(|token| self.may_have_run.contains(&token.record)) =>
                     {
                         DeferredOutcome::OutcomeUnknown
+                    }
+                    true if token.is_some_and(|token| self.forgotten.contains(&token.record)) => {
+                        DeferredOutcome::Forgotten
                     }
                     true => DeferredOutcome::Rejected,
                     // A denial runs nothing, so the user sees the decision that the user made.

@@ -30,6 +30,8 @@ pub(super) struct SentCall<'a> {
 pub(super) struct KnownFacts {
     pub(super) requester: Principal,
     pub(super) chat_id: ChatId,
+    /// The message of the call.
+    pub(super) message_id: MessageId,
     pub(super) definition: DefinitionDigest,
     pub(super) idempotent: bool,
     pub(super) on_new_message: OnNewMessage,
@@ -46,9 +48,26 @@ impl SentCall<'_> {
         now: UnixMillis,
     ) -> Option<ApprovalRecord> {
         let token = Token::open(keys, self.approval_id, now)?;
-        let input = canonical_input(self.input?).ok()?;
+        let sent = self.input?;
+        // A host that keeps no records seals the canonical form, and any other the text of the model.
+        let inputs = [canonical_input(sent).ok(), Some(sent.clone())].into_iter().flatten();
+        // A repeated call id is sent with a hyphen and a number appended.
+        let first_id = self.tool_call_id.rsplit_once('-').map(|(id, _)| ToolCallId::from(id));
+        let ids = [Some(self.tool_call_id.clone()), first_id];
+        let calls = inputs.flat_map(|input| ids.clone().map(|id| Some((id?, input.clone()))));
+        let mut records = calls.flatten().map(|(id, input)| self.record(facts, token, id, input));
+        records.find(|record| token == record.token())
+    }
+
+    fn record(
+        self,
+        facts: &KnownFacts,
+        token: Token,
+        tool_call_id: ToolCallId,
+        input: Json,
+    ) -> ApprovalRecord {
         let (requested_at, expires_at) = token.times();
-        let mut record = ApprovalRecord {
+        ApprovalRecord {
             format: Format::default(),
             id: token.record,
             key_id: token.key_id(),
@@ -56,8 +75,8 @@ impl SentCall<'_> {
             expires_at,
             requester: facts.requester.clone(),
             chat_id: facts.chat_id.clone(),
-            message_id: stateless_message_id(),
-            tool_call_id: self.tool_call_id.clone(),
+            message_id: facts.message_id.clone(),
+            tool_call_id,
             tool_name: self.tool_name.into(),
             definition: facts.definition,
             provider_executed: self.provider_executed,
@@ -68,13 +87,7 @@ impl SentCall<'_> {
             description: default_description(self.tool_name, &input),
             input,
             state: ApprovalState::Pending,
-        };
-        if token == record.token() {
-            return Some(record);
         }
-        // A repeated call id is sent with a hyphen and a number appended.
-        record.tool_call_id = self.tool_call_id.rsplit_once('-')?.0.into();
-        (token == record.token()).then_some(record)
     }
 }
 

@@ -373,6 +373,12 @@ impl ResumePlan {
         responses.chain(requests)
     }
 
+    /// Returns the id of the message that holds this approval request.
+    #[cfg(feature = "approvals")]
+    pub(super) fn message_of_request(&self, id: &ApprovalId) -> Option<&MessageId> {
+        self.history.message_ids.get(self.history.requests.get(id)?.message)
+    }
+
     /// Returns the approval ids of the requests without a response, and of the calls with a
     /// preliminary output, each with whether the user has sent another message.
     #[cfg(feature = "approvals")]

@@ -69,7 +69,8 @@ pub enum LeaseResult {
 /// The reason why an approval response does not count.
 ///
 /// The reason is for the audit only. A client that learns more than that the call was not executed
-/// can probe which approvals exist.
+/// can probe which approvals exist. Only the user for whose call an approval id was sealed learns that its
+/// record is lost ([`DeferredOutcome::Forgotten`](super::DeferredOutcome::Forgotten)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

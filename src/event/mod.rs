@@ -309,6 +309,7 @@ impl AgentEvent {
             DeferredOutcome::Lapsed => Self::tool_failed(id, approval::LAPSED),
             DeferredOutcome::Revoked => Self::tool_failed(id, approval::REVOKED),
             DeferredOutcome::Rejected => Self::tool_failed(id, approval::REFUSED),
+            DeferredOutcome::Forgotten => Self::tool_failed(id, approval::FORGOTTEN),
             DeferredOutcome::Approved { .. }
             | DeferredOutcome::Executing { .. }
             | DeferredOutcome::ForwardToProvider { approved: true, .. }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall};
+use crate::approval::{DeferredToolResult, DeferredToolResults, PendingToolCall};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::message::{Role, UiMessage};
 
@@ -66,8 +66,7 @@ impl<'a> CallUpdates<'a> {
 /// Whether an update concerns an approval response. Such an update is not applied to a call without
 /// an approval request, even if the client claims a response, because that call may have run.
 fn concerns_approval(approval_id: Option<&ApprovalId>, update: CallUpdate<'_>) -> bool {
-    let is_rejected =
-        matches!(update, CallUpdate::Result(result) if result.outcome == DeferredOutcome::Rejected);
+    let is_rejected = matches!(update, CallUpdate::Result(result) if result.outcome.is_rejected());
     approval_id.is_some() || is_rejected
 }
 

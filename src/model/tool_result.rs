@@ -177,7 +177,9 @@ impl From<&DeferredOutcome> for ToolResult {
             DeferredOutcome::Superseded => NotExecutedReason::Unanswered.into(),
             DeferredOutcome::Lapsed => NotExecutedReason::Lapsed.into(),
             DeferredOutcome::Revoked => NotExecutedReason::Revoked.into(),
-            DeferredOutcome::Rejected => NotExecutedReason::Rejected.into(),
+            DeferredOutcome::Rejected | DeferredOutcome::Forgotten => {
+                NotExecutedReason::Rejected.into()
+            }
         }
     }
 }

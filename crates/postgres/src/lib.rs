@@ -83,7 +83,8 @@ use self::hints::Hints;
 /// The store connects again by itself, also if Postgres does not answer on a connection. An
 /// operation whose reply is lost is not repeated by the store: its caller repeats it, and the store
 /// recognizes what has taken effect, except as a guard of stateless approvals.
-/// [`ping`](Self::ping) is a check for a load balancer.
+/// [`ping`](Self::ping) is a check for a load balancer. Each cause of failures is logged at most once in
+/// 30 seconds.
 ///
 /// The store uses only sessions that can write, so not those of a standby. If the URL names several
 /// hosts, it connects to the first that accepts such a session.

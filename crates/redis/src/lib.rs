@@ -124,6 +124,9 @@ use self::keys::Keys;
 /// write because it has become a replica, the store opens another connection, which may lead to the
 /// new primary, and sends the step again over that one. Until then it reads what the replica has.
 ///
+/// If Redis refuses the password when a connection is opened again, the store tries again with pauses
+/// of up to two seconds. Each cause of failures is logged at most once in 30 seconds.
+///
 /// [`ping`](Self::ping) is a check for a load balancer. For TLS (`rediss://`), enable the feature
 /// `tls`.
 ///

@@ -434,7 +434,7 @@ mod tests {
         let hangs = {
             let store = SqliteStore::clone(&store);
             let hang = move |_: &Transaction<'_>, _: &Clock| -> DbResult<()> {
-                drop(waiting.recv());
+                let _ = waiting.recv();
                 Ok(())
             };
             tokio::spawn(async move { store.write(Durability::Synced, hang).await })

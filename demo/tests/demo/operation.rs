@@ -1,14 +1,17 @@
 //! What the operator of a demo sees: why it does not start, whether it is ready, and what its log says.
 
+use std::io::Read;
+use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{DataFolder, Example, built_example};
 
-use crate::http::{Stream, body_of, message, send, wait_until};
+use crate::http::{Stream, body_of, connect, message, send, wait_until};
 use crate::two_servers::Shared;
+use crate::users::new_browser;
 
 #[test]
 fn a_variable_that_cannot_be_used_is_named_with_its_value_and_what_to_set() {
@@ -134,4 +137,39 @@ fn a_demo_goes_on_after_the_password_of_redis_was_changed_and_changed_back() {
     answer.read_to_end();
     assert_eq!((answer.text().as_str(), answer.error()), ("1 2 3 ", None));
     assert!(!server.log().contains("right"), "{}", server.log());
+}
+
+#[test]
+fn after_redis_has_lost_a_question_its_own_user_reads_that_it_is_not_known_and_nobody_else() {
+    let Some(mut shared) = Shared::redis() else { return };
+    let server = shared.start_on("0");
+    let [ada, eve] = [(); 2].map(|()| new_browser(&server.url));
+    let read = |mut connection: TcpStream| {
+        let mut response = String::new();
+        connection.read_to_string(&mut response).unwrap();
+        response
+    };
+    let post = |user: &str, body: &Value| {
+        read(connect(&server, "POST /api/chat", user, &body.to_string()))
+    };
+    let ask = |chat: &str| {
+        post(&ada, &json!({"id": chat, "messages": [message("delete")]}));
+        let mut stored =
+            body_of(&read(connect(&server, &format!("GET /api/chat/{chat}"), &ada, "")));
+        let parts = stored["messages"][1]["parts"].as_array_mut().unwrap();
+        let call = parts.iter_mut().find(|part| part["state"] == "approval-requested").unwrap();
+        call["state"] = json!("approval-responded");
+        call["approval"]["approved"] = json!(true);
+        json!({"id": chat, "messages": stored["messages"]})
+    };
+    let (own, other) = (ask("c"), ask("d"));
+    shared.redis_mut().command("FLUSHALL");
+    let forged = other.to_string().replace("\"a1.", "\"a1.A");
+    let known = "the server does not know this question any more";
+    for refused in [post(&eve, &own), post(&ada, &serde_json::from_str(&forged).unwrap())] {
+        assert!(refused.contains("\"This tool call was not executed.\""), "{refused}");
+        assert!(!refused.contains(known), "{refused}");
+    }
+    let lost = post(&ada, &own);
+    assert!(lost.contains(known) && lost.contains("Ask again"), "{lost}");
 }

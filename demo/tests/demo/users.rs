@@ -32,7 +32,7 @@ fn set_cookie(head: &str) -> Option<&str> {
 }
 
 /// Opens the page as a new browser does, and returns the line of the head with its cookie.
-fn new_browser(demo: &str) -> String {
+pub(crate) fn new_browser(demo: &str) -> String {
     let (head, page) = send(demo, "GET /", "sec-fetch-site: none\r\n", "");
     assert!(page.contains("<!doctype html>"), "{head}");
     assert!(head.contains("cache-control: no-store"), "{head}");

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::inner::{Inner, PendingApproval, RecordUpdate, Stateless, random_bytes};
 use super::request_ledger::RequestLedger;
 use super::{AuditEventKind, ToolInfo};
-use crate::approval::reopen::{KnownFacts, canonical_input, stateless_message_id};
+use crate::approval::reopen::{KnownFacts, SentCall, canonical_input, stateless_message_id};
 use crate::approval::store::{
     LedgerStoreError, PendingFilter, PendingQuery, Snapshot, system_time,
 };
@@ -285,23 +285,11 @@ impl ChatApprovals {
         let (inner, now) = (&self.inner, system_time());
         let (mut records, mut approved) = (Vec::new(), HashMap::new());
         for (approval, call) in plan.sent_calls() {
-            let tool = match call.provider_executed {
-                true => Some(ToolInfo::new(provider_definition(call.tool_name))),
-                false => inner.toolbox.tool(call.tool_name),
-            };
-            let Some(tool) = tool else { continue };
-            let facts = KnownFacts {
-                requester: self.owner.clone(),
-                chat_id: self.chat.clone(),
-                definition: tool.definition,
-                idempotent: tool.idempotent,
-                on_new_message: match guard.guard {
-                    Some(_) => tool.on_new_message.unwrap_or(inner.on_new_message),
-                    // Every later message repeats the approval, which would execute the call again.
-                    None => OnNewMessage::Lapse,
-                },
-                decided_by_others: tool.decided_by_others,
-            };
+            let Some(mut facts) = self.known_facts(call, stateless_message_id()) else { continue };
+            if guard.guard.is_none() {
+                // Every later message repeats the approval, which would execute the call again.
+                facts.on_new_message = OnNewMessage::Lapse;
+            }
             let Some(record) = call.reopen(&facts, &inner.keys, now) else { continue };
             if let Some(reason) = approval {
                 let decision = self.decision(now, reason.map(str::to_owned));
@@ -312,6 +300,32 @@ impl ChatApprovals {
         let ledger = Arc::new(RequestLedger::new(records, approved, guard.guard.clone()));
         let inner = Arc::new(Inner { ledger, ..Inner::clone(inner) });
         ChatApprovals { inner, ..self.clone() }
+    }
+
+    /// Returns what this server knows about a call in a message, unless its tool is unknown.
+    fn known_facts(&self, call: SentCall<'_>, message_id: MessageId) -> Option<KnownFacts> {
+        let tool = match call.provider_executed {
+            true => ToolInfo::new(provider_definition(call.tool_name)),
+            false => self.inner.toolbox.tool(call.tool_name)?,
+        };
+        Some(KnownFacts {
+            requester: self.owner.clone(),
+            chat_id: self.chat.clone(),
+            message_id,
+            definition: tool.definition,
+            idempotent: tool.idempotent,
+            on_new_message: tool.on_new_message.unwrap_or(self.inner.on_new_message),
+            decided_by_others: tool.decided_by_others,
+        })
+    }
+
+    /// Returns whether the approval id of a call was sealed for exactly this call in the own chat of this
+    /// principal. It may have been and this is `false`, if the client has changed the text of the input.
+    pub(super) fn has_sealed(&self, call: SentCall<'_>, message_id: &MessageId) -> bool {
+        let facts = self.known_facts(call, message_id.clone());
+        self.owner == self.principal
+            && facts
+                .is_some_and(|facts| call.reopen(&facts, &self.inner.keys, system_time()).is_some())
     }
 
     pub(super) fn pending_filter(&self) -> PendingFilter<'_> {

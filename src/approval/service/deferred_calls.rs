@@ -220,6 +220,15 @@ impl Answers {
             let may_have_run = stateless.possible_executions(unopened).await?;
             redemption = redemption.with_possible_executions(may_have_run);
         }
+        let forgotten = redemption.calls_without_record(&records).filter_map(|call| {
+            let id = redemption.message_of(call.approval_id)?;
+            let is_own = approvals.has_sealed(call, id);
+            let keys = &inner.keys;
+            ApprovalRecord::record_id_from_token(call.approval_id, keys, system_time())
+                .filter(|_| is_own)
+        });
+        let forgotten = forgotten.collect();
+        redemption = redemption.with_forgotten(forgotten);
         let chat = (&approvals.owner, &approvals.chat);
         for rejected in redemption.verify(&records, chat, &approvals.principal, |record| {
             inner.can_decide(&approvals.principal, record)

@@ -380,8 +380,8 @@ impl RunningCalls {
     /// the history holds the denial: it may have been stored in the ledger alone.
     pub(crate) fn result_in_history(&self, result: &DeferredToolResult) -> DeferredToolResult {
         let id = result.approval_id.as_ref();
-        let is_shown_otherwise =
-            matches!(result.outcome, DeferredOutcome::Denied { .. } | DeferredOutcome::Rejected);
+        let is_shown_otherwise = result.outcome.is_rejected()
+            || matches!(result.outcome, DeferredOutcome::Denied { .. });
         let refused = id.and_then(|id| self.requests.refused.get(id));
         let outcome = refused.filter(|_| is_shown_otherwise).unwrap_or(&result.outcome).clone();
         DeferredToolResult { outcome, ..result.clone() }

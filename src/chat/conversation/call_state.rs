@@ -88,7 +88,8 @@ pub(super) fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Op
         DeferredOutcome::Approved { .. }
         | DeferredOutcome::Executing { .. }
         | DeferredOutcome::ForwardedToProvider
-        | DeferredOutcome::Rejected => return None,
+        | DeferredOutcome::Rejected
+        | DeferredOutcome::Forgotten => return None,
     })
 }
 

@@ -376,6 +376,7 @@ impl Chat {
                     | DeferredOutcome::Executing { .. }
                     | DeferredOutcome::ForwardedToProvider
                     | DeferredOutcome::Rejected
+                    | DeferredOutcome::Forgotten
             );
         let has_place = self.runs.live.is_some() || self.message_of_call(result).is_some();
         can_be_recorded && has_place && !self.is_known(result) && !self.has_new_result_of(received)

@@ -605,11 +605,12 @@ impl Replies {
         let is_too_late = matches!(
             result.outcome,
             DeferredOutcome::Rejected
+                | DeferredOutcome::Forgotten
                 | DeferredOutcome::Expired
                 | DeferredOutcome::Superseded
                 | DeferredOutcome::Revoked
         );
-        let is_rejected = *shown == Some(DeferredOutcome::Rejected);
+        let is_rejected = shown.as_ref().is_some_and(DeferredOutcome::is_rejected);
         !self.is_repeated && is_answered && (is_too_late || is_rejected || !result.is_final)
     }
 }
