@@ -66,7 +66,8 @@ CREATE TABLE approvals (
     -- Holds the number of its format.
     record TEXT NOT NULL
 );
-CREATE INDEX approvals_pending ON approvals (requester, requested_at, id) WHERE is_pending;
+CREATE INDEX approvals_pending ON approvals (requester, expires_at, id) WHERE is_pending;
+CREATE INDEX approvals_pending_in_chat ON approvals (requester, chat, expires_at, id) WHERE is_pending;
 CREATE INDEX approvals_by_requester ON approvals (requester);
 CREATE INDEX approvals_by_end ON approvals (delete_at);
 
@@ -143,3 +144,38 @@ CREATE FUNCTION mark_deleted(user_key TEXT) RETURNS VOID LANGUAGE SQL AS
     'SELECT pg_advisory_xact_lock(hashtextextended(user_key, hashtext(current_schema() || '' deletion'')));
      INSERT INTO deleted_users SELECT user_key, now_ms() WHERE EXISTS (SELECT FROM chats WHERE owner = user_key)
      ON CONFLICT (owner) DO UPDATE SET deleted_at = excluded.deleted_at';
+
+-- Inserts approvals of one requester and one chat, in order, until a limit is reached. Returns how many of them are
+-- stored already, and how many pending ones there were before, up to the limits; and whether the requester was
+-- deleted: nothing is inserted then. Two insertions of one requester follow each other.
+CREATE FUNCTION insert_approvals(user_key TEXT, of_chat BYTEA, chat_limit BIGINT, user_limit BIGINT, ids TEXT[],
+        pending BOOLEAN[], requested BIGINT[], expires BIGINT[], deletes BIGINT[], records TEXT[],
+        OUT existing BIGINT, OUT in_chat BIGINT, OUT of_requester BIGINT, OUT is_deleted_user BOOLEAN)
+    LANGUAGE plpgsql AS $$
+DECLARE
+    now BIGINT;
+BEGIN
+    existing := 0; in_chat := 0; of_requester := 0;
+    is_deleted_user := is_deleted(user_key, of_chat);
+    PERFORM pg_advisory_xact_lock(hashtextextended(user_key, hashtext(current_schema() || ' approvals')));
+    SELECT count(*) INTO existing FROM approvals WHERE id = ANY (ids);
+    IF existing = cardinality(ids) THEN
+        is_deleted_user := FALSE;
+    END IF;
+    IF is_deleted_user THEN
+        RETURN;
+    END IF;
+    SELECT now_not_before(latest_time) INTO now FROM ledger_clock;
+    SELECT count(*) INTO in_chat FROM (SELECT FROM approvals
+        WHERE is_pending AND requester = user_key AND chat = of_chat AND expires_at > now LIMIT chat_limit) AS counted;
+    SELECT count(*) INTO of_requester FROM (SELECT FROM approvals
+        WHERE is_pending AND requester = user_key AND expires_at > now LIMIT user_limit) AS counted;
+    INSERT INTO approvals (id, requester, chat, is_pending, requested_at, expires_at, delete_at, record)
+        SELECT new.id, user_key, of_chat, new.is_pending, new.requested_at, new.expires_at, new.delete_at, new.record
+        FROM unnest(ids, pending, requested, expires, deletes, records) WITH ORDINALITY
+            AS new (id, is_pending, requested_at, expires_at, delete_at, record, place)
+        WHERE new.place <= existing + least(chat_limit - in_chat, user_limit - of_requester)
+        ON CONFLICT (id) DO NOTHING;
+    -- Last, because all writers of the ledger share this row.
+    UPDATE ledger_clock SET latest_time = now_not_before(latest_time);
+END $$;

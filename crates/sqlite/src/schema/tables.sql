@@ -54,8 +54,8 @@ CREATE TABLE approvals (
     -- Holds the number of its format.
     record TEXT NOT NULL
 ) STRICT;
-CREATE INDEX approvals_by_requester ON approvals (requester, requested_at, id) WHERE is_pending = 1;
-CREATE INDEX approvals_by_chat ON approvals (requester, chat, requested_at, id) WHERE is_pending = 1;
+CREATE INDEX approvals_by_requester ON approvals (requester, expires_at, id) WHERE is_pending = 1;
+CREATE INDEX approvals_by_chat ON approvals (requester, chat, expires_at, id) WHERE is_pending = 1;
 CREATE INDEX approvals_of_requester ON approvals (requester);
 CREATE INDEX approvals_by_end ON approvals (delete_at);
 
