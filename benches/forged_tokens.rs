@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use serde_json::json;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, ApprovedCall, AuditEvent, AuditSink, DefinitionDigest, KeyRing,
@@ -38,8 +39,12 @@ struct Counted {
 type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 
 impl LedgerStore for Counted {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        self.ledger.insert(record)
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        self.ledger.insert_all(records, limits)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {

@@ -88,6 +88,18 @@ impl Agent {
         self.with(|settings| settings.max_steps = steps)
     }
 
+    /// Sets the maximum number of tool calls of a step, those that the provider executes included.
+    /// The default is 64.
+    ///
+    /// A call beyond it is not executed and its approval is not requested. The model and the user read
+    /// that a step may hold at most so many calls. After 1000 such calls, the rest of the model's
+    /// response is not read. See
+    /// [`ToolLoop::with_max_step_calls`](crate::agent::tool_loop::ToolLoop::with_max_step_calls).
+    #[must_use]
+    pub fn with_max_step_calls(self, calls: usize) -> Self {
+        self.with(|settings| settings.max_step_calls = calls)
+    }
+
     /// Writes the token usage of each message into its metadata. See
     /// [`ToolLoop::with_usage_metadata`](crate::agent::tool_loop::ToolLoop::with_usage_metadata).
     #[must_use]

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
 
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt, stream};
 use tracing::{Instrument, Span};
 
 use super::model_inputs::ModelInputs;
@@ -17,17 +17,23 @@ use super::telemetry::{record_failure, record_usage, run_span, step_span};
 use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::agent::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
-use crate::approval::PendingToolCall;
+use crate::approval::{CallToApprove, PendingToolCall, log_refused};
 use crate::boxed::BoxError;
 use crate::chat::Turn;
 use crate::event::AgentEvent;
-use crate::id::{ToolCallId, log_text};
+use crate::id::ToolCallId;
 use crate::message::UiMessage;
 use crate::model::ModelRequest;
 use crate::model::Usage;
 
 /// The inputs that one effect produces.
 type InputStream = Pin<Box<dyn Stream<Item = Input> + Send>>;
+
+/// An effect that was started.
+struct RunningEffect {
+    is_model_call: bool,
+    inputs: InputStream,
+}
 
 /// One turn that is executing.
 pub(super) struct AgentRun {
@@ -37,7 +43,7 @@ pub(super) struct AgentRun {
     tool_loop: ToolLoop,
     turn: Arc<Turn>,
     transcript: Transcript,
-    effects: VecDeque<InputStream>,
+    effects: VecDeque<RunningEffect>,
     /// The span of the run.
     span: Span,
     /// The span of the current step, inside `span`.
@@ -47,7 +53,9 @@ pub(super) struct AgentRun {
 impl AgentRun {
     /// Creates the run that answers this turn.
     pub(super) fn new(settings: Arc<Settings>, tools: ToolSet, turn: Turn) -> Self {
-        let mut tool_loop = ToolLoop::new(settings.max_steps).with_known_call_ids(call_ids(&turn));
+        let mut tool_loop = ToolLoop::new(settings.max_steps)
+            .with_max_step_calls(settings.max_step_calls)
+            .with_known_call_ids(call_ids(&turn));
         if settings.output.is_some() {
             tool_loop = tool_loop.with_output_check();
         }
@@ -75,12 +83,13 @@ impl AgentRun {
         let _entered = self.step_span.clone().entered();
         let is_decision = matches!(
             effect,
-            Effect::ValidateInput(_) | Effect::DecideApproval(_) | Effect::RequestApproval(_)
+            Effect::ValidateInput(_) | Effect::DecideApproval(_) | Effect::RequestApprovals(_)
         );
-        let inputs = self.perform(effect);
+        let is_model_call = matches!(effect, Effect::CallModel { .. });
+        let effect = RunningEffect { is_model_call, inputs: self.perform(effect) };
         match is_decision {
-            true => self.effects.push_front(inputs),
-            false => self.effects.push_back(inputs),
+            true => self.effects.push_front(effect),
+            false => self.effects.push_back(effect),
         }
     }
 
@@ -116,9 +125,11 @@ impl AgentRun {
                     Input::ApprovalDecided { tool_call_id: call.tool_call_id, decision }
                 })
             }
-            Effect::RequestApproval(call) => {
+            Effect::RequestApprovals(calls) => {
                 let (tools, turn) = (tools.clone(), Arc::clone(turn));
-                single_input(async move { request_approval(&tools, &turn, call).await })
+                let requested = async move { request_approvals(&tools, &turn, calls).await };
+                let inputs = stream::once(requested.in_current_span());
+                Box::pin(inputs.flat_map(stream::iter))
             }
             Effect::RunTool(call) => Box::pin(tools.run(call, turn)),
             Effect::CheckOutput => {
@@ -134,7 +145,7 @@ impl AgentRun {
     fn poll_effects(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
         let mut index = 0;
         while let Some(effect) = self.effects.get_mut(index) {
-            match effect.as_mut().poll_next(cx) {
+            match effect.inputs.as_mut().poll_next(cx) {
                 Poll::Ready(Some(input)) => {
                     // Move the effect to the back: an effect with many inputs must not delay the
                     // others.
@@ -181,7 +192,12 @@ impl Stream for AgentRun {
                 Action::Start(effect) => this.start(effect),
                 Action::Wait => {
                     match poll_ready!(this.poll_effects(cx)) {
-                        Some(input) => this.tool_loop.handle(input),
+                        Some(input) => {
+                            this.tool_loop.handle(input);
+                            if !this.tool_loop.is_reading_model() {
+                                this.effects.retain(|effect| !effect.is_model_call);
+                            }
+                        }
                         // Every effect produces a final input. If one did not, the stream ends
                         // here, and open parts are closed as for any stream that ends.
                         None => return Poll::Ready(None),
@@ -200,30 +216,39 @@ fn call_ids(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
     parts.map(|part| part.tool_call_id.clone())
 }
 
-/// Requests the approval of a call from the user, and returns the input for the loop.
-async fn request_approval(tools: &ToolSet, turn: &Turn, call: PendingToolCall) -> Input {
-    let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
-    let (approvals, message) = (&turn.approvals, &turn.message_id);
-    let issued = if provider_executed {
-        approvals.request_provider_approval(message, &tool_call_id, &tool_name, &input, None).await
-    } else {
-        let description = tools.approval_description(&tool_name, &input);
-        let description = description.as_deref();
-        approvals.request_approval(message, &tool_call_id, &tool_name, &input, description).await
-    };
-    match issued {
-        Ok(issued) => Input::ApprovalRequested {
-            tool_call_id,
-            details: Some(issued.details()),
-            approval_id: issued.approval_id,
-        },
-        Err(error) => {
-            let reason = error.error_text();
-            let tool = &*log_text(&tool_name);
-            tracing::warn!(%error, tool, "the approval of a tool call could not be requested");
-            Input::Tool { tool_call_id, event: ToolEvent::Failed(reason) }
+/// Requests the approval of calls from the user, and returns the input for the loop of each.
+async fn request_approvals(
+    tools: &ToolSet,
+    turn: &Turn,
+    calls: Vec<PendingToolCall>,
+) -> Vec<Input> {
+    let to_approve = calls.iter().map(|call| {
+        let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
+        let to_approve = CallToApprove::new(tool_call_id.clone(), tool_name.clone(), input.clone());
+        if *provider_executed {
+            return to_approve.provider_executed();
         }
-    }
+        match tools.approval_description(tool_name, input) {
+            Some(description) => to_approve.with_description(description),
+            None => to_approve,
+        }
+    });
+    let requested = turn.approvals.request_approvals(&turn.message_id, to_approve.collect()).await;
+    log_refused(&requested);
+    let inputs = calls.into_iter().zip(requested).map(|(call, issued)| {
+        let tool_call_id = call.tool_call_id;
+        match issued {
+            Ok(issued) => Input::ApprovalRequested {
+                tool_call_id,
+                details: Some(issued.details()),
+                approval_id: issued.approval_id,
+            },
+            Err(error) => {
+                Input::Tool { tool_call_id, event: ToolEvent::Failed(error.error_text()) }
+            }
+        }
+    });
+    inputs.collect()
 }
 
 /// Returns a stream of one input, within the current span.

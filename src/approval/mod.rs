@@ -73,11 +73,13 @@ pub use self::record::{
 pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};
 #[cfg(feature = "approvals")]
+#[cfg(feature = "agent")]
+pub(crate) use self::service::log_refused;
 pub use self::service::{
-    Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, ChatApprovals, ClaimedCall,
-    DeferredCall, DeferredCalls, EmptyToolbox, InFlightCall, IssuedApproval, MessageDecisions,
-    PendingApproval, PendingApprovals, Progress, RequestApprovalError, RunningCall, RunningCalls,
-    SettledCall, ToolInfo, ToolList, Toolbox, TracingAudit,
+    Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove, ChatApprovals,
+    ClaimedCall, DeferredCall, DeferredCalls, EmptyToolbox, InFlightCall, IssuedApproval,
+    MessageDecisions, PendingApproval, PendingApprovals, Progress, RequestApprovalError,
+    RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox, TracingAudit,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

@@ -107,7 +107,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// | route | does |
 /// |---|---|
-/// | `GET /` | Returns the oldest 100 pending approval requests of the user that have not expired, as `{"approvals": […], "after"?}`. A response has `after` if there are more: `GET /?after=…` returns the next page. |
+/// | `GET /` | Returns the first 100 pending approval requests of the user that have not expired, in the order in which they expire, as `{"approvals": […], "after"?}`. A response has `after` if there are more: `GET /?after=…` returns the next page. |
 /// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
 ///
 /// An approval always names ids, because a new request may have appeared in the chat since the user

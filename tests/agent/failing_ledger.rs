@@ -11,7 +11,8 @@ use test_support::calling_model::{Calls, chunks, outcomes, requests_approval};
 use tokio::time::{sleep, timeout};
 use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId};
 use ui_message_stream::chat::ChatServer;
@@ -29,9 +30,13 @@ struct LosesReplies {
 type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 
 impl LedgerStore for LosesReplies {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        Box::pin(async {
-            let inserted = self.ledger.insert(record).await;
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        Box::pin(async move {
+            let inserted = self.ledger.insert_all(records, limits).await;
             let fail = |left: usize| left.checked_sub(1);
             match self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail) {
                 Ok(_) => Err(LedgerStoreError::new("unreachable")),

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, ApprovalState, DeferredToolResult, RecordId,
@@ -108,8 +109,12 @@ struct FailsToClaim {
 }
 
 impl LedgerStore for FailsToClaim {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        self.ledger.insert(record)
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        self.ledger.insert_all(records, limits)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {

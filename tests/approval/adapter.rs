@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, yield_now};
 use tokio::time::{sleep, timeout};
 use ui_message_stream::approval::store::{
-    ApprovalUse, InMemoryLedger, InMemoryReplayGuard, LedgerStore, LedgerStoreError, PendingQuery,
-    PendingRecords, ReplayGuard, Snapshot,
+    ApprovalUse, InMemoryLedger, InMemoryReplayGuard, Inserted, LedgerStore, LedgerStoreError,
+    PendingLimits, PendingQuery, PendingRecords, ReplayGuard, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, ApprovedCall, DeferredCall, DeferredOutcome, DeferredToolResults,
@@ -75,12 +75,13 @@ impl FailingStore {
 }
 
 impl LedgerStore for FailingStore {
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
         Box::pin(async move {
-            let inserted = self.ledger.insert(record).await?;
+            let inserted = self.ledger.insert_all(records, limits).await?;
             match self.loses_insertions.load(Ordering::SeqCst) {
                 true => Err(LedgerStoreError::new("the connection was lost")),
                 false => Ok(inserted),

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot, update,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot, update,
 };
 use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalRecord, AuditEventKind, ClaimResult, DeferredOutcome, IssuedApproval,
-    KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision, RevocationReason, ToolOutcome,
-    Transition, UnixMillis,
+    ApprovalDecision, ApprovalRecord, AuditEvent, AuditEventKind, CallToApprove, ClaimResult,
+    DeferredOutcome, IssuedApproval, KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision,
+    RequestApprovalError, RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
 use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::{BoxFuture, Json};
@@ -396,7 +397,7 @@ async fn rejecting_one_of_two_calls_with_the_same_id_leaves_the_other_pending() 
 struct ReadOnly(Arc<InMemoryLedger>);
 
 impl LedgerStore for ReadOnly {
-    fn insert<'a>(&'a self, _: &'a ApprovalRecord) -> Answer<'a, bool> {
+    fn insert_all<'a>(&'a self, _: &'a [ApprovalRecord], _: PendingLimits) -> Answer<'a, Inserted> {
         Box::pin(ready(Err(LedgerStoreError::new("disk full"))))
     }
 
@@ -421,8 +422,12 @@ struct FailsToClose {
 }
 
 impl LedgerStore for FailsToClose {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        self.ledger.insert(record)
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        self.ledger.insert_all(records, limits)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
@@ -461,8 +466,12 @@ enum Elsewhere {
 }
 
 impl LedgerStore for DecidedElsewhere {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        self.ledger.insert(record)
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        self.ledger.insert_all(records, limits)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
@@ -523,11 +532,14 @@ fn audit_names(bench: &Bench, issued: &IssuedApproval) -> Vec<String> {
 struct Interleaved(InMemoryLedger);
 
 impl LedgerStore for Interleaved {
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        Box::pin(async { (tokio::task::yield_now().await, self.0.insert(record).await).1 })
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
+        Box::pin(async move {
+            (tokio::task::yield_now().await, self.0.insert_all(records, limits).await).1
+        })
     }
 
     fn load<'a>(
@@ -573,17 +585,44 @@ async fn of_requests_at_the_same_time_as_many_as_the_limit_allows_are_kept() {
         let issued = futures::future::join_all((0..requests).map(request)).await;
         assert_eq!(issued.iter().filter(|issued| issued.is_ok()).count(), limit);
         assert_eq!(chat.pending().await.unwrap().len(), limit);
-        // A request that was revoked is in the audit like any other one.
-        let (mut requested, mut revoked) = (0, 0);
-        for event in audit.0.lock().unwrap().iter() {
-            match event.kind {
-                AuditEventKind::Requested { .. } => requested += 1,
-                AuditEventKind::Revoked { .. } => revoked += 1,
-                _ => panic!("{event:?}"),
-            }
-        }
-        assert_eq!((requested, revoked), (requests, requests - limit));
+        // A request that was refused was never stored.
+        let events = audit.0.lock().unwrap();
+        let is_requested =
+            |event: &AuditEvent| matches!(event.kind, AuditEventKind::Requested { .. });
+        assert!(events.iter().all(is_requested), "{events:?}");
+        assert_eq!(events.len(), limit);
     }
+}
+
+#[tokio::test]
+async fn several_approvals_are_requested_at_once_up_to_the_limit_and_each_has_its_own_error() {
+    let bench = Bench::new().with(|approvals| {
+        approvals.with_limits(ChatLimits::default().with_max_chat_approvals(100))
+    });
+    let chat = bench.approvals.for_chat(&ada(), &"chat".into());
+    let call = |number: usize| {
+        let tool = if number == 1 { "unknown" } else { "delete_file" };
+        CallToApprove::new(format!("call_{number}"), tool, Json::null())
+    };
+    let issued = chat.request_approvals(&"m2".into(), (0..150).map(call).collect()).await;
+    assert!(
+        matches!(&issued[1], Err(RequestApprovalError::UnknownTool(tool)) if &**tool == "unknown")
+    );
+    let is_refused = |issued: &Result<_, _>| {
+        matches!(
+            issued,
+            Err(RequestApprovalError::TooManyPending {
+                limit: 100,
+                setting: "with_max_chat_approvals"
+            })
+        )
+    };
+    assert!(issued[101..].iter().all(is_refused));
+    let records: Vec<_> = issued.iter().flatten().map(|issued| issued.record).collect();
+    assert_eq!(records.len(), 100);
+    let pending = chat.pending().await.unwrap();
+    let pending: Vec<_> = pending.iter().map(|pending| pending.record.id).collect();
+    assert_eq!(pending, records, "the list has the order of the calls");
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use test_support::thread_subscriber::subscribe;
 use tracing_subscriber::fmt::MakeWriter;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, AuditEvent, AuditEventKind, AuditSink, IssuedApproval,
@@ -292,8 +293,12 @@ impl Remote {
 }
 
 impl LedgerStore for Remote {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        Box::pin(self.with_latency(self.0.insert(record)))
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        Box::pin(self.with_latency(self.0.insert_all(records, limits)))
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {

@@ -3,13 +3,14 @@
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::external_processes::{number, say};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingFilter, PendingQuery, PendingRecords,
-    RECORD_RETENTION, Snapshot, conformance, update,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingFilter, PendingLimits,
+    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, conformance, update,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId,
@@ -105,11 +106,12 @@ fn of_16_concurrent_claims_of_an_approval_one_succeeds() {
 struct Yielding(InMemoryLedger);
 
 impl LedgerStore for Yielding {
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        self.0.insert(record)
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
+        self.0.insert_all(records, limits)
     }
 
     fn load<'a>(
@@ -140,7 +142,9 @@ impl LedgerStore for Yielding {
 /// The fault of a store.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
-    InsertsTwice,
+    ReplacesOnInsertion,
+    IgnoresLimits,
+    InsertsOneRecord,
     IgnoresRevisions,
     ReportsEveryReplacement,
     StoresMissingRecords,
@@ -189,18 +193,32 @@ fn principal_without_tenant(principal: &Principal) -> Principal {
 }
 
 impl LedgerStore for Faulty {
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
         Box::pin(async move {
             assert!(self.fault != Fault::Panics, "out of order");
             match self.fault {
-                Fault::MixesTenants => self.inner.insert(&without_tenant(record)).await,
-                Fault::InsertsTwice => {
-                    Ok(self.inner.insert(record).await? || self.replace_anyway(record).await?)
+                Fault::MixesTenants => {
+                    let records: Vec<_> = records.iter().map(without_tenant).collect();
+                    self.inner.insert_all(&records, limits).await
                 }
-                _ => self.inner.insert(record).await,
+                Fault::ReplacesOnInsertion => {
+                    let inserted = self.inner.insert_all(records, limits).await?;
+                    for record in &records[..inserted.stored] {
+                        self.replace_anyway(record).await?;
+                    }
+                    Ok(inserted)
+                }
+                Fault::IgnoresLimits => self.inner.insert_all(records, PendingLimits::NONE).await,
+                Fault::InsertsOneRecord => {
+                    let first = &records[..records.len().min(1)];
+                    let inserted = self.inner.insert_all(first, limits).await?;
+                    Ok(Inserted { stored: inserted.stored * records.len(), ..inserted })
+                }
+                _ => self.inner.insert_all(records, limits).await,
             }
         })
     }
@@ -281,7 +299,12 @@ impl LedgerStore for Faulty {
 #[tokio::test]
 async fn a_store_with_a_fault_fails_the_conformance_case_for_it() {
     for (fault, named) in [
-        (Fault::InsertsTwice, "a record that is there is not inserted again: "),
+        (
+            Fault::ReplacesOnInsertion,
+            "a record that is there is not changed by another insertion: ",
+        ),
+        (Fault::IgnoresLimits, "records are inserted in order up to the limit of the chat: "),
+        (Fault::InsertsOneRecord, "three hundred records are inserted at once: "),
         (Fault::IgnoresRevisions, "a swap with an old revision fails: "),
         (Fault::ReportsEveryReplacement, "of several replacements of one revision, one succeeds: "),
         (Fault::StoresMissingRecords, "a record that is not there is not replaced: "),
@@ -291,7 +314,10 @@ async fn a_store_with_a_fault_fails_the_conformance_case_for_it() {
             Fault::ListsDecidedRecords,
             "pending, Deny(Requester): says Denied, becomes Denied(Requester, 59): ",
         ),
-        (Fault::ListsNewestFirst, "a chat lists its approval requests, the oldest first: "),
+        (
+            Fault::ListsNewestFirst,
+            "a chat lists its approval requests in the order in which they expire: ",
+        ),
         (Fault::DropsExpiredRecords, "an expired record is kept: "),
         (Fault::RunsBackwards, "the clock does not run backwards: "),
         (Fault::Panics, "out of order"),

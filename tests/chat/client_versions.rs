@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use test_support::test_server::{Answer, Client, Host, Tools};
 use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, Approvals, NOT_ANSWERABLE, Principal, RecordId,
@@ -182,8 +183,12 @@ struct Unchangeable(InMemoryLedger);
 type FromLedger<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 
 impl LedgerStore for Unchangeable {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> FromLedger<'a, bool> {
-        self.0.insert(record)
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> FromLedger<'a, Inserted> {
+        self.0.insert_all(records, limits)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> FromLedger<'a, Snapshot> {

@@ -11,7 +11,8 @@ use serde_json::json;
 use test_support::test_server::{Client, Host};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId};
 
@@ -96,8 +97,12 @@ struct Failing {
 }
 
 impl LedgerStore for Failing {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        self.ledger.insert(record)
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        self.ledger.insert_all(records, limits)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {

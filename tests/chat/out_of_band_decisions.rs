@@ -13,7 +13,8 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::test_server::{Client, Host, Line, Scripted, Tools};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, Approvals, ApprovedCall, DefinitionDigest, Principal,
@@ -549,8 +550,12 @@ struct CountsLoads {
 }
 
 impl LedgerStore for CountsLoads {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        self.ledger.insert(record)
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        self.ledger.insert_all(records, limits)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
@@ -603,8 +608,12 @@ impl FailsLater {
 }
 
 impl LedgerStore for FailsLater {
-    fn insert<'a>(&'a self, record: &'a ApprovalRecord) -> Answer<'a, bool> {
-        self.ledger.insert(record)
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        self.ledger.insert_all(records, limits)
     }
 
     fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {

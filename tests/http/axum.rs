@@ -18,7 +18,7 @@ use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
 use ui_message_stream::approval::store::{
-    LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery, PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, Approvals, EmptyToolbox, Principal, RecordId};
 use ui_message_stream::axum::{ChatRejection, without_authentication};
@@ -259,7 +259,11 @@ fn unreachable<T: Send + 'static>() -> FromLedger<'static, T> {
 }
 
 impl LedgerStore for Unreachable {
-    fn insert<'a>(&'a self, _: &'a ApprovalRecord) -> FromLedger<'a, bool> {
+    fn insert_all<'a>(
+        &'a self,
+        _: &'a [ApprovalRecord],
+        _: PendingLimits,
+    ) -> FromLedger<'a, Inserted> {
         unreachable()
     }
 

@@ -6,8 +6,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
-    RECORD_RETENTION, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingLimits,
+    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, VersionedRecord,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 
@@ -15,11 +15,43 @@ use crate::error::PostgresError;
 use crate::{PostgresStore, column, number, owner_key, stored};
 
 impl LedgerStore for PostgresStore {
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        Box::pin(self.write_record(INSERT, record, 0))
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
+        Box::pin(async move {
+            let Some(first) = records.first() else { return Ok(limits.admit(0, 0, 0, 0)) };
+            let (requester, chat) = (owner_key(&first.requester), first.chat_id.as_bytes());
+            let json: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
+            let json = json.map_err(LedgerStoreError::new)?;
+            let ids: Vec<String> = records.iter().map(|record| record.id.to_string()).collect();
+            let pending: Vec<bool> = records.iter().map(ApprovalRecord::is_pending).collect();
+            let times = |time: fn(&ApprovalRecord) -> UnixMillis| -> Vec<i64> {
+                records.iter().map(|record| stored(time(record).0)).collect()
+            };
+            let values: &[&(dyn ToSql + Sync)] = &[
+                &requester,
+                &chat,
+                &stored(limits.chat as u64).min(MAX_COUNT),
+                &stored(limits.requester as u64).min(MAX_COUNT),
+                &ids,
+                &pending,
+                &times(|record| record.requested_at),
+                &times(|record| record.expires_at),
+                &times(|record| record.expires_at.after(RECORD_RETENTION)),
+                &json,
+            ];
+            let rows = self.query(INSERT_ALL, values).await?;
+            let Some(row) = rows.first() else {
+                return Err(LedgerStoreError::new("the insertion returned no row"));
+            };
+            if column(row, 3)? {
+                return Err(PostgresError::UserDeleted.into());
+            }
+            let number = |at| Ok::<_, LedgerStoreError>(number(row, at)?.try_into().unwrap_or(0));
+            Ok(limits.admit(records.len(), number(0)?, number(1)?, number(2)?))
+        })
     }
 
     fn load<'a>(
@@ -43,26 +75,26 @@ impl LedgerStore for PostgresStore {
                 PendingFilter::Requester(requester) => (requester, None),
             };
             let PendingQuery { after, limit, .. } = query;
-            let time = after.map_or(-1, |after| stored(after.requested_at.0));
+            let time = after.map_or(-1, |after| stored(after.expires_at.0));
             let id = after.map(|after| after.id.to_string()).unwrap_or_default();
             let count = stored(limit.saturating_add(1) as u64);
             let requester = owner_key(requester);
-            let rows = self.query(PENDING, &[&requester, &chat, &time, &id, &count]).await?;
+            let rows = match &chat {
+                Some(chat) => {
+                    let values: &[&(dyn ToSql + Sync)] = &[&requester, &time, &id, &count, chat];
+                    self.query(PENDING_IN_CHAT, values).await?
+                }
+                None => self.query(PENDING, &[&requester, &time, &id, &count]).await?,
+            };
             let page = rows.get(..limit).unwrap_or(&rows);
             let next = match page.last().filter(|_| rows.len() > limit) {
                 Some(last) => {
                     let id = column::<&str>(last, 1)?.parse().map_err(LedgerStoreError::new)?;
-                    Some(PendingCursor { requested_at: UnixMillis(number(last, 4)?), id })
+                    Some(PendingCursor { expires_at: UnixMillis(number(last, 4)?), id })
                 }
                 None => None,
             };
-            let unexpired = rows.first().map_or(Ok(0), |row| number(row, 5))?;
-            Ok(PendingRecords {
-                now: self.now(&rows)?,
-                records: parse_all(page)?,
-                next,
-                unexpired: unexpired.try_into().unwrap_or(usize::MAX),
-            })
+            Ok(PendingRecords { now: self.now(&rows)?, records: parse_all(page)?, next })
         })
     }
 
@@ -71,18 +103,14 @@ impl LedgerStore for PostgresStore {
         record: &'a ApprovalRecord,
         revision: u64,
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        Box::pin(self.write_record(SWAP, record, stored(revision)))
+        Box::pin(self.replace(record, stored(revision)))
     }
 }
 
 impl PostgresStore {
-    /// Inserts or replaces a record, and returns whether a row was written.
-    ///
-    /// # Errors
-    /// [`LedgerStoreError`], also if the requester was deleted during the run.
-    async fn write_record(
+    /// Replaces a record that has this revision, and returns whether it was replaced.
+    async fn replace(
         &self,
-        statement: &'static str,
         record: &ApprovalRecord,
         revision: i64,
     ) -> Result<bool, LedgerStoreError> {
@@ -103,11 +131,7 @@ impl PostgresStore {
             &revision,
             &json,
         ];
-        let rows = self.query(statement, values).await?;
-        match rows.first() {
-            Some(row) if column(row, 1)? => Err(PostgresError::UserDeleted.into()),
-            row => Ok(row.is_some()),
-        }
+        Ok(!self.query(SWAP, values).await?.is_empty())
     }
 
     /// Returns the time in the first column, but none before the latest one, unless the clock was
@@ -149,52 +173,39 @@ fn parse_all(rows: &[Row]) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
     Ok(records)
 }
 
-/// Writes a record as `$write` says. The time of the ledger does not go back behind this write. Returns
-/// a row with the id and whether the requester was deleted, or no row.
-macro_rules! write_record {
-    ($write:literal) => {
-        write_record!("", $write, "SELECT id, FALSE FROM written")
-    };
-    ($before:literal, $write:literal, $result:literal) => {
+/// Lists a page of the pending records of a requester in the order of an index.
+macro_rules! pending_records {
+    ($in_chat:literal) => {
         concat!(
-            "WITH ",
-            $before,
-            "written AS (",
-            $write,
-            " RETURNING id), \
-            told AS (UPDATE ledger_clock SET latest_time = now_not_before(latest_time) FROM written) ",
-            $result
+            "SELECT clock.now, id, revision, record, expires_at \
+            FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
+            LEFT JOIN (SELECT id, revision, record, expires_at FROM approvals \
+                WHERE is_pending AND requester = $1 ",
+            $in_chat,
+            "AND (expires_at, id) > ($2, $3) \
+                ORDER BY expires_at, id LIMIT $4) AS page ON TRUE \
+            ORDER BY expires_at, id"
         )
     };
 }
 
-const INSERT: &str = write_record!(
-    "requester AS (SELECT is_deleted($2, $3)), ",
-    "INSERT INTO approvals (id, requester, chat, is_pending, requested_at, expires_at, delete_at, \
-        revision, record) \
-    SELECT $1::TEXT, $2::TEXT, $3::BYTEA, $4::BOOLEAN, $5::BIGINT, $6::BIGINT, $7::BIGINT, \
-        $8::BIGINT, $9::TEXT FROM requester WHERE NOT is_deleted ON CONFLICT (id) DO NOTHING",
-    "SELECT id, FALSE FROM written UNION ALL SELECT NULL, TRUE FROM requester WHERE is_deleted"
-);
-const SWAP: &str = write_record!(
-    "UPDATE approvals SET requester = $2, chat = $3, is_pending = $4, requested_at = $5, \
-        expires_at = $6, delete_at = $7, revision = revision + 1, record = $9 \
-    WHERE id = $1 AND revision = $8"
-);
+const INSERT_ALL: &str = "SELECT existing, in_chat, of_requester, is_deleted_user \
+    FROM insert_approvals($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+/// The time of the ledger does not go back behind this write.
+const SWAP: &str = "WITH written AS (UPDATE approvals SET requester = $2, chat = $3, \
+        is_pending = $4, requested_at = $5, expires_at = $6, delete_at = $7, \
+        revision = revision + 1, record = $9 \
+        WHERE id = $1 AND revision = $8 RETURNING id), \
+    told AS (UPDATE ledger_clock SET latest_time = now_not_before(latest_time) FROM written) \
+    SELECT id FROM written";
 const LOAD: &str = "SELECT clock.now, id, revision, record \
     FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
     LEFT JOIN approvals ON id = ANY ($1)";
-/// `$2` is `NULL` for the records in all chats.
-const PENDING: &str = "SELECT clock.now, id, revision, record, requested_at, counted.unexpired \
-    FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
-    CROSS JOIN LATERAL (SELECT count(*) AS unexpired FROM approvals \
-        WHERE is_pending AND requester = $1 AND ($2::BYTEA IS NULL OR chat = $2) \
-            AND expires_at > clock.now) AS counted \
-    LEFT JOIN (SELECT id, revision, record, requested_at FROM approvals \
-        WHERE is_pending AND requester = $1 AND ($2 IS NULL OR chat = $2) \
-            AND (requested_at, id) > ($3, $4) \
-        ORDER BY requested_at, id LIMIT $5) AS page ON TRUE \
-    ORDER BY requested_at, id";
+const PENDING: &str = pending_records!("");
+const PENDING_IN_CHAT: &str = pending_records!("AND chat = $5 ");
+
+/// The highest limit that Postgres gets. It adds a limit and a number of records.
+const MAX_COUNT: i64 = 1 << 40;
 
 /// A clock that is set back by more than this, in milliseconds, was wrong before.
 const MAX_SET_BACK: i64 = 60_000;

@@ -1,15 +1,15 @@
 //! [`LedgerStore`] of a [`RedisStore`]: a hash for each approval.
 //!
-//! `record` is the JSON of the record, `revision` counts the replacements, and `requested` is the
-//! time of the request, by which the records are listed. `inserted` and `replaced` are the ids of
-//! the attempts that wrote the record, by which a repeated script recognizes its own write. `open`
-//! says whether the call may begin, and `redis` which Redis the record was inserted into. An index
-//! is a sorted set of record ids, scored by the time at which the record expires in Redis.
+//! `record` is the JSON of the record, `revision` counts the replacements, and `place` is its place in
+//! the indexes of pending records. `replaced` is the id of the attempt that replaced the record, by
+//! which a repeated script recognizes its own write. `open` says whether the call may begin, and
+//! `redis` which Redis the record was inserted into. An index of pending records is a sorted set of
+//! their places, which begin with the time at which the record expires.
 
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
-    RECORD_RETENTION, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingLimits,
+    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, VersionedRecord,
 };
 use ui_message_stream::approval::{ApprovalRecord, ApprovalState, RecordId, UnixMillis};
 
@@ -18,25 +18,32 @@ use crate::scripts::{Invocation, Script};
 use crate::{RedisStore, random_bytes, scripts};
 
 impl LedgerStore for RedisStore {
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
         Box::pin(async move {
+            let Some(first) = records.first() else { return Ok(limits.admit(0, 0, 0, 0)) };
             let keys = &self.inner.keys;
             let mut known = String::new();
             for _ in 0..MAX_ATTEMPTS {
-                let mut invocation = self.prepare_write(&scripts::LEDGER_INSERT, record)?;
-                invocation.key(keys.deleted(&record.requester)).arg(&known);
+                let mut invocation = self.prepare_write(&scripts::LEDGER_INSERT, first);
+                let deleted = keys.deleted(&first.requester);
+                invocation.key(deleted).arg(&known).arg(limits.chat).arg(limits.requester);
+                for record in records {
+                    invocation.key(keys.record(record.id)).arg(record.id.to_string());
+                    Written::of(record)?.push(&mut invocation);
+                }
                 let inserted = self.inner.connection.run(&invocation).await;
-                let (is_inserted, mark): (bool, String) =
+                let (existing, in_chat, of_requester, mark): (usize, usize, usize, String) =
                     inserted.map_err(LedgerStoreError::new)?;
                 if mark.is_empty() {
-                    return Ok(is_inserted);
+                    return Ok(limits.admit(records.len(), existing, in_chat, of_requester));
                 }
                 // The chats are in another slot. After this mark was set, those that were deleted are
                 // gone: a chat that is found was begun since, or another mark follows.
-                let chat = keys.user(&record.requester).chat(&record.chat_id);
+                let chat = keys.user(&first.requester).chat(&first.chat_id);
                 let found = self.inner.connection.run(&scripts::EXISTS.key(chat)).await;
                 if !found.map_err(LedgerStoreError::new)? {
                     break;
@@ -68,20 +75,29 @@ impl LedgerStore for RedisStore {
         query: PendingQuery<'a>,
     ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
         Box::pin(async move {
-            let (now, rows, next, unexpired) = self.list_pending(query).await?;
-            let next = next.into_iter().next().map(|(requested_at, id)| {
-                let id = id.parse().map_err(LedgerStoreError::new)?;
-                Ok::<_, LedgerStoreError>(PendingCursor {
-                    requested_at: UnixMillis(requested_at),
-                    id,
-                })
-            });
-            Ok(PendingRecords {
-                now: UnixMillis(now),
-                records: parse_records(rows)?,
-                next: next.transpose()?,
-                unexpired,
-            })
+            let keys = &self.inner.keys;
+            let limit = query.limit.min(MAX_PAGE);
+            let mut invocation = scripts::LEDGER_PENDING.key(keys.ledger("clock"));
+            invocation
+                .key(keys.pending(query.filter))
+                .arg(query.after.map(place).unwrap_or_default())
+                .arg(limit + 1);
+            let listed = self.inner.connection.run(&invocation).await;
+            let (now, places): (u64, Vec<String>) = listed.map_err(LedgerStoreError::new)?;
+            let page = places.get(..limit).unwrap_or(&places);
+            let cursors: Result<Vec<PendingCursor>, _> =
+                page.iter().map(|place| place.parse()).collect();
+            let cursors = cursors.map_err(LedgerStoreError::new)?;
+            let next = cursors.last().filter(|_| places.len() > limit).copied();
+            let ids: Vec<RecordId> = cursors.iter().map(|cursor| cursor.id).collect();
+            // A script may only use keys that it is called with. A record that is decided in between
+            // is left out.
+            let mut records = match ids.is_empty() {
+                true => Vec::new(),
+                false => self.load(&ids).await?.records,
+            };
+            records.retain(|versioned| versioned.record.is_pending());
+            Ok(PendingRecords { now: UnixMillis(now), records, next })
         })
     }
 
@@ -95,8 +111,11 @@ impl LedgerStore for RedisStore {
                 Some(voided) => serde_json::to_string(&voided).map_err(LedgerStoreError::new)?,
                 None => String::new(),
             };
-            let mut invocation = self.prepare_write(&scripts::LEDGER_SWAP, record)?;
-            invocation.arg(revision).arg(revision.wrapping_add(1)).arg(voided);
+            let attempt: [u8; 16] = random_bytes().map_err(LedgerStoreError::new)?;
+            let mut invocation = self.prepare_write(&scripts::LEDGER_SWAP, record);
+            invocation.key(self.inner.keys.record(record.id));
+            Written::of(record)?.push(&mut invocation);
+            invocation.arg(&attempt).arg(revision).arg(revision.wrapping_add(1)).arg(voided);
             let swapped = self.inner.connection.run(&invocation).await;
             let swapped: u8 = swapped.map_err(LedgerStoreError::new)?;
             if swapped == VOIDED {
@@ -114,61 +133,17 @@ impl LedgerStore for RedisStore {
 }
 
 impl RedisStore {
-    /// Lists the pending records that match a filter.
-    async fn list_pending(&self, query: PendingQuery<'_>) -> Result<Page, LedgerStoreError> {
-        let (connection, keys) = (&self.inner.connection, &self.inner.keys);
-        let index = keys.pending(query.filter);
-        for _ in 0..MAX_ATTEMPTS {
-            // A script may only use keys that it is called with.
-            let mut list = scripts::LEDGER_LIST.key(&index);
-            let ids = connection.run(list.arg(MAX_PAGE)).await;
-            let ids: Vec<String> = ids.map_err(LedgerStoreError::new)?;
-            let mut invocation = scripts::LEDGER_PENDING.key(keys.ledger("clock"));
-            invocation
-                .key(&index)
-                .arg(query.after.map_or(-1, |after| after.requested_at.0 as i64))
-                .arg(query.after.map(|after| after.id.to_string()).unwrap_or_default())
-                .arg(query.limit.min(MAX_PAGE))
-                .arg(RECORD_RETENTION.as_millis() as u64);
-            for id in &ids {
-                invocation.key(keys.ledger(format_args!("record:{id}"))).arg(id);
-            }
-            let page: Option<Page> =
-                connection.run(&invocation).await.map_err(LedgerStoreError::new)?;
-            // Otherwise a record was inserted or decided in between.
-            if let Some(page) = page {
-                return Ok(page);
-            }
-        }
-        Err(LedgerStoreError::new("the pending records change faster than they can be read"))
-    }
-
-    /// Prepares a writing script with the keys and arguments that all of them have.
-    fn prepare_write<'s>(
-        &self,
-        script: &'s Script,
-        record: &ApprovalRecord,
-    ) -> Result<Invocation<'s>, LedgerStoreError> {
+    /// Prepares a writing script with the keys that all of them have.
+    fn prepare_write<'s>(&self, script: &'s Script, record: &ApprovalRecord) -> Invocation<'s> {
         let (keys, requester) = (&self.inner.keys, &record.requester);
         let in_chat = PendingFilter::Chat { requester, chat: &record.chat_id };
-        let attempt: [u8; 16] = random_bytes().map_err(LedgerStoreError::new)?;
-        let json = serde_json::to_string(record).map_err(LedgerStoreError::new)?;
-        let delete_at = record.expires_at.after(RECORD_RETENTION).0.min(MAX_EXACT_MILLIS);
         let mut invocation = script.prepare_invoke();
         invocation
-            .key(keys.record(record.id))
             .key(keys.pending(in_chat))
             .key(keys.pending(PendingFilter::Requester(requester)))
             .key(keys.ledger("clock"))
-            .key(keys.records_of(requester))
-            .arg(record.id.to_string())
-            .arg(json)
-            .arg(&attempt)
-            .arg(delete_at)
-            .arg(u8::from(record.is_pending()))
-            .arg(u8::from(may_begin(record)))
-            .arg(record.requested_at.0);
-        Ok(invocation)
+            .key(keys.records_of(requester));
+        invocation
     }
 
     /// Returns the record that replaces a claim if Redis may have lost an earlier claim, or `None`
@@ -186,6 +161,39 @@ impl RedisStore {
             _ => None,
         }
     }
+}
+
+/// A record as a script writes it.
+struct Written {
+    json: String,
+    place: String,
+    delete_at: u64,
+    is_pending: bool,
+    may_begin: bool,
+}
+
+impl Written {
+    fn of(record: &ApprovalRecord) -> Result<Self, LedgerStoreError> {
+        let ApprovalRecord { id, expires_at, .. } = *record;
+        Ok(Written {
+            json: serde_json::to_string(record).map_err(LedgerStoreError::new)?,
+            place: place(PendingCursor { expires_at, id }),
+            delete_at: expires_at.after(RECORD_RETENTION).0.min(MAX_EXACT_MILLIS),
+            is_pending: record.is_pending(),
+            may_begin: may_begin(record),
+        })
+    }
+
+    fn push(&self, invocation: &mut Invocation<'_>) {
+        let (is_pending, may_begin) = (u8::from(self.is_pending), u8::from(self.may_begin));
+        invocation.arg(&self.json).arg(&self.place).arg(self.delete_at).arg(is_pending);
+        invocation.arg(may_begin);
+    }
+}
+
+/// Returns the place of a record in an index of pending records.
+fn place(PendingCursor { expires_at, id }: PendingCursor) -> String {
+    format!("{:016}-{id}", expires_at.0.min(MAX_EXACT_MILLIS))
 }
 
 /// Whether the call of a record may still be executed for the first time.
@@ -221,18 +229,14 @@ fn parse_records(rows: Vec<Row>) -> Result<Vec<VersionedRecord>, LedgerStoreErro
 /// The key of a record, its revision and its JSON.
 type Row = (String, u64, String);
 
-/// The time, the records of a page, the place after which the next page begins, and the number of
-/// all records that have not expired.
-type Page = (u64, Vec<Row>, Vec<(u64, String)>, usize);
-
 /// The replies of a swap besides 0.
 const SWAPPED: u8 = 1;
 const VOIDED: u8 = 2;
 
-/// The maximum number of records of a page. A Lua table of so many fits into the memory of Redis.
-const MAX_PAGE: usize = 1 << 20;
+/// The maximum number of records of a page. Redis answers no other command while it reads them.
+const MAX_PAGE: usize = 256;
 
-/// The maximum number of attempts to list records that others change.
+/// The maximum number of attempts to insert records while their requester is deleted again and again.
 const MAX_ATTEMPTS: usize = 64;
 
 /// The latest time, in milliseconds, that a Lua number represents exactly.

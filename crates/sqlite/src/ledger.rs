@@ -3,8 +3,8 @@
 use rusqlite::{CachedStatement, OptionalExtension, Row, Transaction, named_params, params};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
-    RECORD_RETENTION, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingLimits,
+    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, VersionedRecord,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId};
 
@@ -14,21 +14,21 @@ use crate::file::Durability;
 use crate::{SqliteStore, owner_key, state};
 
 impl LedgerStore for SqliteStore {
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
         Box::pin(async move {
-            let columns = Columns::of(record)?;
+            let columns: Result<Vec<Columns>, _> = records.iter().map(Columns::of).collect();
+            let columns = columns?;
             let inserted = self.write(Durability::Synced, move |transaction, clock| {
-                if columns.is_of_deleted_user(transaction)? {
-                    return Ok(None);
-                }
-                let inserted = columns.execute(transaction.prepare_cached(INSERT)?, 0)?;
-                if inserted {
+                let now = state::now(transaction, clock)?;
+                let inserted = insert_columns(transaction, &columns, limits, now)?;
+                if inserted.is_some_and(|inserted| inserted.stored > 0) {
                     state::tell_time(transaction, clock)?;
                 }
-                Ok(Some(inserted))
+                Ok(inserted)
             });
             let inserted = inserted.await.map_err(LedgerStoreError::new)?;
             inserted.ok_or_else(|| LedgerStoreError::new(SqliteError::UserDeleted))
@@ -69,42 +69,31 @@ impl LedgerStore for SqliteStore {
             let listed = self.read(move |transaction, clock| {
                 let now = state::now(transaction, clock)?;
                 let chat = chat.as_ref().map(|chat| chat.as_bytes());
-                let (list, count) = match chat {
-                    Some(_) => (LIST_OF_CHAT, COUNT_OF_CHAT),
-                    None => (LIST, COUNT),
-                };
-                let unexpired: i64 = transaction
-                    .prepare_cached(count)?
-                    .query_row(params![requester, chat, now], |row| row.get(0))?;
+                let list = if chat.is_some() { LIST_OF_CHAT } else { LIST };
                 let mut statement = transaction.prepare_cached(list)?;
                 let rows = statement.query_map(
                     params![
                         requester,
                         chat,
-                        after.map_or(-1, |after| stored_time(after.requested_at)),
+                        after.map_or(-1, |after| stored_time(after.expires_at)),
                         after.map(|after| after.id.to_string()).unwrap_or_default(),
-                        i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX),
+                        stored_count(limit.saturating_add(1)),
                     ],
                     |row| Ok((Stored::from_row(row)?, row.get::<_, i64>(3)?)),
                 )?;
-                Ok((now, unexpired, rows.collect::<Result<Vec<_>, _>>()?))
+                Ok((now, rows.collect::<Result<Vec<_>, _>>()?))
             });
-            let (now, unexpired, mut listed) = listed.await.map_err(LedgerStoreError::new)?;
+            let (now, mut listed) = listed.await.map_err(LedgerStoreError::new)?;
             let has_more = listed.len() > limit;
             listed.truncate(limit);
-            let last = listed.last().filter(|_| has_more).map(|(stored, requested_at)| {
+            let last = listed.last().filter(|_| has_more).map(|(stored, expires_at)| {
                 let id = stored.id.parse().map_err(LedgerStoreError::new)?;
-                let requested_at = unix_millis(*requested_at);
-                Ok::<_, LedgerStoreError>(PendingCursor { requested_at, id })
+                let expires_at = unix_millis(*expires_at);
+                Ok::<_, LedgerStoreError>(PendingCursor { expires_at, id })
             });
             let next = last.transpose()?;
             let stored = listed.into_iter().map(|(stored, _)| stored).collect();
-            Ok(PendingRecords {
-                now: unix_millis(now),
-                records: Stored::parse_all(stored)?,
-                next,
-                unexpired: unexpired.try_into().unwrap_or(0),
-            })
+            Ok(PendingRecords { now: unix_millis(now), records: Stored::parse_all(stored)?, next })
         })
     }
 
@@ -126,6 +115,42 @@ impl LedgerStore for SqliteStore {
             swapped.await.map_err(LedgerStoreError::new)
         })
     }
+}
+
+/// Inserts records as the limits allow. Returns `None` if the requester was deleted, and has not begun
+/// this chat since.
+fn insert_columns(
+    transaction: &Transaction<'_>,
+    columns: &[Columns],
+    limits: PendingLimits,
+    now: i64,
+) -> DbResult<Option<Inserted>> {
+    let Some(first) = columns.first() else { return Ok(Some(limits.admit(0, 0, 0, 0))) };
+    let mut is_stored = transaction.prepare_cached(IS_STORED)?;
+    let mut existing = 0;
+    for record in columns {
+        existing += usize::from(is_stored.exists([&record.id])?);
+    }
+    if existing < columns.len() && first.is_of_deleted_user(transaction)? {
+        return Ok(None);
+    }
+    let count = |text: &str, chat: Option<&Vec<u8>>, limit: usize| -> DbResult<usize> {
+        let counted = params![first.requester, chat, now, stored_count(limit)];
+        let count: i64 = transaction.prepare_cached(text)?.query_row(counted, |row| row.get(0))?;
+        Ok(count.try_into().unwrap_or(usize::MAX))
+    };
+    let in_chat = count(COUNT_OF_CHAT, Some(&first.chat), limits.chat)?;
+    let of_requester = count(COUNT, None, limits.requester)?;
+    let inserted = limits.admit(columns.len(), existing, in_chat, of_requester);
+    for record in &columns[..inserted.stored] {
+        record.execute(transaction.prepare_cached(INSERT)?, 0)?;
+    }
+    Ok(Some(inserted))
+}
+
+/// Returns a number of rows as SQLite stores it.
+fn stored_count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A record as it is stored.
@@ -215,6 +240,7 @@ pub(crate) fn sweep(transaction: &Transaction<'_>, now: i64) -> DbResult<usize> 
     Ok(transaction.prepare_cached(SWEEP)?.execute([now])?)
 }
 
+const IS_STORED: &str = "SELECT 1 FROM approvals WHERE id = ?1";
 const IS_DELETED: &str = "SELECT 1 FROM deleted_users WHERE owner = ?1 \
     AND NOT EXISTS (SELECT 1 FROM chats WHERE owner = ?1 AND id = ?2)";
 const INSERT: &str = "INSERT INTO approvals (id, requester, chat, is_pending, requested_at, \
@@ -228,15 +254,46 @@ const SWAP: &str = "UPDATE approvals SET requester = :requester, chat = :chat, \
     WHERE id = :id AND revision = :revision";
 const LOAD: &str = "SELECT id, revision, record FROM approvals WHERE id = ?1";
 /// The second parameter is not used.
-const LIST: &str = "SELECT id, revision, record, requested_at FROM approvals \
-    WHERE is_pending = 1 AND requester = ?1 AND ?2 IS NULL AND (requested_at, id) > (?3, ?4) \
-    ORDER BY requested_at, id LIMIT ?5";
-const LIST_OF_CHAT: &str = "SELECT id, revision, record, requested_at FROM approvals \
-    WHERE is_pending = 1 AND requester = ?1 AND chat = ?2 AND (requested_at, id) > (?3, ?4) \
-    ORDER BY requested_at, id LIMIT ?5";
-const COUNT: &str = "SELECT count(*) FROM approvals \
-    WHERE is_pending = 1 AND requester = ?1 AND ?2 IS NULL AND expires_at > ?3";
-const COUNT_OF_CHAT: &str = "SELECT count(*) FROM approvals \
-    WHERE is_pending = 1 AND requester = ?1 AND chat = ?2 AND expires_at > ?3";
+const LIST: &str = "SELECT id, revision, record, expires_at \
+    FROM approvals INDEXED BY approvals_by_requester \
+    WHERE is_pending = 1 AND requester = ?1 AND ?2 IS NULL AND (expires_at, id) > (?3, ?4) \
+    ORDER BY expires_at, id LIMIT ?5";
+const LIST_OF_CHAT: &str = "SELECT id, revision, record, expires_at \
+    FROM approvals INDEXED BY approvals_by_chat \
+    WHERE is_pending = 1 AND requester = ?1 AND chat = ?2 AND (expires_at, id) > (?3, ?4) \
+    ORDER BY expires_at, id LIMIT ?5";
+/// The second parameter is not used. Each row that is counted is one of the index.
+const COUNT: &str = "SELECT count(*) FROM (SELECT 1 \
+    FROM approvals INDEXED BY approvals_by_requester \
+    WHERE is_pending = 1 AND requester = ?1 AND ?2 IS NULL AND expires_at > ?3 LIMIT ?4)";
+const COUNT_OF_CHAT: &str = "SELECT count(*) FROM (SELECT 1 \
+    FROM approvals INDEXED BY approvals_by_chat \
+    WHERE is_pending = 1 AND requester = ?1 AND chat = ?2 AND expires_at > ?3 LIMIT ?4)";
 const SWEEP: &str = "DELETE FROM approvals WHERE id IN \
     (SELECT id FROM approvals WHERE delete_at < ?1 LIMIT 200)";
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::{Connection, StatementStatus};
+
+    use super::*;
+
+    #[test]
+    fn a_count_reads_at_most_as_many_rows_of_an_index_as_the_limit() {
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(include_str!("schema/1.sql")).unwrap();
+        let insert = "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number \
+                WHERE n < 20000) \
+            INSERT INTO approvals SELECT n, 'ada', x'00', 1, 0, n, n, 0, '' FROM number";
+        database.execute(insert, []).unwrap();
+        for text in [COUNT, COUNT_OF_CHAT] {
+            let mut statement = database.prepare(text).unwrap();
+            // Half of the records have expired.
+            let counted = params!["ada", (text == COUNT_OF_CHAT).then(|| vec![0_u8]), 10_000, 64];
+            let count: i64 = statement.query_row(counted, |row| row.get(0)).unwrap();
+            assert_eq!(count, 64);
+            let steps = statement.get_status(StatementStatus::VmStep);
+            assert!(steps < 64 * 10, "{steps} steps");
+        }
+    }
+}

@@ -17,12 +17,15 @@ pub(super) struct CallIdMap {
     used: HashSet<ToolCallId>,
     /// The model's ids of the current step, with the call that each refers to.
     mapped: HashMap<ToolCallId, MappedId>,
+    /// The number of calls of the current step.
+    begun: usize,
 }
 
-/// The unique id of a call, and whether its input is complete.
+/// The unique id of a call, its number in the step, and whether its input is complete.
 #[derive(Debug)]
 struct MappedId {
     id: ToolCallId,
+    number: usize,
     is_complete: bool,
 }
 
@@ -35,24 +38,33 @@ impl CallIdMap {
     /// Forgets the model's ids of the previous step.
     pub(super) fn next_step(&mut self) {
         self.mapped.clear();
+        self.begun = 0;
     }
 
-    /// Gives a unique and short id to the call whose input begins under its id.
-    pub(super) fn begin(&mut self, call: &mut ToolCall) {
-        self.assign(call, false);
+    /// Gives a unique and short id to the call whose input begins under its id. Returns the number of
+    /// the call in the step, from 0.
+    pub(super) fn begin(&mut self, call: &mut ToolCall) -> usize {
+        self.assign(call, false)
     }
 
-    /// Gives a unique and short id to the call whose input is now complete.
-    pub(super) fn complete(&mut self, call: &mut ToolCall) {
-        self.assign(call, true);
+    /// Gives a unique and short id to the call whose input is now complete. Returns the number of the
+    /// call in the step, from 0.
+    pub(super) fn complete(&mut self, call: &mut ToolCall) -> usize {
+        self.assign(call, true)
     }
 
-    fn assign(&mut self, call: &mut ToolCall, is_complete: bool) {
-        let id = self.map(&call.id, is_complete);
+    /// Returns the number of the call of this step that this id of the model refers to.
+    pub(super) fn number(&self, id: &ToolCallId) -> Option<usize> {
+        self.mapped.get(id).map(|mapped| mapped.number)
+    }
+
+    fn assign(&mut self, call: &mut ToolCall, is_complete: bool) -> usize {
+        let (id, number) = self.map(&call.id, is_complete);
         let model_id = std::mem::replace(&mut call.id, id);
         if model_id.shortened().is_some() {
             call.model_id = Some(model_id);
         }
+        number
     }
 
     /// Returns the unique id of the call that this id refers to. An id of an earlier step is
@@ -62,17 +74,18 @@ impl CallIdMap {
         mapped.or_else(|| id.shortened()).unwrap_or_else(|| id.clone())
     }
 
-    /// Returns the unique id of the incomplete call under this id, or of a new call if there is
-    /// none.
-    fn map(&mut self, id: &ToolCallId, is_complete: bool) -> ToolCallId {
+    /// Returns the unique id and the number of the incomplete call under this id, or of a new call if
+    /// there is none.
+    fn map(&mut self, id: &ToolCallId, is_complete: bool) -> (ToolCallId, usize) {
         if let Some(mapped) = self.mapped.get_mut(id).filter(|mapped| !mapped.is_complete) {
             mapped.is_complete = is_complete;
-            return mapped.id.clone();
+            return (mapped.id.clone(), mapped.number);
         }
-        let unused = self.unused(id);
+        let (unused, number) = (self.unused(id), self.begun);
+        self.begun += 1;
         self.used.insert(unused.clone());
-        self.mapped.insert(id.clone(), MappedId { id: unused.clone(), is_complete });
-        unused
+        self.mapped.insert(id.clone(), MappedId { id: unused.clone(), number, is_complete });
+        (unused, number)
     }
 
     /// Returns `id`, or a short id in its place, if no call has it. Otherwise adds a number that

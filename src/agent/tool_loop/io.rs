@@ -63,9 +63,12 @@ pub enum Effect {
     ValidateInput(PendingToolCall),
     /// Decide whether a call may run, and where. Produces [`Input::ApprovalDecided`].
     DecideApproval(PendingToolCall),
-    /// Request the user's approval. Produces [`Input::ApprovalRequested`], or [`Input::Tool`] with
-    /// the reason if no approval can be requested.
-    RequestApproval(PendingToolCall),
+    /// Request the user's approval of all calls of the step that need it. Produces for each call
+    /// [`Input::ApprovalRequested`], or [`Input::Tool`] with the reason if no approval can be
+    /// requested.
+    ///
+    /// Started once in a step: after the model has finished, and after all its calls were decided.
+    RequestApprovals(Vec<PendingToolCall>),
     /// Run the tool. Produces [`Input::Tool`] until an output or a failure.
     RunTool(PendingToolCall),
     /// Check the text of the last step against the schema of the structured output. Produces

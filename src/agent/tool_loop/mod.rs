@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The loop calls the model, requests a decision about each call, and runs the tools of a step
-//! concurrently. It ends when a call waits for the user or for the client, when the model makes no
+//! concurrently. After the model has finished, it requests all approvals of the step at once. It ends when a call waits for the user or for the client, when the model makes no
 //! more calls, or at the maximum number of steps. The messages for the model are not part of the
 //! loop: the driver builds them from the messages of the chat.
 
@@ -51,6 +51,9 @@ use crate::model::{ModelEvent, Usage, UsageMetadata};
 pub struct ToolLoop {
     step: u32,
     max_steps: u32,
+    max_step_calls: usize,
+    /// The number of calls of this step that were left out because the step has too many.
+    left_out: usize,
     /// The state of the model call of this step.
     model: ModelState,
     calls: Vec<Call>,
@@ -99,6 +102,8 @@ enum CallState {
     /// The call was not announced yet.
     ValidatingInput,
     DecidingApproval,
+    /// The approval is requested together with those of the other calls of the step.
+    NeedsApproval,
     RequestingApproval,
     Running,
     Waiting,
@@ -111,6 +116,8 @@ impl ToolLoop {
         ToolLoop {
             step: 0,
             max_steps,
+            max_step_calls: 64,
+            left_out: 0,
             model: ModelState::NotCalled,
             calls: Vec::new(),
             call_ids: CallIdMap::default(),
@@ -122,6 +129,18 @@ impl ToolLoop {
             has_output_check: false,
             end: None,
         }
+    }
+
+    /// Sets the maximum number of tool calls of a step, those that the provider executes included.
+    /// The default is 64.
+    ///
+    /// A call beyond it is not executed, its approval is not requested, and what the provider sends
+    /// for it is left out. Its only event is [`AgentEvent::ToolInputInvalid`], whose error says so to
+    /// the model and the user. After 1000 such calls, the rest of the model's response is not read.
+    #[must_use]
+    pub fn with_max_step_calls(mut self, calls: usize) -> Self {
+        self.max_step_calls = calls;
+        self
     }
 
     /// Writes the token usage into the metadata of the message, as `{"usage": {"inputTokens": …,
@@ -161,6 +180,12 @@ impl ToolLoop {
         self.usage
     }
 
+    /// Returns whether the loop still reads events of the model call that was started last. If it does
+    /// not, the driver drops the call.
+    pub fn is_reading_model(&self) -> bool {
+        self.model == ModelState::Streaming && self.end.is_none()
+    }
+
     /// Returns the next action. After [`Action::End`] it returns the same action again.
     pub fn poll(&mut self) -> Action {
         loop {
@@ -172,6 +197,10 @@ impl ToolLoop {
             }
             match &self.model {
                 ModelState::NotCalled => self.call_model(),
+                ModelState::Finished(_) if self.can_request_approvals() => self.request_approvals(),
+                ModelState::Interrupted(_) if self.has_call(CallState::NeedsApproval) => {
+                    self.fail_unrequested();
+                }
                 ModelState::Finished(reason) if !self.is_busy() => self.end_step(*reason),
                 ModelState::Interrupted(event) if !self.is_busy() => {
                     let event = event.clone();
@@ -237,7 +266,7 @@ impl ToolLoop {
             }
             ModelEvent::ProviderApprovalRequest(call, input) => {
                 if let Some((call, input)) = self.parse_input(call.provider_executed(), &input) {
-                    self.request_provider_approval(call, input);
+                    self.add_provider_call(call, input);
                 }
             }
         }
@@ -255,12 +284,23 @@ impl ToolLoop {
                 self.model = ModelState::Interrupted(event);
                 return;
             }
-            AgentEvent::ToolInputStart { call } => self.call_ids.begin(call),
+            AgentEvent::ToolInputStart { call } => {
+                if self.call_ids.begin(call) >= self.max_step_calls {
+                    return;
+                }
+            }
             AgentEvent::ToolInputDelta { tool_call_id, .. } => {
+                if self.is_left_out(tool_call_id) {
+                    return;
+                }
                 *tool_call_id = self.call_ids.resolve(tool_call_id);
             }
-            AgentEvent::ToolInput { call, .. } | AgentEvent::ToolInputInvalid { call, .. } => {
-                self.call_ids.complete(call);
+            AgentEvent::ToolInput { call, input }
+            | AgentEvent::ToolInputInvalid { call, input, .. } => {
+                if self.call_ids.complete(call) >= self.max_step_calls {
+                    let (call, input) = (ToolCall::clone(call), input.clone());
+                    return self.leave_out(call, input);
+                }
                 let is_local = call.executed_by != Executor::Provider;
                 match event {
                     AgentEvent::ToolInput { call, input } => return self.add_call(*call, input),
@@ -272,6 +312,9 @@ impl ToolLoop {
             | AgentEvent::ToolDenied { tool_call_id }
             | AgentEvent::DenialOverruled { tool_call_id }
             | AgentEvent::ApprovalRequested { tool_call_id, .. } => {
+                if self.is_left_out(tool_call_id) {
+                    return;
+                }
                 *tool_call_id = self.call_ids.resolve(tool_call_id);
                 if self.local_calls.contains(tool_call_id) {
                     return;
@@ -282,13 +325,40 @@ impl ToolLoop {
         self.emit(event);
     }
 
+    /// Returns whether this id of the model refers to a call that the step has no room for.
+    fn is_left_out(&self, id: &ToolCallId) -> bool {
+        self.call_ids.number(id).is_some_and(|number| number >= self.max_step_calls)
+    }
+
+    /// Emits the error of a call that the step has no room for. The model is called again to read it,
+    /// unless the provider has executed the call.
+    fn leave_out(&mut self, call: ToolCall, input: Json) {
+        self.left_out += 1;
+        let is_provider_executed = call.executed_by == Executor::Provider;
+        self.had_invalid_input |= !is_provider_executed;
+        let mut problem = match is_provider_executed {
+            true => "The output of this tool call was left out".to_owned(),
+            false => "This tool call was not executed".to_owned(),
+        };
+        problem += &format!(": a step may hold at most {} tool calls.", self.max_step_calls);
+        if self.left_out == MAX_LEFT_OUT {
+            problem += " The rest of the response was not read.";
+            self.model = ModelState::Finished(FinishReason::ToolCalls);
+        }
+        self.emit(AgentEvent::tool_input_invalid(call, input, problem));
+    }
+
     /// Parses the input of a call and gives the call a unique id. Emits an invalid input, so that
     /// the model reads the error, and returns `None`.
     fn parse_input(&mut self, mut call: ToolCall, input: &str) -> Option<(ToolCall, Json)> {
-        self.call_ids.complete(&mut call);
+        let number = self.call_ids.complete(&mut call);
         // Some models write an empty text if a tool takes no input.
         let input = if input.trim().is_empty() { "{}" } else { input };
         match Json::parse(input) {
+            parsed if number >= self.max_step_calls => {
+                self.leave_out(call, parsed.unwrap_or_else(|_| Json::string(input)));
+                None
+            }
             Ok(input) => Some((call, input)),
             Err(error) => {
                 let problem = format!("the input is not usable: {error}");
@@ -299,13 +369,13 @@ impl ToolLoop {
         }
     }
 
-    fn request_provider_approval(&mut self, call: ToolCall, input: Json) {
+    /// Adds a call that the provider executes after the user's approval.
+    fn add_provider_call(&mut self, call: ToolCall, input: Json) {
         let name: Box<str> = (&*call.tool_name).into();
         let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
         let pending = pending.provider_executed();
         self.emit(AgentEvent::tool_input(call.clone(), input));
-        self.actions.push_back(Action::Start(Effect::RequestApproval(pending.clone())));
-        self.calls.push(Call { tool_call: call, pending, state: CallState::RequestingApproval });
+        self.calls.push(Call { tool_call: call, pending, state: CallState::NeedsApproval });
     }
 
     fn add_call(&mut self, call: ToolCall, input: Json) {
@@ -344,7 +414,7 @@ impl ToolLoop {
         let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
         let pending = call.pending.clone();
-        let (state, effect) = match decision {
+        match decision {
             CallDecision::ClientExecuted => {
                 call.state = CallState::Waiting;
                 return;
@@ -355,13 +425,39 @@ impl ToolLoop {
             CallDecision::NotPermitted => {
                 return self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_PERMITTED));
             }
-            CallDecision::Run => (CallState::Running, Effect::RunTool(pending)),
             CallDecision::RequireApproval => {
-                (CallState::RequestingApproval, Effect::RequestApproval(pending))
+                call.state = CallState::NeedsApproval;
+                return;
             }
-        };
-        call.state = state;
-        self.actions.push_back(Action::Start(effect));
+            CallDecision::Run => call.state = CallState::Running,
+        }
+        self.actions.push_back(Action::Start(Effect::RunTool(pending)));
+    }
+
+    /// Returns whether calls need an approval that can be requested now, with those of all other calls
+    /// of the step.
+    fn can_request_approvals(&self) -> bool {
+        self.has_call(CallState::NeedsApproval)
+            && !self.has_call(CallState::ValidatingInput)
+            && !self.has_call(CallState::DecidingApproval)
+    }
+
+    fn request_approvals(&mut self) {
+        let mut pending = Vec::new();
+        for call in self.calls.iter_mut().filter(|call| call.state == CallState::NeedsApproval) {
+            call.state = CallState::RequestingApproval;
+            pending.push(call.pending.clone());
+        }
+        self.actions.push_back(Action::Start(Effect::RequestApprovals(pending)));
+    }
+
+    /// Ends the calls whose approval was not requested before the model failed.
+    fn fail_unrequested(&mut self) {
+        for call in self.calls.iter_mut().filter(|call| call.state == CallState::NeedsApproval) {
+            call.state = CallState::Finished;
+            let event = AgentEvent::tool_failed(call.pending.tool_call_id.clone(), NOT_STARTED);
+            self.actions.push_back(Action::Emit(event));
+        }
     }
 
     fn handle_tool_event(&mut self, id: ToolCallId, event: ToolEvent) {
@@ -405,6 +501,7 @@ impl ToolLoop {
         self.model = ModelState::Streaming;
         self.calls.clear();
         self.call_ids.next_step();
+        self.left_out = 0;
         self.had_invalid_input = false;
         self.actions.push_back(Action::Emit(AgentEvent::StepStart));
         self.actions.push_back(Action::Start(Effect::CallModel { step: self.step }));
@@ -456,6 +553,11 @@ impl ToolLoop {
         self.calls.iter().any(is_busy)
     }
 
+    /// Returns whether a call of this step is in this state.
+    fn has_call(&self, state: CallState) -> bool {
+        self.calls.iter().any(|call| call.state == state)
+    }
+
     /// Finds the call with this id if it is in this state.
     fn call(&mut self, id: &ToolCallId, state: CallState) -> Option<&mut Call> {
         self.calls.iter_mut().find(|call| call.pending.tool_call_id == *id && call.state == state)
@@ -466,6 +568,10 @@ impl ToolLoop {
 fn is_cut(reason: FinishReason) -> bool {
     matches!(reason, FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
 }
+
+/// How many calls of a step are left out, each with its error, before the response of the model is cut
+/// off.
+const MAX_LEFT_OUT: usize = 1_000;
 
 /// The error text of a call that was about to run when the model failed.
 const NOT_STARTED: &str = "This tool call was not executed: the model broke off.";

@@ -1,7 +1,7 @@
 //! [`ChatApprovals`]: the approvals of one principal in one chat. It requests approvals and lists
-//! them; [`IssuedApproval`] is the request that the agent emits.
+//! them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,20 +9,23 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::inner::{Inner, PendingApproval, RecordUpdate, Stateless, random_bytes};
+use super::issued_approval::{
+    CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
+};
 use super::request_ledger::RequestLedger;
 use super::{AuditEventKind, ToolInfo};
 use crate::approval::reopen::{KnownFacts, SentCall, canonical_input, stateless_message_id};
 use crate::approval::store::{
-    LedgerStoreError, PendingFilter, PendingQuery, Snapshot, system_time,
+    LedgerStoreError, PendingFilter, PendingLimit, PendingLimits, Snapshot, VersionedRecord,
+    system_time,
 };
 use crate::approval::{
-    ApprovalRecord, DeferredOutcome, DefinitionDigest, InexactInputError, NOT_ANSWERABLE,
-    NewApprovalRequest, OnNewMessage, Principal, RecordId, RecordedDecision, ResumePlan,
-    RevocationReason, UnixMillis,
+    ApprovalRecord, DeferredOutcome, DefinitionDigest, NewApprovalRequest, OnNewMessage, Principal,
+    RecordId, RecordedDecision, ResumePlan, RevocationReason, UnixMillis,
 };
-use crate::event::{AgentEvent, ApprovalRequestDetails, ToolCall};
-use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_text};
-use crate::json::{Json, JsonError};
+use crate::event::{AgentEvent, ToolCall};
+use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
+use crate::json::Json;
 use crate::retry::{MAX_FAILURES, Retries};
 
 /// The approvals of one principal in one chat. Created by
@@ -77,7 +80,7 @@ impl ChatApprovals {
         self
     }
 
-    /// Returns the pending approval requests of this chat, oldest first.
+    /// Returns the pending approval requests of this chat, in the order in which they expire.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read.
@@ -179,7 +182,7 @@ impl ChatApprovals {
     ///
     /// The user reads `description`. If it is `None`, the user reads the name of the tool and the
     /// beginning of the input. The approval request is stored in the ledger before this function
-    /// returns.
+    /// returns. For several calls see [`request_approvals`](Self::request_approvals).
     ///
     /// # Errors
     /// - [`RequestApprovalError::InexactInput`] if a browser would show an input that differs from
@@ -200,15 +203,47 @@ impl ChatApprovals {
         input: &Json,
         description: Option<&str>,
     ) -> Result<IssuedApproval, RequestApprovalError> {
-        let tool = self.inner.toolbox.tool(tool_name);
-        let tool = tool.ok_or_else(|| RequestApprovalError::UnknownTool(tool_name.into()))?;
-        let call = (message_id, tool_call_id, tool_name);
-        let mut request = self.new_request(call, input, description, tool.definition);
-        request.idempotent = tool.idempotent;
-        request.approval_ttl = tool.approval_ttl.unwrap_or(request.approval_ttl);
-        request.on_new_message = tool.on_new_message.unwrap_or(request.on_new_message);
-        request.decided_by_others = tool.decided_by_others;
-        self.issue(request).await
+        let mut call = CallToApprove::new(tool_call_id.clone(), tool_name, input.clone());
+        call.description = description.map(Into::into);
+        self.request_one(message_id, call).await
+    }
+
+    async fn request_one(
+        &self,
+        message_id: &MessageId,
+        call: CallToApprove,
+    ) -> Result<IssuedApproval, RequestApprovalError> {
+        let requested = self.request_approvals(message_id, vec![call]).await.into_iter().next();
+        // Never `None`: there is a result for each call.
+        requested.unwrap_or(Err(RequestApprovalError::NotAnswerable))
+    }
+
+    /// Requests the approval of the user for several tool calls of this message, and returns a result
+    /// for each, in the order of the calls.
+    ///
+    /// The ledger stores the requests in one step, or in several of at most 64 requests. If the limits
+    /// of pending requests are reached, the later calls are refused. Requests that expire at the same
+    /// time are listed in the order of the calls.
+    ///
+    /// The errors of the results are those of [`request_approval`](Self::request_approval). If one is
+    /// [`RequestApprovalError::Ledger`], no approval of these calls was requested.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the requests that may be stored are revoked.
+    pub async fn request_approvals(
+        &self,
+        message_id: &MessageId,
+        calls: Vec<CallToApprove>,
+    ) -> Vec<Result<IssuedApproval, RequestApprovalError>> {
+        let count = calls.len();
+        let requests = calls.into_iter().map(|call| self.new_request(message_id, call));
+        let issued = self.issue_all(requests.collect()).await;
+        let failed = |error| {
+            let ledger =
+                |error: &LedgerStoreError| Err(RequestApprovalError::Ledger(error.clone()));
+            (0..count).map(|_| ledger(&error)).collect()
+        };
+        issued.unwrap_or_else(failed)
     }
 
     /// Requests the approval of the user for a tool call, in the agent of a chat server
@@ -237,14 +272,26 @@ impl ChatApprovals {
     #[must_use = "the user is asked only if the agent emits the event"]
     pub async fn request_approval_of(&self, call: &ToolCall, input: &Json) -> AgentEvent {
         let message = &self.message_id;
-        match self.request_approval(message, &call.id, &call.tool_name, input, None).await {
-            Ok(issued) => issued.event(call.id.clone()),
-            Err(error) => {
-                let tool = &*log_text(&call.tool_name);
-                tracing::warn!(%error, tool, "the approval of a tool call could not be requested");
-                AgentEvent::tool_failed(call.id.clone(), error.error_text())
-            }
-        }
+        let issued = self.request_approval(message, &call.id, &call.tool_name, input, None).await;
+        log_refused(std::slice::from_ref(&issued));
+        event_of_request(&call.id, issued)
+    }
+
+    /// Requests the approval of the user for several tool calls at once, as
+    /// [`request_approval_of`](Self::request_approval_of) does for one. Returns the event of each
+    /// call, in the order of the calls.
+    ///
+    /// An agent whose model makes several calls in one step uses this function, because the ledger
+    /// then stores all requests in one step.
+    #[must_use = "the user is asked only if the agent emits the events"]
+    pub async fn request_approvals_of(&self, calls: &[(ToolCall, Json)]) -> Vec<AgentEvent> {
+        let to_approve = calls.iter().map(|(call, input)| {
+            CallToApprove::new(call.id.clone(), &*call.tool_name, input.clone())
+        });
+        let issued = self.request_approvals(&self.message_id, to_approve.collect()).await;
+        log_refused(&issued);
+        let events = calls.iter().zip(issued);
+        events.map(|((call, _), issued)| event_of_request(&call.id, issued)).collect()
     }
 
     /// Requests the approval of the user for a tool call that the provider executes.
@@ -266,11 +313,9 @@ impl ChatApprovals {
         input: &Json,
         description: Option<&str>,
     ) -> Result<IssuedApproval, RequestApprovalError> {
-        let definition = provider_definition(tool_name);
-        let call = (message_id, tool_call_id, tool_name);
-        let mut request = self.new_request(call, input, description, definition);
-        request.provider_executed = true;
-        self.issue(request).await
+        let mut call = CallToApprove::new(tool_call_id.clone(), tool_name, input.clone());
+        call.description = description.map(Into::into);
+        self.request_one(message_id, call.provider_executed()).await
     }
 
     /// Returns whether the owner of this chat is the requester. Another principal may have a chat
@@ -336,217 +381,203 @@ impl ChatApprovals {
         RecordedDecision { decided_by: self.principal.clone(), decided_at: now, reason }
     }
 
+    /// # Errors
+    /// [`RequestApprovalError::UnknownTool`] or [`RequestApprovalError::DescriptionTooLong`].
     fn new_request(
         &self,
-        (message_id, tool_call_id, tool_name): (&MessageId, &ToolCallId, &str),
-        input: &Json,
-        description: Option<&str>,
-        definition: DefinitionDigest,
-    ) -> NewApprovalRequest {
-        NewApprovalRequest {
+        message_id: &MessageId,
+        call: CallToApprove,
+    ) -> Result<NewApprovalRequest, RequestApprovalError> {
+        let CallToApprove { tool_call_id, tool_name, input, description, provider_executed } = call;
+        let tool = match provider_executed {
+            true => Some(ToolInfo::new(provider_definition(&tool_name))),
+            false => self.inner.toolbox.tool(&tool_name),
+        };
+        let Some(tool) = tool else { return Err(RequestApprovalError::UnknownTool(tool_name)) };
+        let limit = self.inner.limits.max_description_bytes();
+        if description.as_ref().is_some_and(|description| description.len() > limit) {
+            return Err(RequestApprovalError::DescriptionTooLong { limit });
+        }
+        Ok(NewApprovalRequest {
             requester: self.owner.clone(),
             chat_id: self.chat.clone(),
             message_id: message_id.clone(),
-            tool_call_id: tool_call_id.shortened().unwrap_or_else(|| tool_call_id.clone()),
-            tool_name: tool_name.into(),
-            definition,
-            input: input.clone(),
-            provider_executed: false,
-            idempotent: false,
-            on_new_message: self.inner.on_new_message,
-            decided_by_others: false,
-            description: description.map(Into::into),
-            approval_ttl: self.inner.approval_ttl,
-        }
+            tool_call_id: tool_call_id.shortened().unwrap_or(tool_call_id),
+            tool_name,
+            definition: tool.definition,
+            input,
+            provider_executed,
+            idempotent: tool.idempotent,
+            on_new_message: tool.on_new_message.unwrap_or(self.inner.on_new_message),
+            decided_by_others: tool.decided_by_others,
+            description,
+            approval_ttl: tool.approval_ttl.unwrap_or(self.inner.approval_ttl),
+        })
     }
 
-    /// Checks whether one more approval may be requested. Returns the time of the ledger.
-    async fn check_pending(&self) -> Result<UnixMillis, RequestApprovalError> {
-        let mut now = UnixMillis::default();
-        for (filter, limit, setting) in self.pending_limits() {
-            let query = PendingQuery { filter, after: None, limit: 0 };
-            let pending = self.inner.ledger.pending(query).await?;
-            if pending.unexpired >= limit {
-                return Err(RequestApprovalError::TooManyPending { limit, setting });
-            }
-            now = pending.now;
-        }
-        Ok(now)
-    }
-
-    /// Checks the limits after this record was inserted, because others may have been inserted at
-    /// the same time.
-    ///
-    /// If there are too many, the newest ones are revoked. An older one waits for that, but not
-    /// long: a newer one that was checked before this one was inserted stays.
-    async fn check_inserted(&self, record: &ApprovalRecord) -> Result<(), RequestApprovalError> {
-        for (filter, limit, setting) in self.pending_limits() {
-            let too_many = RequestApprovalError::TooManyPending { limit, setting };
-            let mut looks = 0;
-            loop {
-                let query = PendingQuery { filter, after: None, limit: 0 };
-                if self.inner.ledger.pending(query).await?.unexpired <= limit {
-                    break;
-                }
-                looks += 1;
-                if looks > MAX_LOOKS {
-                    return Err(too_many);
-                }
-                let (now, records) = self.inner.pending_records(filter).await?;
-                let others = records.iter().filter(|other| {
-                    other.expires_at > now
-                        && (other.requested_at, other.id) < (record.requested_at, record.id)
-                });
-                if others.count() >= limit {
-                    return Err(too_many);
-                }
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the limits of pending approval requests: which are counted, how many there may be,
-    /// and the setting.
-    fn pending_limits(&self) -> [(PendingFilter<'_>, usize, &'static str); 2] {
-        let limits = &self.inner.limits;
-        let user = PendingFilter::Requester(&self.owner);
-        [
-            (user, limits.max_user_approvals(), "with_max_user_approvals"),
-            (self.pending_filter(), limits.max_chat_approvals(), "with_max_chat_approvals"),
-        ]
-    }
-
-    /// Stores the record of an approval request in the ledger and creates its approval id.
-    ///
-    /// Each operation is repeated while the ledger fails, as the operations of a turn are.
-    async fn issue(
+    /// Creates the record of an approval request, and what is sent of it to the client.
+    fn prepare(
         &self,
         mut request: NewApprovalRequest,
-    ) -> Result<IssuedApproval, RequestApprovalError> {
-        if !self.can_request {
-            return Err(RequestApprovalError::NotAnswerable);
-        }
+        id: RecordId,
+        now: UnixMillis,
+    ) -> Result<(ApprovalRecord, IssuedApproval), RequestApprovalError> {
         let inner = &self.inner;
         if inner.stateless.is_some() {
             // The record is made again from what the client sends back.
             request.input = canonical_input(&request.input)?;
             request.message_id = stateless_message_id();
         }
-        let limit = inner.limits.max_description_bytes();
-        if request.description.as_ref().is_some_and(|description| description.len() > limit) {
-            return Err(RequestApprovalError::DescriptionTooLong { limit });
-        }
-        let mut retries = Retries::default();
-        let now = loop {
-            match self.check_pending().await {
-                Ok(now) => break now,
-                Err(error) => pause_after(error, &mut retries).await?,
-            }
-        };
-        let record = request.into_record(&inner.keys, RecordId::from_bytes(random_bytes()), now)?;
+        let record = request.into_record(&inner.keys, id, now)?;
         // Never `None`: the record was made with the active key of the same key ring.
         let approval_id =
             record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::NoKey)?;
         let descriptor = record.descriptor(now)?;
-        let mut unissued = Unissued { approvals: self, record: record.id, may_be_stored: false };
-        loop {
-            // Until the ledger has answered, it is not known whether it has inserted the record.
-            let has_failed = std::mem::replace(&mut unissued.may_be_stored, true);
-            match inner.ledger.insert(&record).await {
-                Ok(false) if !has_failed => {
-                    // It is the record of another request, which must not be revoked.
-                    unissued.may_be_stored = false;
-                    let error = LedgerStoreError::new("a record with this id already exists");
-                    return Err(error.into());
-                }
-                // If it already exists, the reply to an attempt before was lost.
-                Ok(_) => break,
-                Err(error) => {
-                    if let Err(error) = pause_after(error.into(), &mut retries).await {
-                        unissued.revoke().await;
-                        return Err(error);
+        let issued = IssuedApproval { approval_id, record: record.id, descriptor };
+        Ok((record, issued))
+    }
+
+    /// Stores the records of approval requests in the ledger and creates their approval ids. A request
+    /// that has an error keeps it.
+    ///
+    /// Each operation is repeated while the ledger fails, as the operations of a turn are.
+    async fn issue_all(
+        &self,
+        requests: Vec<Result<NewApprovalRequest, RequestApprovalError>>,
+    ) -> Result<Vec<Result<IssuedApproval, RequestApprovalError>>, LedgerStoreError> {
+        let inner = &self.inner;
+        if !self.can_request {
+            let refused = requests.iter().map(|_| Err(RequestApprovalError::NotAnswerable));
+            return Ok(refused.collect());
+        }
+        let mut retries = Retries::default();
+        let mut now = UnixMillis::default();
+        while now == UnixMillis::default() && requests.iter().any(Result::is_ok) {
+            match inner.ledger.load(&[]).await {
+                Ok(snapshot) => now = snapshot.now,
+                Err(error) => retries.pause(MAX_FAILURES, error, OPERATION).await?,
+            }
+        }
+        // Requests that expire at the same time are listed by their ids.
+        let mut ids: Vec<RecordId> =
+            requests.iter().map(|_| RecordId::from_bytes(random_bytes())).collect();
+        ids.sort_unstable();
+        let mut records = Vec::new();
+        let mut issued: Vec<Result<IssuedApproval, RequestApprovalError>> = Vec::new();
+        for (request, id) in requests.into_iter().zip(ids) {
+            let prepared = request.and_then(|request| self.prepare(request, id, now));
+            issued.push(prepared.map(|(record, issued)| {
+                records.push(record);
+                issued
+            }));
+        }
+        let mut unissued = Unissued { approvals: self, records: Vec::new() };
+        let (mut stored, mut late, mut refused_by) = (HashSet::new(), Vec::new(), None);
+        for batch in records.chunks(MAX_BATCH) {
+            // Until the ledger has answered, it is not known whether it has inserted the records.
+            unissued.records.extend(batch.iter().map(|record| record.id));
+            let mut has_failed = false;
+            let inserted = loop {
+                match inner.ledger.insert_all(batch, self.pending_limits()).await {
+                    Ok(inserted) => break inserted,
+                    Err(error) => {
+                        has_failed = true;
+                        retries.pause(MAX_FAILURES, error, OPERATION).await?;
                     }
                 }
+            };
+            let (inserted_records, refused) = batch.split_at(inserted.stored.min(batch.len()));
+            for record in inserted_records {
+                let kind = AuditEventKind::Requested { expires_at: record.expires_at };
+                inner.audit_record(now, record, &self.principal, kind);
+            }
+            stored.extend(inserted_records.iter().map(|record| record.id));
+            if has_failed {
+                // An attempt before may still be under way, and may find room.
+                late.extend(refused.iter().map(|record| record.id));
+            }
+            refused_by = inserted.refused_by;
+            if refused_by.is_some() {
+                break;
             }
         }
-        let expires_at = record.expires_at;
-        inner.audit_record(now, &record, &self.principal, AuditEventKind::Requested { expires_at });
-        // Others may have been requested since the first check.
-        while let Err(error) = self.check_inserted(&record).await {
-            if let Err(error) = pause_after(error, &mut retries).await {
-                unissued.revoke().await;
-                return Err(error);
+        unissued.records = late;
+        let refused = |issued: &IssuedApproval| !stored.contains(&issued.record);
+        if let Some(limit) = refused_by {
+            for issued in issued.iter_mut().filter(|issued| issued.as_ref().is_ok_and(refused)) {
+                *issued = Err(self.too_many_pending(limit));
             }
         }
-        unissued.may_be_stored = false;
-        Ok(IssuedApproval { approval_id, record: record.id, descriptor })
+        Ok(issued)
     }
 
-    /// Revokes a request. Returns `false` if there is no such record.
-    async fn revoke(&self, record: RecordId) -> Result<bool, LedgerStoreError> {
-        let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
-        Ok(self.inner.update_record(Some(&self.principal), record, rule).await?.is_some())
+    fn pending_limits(&self) -> PendingLimits {
+        let limits = &self.inner.limits;
+        PendingLimits { chat: limits.max_chat_approvals(), requester: limits.max_user_approvals() }
     }
 
-    /// Revokes a request that no page shows, which may be stored or be stored late. The ledger may
+    fn too_many_pending(&self, refused_by: PendingLimit) -> RequestApprovalError {
+        let PendingLimits { chat, requester } = self.pending_limits();
+        let (limit, setting) = match refused_by {
+            PendingLimit::Chat => (chat, "with_max_chat_approvals"),
+            PendingLimit::Requester => (requester, "with_max_user_approvals"),
+        };
+        RequestApprovalError::TooManyPending { limit, setting }
+    }
+
+    /// Revokes requests that no page shows, which may be stored or be stored late. The ledger may
     /// fail.
-    async fn revoke_late(self, record: RecordId) {
+    async fn revoke_late(self, mut records: Vec<RecordId>) {
         let mut looks = 0;
         for _ in 0..MAX_REVOCATIONS {
-            match self.revoke(record).await {
-                Ok(true) => return,
-                Ok(false) if looks == MAX_LATE_LOOKS => return,
-                // An insert may still be under way.
-                Ok(false) => looks += 1,
+            match self.revoke_stored(&mut records).await {
+                Ok(()) if records.is_empty() || looks == MAX_LATE_LOOKS => return,
+                // An insertion may still be under way.
+                Ok(()) => looks += 1,
                 Err(error) => {
-                    tracing::warn!(%record, %error, "an approval that no page shows may be pending");
+                    let requests = records.len();
+                    tracing::warn!(requests, %error, "approvals that no page shows may be pending");
                 }
             }
             sleep(REVOCATION_INTERVAL).await;
         }
-        tracing::error!(%record, "an approval that no page shows could not be revoked");
+        let requests = records.len();
+        tracing::error!(requests, "approvals that no page shows could not be revoked");
+    }
+
+    /// Revokes those of these requests that the ledger has, and removes them from the list.
+    async fn revoke_stored(&self, records: &mut Vec<RecordId>) -> Result<(), LedgerStoreError> {
+        for VersionedRecord { record, .. } in self.inner.ledger.load(records).await?.records {
+            let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+            self.inner.update_record(Some(&self.principal), record.id, rule).await?;
+            records.retain(|id| *id != record.id);
+        }
+        Ok(())
     }
 }
 
-/// The record of a request that is not issued yet. If the request fails, or its future is dropped,
-/// the record may be stored nevertheless. No page shows it, so it must not be approved in a list of
-/// pending requests.
+/// The records of requests that are not issued yet. If the requests fail, or their future is dropped,
+/// the records may be stored nevertheless. No page shows them, so they must not be approved in a list
+/// of pending requests.
 struct Unissued<'a> {
     approvals: &'a ChatApprovals,
-    record: RecordId,
-    may_be_stored: bool,
-}
-
-impl Unissued<'_> {
-    /// Revokes the record at once, because requests that were made before may wait for that. If the
-    /// ledger does not know the record or fails, the record is revoked later.
-    async fn revoke(mut self) {
-        let revoked = self.approvals.revoke(self.record).await;
-        self.may_be_stored = !revoked.unwrap_or(false);
-    }
+    records: Vec<RecordId>,
 }
 
 impl Drop for Unissued<'_> {
     fn drop(&mut self) {
-        if let Some(runtime) = Handle::try_current().ok().filter(|_| self.may_be_stored) {
-            runtime.spawn(self.approvals.clone().revoke_late(self.record));
+        let records = std::mem::take(&mut self.records);
+        if let Some(runtime) = Handle::try_current().ok().filter(|_| !records.is_empty()) {
+            runtime.spawn(self.approvals.clone().revoke_late(records));
         }
     }
 }
 
-/// Waits until an operation of the ledger may be repeated. Returns the error if it is not repeated.
-async fn pause_after(
-    error: RequestApprovalError,
-    retries: &mut Retries,
-) -> Result<(), RequestApprovalError> {
-    match error {
-        RequestApprovalError::Ledger(error) => {
-            Ok(retries.pause(MAX_FAILURES, error, "request an approval").await?)
-        }
-        error => Err(error),
-    }
-}
+/// The name of the operation in the log.
+const OPERATION: &str = "request approvals";
+
+/// The maximum number of records that the ledger inserts in one step. An input has at most 256 KiB.
+const MAX_BATCH: usize = 64;
 
 /// The time between two attempts to revoke a request that no page shows.
 const REVOCATION_INTERVAL: Duration = Duration::from_secs(5);
@@ -569,114 +600,4 @@ pub(crate) struct ResolvedRequest {
     pub(crate) outcome: DeferredOutcome,
     /// The data that the client shows beside the tool call.
     pub(crate) descriptor: Option<Json>,
-}
-
-/// An approval request whose record is stored in the ledger: the data that the client shows to the
-/// user.
-#[derive(Clone, PartialEq)]
-#[non_exhaustive]
-pub struct IssuedApproval {
-    /// The approval id that the answer must carry.
-    pub approval_id: ApprovalId,
-    /// The id of the record in the ledger.
-    pub record: RecordId,
-    /// The data that the client shows beside the tool call.
-    pub descriptor: Json,
-}
-
-debug_without_content!(IssuedApproval { approval_id, record });
-
-/// The reason why no approval was requested.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RequestApprovalError {
-    /// The client would show an input that differs from the one that the tool would receive, or the
-    /// input is too long. The host must report the error to the model, as for any input that a tool
-    /// does not accept.
-    #[error("the input of a call that needs approval: {0}")]
-    InexactInput(#[from] InexactInputError),
-    /// A text of the request cannot be written as [`Json`].
-    #[error("the question cannot be sent: {0}")]
-    Descriptor(#[from] JsonError),
-    /// The toolbox has no tool with this name.
-    #[error(
-        "`Approvals` has no tool `{0}`: add `.tool(\"{0}\", description, &input_schema)` to its \
-         `ToolList`, or return the tool from `Toolbox::tool`"
-    )]
-    UnknownTool(Box<str>),
-    /// The approval id cannot be created: the keys do not hold the key of the record.
-    #[error("the approval id cannot be sealed")]
-    NoKey,
-    /// Too many approval requests of the chat or of its owner are pending.
-    #[error("{limit} approval requests are pending; `ChatLimits::{setting}` allows more")]
-    TooManyPending {
-        /// The limit.
-        limit: usize,
-        /// The setting of [`ChatLimits`](crate::limits::ChatLimits) that allows more.
-        setting: &'static str,
-    },
-    /// The description is longer than
-    /// [`ChatLimits::with_max_description_bytes`](crate::limits::ChatLimits::with_max_description_bytes)
-    /// allows.
-    #[error(
-        "the description of the call is longer than {limit} bytes; \
-         `ChatLimits::with_max_description_bytes` allows more"
-    )]
-    DescriptionTooLong {
-        /// The limit.
-        limit: usize,
-    },
-    /// The client of the response cannot answer approval requests: its version does not know them
-    /// ([`Version::V5`](crate::chunk::Version::V5)), or they are
-    /// [disabled](ChatApprovals::without_requests).
-    #[error("the client of this response cannot answer approval requests")]
-    NotAnswerable,
-    /// The ledger failed. An approval request that is not in the ledger cannot be approved.
-    #[error(transparent)]
-    Ledger(#[from] LedgerStoreError),
-}
-
-impl RequestApprovalError {
-    /// Returns the error text of the call, which the model and the user read.
-    pub fn error_text(&self) -> String {
-        match self {
-            RequestApprovalError::InexactInput(error) => error.to_string(),
-            RequestApprovalError::TooManyPending { .. } => TOO_MANY_PENDING.to_owned(),
-            RequestApprovalError::DescriptionTooLong { .. } => DESCRIPTION_TOO_LONG.to_owned(),
-            RequestApprovalError::NotAnswerable => NOT_ANSWERABLE.to_owned(),
-            _ => NOT_REQUESTED.to_owned(),
-        }
-    }
-}
-
-/// How often a new request is checked while newer ones, which exceed the limit, are revoked.
-const MAX_LOOKS: usize = 16;
-
-/// The error text of a call that needs approval, if the approval could not be requested.
-const NOT_REQUESTED: &str = "This tool call was not executed: nobody could be asked to approve it.";
-
-/// The error text of a call that needs approval, if its description is too long.
-const DESCRIPTION_TOO_LONG: &str =
-    "This tool call was not executed: what the user would have to read is too long.";
-
-/// The error text of a call that needs approval, if too many approval requests are pending.
-const TOO_MANY_PENDING: &str = "This tool call was not executed: too many questions wait.";
-
-impl IssuedApproval {
-    /// Returns the event that the agent must emit for this approval request.
-    pub fn event(&self, tool_call_id: ToolCallId) -> AgentEvent {
-        AgentEvent::ApprovalRequested {
-            tool_call_id,
-            approval_id: self.approval_id.clone(),
-            details: Some(self.details()),
-        }
-    }
-
-    /// Returns the details of the event, which hold the descriptor.
-    pub fn details(&self) -> Box<ApprovalRequestDetails> {
-        Box::new(ApprovalRequestDetails {
-            descriptor: Some(self.descriptor.clone()),
-            signature: None,
-        })
-    }
 }

@@ -79,62 +79,54 @@ pub struct PendingApproval {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PendingApprovals {
-    /// The approval requests that have not expired, oldest first. Only the last page may hold fewer
-    /// than requested.
+    /// The approval requests that have not expired, in the order in which they expire. Only the last
+    /// page may hold fewer than requested.
     pub approvals: Vec<PendingApproval>,
     /// Where the next page begins. `None` after the last page.
     pub next: Option<PendingCursor>,
 }
 
-/// The number of records that are read from the ledger at once.
-const PAGE_RECORDS: usize = 256;
+/// The maximum number of records that are read from the ledger at once. An input has at most 256 KiB.
+const PAGE_RECORDS: usize = 64;
 
 impl Inner {
-    /// Returns all pending approval requests that have not expired and whose key may still be used.
+    /// Returns all pending approval requests that have not expired and whose key may still be used,
+    /// in the order in which they expire.
     pub(super) async fn pending(
         &self,
         filter: PendingFilter<'_>,
     ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        let (now, records) = self.pending_records(filter).await?;
-        Ok(self.unexpired(records, now))
+        let limit = usize::MAX;
+        Ok(self.pending_page(PendingQuery { filter, after: None, limit }).await?.approvals)
     }
 
     /// Returns a page of the pending approval requests that have not expired and whose key may still
     /// be used.
     ///
-    /// The ledger also lists records that have expired, for as long as it keeps them. Its pages are
-    /// read until enough others are found.
+    /// The ledger lists records that have expired first, for as long as it keeps them. They are not
+    /// read.
     pub(super) async fn pending_page(
         &self,
         query: PendingQuery<'_>,
     ) -> Result<PendingApprovals, LedgerStoreError> {
-        let (mut approvals, mut next) = (Vec::new(), query.after);
-        let mut records = PendingQuery { limit: PAGE_RECORDS, ..query };
+        let now = self.ledger.load(&[]).await?.now;
+        let mut after = query.after.max(Some(PendingCursor::after_expired(now)));
+        let mut approvals = Vec::new();
         loop {
-            let page = self.ledger.pending(records).await?;
-            let found = page.records.into_iter().map(|versioned| versioned.record).collect();
-            approvals.extend(self.unexpired(found, page.now));
-            if approvals.len() > query.limit {
-                approvals.truncate(query.limit);
-                if let Some(PendingApproval { record, .. }) = approvals.last() {
-                    next = Some(PendingCursor { requested_at: record.requested_at, id: record.id });
-                }
-                return Ok(PendingApprovals { approvals, next });
-            }
-            records.after = page.next;
-            if page.next.is_none() {
-                return Ok(PendingApprovals { approvals, next: None });
+            let left = query.limit.saturating_sub(approvals.len());
+            let limit = left.clamp(1, PAGE_RECORDS);
+            let page = self.ledger.pending(PendingQuery { after, limit, ..query }).await?;
+            approvals.extend(page.records.into_iter().filter_map(
+                |VersionedRecord { record, .. }| {
+                    let approval_id = record.approval_id(&self.keys, now)?;
+                    Some(PendingApproval { approval_id, record })
+                },
+            ));
+            after = page.next;
+            if after.is_none() || approvals.len() >= query.limit {
+                return Ok(PendingApprovals { approvals, next: after });
             }
         }
-    }
-
-    fn unexpired(&self, records: Vec<ApprovalRecord>, now: UnixMillis) -> Vec<PendingApproval> {
-        let records = records.into_iter().filter(|record| record.expires_at > now);
-        let pending = records.filter_map(|record| {
-            let approval_id = record.approval_id(&self.keys, now)?;
-            Some(PendingApproval { approval_id, record })
-        });
-        pending.collect()
     }
 
     /// Returns all pending records, also those that have expired, and the time of the ledger.

@@ -21,6 +21,7 @@ mod claimed_call;
 mod deferred_call;
 mod deferred_calls;
 mod inner;
+mod issued_approval;
 mod outcome;
 mod request_ledger;
 mod resolve;
@@ -34,11 +35,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
-pub use self::chat_approvals::{ChatApprovals, IssuedApproval, RequestApprovalError};
+pub use self::chat_approvals::ChatApprovals;
 pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;
 pub use self::inner::{PendingApproval, PendingApprovals};
+pub(crate) use self::issued_approval::log_refused;
+pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError};
 pub use self::resolve::RunningCalls;
 pub use self::running_call::{Progress, RunningCall};
 pub use self::settled_call::SettledCall;
@@ -372,7 +375,8 @@ impl Approvals {
         Ok(groups)
     }
 
-    /// Returns the pending approval requests of this principal in all chats, oldest first.
+    /// Returns the pending approval requests of this principal in all chats, in the order in
+    /// which they expire.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read.
@@ -383,7 +387,8 @@ impl Approvals {
         self.0.pending(PendingFilter::Requester(principal)).await
     }
 
-    /// Returns a page of the pending approval requests of this principal in all chats, oldest first.
+    /// Returns a page of the pending approval requests of this principal in all chats, in the order in
+    /// which they expire.
     ///
     /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
     /// before. A request that stays pending is on exactly one of the pages, even if others are

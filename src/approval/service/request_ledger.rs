@@ -6,8 +6,8 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::approval::store::{
-    ApprovalUse, LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, RECORD_RETENTION,
-    ReplayGuard, Snapshot, VersionedRecord, system_time,
+    ApprovalUse, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, RECORD_RETENTION, ReplayGuard, Snapshot, VersionedRecord, system_time,
 };
 use crate::approval::{
     ApprovalRecord, ApprovalState, RecordId, RecordedDecision, RevocationReason,
@@ -87,11 +87,12 @@ impl RequestLedger {
 
 impl LedgerStore for RequestLedger {
     /// Stores nothing: the approval id holds what is needed to make the record again.
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        _: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        Box::pin(ready(Ok(true)))
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
+        Box::pin(ready(Ok(limits.admit(records.len(), 0, 0, 0))))
     }
 
     fn load<'a>(
@@ -110,10 +111,8 @@ impl LedgerStore for RequestLedger {
     ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
         let mut records: Vec<VersionedRecord> =
             self.lock().values().filter(|stored| stored.record.is_pending()).cloned().collect();
-        records.sort_by_key(|stored| (stored.record.requested_at, stored.record.id));
-        let now = system_time();
-        let unexpired = records.iter().filter(|stored| now < stored.record.expires_at).count();
-        Box::pin(ready(Ok(PendingRecords { now, records, next: None, unexpired })))
+        records.sort_by_key(|stored| (stored.record.expires_at, stored.record.id));
+        Box::pin(ready(Ok(PendingRecords { now: system_time(), records, next: None })))
     }
 
     fn compare_and_swap<'a>(

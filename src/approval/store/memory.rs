@@ -1,7 +1,7 @@
 //! [`InMemoryLedger`]: a ledger in the memory of one process.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::ready;
 use std::ops::Bound;
@@ -11,8 +11,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 use super::{
-    LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery, PendingRecords,
-    RECORD_RETENTION, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingLimits,
+    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, VersionedRecord,
 };
 use crate::approval::{
     ApprovalRecord, ApprovalState, Principal, RecordId, ToolOutcome, UnixMillis,
@@ -31,7 +31,7 @@ use crate::id::ChatId;
 ///
 /// Each record is kept for [`RECORD_RETENTION`] after it has expired. The records of one requester
 /// may have 64 MiB: their inputs, descriptions and outcomes, and 1 KiB for each record. Beyond that,
-/// a new record is an error, and the call that needs approval is not executed. See
+/// new records are an error, and the calls that need approval are not executed. See
 /// [`with_max_user_bytes`](Self::with_max_user_bytes).
 #[doc(alias = "memory")]
 pub struct InMemoryLedger {
@@ -43,7 +43,7 @@ pub struct InMemoryLedger {
 impl fmt::Debug for InMemoryLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (_, records) = self.lock();
-        let pending: usize = records.pending_by_chat.values().map(BTreeMap::len).sum();
+        let pending: usize = records.pending_by_chat.values().map(BTreeSet::len).sum();
         f.debug_struct("InMemoryLedger")
             .field("records", &records.by_id.len())
             .field("pending", &pending)
@@ -66,16 +66,13 @@ enum Clock {
 /// Record ids, ordered by a time.
 type RecordIndex = BTreeSet<(UnixMillis, RecordId)>;
 
-/// The times at which pending records expire, by the time of the request.
-type PendingIndex = BTreeMap<(UnixMillis, RecordId), UnixMillis>;
-
 #[derive(Debug, Default)]
 struct Records {
     by_id: HashMap<RecordId, VersionedRecord>,
-    /// The pending records of each requester in each chat, by the time of the request.
-    pending_by_chat: HashMap<(Principal, ChatId), PendingIndex>,
-    /// The pending records of each requester, by the time of the request.
-    pending_by_requester: HashMap<Principal, PendingIndex>,
+    /// The pending records of each requester in each chat, by their expiry.
+    pending_by_chat: HashMap<(Principal, ChatId), RecordIndex>,
+    /// The pending records of each requester, by their expiry.
+    pending_by_requester: HashMap<Principal, RecordIndex>,
     bytes_by_requester: HashMap<Principal, usize>,
     /// All records, by the end of their retention.
     by_retention_end: RecordIndex,
@@ -139,27 +136,42 @@ impl Default for InMemoryLedger {
 }
 
 impl LedgerStore for InMemoryLedger {
-    fn insert<'a>(
+    /// If the records would have more bytes than a requester's records may have, none is inserted.
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        inserted: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
         let (now, mut records) = self.lock();
         records.remove_past_retention(now);
-        let is_new = !records.by_id.contains_key(&record.id);
-        if is_new {
-            let used = records.bytes_by_requester.get(&record.requester).copied().unwrap_or(0);
-            let limit = self.max_user_bytes;
-            if used + bytes_of(record) > limit {
-                return Box::pin(ready(Err(LedgerStoreError::new(format!(
-                    "the approval records of one user have more than {limit} bytes; \
-                     `InMemoryLedger::with_max_user_bytes` allows more"
-                )))));
-            }
+        let Some(first) = inserted.first() else {
+            return Box::pin(ready(Ok(limits.admit(0, 0, 0, 0))));
+        };
+        let is_new = |record: &&ApprovalRecord| !records.by_id.contains_key(&record.id);
+        let existing = inserted.len() - inserted.iter().filter(is_new).count();
+        let after = PendingCursor::after_expired(now);
+        let in_chat = records.pending_by_chat.get(&chat_key(first));
+        let in_chat = listed_after(in_chat, Some(after)).take(limits.chat).count();
+        let of_requester = records.pending_by_requester.get(&first.requester);
+        let of_requester = listed_after(of_requester, Some(after)).take(limits.requester).count();
+        let admitted = limits.admit(inserted.len(), existing, in_chat, of_requester);
+
+        let new: Vec<ApprovalRecord> =
+            inserted[..admitted.stored].iter().filter(is_new).cloned().collect();
+        let used = records.bytes_by_requester.get(&first.requester).copied().unwrap_or(0);
+        let (limit, bytes) = (self.max_user_bytes, new.iter().map(bytes_of).sum::<usize>());
+        if bytes > 0 && used + bytes > limit {
+            return Box::pin(ready(Err(LedgerStoreError::new(format!(
+                "the approval records of one user have more than {limit} bytes; \
+                 `InMemoryLedger::with_max_user_bytes` allows more"
+            )))));
+        }
+        for record in new {
             let retention_end = record.expires_at.after(RECORD_RETENTION);
             records.by_retention_end.insert((retention_end, record.id));
-            records.put(VersionedRecord { record: record.clone(), revision: 0 });
+            records.put(VersionedRecord { record, revision: 0 });
         }
-        Box::pin(ready(Ok(is_new)))
+        Box::pin(ready(Ok(admitted)))
     }
 
     fn load<'a>(
@@ -182,19 +194,13 @@ impl LedgerStore for InMemoryLedger {
             }
             PendingFilter::Requester(principal) => records.pending_by_requester.get(principal),
         };
-        let none = PendingIndex::new();
-        let pending = pending.unwrap_or(&none);
-        let unexpired = pending.values().filter(|expires_at| **expires_at > now).count();
-        let after = query.after.map(|after| (after.requested_at, after.id));
-        let mut rest = pending
-            .range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
-            .map(|(place, _)| *place);
+        let mut rest = listed_after(pending, query.after);
         let page: Vec<_> = rest.by_ref().take(query.limit).collect();
         let last = page.last().filter(|_| rest.next().is_some());
-        let next = last.map(|&(requested_at, id)| PendingCursor { requested_at, id });
+        let next = last.map(|&&(expires_at, id)| PendingCursor { expires_at, id });
         let found = page.iter().filter_map(|(_, id)| records.by_id.get(id).cloned());
         let records = found.collect();
-        Box::pin(ready(Ok(PendingRecords { now, records, next, unexpired })))
+        Box::pin(ready(Ok(PendingRecords { now, records, next })))
     }
 
     fn compare_and_swap<'a>(
@@ -216,12 +222,11 @@ impl Records {
     /// Inserts or replaces a record and updates the indexes of pending records.
     fn put(&mut self, versioned: VersionedRecord) {
         let record = &versioned.record;
-        let entry = (record.requested_at, record.id);
+        let entry = (record.expires_at, record.id);
         if record.is_pending() {
-            let (by_chat, expires_at) = (chat_key(record), record.expires_at);
             let requester = record.requester.clone();
-            self.pending_by_chat.entry(by_chat).or_default().insert(entry, expires_at);
-            self.pending_by_requester.entry(requester).or_default().insert(entry, expires_at);
+            self.pending_by_chat.entry(chat_key(record)).or_default().insert(entry);
+            self.pending_by_requester.entry(requester).or_default().insert(entry);
         } else {
             self.remove_pending(record);
         }
@@ -243,7 +248,7 @@ impl Records {
 
     /// Removes a record from the indexes of pending records.
     fn remove_pending(&mut self, record: &ApprovalRecord) {
-        let entry = (record.requested_at, record.id);
+        let entry = (record.expires_at, record.id);
         if let Entry::Occupied(mut index) = self.pending_by_chat.entry(chat_key(record)) {
             index.get_mut().remove(&entry);
             if index.get().is_empty() {
@@ -271,6 +276,16 @@ impl Records {
             }
         }
     }
+}
+
+/// Returns the places of an index after this one.
+fn listed_after(
+    index: Option<&RecordIndex>,
+    after: Option<PendingCursor>,
+) -> impl Iterator<Item = &(UnixMillis, RecordId)> {
+    let after = after.map(|after| (after.expires_at, after.id));
+    let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+    index.into_iter().flat_map(move |index| index.range((after, Bound::Unbounded)))
 }
 
 /// Returns the bytes that a record counts.

@@ -1,6 +1,6 @@
 //! [`LedgerStore`]: the storage of approval records, in which each approval counts once.
 //!
-//! A store has four operations: insert, load, list, and compare-and-swap. The rules for the state
+//! A store has four operations: insert several, load, list, and compare-and-swap. The rules for the state
 //! of a record are in the module [`approval`](crate::approval). [`InMemoryLedger`] serves one
 //! process. Several servers share a `RedisStore` (package `ui-message-stream-redis`), a
 //! `PostgresStore` (`ui-message-stream-postgres`), or their own implementation of this trait, which
@@ -15,6 +15,7 @@ mod replay_guard;
 use std::error::Error as StdError;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::failure_log::FailureLog;
@@ -56,7 +57,7 @@ use crate::id::ChatId;
 /// ```
 ///
 /// # What a store must guarantee
-/// - Durability: after an insert or a swap has succeeded, every server reads the record as it was
+/// - Durability: after an insertion or a swap has succeeded, every server reads the record as it was
 ///   written, even after a crash of this process. (If the store loses a record, its approval is
 ///   rejected and its tool is not executed.)
 /// - Atomicity: [`compare_and_swap`](Self::compare_and_swap) is one atomic step. Of several
@@ -77,15 +78,25 @@ use crate::id::ChatId;
 #[doc(alias = "persist")]
 #[doc(alias = "storage")]
 pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
-    /// Inserts a new record. Returns `false` if there is already a record with this id.
+    /// Inserts new records of one requester and one chat, in order, until a limit is reached.
+    ///
+    /// The operation is one atomic step: it counts the pending records that have not expired and
+    /// inserts as many records as [`PendingLimits::admit`] allows. To count, it reads at most as many
+    /// records of an index as the limit allows. All servers that share the store count the same
+    /// records, so simultaneous insertions never exceed a limit together.
+    ///
+    /// A record whose id the store already has is not changed and counts as inserted. A caller
+    /// therefore repeats an insertion whose reply was lost with the same records.
     ///
     /// # Errors
-    /// [`LedgerStoreError`] if the store fails. It is then not known whether the record was
-    /// inserted. A store that can delete users refuses the requests of a run whose user it has deleted.
-    fn insert<'a>(
+    /// [`LedgerStoreError`] if the store fails. It is then not known whether the records were
+    /// inserted: as many as the limits allowed, or none. A store that can delete users refuses the
+    /// requests of a run whose user it has deleted.
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>>;
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>>;
 
     /// Loads the records with these ids. Unknown ids are left out.
     ///
@@ -96,11 +107,12 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
     fn load<'a>(&'a self, ids: &'a [RecordId])
     -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>>;
 
-    /// Loads a page of the pending records that match a filter, oldest first: by the time of the
-    /// request, and by their id where the times are equal.
+    /// Loads a page of the pending records that match a filter, in the order in which they expire,
+    /// and by their id where the times are equal.
     ///
     /// A record whose `expires_at` has passed is still listed while its state is
-    /// [`Pending`](crate::approval::ApprovalState::Pending).
+    /// [`Pending`](crate::approval::ApprovalState::Pending). The order is that of an index: a page
+    /// reads at most one record more than it holds.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the store fails.
@@ -124,6 +136,62 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
 
 /// The time for which a store keeps a record after the record has expired: 24 hours.
 pub const RECORD_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How many pending records that have not expired there may be after an insertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PendingLimits {
+    /// The maximum number of the requester's records in the chat.
+    pub chat: usize,
+    /// The maximum number of the requester's records in all chats.
+    pub requester: usize,
+}
+
+impl PendingLimits {
+    /// No limits.
+    pub const NONE: PendingLimits = PendingLimits { chat: usize::MAX, requester: usize::MAX };
+
+    /// Returns the result of an insertion: how many records are stored after it, and which limit
+    /// refused the others.
+    ///
+    /// `existing` of the `records` are in the store already. `in_chat` and `of_requester` are the
+    /// numbers of pending records before the insertion that have not expired. A store may stop to
+    /// count at the limit.
+    pub fn admit(
+        &self,
+        records: usize,
+        existing: usize,
+        in_chat: usize,
+        of_requester: usize,
+    ) -> Inserted {
+        let in_chat = self.chat.saturating_sub(in_chat);
+        let of_requester = self.requester.saturating_sub(of_requester);
+        let stored = records.min(existing.saturating_add(in_chat.min(of_requester)));
+        let limit = match in_chat <= of_requester {
+            true => PendingLimit::Chat,
+            false => PendingLimit::Requester,
+        };
+        Inserted { stored, refused_by: (stored < records).then_some(limit) }
+    }
+}
+
+/// The result of an insertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct Inserted {
+    /// How many of the records are stored, from the first on.
+    pub stored: usize,
+    /// The limit that refused the other records. `None` if all are stored.
+    pub refused_by: Option<PendingLimit>,
+}
+
+/// One of the [`PendingLimits`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PendingLimit {
+    /// [`PendingLimits::chat`].
+    Chat,
+    /// [`PendingLimits::requester`].
+    Requester,
+}
 
 /// Selects pending records. The enum is exhaustive, because a store must support every filter.
 #[derive(Debug, Clone, Copy)]
@@ -150,27 +218,34 @@ pub struct PendingQuery<'a> {
     pub limit: usize,
 }
 
-/// Selects all pending records at once.
+/// Selects the first page, of at most 64 pending records.
 impl<'a> From<PendingFilter<'a>> for PendingQuery<'a> {
     fn from(filter: PendingFilter<'a>) -> Self {
-        PendingQuery { filter, after: None, limit: usize::MAX }
+        PendingQuery { filter, after: None, limit: 64 }
     }
 }
 
-/// A place in a list of pending records: after the record with this time and this id.
+/// A place in a list of pending records: after the record with this expiry and this id.
 ///
 /// The place stays valid if that record is decided. Its text is `time-id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PendingCursor {
-    /// The time of the approval request.
-    pub requested_at: UnixMillis,
+    /// The time at which the record expires.
+    pub expires_at: UnixMillis,
     /// The id of the record.
     pub id: RecordId,
 }
 
+impl PendingCursor {
+    /// Returns the place after all records that have expired at this time.
+    pub(crate) fn after_expired(now: UnixMillis) -> Self {
+        PendingCursor { expires_at: now, id: RecordId::from_bytes([u8::MAX; 16]) }
+    }
+}
+
 impl fmt::Display for PendingCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.requested_at.0, self.id)
+        write!(f, "{}-{}", self.expires_at.0, self.id)
     }
 }
 
@@ -179,8 +254,8 @@ impl FromStr for PendingCursor {
 
     fn from_str(text: &str) -> Result<Self, PendingCursorError> {
         let (time, id) = text.split_once('-').ok_or(PendingCursorError)?;
-        let requested_at = UnixMillis(time.parse().map_err(|_| PendingCursorError)?);
-        Ok(PendingCursor { requested_at, id: id.parse().map_err(|_| PendingCursorError)? })
+        let expires_at = UnixMillis(time.parse().map_err(|_| PendingCursorError)?);
+        Ok(PendingCursor { expires_at, id: id.parse().map_err(|_| PendingCursorError)? })
     }
 }
 
@@ -198,8 +273,6 @@ pub struct PendingRecords {
     pub records: Vec<VersionedRecord>,
     /// Where the next page begins. `None` if there are no more records.
     pub next: Option<PendingCursor>,
-    /// How many records match the filter and have not expired, on all pages together.
-    pub unexpired: usize,
 }
 
 /// The records at one time.
@@ -221,13 +294,13 @@ pub struct VersionedRecord {
 }
 
 /// A failure of the store: it is unreachable, too slow, or refuses the operation.
-#[derive(Debug)]
-pub struct LedgerStoreError(BoxError);
+#[derive(Debug, Clone)]
+pub struct LedgerStoreError(Arc<dyn StdError + Send + Sync>);
 
 impl LedgerStoreError {
     /// Creates an error with its cause: an error of the store, or a text.
     pub fn new(source: impl Into<BoxError>) -> Self {
-        LedgerStoreError(source.into())
+        LedgerStoreError(source.into().into())
     }
 }
 

@@ -31,34 +31,40 @@ pub(crate) fn response_to(dice: &mut Dice, started: &[Effect]) -> Option<Input> 
         Effect::CallModel { .. } => Input::Model(model_event(dice)),
         Effect::ValidateInput(call) => input_validated(dice, call.tool_call_id.clone()),
         Effect::DecideApproval(call) => approval_decided(dice, call.tool_call_id.clone()),
-        Effect::RequestApproval(call) if dice.chance(70) => {
-            approval_requested(call.tool_call_id.clone())
+        Effect::RequestApprovals(calls) => {
+            let id = calls[dice.below(calls.len())].tool_call_id.clone();
+            if dice.chance(70) { approval_requested(id) } else { tool_event(dice, id) }
         }
-        Effect::RequestApproval(call) | Effect::RunTool(call) => {
-            tool_event(dice, call.tool_call_id.clone())
-        }
+        Effect::RunTool(call) => tool_event(dice, call.tool_call_id.clone()),
         Effect::CheckOutput => output_checked(dice),
         other => panic!("{other:?}"),
     })
 }
 
-/// The last input for an effect.
-pub(crate) fn final_response_to(dice: &mut Dice, effect: &Effect) -> Input {
+/// The last inputs for an effect.
+pub(crate) fn final_responses_to(dice: &mut Dice, effect: &Effect) -> Vec<Input> {
     let failed = || ToolEvent::Failed("failed".to_owned());
-    match effect {
+    vec![match effect {
+        Effect::RequestApprovals(calls) => {
+            let requested = calls.iter().map(|call| {
+                let tool_call_id = call.tool_call_id.clone();
+                match dice.chance(70) {
+                    true => approval_requested(tool_call_id),
+                    false => Input::Tool { tool_call_id, event: failed() },
+                }
+            });
+            return requested.collect();
+        }
         Effect::CallModel { .. } if dice.chance(20) => Input::ModelFailed("gone".into()),
         Effect::CallModel { .. } => Input::Model(ModelEvent::Finished(FinishReason::Stop)),
         Effect::ValidateInput(call) => input_validated(dice, call.tool_call_id.clone()),
         Effect::DecideApproval(call) => approval_decided(dice, call.tool_call_id.clone()),
-        Effect::RequestApproval(call) if dice.chance(70) => {
-            approval_requested(call.tool_call_id.clone())
-        }
-        Effect::RequestApproval(call) | Effect::RunTool(call) => {
+        Effect::RunTool(call) => {
             Input::Tool { tool_call_id: call.tool_call_id.clone(), event: failed() }
         }
         Effect::CheckOutput => output_checked(dice),
         other => panic!("{other:?}"),
-    }
+    }]
 }
 
 fn output_checked(dice: &mut Dice) -> Input {

@@ -14,7 +14,7 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::model::{ModelEvent, Usage};
 
-use self::inputs::{IDS, any_input, final_response_to, response_to};
+use self::inputs::{IDS, any_input, final_responses_to, response_to};
 use self::watch::{Coverage, LoopObserver};
 
 /// `RUN_CASES` sets the number of cases (5 000), `RUN_SEED` the seed.
@@ -50,7 +50,9 @@ fn for_any_inputs_every_call_ends_once_or_is_pending() {
             Action::End(end) => Some(end),
             Action::Wait => {
                 let effect = observer.next_effect().expect("the loop waits for an effect");
-                run.handle(final_response_to(&mut dice, &effect));
+                for input in final_responses_to(&mut dice, &effect) {
+                    run.handle(input);
+                }
                 None
             }
             step => {

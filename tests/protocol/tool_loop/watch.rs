@@ -132,18 +132,29 @@ impl LoopObserver {
                 false
             }
             Effect::ValidateInput(call) => !self.named.insert(call.tool_call_id.clone()),
-            Effect::DecideApproval(call)
-            | Effect::RequestApproval(call)
-            | Effect::RunTool(call) => {
+            Effect::RequestApprovals(calls) => {
+                for call in calls {
+                    let id = &call.tool_call_id;
+                    assert_eq!(self.own_calls.get(id), Some(&false), "{effect:?}");
+                }
+                self.effects.iter().any(|started| match started {
+                    Effect::RequestApprovals(before) => {
+                        before.iter().any(|call| calls.contains(call))
+                    }
+                    Effect::RunTool(before) => calls.contains(before),
+                    _ => false,
+                })
+            }
+            Effect::DecideApproval(call) | Effect::RunTool(call) => {
                 assert_eq!(self.own_calls.get(&call.tool_call_id), Some(&false), "{effect:?}");
                 self.effects.iter().any(|started| match (started, &effect) {
                     (Effect::DecideApproval(a), Effect::DecideApproval(b)) => {
                         a.tool_call_id == b.tool_call_id
                     }
-                    (
-                        Effect::RequestApproval(a) | Effect::RunTool(a),
-                        Effect::RequestApproval(b) | Effect::RunTool(b),
-                    ) => a.tool_call_id == b.tool_call_id,
+                    (Effect::RunTool(a), Effect::RunTool(b)) => a.tool_call_id == b.tool_call_id,
+                    (Effect::RequestApprovals(before), Effect::RunTool(call)) => {
+                        before.contains(call)
+                    }
                     _ => false,
                 })
             }

@@ -6,13 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use ui_message_stream::Json;
-use ui_message_stream::approval::store::{LedgerStore, update};
+use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, PendingLimits, update};
 use ui_message_stream::approval::{
     ApprovalRecord, ClaimResult, DefinitionDigest, KeyRing, LeaseHolderId, LeaseResult,
     NewApprovalRequest, OnNewMessage, Principal, RecordId, RecordedDecision, ToolOutcome,
     UnixMillis,
 };
+use ui_message_stream::{BoxFuture, Json};
 
 /// The results of all claimants.
 #[derive(Debug)]
@@ -165,3 +165,24 @@ fn block_on<T>(run: impl Future<Output = T>) -> T {
 
 const CONTENDERS: usize = 16;
 const BETWEEN_STARTS: usize = 10;
+
+/// Inserts one record without limits.
+pub trait InsertOne {
+    /// Returns whether the store says that the record is stored.
+    fn insert<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>>;
+}
+
+impl<S: LedgerStore + ?Sized> InsertOne for S {
+    fn insert<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        Box::pin(async move {
+            let inserted = self.insert_all(std::slice::from_ref(record), PendingLimits::NONE);
+            Ok(inserted.await?.stored == 1)
+        })
+    }
+}

@@ -1,5 +1,6 @@
 //! What the tests of each store check of a user who is deleted.
 
+use crate::contention::InsertOne;
 use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
 use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
 use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};

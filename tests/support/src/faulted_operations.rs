@@ -1,6 +1,7 @@
 //! Operations of each kind on a store whose connections have faults. Failed ones are repeated, as the
 //! server does, and each has to take effect once.
 
+use crate::contention::InsertOne;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -175,7 +176,7 @@ impl<S: Store> Operations<'_, S> {
         let pending = self.succeed(async || self.store.pending(filter.into()).await).await.records;
         let pending: Vec<_> = pending.iter().map(|stored| &stored.record).collect();
         assert_eq!(pending, [&record], "{is_new}");
-        assert!(!self.succeed(insert).await);
+        assert!(self.succeed(insert).await);
 
         let claim = |number| {
             self.change(record.id, move |record, now| {

@@ -1,6 +1,7 @@
 //! A clock of Postgres that is set back.
 
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::store_requests::{appended, begin, chat_of, page, run_key, saved};

@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::external_processes::fault_proxy::FaultProxy;

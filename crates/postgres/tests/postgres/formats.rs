@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use futures::future::join_all;
 use test_support::contention;

@@ -8,6 +8,7 @@ mod database;
 mod faults;
 mod formats;
 mod hints;
+mod insertions;
 mod logs;
 mod retention;
 mod users;

@@ -1,6 +1,7 @@
 //! What is kept for how long, by a clock that the tests set.
 
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};

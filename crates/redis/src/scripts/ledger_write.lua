@@ -1,13 +1,13 @@
--- KEYS: the record, the indexes of its chat and of its requester, the clock, the index of all
--- records of the requester. ARGV: the id of the record, its JSON, a random id of this attempt, the
--- time at which it is deleted, whether it is pending, whether its call may begin, and the time of
--- the request.
-local id, json, attempt, forget_at = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local is_pending, is_open, requested = ARGV[5] == '1', ARGV[6], ARGV[7]
+-- The indexes of a record: KEYS hold those of the pending records of its chat and of its requester, the
+-- clock, and the index of all records of the requester.
+--
+-- A member of an index of pending records is the place of a record: the time at which it expires, in 16
+-- digits, a hyphen, and its id. All have the same score, so they are in the order of their places. A
+-- member of the index of all records is an id, scored by the time at which the record is deleted.
+local IN_CHAT, OF_REQUESTER, CLOCK, ALL = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local function put(index)
-    redis.call('ZREMRANGEBYSCORE', index, '-inf', time)
-    redis.call('ZADD', index, forget_at, id)
+local function put(index, member, score, forget_at)
+    redis.call('ZADD', index, score, member)
     local left = redis.call('PTTL', index)
     if left < 0 or time + left < tonumber(forget_at) then
         redis.call('PEXPIREAT', index, forget_at)
@@ -16,11 +16,17 @@ end
 
 -- Updates the indexes after a write, and stores the time that the ledger's clock must not fall
 -- below.
-local function wrote(is_pending)
-    for at = 2, 3 do
-        if is_pending then put(KEYS[at]) else redis.call('ZREM', KEYS[at], id) end
+local function wrote(place, forget_at, is_pending)
+    local forgotten = string.format('(%016.0f', math.max(time - 86400000, 0))
+    for at = 1, 2 do
+        redis.call('ZREMRANGEBYLEX', KEYS[at], '-', forgotten)
+        if is_pending then
+            put(KEYS[at], place, 0, forget_at)
+        else
+            redis.call('ZREM', KEYS[at], place)
+        end
     end
-    tell_time(KEYS[4])
-    redis.call('SET', KEYS[4], now, 'PX', 60000)
-    return 1
+    redis.call('ZREMRANGEBYSCORE', ALL, '-inf', time)
+    tell_time(CLOCK)
+    redis.call('SET', CLOCK, now, 'PX', 60000)
 end

@@ -13,7 +13,7 @@ use futures::Stream;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::{
-    LedgerStore, LedgerStoreError, PendingQuery, PendingRecords, Snapshot,
+    Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery, PendingRecords, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal,
@@ -173,11 +173,12 @@ impl Ledger {
 }
 
 impl LedgerStore for Ledger {
-    fn insert<'a>(
+    fn insert_all<'a>(
         &'a self,
-        record: &'a ApprovalRecord,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        self.inner.insert(record)
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
+        self.inner.insert_all(records, limits)
     }
 
     fn load<'a>(

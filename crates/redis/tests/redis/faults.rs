@@ -176,7 +176,7 @@ async fn requests_that_arrive_again_after_all_others_change_nothing() {
     let key = run_key(&ada, "run");
     let mut record = contention::record(RecordId::from_bytes([1; 16]));
     record.requester = ada.clone();
-    assert!(approval::store::LedgerStore::insert(&store, &record).await.unwrap());
+    assert!(test_support::contention::InsertOne::insert(&store, &record).await.unwrap());
     assert_eq!(begin(&store, &key, 1).await, BeginResult::Begun(Fence(1)));
     // A deleted user who begins again.
     proxy.record_requests();
@@ -188,7 +188,7 @@ async fn requests_that_arrive_again_after_all_others_change_nothing() {
     appended(&store, &key, 0, &[frame("a")], false).await;
     record.id = RecordId::from_bytes([2; 16]);
     record.chat_id = chat.id.clone();
-    assert!(approval::store::LedgerStore::insert(&store, &record).await.unwrap());
+    assert!(test_support::contention::InsertOne::insert(&store, &record).await.unwrap());
     repeat().await;
 }
 

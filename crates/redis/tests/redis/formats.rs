@@ -1,6 +1,7 @@
 //! Formats: what is newer than this version is refused by name.
 
 use std::error::Error;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;

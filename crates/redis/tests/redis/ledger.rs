@@ -4,14 +4,15 @@
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::approval::store::{
-    ApprovalUse, LedgerStore, LedgerStoreError, PendingFilter, RECORD_RETENTION, ReplayGuard,
-    update,
+    ApprovalUse, LedgerStore, LedgerStoreError, PendingFilter, PendingLimits, PendingQuery,
+    RECORD_RETENTION, ReplayGuard, update,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Claim, ClaimResult, LeaseHolderId, RecordId, RecordedDecision,
@@ -124,7 +125,7 @@ async fn a_write_whose_reply_is_lost_is_applied_once_and_reports_success() {
     assert!(ledger.insert(&contention::record(id(2))).await.unwrap());
     proxy.lose_replies(1);
     assert!(ledger.insert(&record).await.unwrap());
-    assert!(!ledger.insert(&record).await.unwrap());
+    assert_eq!(ledger.load(&[id(1)]).await.unwrap().records[0].revision, 0);
     let unused = ledger.load(&[id(2)]).await.unwrap().records.remove(0);
     assert!(ledger.compare_and_swap(&unused.record, unused.revision).await.unwrap());
     record.state = ApprovalState::Expired;
@@ -244,7 +245,40 @@ async fn a_record_that_cannot_be_read_does_not_affect_other_records() {
     redis.command(&format!("HSET ui-message-stream:record:{} record {{}}", id(1)));
     let read = ledger.load(&[id(1), id(2)]).await.unwrap().records;
     assert_eq!(read.iter().map(|stored| stored.record.id).collect::<Vec<_>>(), [id(2)]);
-    assert!(!ledger.insert(&contention::record(id(1))).await.unwrap());
+    assert!(ledger.insert(&contention::record(id(1))).await.unwrap());
+    let read = ledger.load(&[id(1)]).await.unwrap().records;
+    assert!(read.is_empty(), "it is not replaced");
+}
+
+#[tokio::test]
+async fn an_insertion_among_4000_pending_records_runs_a_fixed_number_of_commands() {
+    let Some(redis) = RedisServer::start() else { return };
+    let ledger = RedisStore::connect(&redis.url()).await.unwrap();
+    let limits = PendingLimits { chat: 5_000, requester: 5_000 };
+    let record = |number: u32| {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        contention::record(RecordId::from_bytes(bytes))
+    };
+    let mut commands = Vec::new();
+    for (first, pending) in [(0, 10), (10, 4_000)] {
+        let records: Vec<_> = (first..pending).map(record).collect();
+        for batch in records.chunks(500) {
+            assert_eq!(ledger.insert_all(batch, limits).await.unwrap().stored, batch.len());
+        }
+        redis.command("CONFIG RESETSTAT");
+        let more = [record(10_000 + first)];
+        assert_eq!(ledger.insert_all(&more, limits).await.unwrap().stored, 1);
+        let page = PendingQuery { limit: 5, ..PendingFilter::Requester(&more[0].requester).into() };
+        assert_eq!(ledger.pending(page).await.unwrap().records.len(), 5);
+        let stats = redis.command("INFO commandstats");
+        let calls = stats
+            .split("calls=")
+            .skip(1)
+            .map(|rest| rest.split(',').next().unwrap().parse::<usize>().unwrap());
+        commands.push(calls.sum::<usize>());
+    }
+    assert!(commands[0] > 10 && commands[1] <= commands[0], "{commands:?}");
 }
 
 #[tokio::test]

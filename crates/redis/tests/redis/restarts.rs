@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use test_support::contention::InsertOne;
 
 use futures::Stream;
 use test_support::contention;

@@ -1,6 +1,7 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
 use test_support::contention;
+use test_support::contention::InsertOne;
 use test_support::deleted_users::{a_run_of_a_deleted_user_requests_no_approval, pending};
 use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
 use ui_message_stream::approval::store::LedgerStore;

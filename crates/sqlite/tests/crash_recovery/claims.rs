@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use ui_message_stream::approval::store::{LedgerStore, update};

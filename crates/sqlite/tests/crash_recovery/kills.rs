@@ -1,6 +1,7 @@
 //! A process is killed at a random moment while it writes chats, approvals and logs.
 
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use bytes::Bytes;
 use test_support::contention;

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, update};

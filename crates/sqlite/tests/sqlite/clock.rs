@@ -1,6 +1,7 @@
 //! The clock of the file, which does not run backwards.
 
 use test_support::contention;
+use test_support::contention::InsertOne;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{RecordId, UnixMillis};
 use ui_message_stream_sqlite::SqliteStore;

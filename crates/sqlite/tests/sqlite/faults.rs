@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};

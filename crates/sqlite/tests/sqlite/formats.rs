@@ -2,6 +2,7 @@
 //! is left alone.
 
 use std::error::Error;
+use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::store_requests::{append, begin, chat_of, frame, page, run_key, saved};

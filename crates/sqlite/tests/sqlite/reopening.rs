@@ -2,6 +2,7 @@
 //! same file.
 
 use test_support::contention;
+use test_support::contention::InsertOne;
 use test_support::external_processes::number;
 use test_support::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
 use tokio::task::JoinSet;

@@ -1,8 +1,8 @@
 //! [`check`]: tests whether a ledger store keeps the guarantees of [`LedgerStore`].
 //!
 //! There is a case for every transition of a record and for every refused transition, through
-//! [`update`](super::update). Further cases test the store itself: each record is inserted once,
-//! one caller wins for each revision, the pending records are listed, and tenants are separated.
+//! [`update`](super::update). Further cases test the store itself: each record is inserted once
+//! and within the limits, one caller wins for each revision, the pending records are listed, and tenants are separated.
 //!
 //! ```
 //! use ui_message_stream::approval::store::{InMemoryLedger, conformance};
@@ -18,6 +18,7 @@
 //! is deleted after its retention.
 
 mod case;
+mod insertions;
 mod storage;
 mod pending_queries;
 mod races;
@@ -43,11 +44,14 @@ use super::LedgerStore;
 /// If a case fails. The panic follows after all cases have run. Its message holds the name of each
 /// failed case, and the reason.
 pub async fn check<S: LedgerStore>(store: impl AsyncFn() -> S) -> usize {
-    let cases: Vec<Case> =
-        [transitions::cases(), storage::cases(), pending_queries::cases(), races::cases()]
-            .into_iter()
-            .flatten()
-            .collect();
+    let cases = [
+        transitions::cases(),
+        storage::cases(),
+        insertions::cases(),
+        pending_queries::cases(),
+        races::cases(),
+    ];
+    let cases: Vec<Case> = cases.into_iter().flatten().collect();
     let count = cases.len();
     let (mut failed, mut report) = (0, String::new());
     for Case { name, run } in cases {

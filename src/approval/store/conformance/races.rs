@@ -8,35 +8,33 @@ use tokio::task::JoinSet;
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
     check_listed_if_pending, insert, load_one, new_chat_id, new_principal, new_record, now,
+    pending_ids,
 };
-use crate::approval::store::{LedgerStore, LedgerStoreError, update};
+use crate::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, PendingLimits, update};
 use crate::approval::{
     ApprovalRecord, ApprovalState, ClaimResult, DenyResult, LeaseHolderId, RecordedDecision,
 };
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new("of several inserts of one record, one succeeds", |store: Store| async move {
-            let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
-            let answers = run_contenders(|at| {
-                record.description = format!("contender {at}").into();
-                let (store, record) = (Arc::clone(&store), record.clone());
-                async move { store.insert(&record).await }
-            });
-            expect_equal("how many succeed", count(&answers.await?, |succeeded| *succeeded), 1)
-        }),
+        Case::new("of several insertions of one record, one is stored", insertions_of_one_record),
+        Case::new(
+            "simultaneous insertions do not exceed a limit together",
+            insertions_below_a_limit,
+        ),
         Case::new("of several replacements of one revision, one succeeds", swaps_of_one_revision),
         Case::new("different records do not stop each other", |store: Store| async move {
             let (principal, chat, now) = (new_principal(), new_chat_id(), now(&*store).await?);
             let answers = run_contenders(|_| {
                 let (store, mut record) = (Arc::clone(&store), new_record(&principal, &chat, now));
                 async move {
-                    let is_new = store.insert(&record).await?;
+                    let records = [record.clone()];
+                    let inserted = store.insert_all(&records, PendingLimits::NONE).await?;
                     let versioned = store.load(&[record.id]).await?.records;
                     record.state = ApprovalState::Expired;
                     let revision =
                         versioned.first().map_or(u64::MAX, |versioned| versioned.revision);
-                    Ok(is_new && store.compare_and_swap(&record, revision).await?)
+                    Ok(inserted.stored == 1 && store.compare_and_swap(&record, revision).await?)
                 }
             });
             expect_equal(
@@ -71,6 +69,46 @@ pub(super) fn cases() -> Vec<Case> {
             expect_equal("how many were granted", count(&answers, is_granted), 1)
         }),
     ]
+}
+
+async fn insertions_of_one_record(store: Store) -> Result<(), CaseFailure> {
+    let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+    let answers = run_contenders(|at| {
+        record.description = format!("contender {at}").into();
+        let (store, records) = (Arc::clone(&store), [record.clone()]);
+        async move {
+            let inserted = store.insert_all(&records, PendingLimits::NONE).await?;
+            let stored = store.load(&[records[0].id]).await?.records.into_iter();
+            let described = stored.map(|versioned| versioned.record.description);
+            Ok((inserted.stored, described.collect::<Vec<_>>()))
+        }
+    });
+    let answers = answers.await?;
+    let read = load_one(&*store, record.id).await?.record.description;
+    expect_equal("who agrees", count(&answers, |(_, of)| *of == [read.clone()]), CONTENDERS)?;
+    expect_equal("how many are told so", count(&answers, |(stored, _)| *stored == 1), CONTENDERS)
+}
+
+async fn insertions_below_a_limit(store: Store) -> Result<(), CaseFailure> {
+    let (requester, now) = (new_principal(), now(&*store).await?);
+    let chats = [new_chat_id(), new_chat_id()];
+    let limits = PendingLimits { chat: 20, requester: 30 };
+    let answers = run_contenders(|at| {
+        let chat = &chats[at % 2];
+        let records = [(); 3].map(|()| new_record(&requester, chat, now));
+        let store = Arc::clone(&store);
+        async move { Ok(store.insert_all(&records, limits).await?.stored) }
+    });
+    let stored: usize = answers.await?.into_iter().sum();
+    expect_equal("how many are said to be stored", stored, limits.requester)?;
+    let of = PendingFilter::Requester(&requester);
+    expect_equal("how many are stored", pending_ids(&*store, of).await?.len(), limits.requester)?;
+    for chat in &chats {
+        let of = PendingFilter::Chat { requester: &requester, chat };
+        let in_chat = pending_ids(&*store, of).await?.len();
+        expect_equal("whether a chat is below its limit", in_chat <= limits.chat, true)?;
+    }
+    Ok(())
 }
 
 async fn swaps_of_one_revision(store: Store) -> Result<(), CaseFailure> {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::case::{CaseFailure, expect_equal};
-use crate::approval::store::{LedgerStore, PendingFilter, Snapshot, VersionedRecord};
+use crate::approval::store::{
+    Inserted, LedgerStore, PendingFilter, PendingLimits, Snapshot, VersionedRecord,
+};
 use crate::approval::{
     ApprovalRecord, ApprovalState, DefinitionDigest, KeyRing, NewApprovalRequest, OnNewMessage,
     Principal, RecordId, UnixMillis,
@@ -54,7 +56,17 @@ pub(super) async fn insert(
     store: &dyn LedgerStore,
     record: &ApprovalRecord,
 ) -> Result<(), CaseFailure> {
-    expect_equal("the answer to a new record", store.insert(record).await?, true)
+    insert_all(store, std::slice::from_ref(record)).await
+}
+
+/// Inserts records without limits. Fails the case if the store does not say that all are stored.
+pub(super) async fn insert_all(
+    store: &dyn LedgerStore,
+    records: &[ApprovalRecord],
+) -> Result<(), CaseFailure> {
+    let inserted = store.insert_all(records, PendingLimits::NONE).await?;
+    let all = Inserted { stored: records.len(), refused_by: None };
+    expect_equal("the answer to an insertion without limits", inserted, all)
 }
 
 /// Returns the time of the store.

@@ -6,7 +6,7 @@ use futures_util::future::poll_immediate;
 
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{insert, load_one, new_chat_id, new_principal, new_record, now, random_id};
-use crate::approval::store::{PendingFilter, RECORD_RETENTION};
+use crate::approval::store::{PendingFilter, PendingLimits, RECORD_RETENTION};
 use crate::approval::{
     ApprovalState, DefinitionDigest, LeaseHolderId, Principal, RecordId, RecordedDecision,
     ToolOutcome, UnixMillis,
@@ -68,17 +68,21 @@ pub(super) fn cases() -> Vec<Case> {
             insert(&*store, &record).await?;
             expect_equal("the record", load_one(&*store, record.id).await?.record, record)
         }),
-        Case::new("a record that is there is not inserted again", |store: Store| async move {
-            let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
-            insert(&*store, &record).await?;
-            let mut second = record.clone();
-            second.description = "another".into();
-            expect_equal("the answer to the same", store.insert(&record).await?, false)?;
-            expect_equal("the answer to another", store.insert(&second).await?, false)?;
-            expect_equal("the record", load_one(&*store, record.id).await?.record, record)
-        }),
         Case::new(
-            "a record that was decided on is not inserted again",
+            "a record that is there is not changed by another insertion",
+            |store: Store| async move {
+                let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+                insert(&*store, &record).await?;
+                let mut second = record.clone();
+                second.description = "another".into();
+                for repeated in [&record, &second] {
+                    insert(&*store, repeated).await?;
+                }
+                expect_equal("the record", load_one(&*store, record.id).await?.record, record)
+            },
+        ),
+        Case::new(
+            "a record that was decided on is not changed by another insertion",
             |store: Store| async move {
                 let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
                 insert(&*store, &record).await?;
@@ -90,7 +94,7 @@ pub(super) fn cases() -> Vec<Case> {
                     store.compare_and_swap(&decided, revision).await?,
                     true,
                 )?;
-                expect_equal("the answer to the same", store.insert(&record).await?, false)?;
+                insert(&*store, &record).await?;
                 expect_equal("the record", load_one(&*store, record.id).await?.record, decided)
             },
         ),
@@ -224,8 +228,9 @@ async fn load_many(store: Store) -> Result<(), CaseFailure> {
 async fn dropped_futures(store: Store) -> Result<(), CaseFailure> {
     let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
     let ids = [record.id];
-    poll_immediate(store.insert(&record)).await;
-    store.insert(&record).await?;
+    let records = [record.clone()];
+    poll_immediate(store.insert_all(&records, PendingLimits::NONE)).await;
+    insert(&*store, &record).await?;
     let revision = load_one(&*store, record.id).await?.revision;
     let mut decided = record.clone();
     decided.state = ApprovalState::Expired;

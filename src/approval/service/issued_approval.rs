@@ -1,0 +1,181 @@
+//! [`CallToApprove`] and [`IssuedApproval`]: a call whose approval is requested, and the request that
+//! the agent emits. [`RequestApprovalError`] is the reason why no approval was requested.
+
+use crate::approval::store::LedgerStoreError;
+use crate::approval::{InexactInputError, NOT_ANSWERABLE, RecordId};
+use crate::event::{AgentEvent, ApprovalRequestDetails};
+use crate::id::{ApprovalId, ToolCallId};
+use crate::json::{Json, JsonError};
+
+/// A tool call whose approval is requested with
+/// [`ChatApprovals::request_approvals`](super::ChatApprovals::request_approvals).
+#[derive(Clone, PartialEq)]
+pub struct CallToApprove {
+    pub(super) tool_call_id: ToolCallId,
+    pub(super) tool_name: Box<str>,
+    pub(super) input: Json,
+    pub(super) description: Option<Box<str>>,
+    pub(super) provider_executed: bool,
+}
+
+debug_without_content!(CallToApprove { tool_call_id, tool_name, provider_executed });
+
+impl CallToApprove {
+    /// Creates a call of this tool. The user reads the name of the tool and the beginning of the
+    /// input.
+    pub fn new(
+        tool_call_id: impl Into<ToolCallId>,
+        tool_name: impl Into<Box<str>>,
+        input: Json,
+    ) -> Self {
+        CallToApprove {
+            tool_call_id: tool_call_id.into(),
+            tool_name: tool_name.into(),
+            input,
+            description: None,
+            provider_executed: false,
+        }
+    }
+
+    /// Sets the description that the user reads.
+    #[must_use]
+    pub fn with_description(mut self, description: impl Into<Box<str>>) -> Self {
+        self.description = Some(description.into());
+        self
+    }
+
+    /// Declares that the provider executes the call, as
+    /// [`request_provider_approval`](super::ChatApprovals::request_provider_approval) does.
+    #[must_use]
+    pub fn provider_executed(mut self) -> Self {
+        self.provider_executed = true;
+        self
+    }
+}
+
+/// An approval request whose record is stored in the ledger: the data that the client shows to the
+/// user.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct IssuedApproval {
+    /// The approval id that the answer must carry.
+    pub approval_id: ApprovalId,
+    /// The id of the record in the ledger.
+    pub record: RecordId,
+    /// The data that the client shows beside the tool call.
+    pub descriptor: Json,
+}
+
+debug_without_content!(IssuedApproval { approval_id, record });
+
+/// The reason why no approval was requested.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestApprovalError {
+    /// The client would show an input that differs from the one that the tool would receive, or the
+    /// input is too long. The host must report the error to the model, as for any input that a tool
+    /// does not accept.
+    #[error("the input of a call that needs approval: {0}")]
+    InexactInput(#[from] InexactInputError),
+    /// A text of the request cannot be written as [`Json`].
+    #[error("the question cannot be sent: {0}")]
+    Descriptor(#[from] JsonError),
+    /// The toolbox has no tool with this name.
+    #[error(
+        "`Approvals` has no tool `{0}`: add `.tool(\"{0}\", description, &input_schema)` to its \
+         `ToolList`, or return the tool from `Toolbox::tool`"
+    )]
+    UnknownTool(Box<str>),
+    /// The approval id cannot be created: the keys do not hold the key of the record.
+    #[error("the approval id cannot be sealed")]
+    NoKey,
+    /// Too many approval requests of the chat or of its owner are pending.
+    #[error("{limit} approval requests are pending; `ChatLimits::{setting}` allows more")]
+    TooManyPending {
+        /// The limit.
+        limit: usize,
+        /// The setting of [`ChatLimits`](crate::limits::ChatLimits) that allows more.
+        setting: &'static str,
+    },
+    /// The description is longer than
+    /// [`ChatLimits::with_max_description_bytes`](crate::limits::ChatLimits::with_max_description_bytes)
+    /// allows.
+    #[error(
+        "the description of the call is longer than {limit} bytes; \
+         `ChatLimits::with_max_description_bytes` allows more"
+    )]
+    DescriptionTooLong {
+        /// The limit.
+        limit: usize,
+    },
+    /// The client of the response cannot answer approval requests: its version does not know them
+    /// ([`Version::V5`](crate::chunk::Version::V5)), or they are
+    /// [disabled](ChatApprovals::without_requests).
+    #[error("the client of this response cannot answer approval requests")]
+    NotAnswerable,
+    /// The ledger failed. An approval request that is not in the ledger cannot be approved.
+    #[error(transparent)]
+    Ledger(#[from] LedgerStoreError),
+}
+
+impl RequestApprovalError {
+    /// Returns the error text of the call, which the model and the user read.
+    pub fn error_text(&self) -> String {
+        match self {
+            RequestApprovalError::InexactInput(error) => error.to_string(),
+            RequestApprovalError::TooManyPending { .. } => TOO_MANY_PENDING.to_owned(),
+            RequestApprovalError::DescriptionTooLong { .. } => DESCRIPTION_TOO_LONG.to_owned(),
+            RequestApprovalError::NotAnswerable => NOT_ANSWERABLE.to_owned(),
+            _ => NOT_REQUESTED.to_owned(),
+        }
+    }
+}
+
+/// The error text of a call that needs approval, if the approval could not be requested.
+const NOT_REQUESTED: &str = "This tool call was not executed: nobody could be asked to approve it.";
+
+/// The error text of a call that needs approval, if its description is too long.
+const DESCRIPTION_TOO_LONG: &str =
+    "This tool call was not executed: what the user would have to read is too long.";
+
+/// The error text of a call that needs approval, if too many approval requests are pending.
+const TOO_MANY_PENDING: &str = "This tool call was not executed: too many questions wait.";
+
+impl IssuedApproval {
+    /// Returns the event that the agent must emit for this approval request.
+    pub fn event(&self, tool_call_id: ToolCallId) -> AgentEvent {
+        AgentEvent::ApprovalRequested {
+            tool_call_id,
+            approval_id: self.approval_id.clone(),
+            details: Some(self.details()),
+        }
+    }
+
+    /// Returns the details of the event, which hold the descriptor.
+    pub fn details(&self) -> Box<ApprovalRequestDetails> {
+        Box::new(ApprovalRequestDetails {
+            descriptor: Some(self.descriptor.clone()),
+            signature: None,
+        })
+    }
+}
+
+/// Returns the event that an agent emits for a call whose approval was requested.
+pub(super) fn event_of_request(
+    call: &ToolCallId,
+    issued: Result<IssuedApproval, RequestApprovalError>,
+) -> AgentEvent {
+    match issued {
+        Ok(issued) => issued.event(call.clone()),
+        Err(error) => AgentEvent::tool_failed(call.clone(), error.error_text()),
+    }
+}
+
+/// Logs the approvals that could not be requested: one line, with the first error.
+pub(crate) fn log_refused(issued: &[Result<IssuedApproval, RequestApprovalError>]) {
+    let mut errors = issued.iter().filter_map(|issued| issued.as_ref().err());
+    if let Some(error) = errors.next() {
+        let calls = errors.count() + 1;
+        tracing::warn!(calls, %error, "the approvals of tool calls could not be requested");
+    }
+}
