@@ -451,13 +451,12 @@ impl ChatApprovals {
             return Ok(refused.collect());
         }
         let mut retries = Retries::default();
-        let mut now = UnixMillis::default();
-        while now == UnixMillis::default() && requests.iter().any(Result::is_ok) {
+        let now = loop {
             match inner.ledger.load(&[]).await {
-                Ok(snapshot) => now = snapshot.now,
+                Ok(snapshot) => break snapshot.now,
                 Err(error) => retries.pause(MAX_FAILURES, error, OPERATION).await?,
             }
-        }
+        };
         // Requests that expire at the same time are listed by their ids.
         let mut ids: Vec<RecordId> =
             requests.iter().map(|_| RecordId::from_bytes(random_bytes())).collect();
@@ -482,7 +481,10 @@ impl ChatApprovals {
                     Ok(inserted) => break inserted,
                     Err(error) => {
                         has_failed = true;
-                        retries.pause(MAX_FAILURES, error, OPERATION).await?;
+                        if let Err(error) = retries.pause(MAX_FAILURES, error, OPERATION).await {
+                            unissued.revoke().await;
+                            return Err(error);
+                        }
                     }
                 }
             };
@@ -562,6 +564,15 @@ impl ChatApprovals {
 struct Unissued<'a> {
     approvals: &'a ChatApprovals,
     records: Vec<RecordId>,
+}
+
+impl Unissued<'_> {
+    /// Revokes the records that are stored. The others may be stored late, and are revoked then.
+    async fn revoke(mut self) {
+        if let Err(error) = self.approvals.revoke_stored(&mut self.records).await {
+            tracing::warn!(%error, "approvals that no page shows may be pending");
+        }
+    }
 }
 
 impl Drop for Unissued<'_> {
