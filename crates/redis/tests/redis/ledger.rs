@@ -273,7 +273,7 @@ async fn an_insertion_among_4000_pending_records_runs_a_fixed_number_of_commands
         assert_eq!(ledger.pending(page).await.unwrap().records.len(), 5);
         let stats = redis.command("INFO commandstats");
         let calls = stats
-            .split("calls=")
+            .split(":calls=")
             .skip(1)
             .map(|rest| rest.split(',').next().unwrap().parse::<usize>().unwrap());
         commands.push(calls.sum::<usize>());
