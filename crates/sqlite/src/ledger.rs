@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_count_reads_at_most_as_many_rows_of_an_index_as_the_limit() {
         let database = Connection::open_in_memory().unwrap();
-        database.execute_batch(include_str!("schema/1.sql")).unwrap();
+        database.execute_batch(include_str!("schema/tables.sql")).unwrap();
         let insert = "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number \
                 WHERE n < 20000) \
             INSERT INTO approvals SELECT n, 'ada', x'00', 1, 0, n, n, 0, '' FROM number";

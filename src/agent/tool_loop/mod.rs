@@ -285,7 +285,8 @@ impl ToolLoop {
                 return;
             }
             AgentEvent::ToolInputStart { call } => {
-                if self.call_ids.begin(call) >= self.max_step_calls {
+                let number = self.call_ids.begin(call);
+                if number >= self.max_step_calls {
                     return;
                 }
             }

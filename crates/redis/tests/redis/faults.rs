@@ -15,7 +15,7 @@ use test_support::faulted_operations::{operate, operate_during_faults};
 use test_support::run_hints::{within, woken_at};
 use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
 use tokio::time::sleep;
-use ui_message_stream::approval::{self, Principal, RecordId};
+use ui_message_stream::approval::{Principal, RecordId};
 #[cfg(feature = "cluster")]
 use ui_message_stream::chat::Chat;
 use ui_message_stream::chat::log::{AppendEntries, BeginResult, BeginRun, Fence, ReadLog};
