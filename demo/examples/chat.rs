@@ -7,7 +7,7 @@
 //! Chats, approvals and the world of the tools are in the file `chat.db`, or the one that `UIMS_DATA`
 //! names. Kill the demo, start it again, and the page goes on. `CHAT_STORE=memory` keeps nothing.
 //! `CHAT_STORE=redis://127.0.0.1/` keeps chats and approvals in Redis: start the demo on two ports with
-//! the same file, and each serves the chats of both.
+//! the same file, and each serves the chats of both. `CHAT_STORE=postgresql://…` does this in Postgres.
 
 use std::error::Error;
 use std::sync::Arc;

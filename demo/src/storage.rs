@@ -13,6 +13,7 @@ use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::{Approvals, KeyRing};
 use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chat::store::InMemoryChatStore;
+use ui_message_stream_postgres::PostgresStore;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
 use ui_message_stream_sqlite::SqliteStore;
 
@@ -34,6 +35,7 @@ enum Store {
     Memory(Arc<InMemoryChatStore>),
     Sqlite(SqliteStore, KeyRing),
     Redis(RedisStore, KeyRing),
+    Postgres(PostgresStore, KeyRing),
 }
 
 impl fmt::Debug for Storage {
@@ -54,22 +56,23 @@ impl Storage {
     /// - `memory`.
     /// - `redis://…`: in Redis, or in Redis Cluster if it has the URLs of several nodes, with commas in
     ///   between. `rediss://…` with TLS needs the feature `tls`.
+    /// - `postgresql://…`: in Postgres.
     ///
     /// `UIMS_REDIS_IS_DURABLE=true` says that this Redis loses nothing that it has confirmed, as
     /// [`RedisOptions::assume_durable`] does.
     ///
     /// `UIMS_DATA` is the file (`chat.db` by default). Without `memory`, it also holds the world of the
     /// tools, the key that seals the approvals, and the key of the cookies. So several demos of one
-    /// machine that share their chats must share the file too, also with Redis. `APPROVAL_SECRET` seals
-    /// the approvals in place of the key in the file.
+    /// machine that share their chats must share the file too, also with Redis or Postgres.
+    /// `APPROVAL_SECRET` seals the approvals in place of the key in the file.
     ///
     /// With `memory`, `UIMS_MAX_USER_BYTES`, `UIMS_MAX_STORE_CHATS` and `UIMS_MAX_STORE_BYTES` set how
     /// much is kept before chats are evicted.
     ///
     /// # Errors
     /// If one of these variables has another value, or has no effect with this store, if the file cannot
-    /// be opened, or if Redis does not answer. The `Debug` form of the error, which `main` prints, is a
-    /// sentence that names the variable.
+    /// be opened, or if Redis or Postgres does not answer. The `Debug` form of the error, which `main`
+    /// prints, is a sentence that names the variable.
     pub async fn open() -> Result<Self, Box<dyn Error>> {
         Self::open_now().await.map_err(StartError::boxed)
     }
@@ -86,7 +89,11 @@ impl Storage {
                 Self::with_world(store, Connection::open_in_memory()?, description)
             }
             urls if urls.split(',').all(is_redis) => Self::in_redis(urls).await,
-            _ => Err("CHAT_STORE is neither `sqlite`, `memory` nor `redis://…`".into()),
+            url if is_postgres(url) => Self::in_postgres(url).await,
+            _ => {
+                Err("CHAT_STORE is neither `sqlite`, `memory`, `redis://…` nor `postgresql://…`"
+                    .into())
+            }
         }
     }
 
@@ -115,6 +122,14 @@ impl Storage {
         let File { name, keys, world, .. } = File::open().await?;
         let description = format!("Chats are in Redis, files and keys in {name}.");
         Self::with_world(Store::Redis(store, keys), world, description)
+    }
+
+    async fn in_postgres(url: &str) -> Result<Self, Box<dyn Error>> {
+        let store = PostgresStore::open(url).await;
+        let store = store.map_err(|error| format!("CHAT_STORE: {}", sentence(&error)))?;
+        let File { name, keys, world, .. } = File::open().await?;
+        let description = format!("Chats are in Postgres, files and keys in {name}.");
+        Self::with_world(Store::Postgres(store, keys), world, description)
     }
 
     fn with_world(
@@ -157,6 +172,9 @@ impl Storage {
             Store::Redis(store, keys) => {
                 approvals.with_keys(keys.clone()).with_ledger(Arc::new(store.clone()))
             }
+            Store::Postgres(store, keys) => {
+                approvals.with_keys(keys.clone()).with_ledger(Arc::new(store.clone()))
+            }
         };
         let mut chats = ChatServer::new(agent, approvals);
         if let Some(lease) = lease {
@@ -169,6 +187,10 @@ impl Storage {
                 chats.with_store(store.clone()).with_run_store(store)
             }
             Store::Redis(store, _) => {
+                let store = Arc::new(store.clone());
+                chats.with_store(store.clone()).with_run_store(store)
+            }
+            Store::Postgres(store, _) => {
                 let store = Arc::new(store.clone());
                 chats.with_store(store.clone()).with_run_store(store)
             }
@@ -190,6 +212,7 @@ impl Storage {
             Store::Memory(_) => Check::None,
             Store::Sqlite(store, _) => Check::Sqlite(store.clone()),
             Store::Redis(store, _) => Check::Redis(store.clone()),
+            Store::Postgres(store, _) => Check::Postgres(store.clone()),
         })
     }
 }
@@ -203,6 +226,7 @@ enum Check {
     None,
     Sqlite(SqliteStore),
     Redis(RedisStore),
+    Postgres(PostgresStore),
 }
 
 impl Readiness {
@@ -212,6 +236,7 @@ impl Readiness {
             Check::None => {}
             Check::Sqlite(store) => store.ping().await?,
             Check::Redis(store) => store.ping().await?,
+            Check::Postgres(store) => store.ping().await?,
         }
         Ok(())
     }
@@ -262,7 +287,11 @@ fn check_used(
             _ => is_redis(store),
         };
         if !is_used && variable(name)?.is_some() {
-            let store = if is_redis(store) { "redis://…" } else { store };
+            let store = match store {
+                url if is_redis(url) => "redis://…",
+                url if is_postgres(url) => "postgresql://…",
+                name => name,
+            };
             return Err(format!(
                 "{name} has no effect with CHAT_STORE={store}: unset it, or set \
                  CHAT_STORE={used_by}"
@@ -311,6 +340,10 @@ fn is_redis(url: &str) -> bool {
     url.starts_with("redis://") || url.starts_with("rediss://")
 }
 
+fn is_postgres(url: &str) -> bool {
+    url.starts_with("postgresql://") || url.starts_with("postgres://")
+}
+
 /// Returns the value of an environment variable if it is set and not empty.
 pub(crate) fn text_of(name: &str) -> Result<Option<String>, Box<dyn Error>> {
     match var(name) {
@@ -334,6 +367,8 @@ mod tests {
              CHAT_STORE=memory"
         );
         assert!(error("redis://user:secret@host/", "UIMS_MAX_USER_BYTES").contains("redis://…:"));
+        let error_of_postgres = error("postgresql://user:secret@host/", "UIMS_MAX_USER_BYTES");
+        assert!(error_of_postgres.contains("CHAT_STORE=postgresql://…:"), "{error_of_postgres}");
         assert!(error("memory", "UIMS_DATA").ends_with("CHAT_STORE=sqlite"));
         assert!(error("memory", "APPROVAL_SECRET").ends_with("CHAT_STORE=sqlite"));
         assert!(error("sqlite", "UIMS_REDIS_IS_DURABLE").contains("CHAT_STORE=redis://…"));
@@ -341,6 +376,7 @@ mod tests {
             ("memory", "UIMS_MAX_USER_BYTES"),
             ("sqlite", "UIMS_DATA"),
             ("redis://host/", "UIMS_DATA"),
+            ("postgresql://host/", "UIMS_DATA"),
             ("redis://host/", "UIMS_REDIS_IS_DURABLE"),
             ("sqlite", "UIMS_MAX_USER_CHATS"),
         ];
