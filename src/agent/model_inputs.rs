@@ -15,7 +15,7 @@ use super::tool_set::ToolSet;
 use crate::agent::tool_loop::Input;
 use crate::boxed::BoxError;
 use crate::event::AgentEvent;
-use crate::id::ChatId;
+use crate::id::{ChatId, log_error};
 use crate::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use crate::response::{MASKED_ERROR, panic_message};
 
@@ -73,7 +73,7 @@ impl ModelInputs {
             Some(Ok(event)) => Input::Model(self.annotate(event)),
             Some(Err(error)) => {
                 record_failure(&self.span, "model");
-                tracing::error!(%error, "the model failed");
+                tracing::error!(error = %log_error(&error), "the model failed");
                 Input::ModelFailed(MASKED_ERROR.into())
             }
             None => {

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 
 use crate::event::Text;
+use crate::id::log_text;
 use crate::json::Json;
 use crate::message::UiMessage;
 use crate::model::OutputSchema;
@@ -62,8 +63,8 @@ impl StructuredOutput {
         let value = answer.decode().map_err(|_| mismatch("it is not JSON"))?;
         if let Some(error) = self.validator.iter_errors(&value).next() {
             return Err(mismatch(&format!(
-                "it does not fit at {:?}",
-                error.instance_path().as_str()
+                "it does not fit at \"{}\"",
+                log_text(error.instance_path().as_str())
             )));
         }
         match (self.can_decode)(&answer) {

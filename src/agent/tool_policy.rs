@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::context::ApprovalContext;
 use crate::approval::{OnNewMessage, Principal};
 use crate::boxed::{BoxError, BoxFuture};
-use crate::id::log_text;
+use crate::id::{log_error, log_text};
 use crate::json::Json;
 
 /// Who may make the calls of a tool, when the calls need approval, and their limits.
@@ -188,7 +188,7 @@ impl ToolPolicy {
                 }
                 Err(problem) => {
                     tracing::error!(
-                        %problem,
+                        problem = %log_error(&problem),
                         tool = &*log_text(tool),
                         "the authorization failed: the tool call is not permitted"
                     );
@@ -238,7 +238,7 @@ impl ToolPolicy {
             }
             Err(problem) => {
                 tracing::error!(
-                    %problem,
+                    problem = %log_error(&problem),
                     tool = &*log_text(tool),
                     "the approval predicate failed: the call needs approval"
                 );

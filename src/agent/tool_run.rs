@@ -19,7 +19,7 @@ use super::tool_handler::{ToolError, user_message};
 use super::tool_policy::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::agent::tool_loop::{Input, ToolEvent};
 use crate::approval::{OUTCOME_UNKNOWN, TOOL_FAILED};
-use crate::id::ToolCallId;
+use crate::id::{ToolCallId, log_error};
 use crate::json::Json;
 
 /// A running tool call: the events that the tool emits, then its final event.
@@ -114,11 +114,11 @@ pub(super) async fn execute(
         Ok(Ok(Ok(_))) => ("too_large", OUTPUT_TOO_LARGE.to_owned()),
         Ok(Ok(Err(error))) if error.is::<ToolError>() => ("tool_error", user_message(&error)),
         Ok(Ok(Err(error))) => {
-            tracing::error!(%error, "a tool failed");
+            tracing::error!(error = %log_error(&error), "a tool failed");
             ("tool", user_message(&error))
         }
         Ok(Err(error)) => {
-            tracing::error!(%error, "a tool panicked");
+            tracing::error!(error = %log_error(&error), "a tool panicked");
             ("panic", TOOL_FAILED.to_owned())
         }
         Err(_) => ("timeout", TOOL_TIMED_OUT.to_owned()),

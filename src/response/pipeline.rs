@@ -17,7 +17,7 @@ use crate::approval::PendingToolCall;
 use crate::boxed::BoxError;
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::{self, AgentEvent};
-use crate::id::ToolCallId;
+use crate::id::{ToolCallId, log_error};
 use crate::message::UiMessage;
 use crate::reducer::Reducer;
 use crate::sse::{DONE, Encoder};
@@ -311,8 +311,12 @@ impl Pipeline {
     fn report(&mut self, error: &StreamError) -> Option<String> {
         match error {
             StreamError::InvalidEvent(cause) => tracing::warn!(%cause, "dropped an agent event"),
-            StreamError::Agent(cause) => tracing::error!(%cause, "the agent failed"),
-            StreamError::Panicked(cause) => tracing::error!(%cause, "the agent panicked"),
+            StreamError::Agent(cause) => {
+                tracing::error!(cause = %log_error(cause), "the agent failed")
+            }
+            StreamError::Panicked(cause) => {
+                tracing::error!(cause = %log_error(cause), "the agent panicked")
+            }
         }
         let call = self.on_error.as_mut()?;
         catch_unwind(AssertUnwindSafe(|| call(error))).unwrap_or_else(|_| {

@@ -1,6 +1,6 @@
 //! [`TranslateError`]: the rule that an event breaks.
 
-use crate::id::{ApprovalId, PartId, ToolCallId};
+use crate::id::{ApprovalId, PartId, ToolCallId, log_text};
 
 /// Why an event was not translated, or not completely.
 ///
@@ -48,7 +48,7 @@ pub enum TranslateError {
     Metadata,
     /// A source, by its id, whose URL is neither `https:` nor `http:`. A page would make it a link,
     /// and the link of a `javascript:` URL runs in the page.
-    #[error("source {0:?} has a URL that is neither `https:` nor `http:`")]
+    #[error("source \"{}\" has a URL that is neither `https:` nor `http:`", log_text(.0))]
     SourceUrl(String),
     /// A file whose URL is neither `https:` nor `http:` nor `data:`. A page may make it a link too.
     #[error("a file has a URL that is neither `https:` nor `http:` nor `data:`")]

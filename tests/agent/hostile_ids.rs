@@ -1,7 +1,7 @@
 //! Ids and names that a hostile client or model chose, in spans, log lines and audit events: they are
 //! bounded and escaped.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -18,7 +18,7 @@ use ui_message_stream::approval::{
 };
 use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::event::{AgentEvent, Source, ToolCall};
 
 use ui_message_stream::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_text};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
@@ -208,5 +208,72 @@ fn the_debug_output_of_an_approval_id_is_escaped_and_does_not_hold_the_whole_id(
         let printed = format!("{:?}", ApprovalId::from(id.as_str()));
         assert!(!printed.contains(['\n', '\u{1b}']), "{printed}");
         assert!(printed.len() < 60, "{printed}");
+    }
+}
+
+/// A model that calls tools whose errors are long, cites a source with a long id, and then fails.
+#[derive(Debug)]
+struct Verbose(AtomicUsize);
+
+impl Model for Verbose {
+    fn call(&self, _: ModelRequest) -> ModelStream {
+        if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
+            return Box::pin(stream::iter([Err("m".repeat(LONG).into())]));
+        }
+        let source = Source::Url {
+            source_id: "s".repeat(LONG).into(),
+            url: "javascript:alert(1)".into(),
+            title: None,
+        };
+        let call = |tool: &'static str| {
+            let call = ToolCall::new(format!("call_{tool}"), tool);
+            Ok(ModelEvent::ToolCall(Box::new(call), "{}".to_owned()))
+        };
+        Box::pin(stream::iter([
+            Ok(ModelEvent::Event(AgentEvent::Source(Box::new(source)))),
+            call("fails"),
+            call("panics"),
+            call("unsure"),
+            Ok(ModelEvent::Finished(FinishReason::ToolCalls)),
+        ]))
+    }
+}
+
+const LONG: usize = 50_000;
+
+#[tokio::test]
+async fn errors_of_any_length_are_bounded_in_log_lines() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let _guard = subscribe(subscriber);
+    let agent = Agent::new(Verbose(AtomicUsize::new(0)))
+        .tool(Tool::new("fails", async |_: Input| {
+            Err::<u64, _>(io::Error::other("f".repeat(LONG)))
+        }))
+        .tool(Tool::new("panics", async |_: Input| -> Result<u64, ToolError> {
+            std::panic::panic_any("p".repeat(LONG))
+        }))
+        .tool(
+            Tool::new("unsure", async |_: Input| Ok::<_, ToolError>(1))
+                .authorize_async(async |_, _| Err("u".repeat(LONG).into())),
+        );
+    let chats = ChatServer::new(agent.clone(), Approvals::new(agent));
+    let user = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    let request = request(&json!({"id": "chat", "messages": [user]}));
+    chats.complete_response(&Principal::new("ada"), request).await.unwrap();
+
+    let written = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let logged = [
+        "a tool failed",
+        "a tool panicked",
+        "the authorization failed",
+        "the model failed",
+        "dropped an agent event",
+    ];
+    for name in logged {
+        assert!(written.contains(name), "{name} is in the log");
+    }
+    for line in written.lines() {
+        assert!(line.len() < 6_000, "{} bytes: {}…", line.len(), &line[..500]);
     }
 }

@@ -19,7 +19,7 @@ use super::claimed_call::ClaimedCall;
 use super::settled_call::SettledCall;
 use crate::approval::{DeferredOutcome, TOOL_FAILED, ToolOutcome};
 use crate::event::AgentEvent;
-use crate::id::log_text;
+use crate::id::{log_error, log_text};
 use crate::json::{Json, JsonError};
 
 impl ClaimedCall {
@@ -62,7 +62,7 @@ impl ClaimedCall {
             Ok(outcome) => outcome,
             Err(error) if error.is_panic() => {
                 let tool = &*log_text(self.tool_name());
-                tracing::error!(tool, %error, "an approved tool panicked");
+                tracing::error!(tool, error = %log_error(&error), "an approved tool panicked");
                 ToolOutcome::Failed(TOOL_FAILED.to_owned())
             }
             // The runtime shuts down. The tool may have done its work.

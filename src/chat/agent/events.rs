@@ -14,7 +14,7 @@ use super::{AgentEventStream, ChatAgent, Event, Turn};
 use crate::approval::store::LedgerStoreError;
 use crate::boxed::BoxError;
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, ToolCallId};
+use crate::id::{ApprovalId, ToolCallId, log_error};
 use crate::response::{MASKED_ERROR, panic_message};
 
 /// The events of an agent. A failure and a panic end them with a masked error, and are logged.
@@ -63,7 +63,7 @@ impl AgentEvents {
     fn end(&mut self, failure: Option<BoxError>) -> Option<AgentEvent> {
         self.events = None;
         let cause = failure?;
-        tracing::error!(%cause, "the agent failed");
+        tracing::error!(cause = %log_error(&cause), "the agent failed");
         Some(AgentEvent::error(MASKED_ERROR))
     }
 

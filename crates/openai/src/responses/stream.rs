@@ -16,7 +16,7 @@ use crate::response_items::{
 use crate::response_stream::ReadEvent;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, Source, ToolCall};
-use ui_message_stream::id::{PartId, ToolCallId};
+use ui_message_stream::id::{PartId, ToolCallId, log_text};
 use ui_message_stream::model::{ModelEvent, Usage};
 
 /// Reads the events of one response.
@@ -233,7 +233,10 @@ impl EventReader {
             "mcp_list_tools" => {}
             kind => match provider_tools::call(item) {
                 Some(call) => self.end_built_in_call(call, item, events),
-                None => tracing::warn!(kind, "a kind of item that is not known is left out"),
+                None => {
+                    let kind = &*log_text(kind);
+                    tracing::warn!(kind, "a kind of item that is not known is left out");
+                }
             },
         }
         self.open.remove(&at);
