@@ -20,7 +20,8 @@ use serde_json::value::RawValue;
 
 use self::calls::Calls;
 use crate::chunk::{Chunk, ReadChunkError, ReceivedChunk, Version};
-use crate::json::{Json, JsonError};
+use crate::id::log_text;
+use crate::json::{FieldError, Json, JsonError, Object};
 use crate::message::{Part, Role, UiMessage};
 
 /// Checks a stream of chunks and reports what the client would reject or what is probably a
@@ -46,6 +47,8 @@ pub struct Checker {
     /// Whether the stream had any event.
     has_events: bool,
     has_started: bool,
+    /// Whether the stream has the format of `ai@4`. It is one finding, not one for each line.
+    is_ai_4_stream: bool,
     end: Option<StreamEnd>,
     texts: HashSet<Box<str>>,
     reasoning: HashSet<Box<str>>,
@@ -97,6 +100,7 @@ impl Checker {
             metadata: MetadataShape::None,
             has_events: false,
             has_started: false,
+            is_ai_4_stream: false,
             end: None,
             texts: HashSet::new(),
             reasoning: HashSet::new(),
@@ -170,13 +174,25 @@ impl Checker {
             Err(_) if self.has_stopped() => {
                 vec![Violation { rule: Rule::AfterError, subject: "what is no chunk".to_owned() }]
             }
+            Err(_) if is_ai_4_line(data) => {
+                if !std::mem::replace(&mut self.is_ai_4_stream, true) {
+                    self.report(Rule::Ai4Stream, "the stream".to_owned());
+                }
+                std::mem::take(&mut self.found)
+            }
             Err(error) => {
-                let rule = match &error {
-                    _ if has_prototype_key(data) => Rule::PrototypeKey,
-                    ReadChunkError::Field(_) => Rule::InvalidField,
-                    _ => Rule::NotJson,
+                let (rule, subject) = match &error {
+                    _ if has_prototype_key(data) => (Rule::PrototypeKey, error.to_string()),
+                    ReadChunkError::Field(field) => {
+                        (Rule::InvalidField, format!("{error}{}", unknown_keys(data, field)))
+                    }
+                    _ if is_several_chunks(data) => {
+                        let lines = data.lines().count();
+                        (Rule::MissingBlankLine, format!("{lines} `data` lines in one event"))
+                    }
+                    _ => (Rule::NotJson, error.to_string()),
                 };
-                vec![Violation { rule, subject: error.to_string() }]
+                vec![Violation { rule, subject }]
             }
         }
     }
@@ -229,7 +245,7 @@ impl Checker {
         }
         if !self.has_events {
             self.report(Rule::NoChunks, "the stream".to_owned());
-        } else if self.end.is_none() {
+        } else if self.end.is_none() && !self.is_ai_4_stream {
             self.report(Rule::NoFinish, "the stream".to_owned());
         }
         if self.end != Some(StreamEnd::Failed) && self.calls.would_resubmit() {
@@ -421,6 +437,38 @@ enum PartKind {
 fn has_prototype_key(data: &str) -> bool {
     let raw = serde_json::from_str::<&RawValue>(data).map(Json::received);
     matches!(raw, Ok(Err(JsonError::PrototypeKey)))
+}
+
+/// Returns whether this is a line of the stream format of `ai@4`: a letter or digit for the kind, a
+/// colon, and JSON.
+fn is_ai_4_line(data: &str) -> bool {
+    matches!(data.as_bytes(), [b'0'..=b'9' | b'a'..=b'k', b':', b'"' | b'{' | b'[', ..])
+}
+
+/// Returns whether each line is a chunk or `[DONE]`: no blank line stands between the events.
+fn is_several_chunks(data: &str) -> bool {
+    let is_chunk = |line: &str| line == "[DONE]" || Object::parse(line).is_ok();
+    data.contains('\n') && data.lines().all(is_chunk)
+}
+
+/// Names the keys that the chunk has in place of a missing field, or returns an empty text.
+fn unknown_keys(data: &str, missing: &FieldError) -> String {
+    let (Ok(mut object), "missing") = (Object::parse(data), missing.problem()) else {
+        return String::new();
+    };
+    let Ok(kind) = object.text("type") else {
+        return String::new();
+    };
+    let Some(known) = Chunk::keys(&kind) else {
+        return String::new();
+    };
+    let unknown = object.rest().filter(|(key, _)| !known.contains(key));
+    let unknown: Vec<String> =
+        unknown.take(3).map(|(key, _)| format!("`{}`", log_text(key))).collect();
+    match unknown.is_empty() {
+        true => String::new(),
+        false => format!(", and {kind} has no key {}", unknown.join(", ")),
+    }
 }
 
 /// Returns whether the client looks up a key when it merges this value.

@@ -79,6 +79,14 @@ rules! {
     NotJson Error "not-json"
         why "the client cannot parse it and drops everything after it"
         remedy "write each chunk as one line of JSON after `data: `"
+    /// Several chunks stand in one event.
+    MissingBlankLine Error "missing-blank-line"
+        why "the client joins the lines into one text, cannot parse it and drops everything after it"
+        remedy "write a blank line after each `data` line"
+    /// The stream has the format of `ai@4`: `0:"text"`.
+    Ai4Stream Error "ai-4-stream"
+        why "it has the format of ai@4, of which later versions of the client show nothing"
+        remedy "write each chunk as server-sent event: `data: {\"type\":\"text-delta\",…}` and a blank line"
     /// A key that the client's JSON reader refuses.
     PrototypeKey Error "prototype-key"
         why "the client's JSON reader refuses `__proto__` and `constructor.prototype` anywhere"
@@ -179,6 +187,6 @@ rules! {
         remedy "write each chunk after `data: ` and a blank line behind it; refuse with a status of 400 or more"
     /// The stream ends without `finish`, `error` or `abort`.
     NoFinish Warning "no-finish"
-        why "the message has no finish reason"
-        remedy "end with `finish`, `error` or `abort`"
+        why "the client shows what it has read as the whole message, even if the stream was cut off"
+        remedy "end with `finish`, `error` or `abort`; if the backend does, find out what closed the connection"
 }

@@ -147,6 +147,14 @@ macro_rules! chunks {
                 }
             }
 
+            /// Returns the keys of a kind without `type`, or `None` if the kind is unknown.
+            pub(crate) fn keys(kind: &str) -> Option<&'static [&'static str]> {
+                match kind {
+                    $( $kind => Some(&[$($key),*]), )*
+                    _ => kind.starts_with("data-").then_some(&["id", "data", "transient"]),
+                }
+            }
+
             /// Reads the fields of a known kind. Returns `None` if the kind is unknown.
             fn read(kind: &str, object: &mut Object<'a>) -> Result<Option<Self>, FieldError> {
                 Ok(Some(match kind {

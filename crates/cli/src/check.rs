@@ -16,14 +16,15 @@ use crate::{CliError, StreamArguments};
 pub(crate) struct Arguments {
     #[command(flatten)]
     stream: StreamArguments,
-    /// The oldest client that must read it, `6.0.0` for instance: kinds and keys that it does not
-    /// know count.
+    /// The oldest version of the client that must read the stream, for example `6.0.0`. A chunk type
+    /// or a key that this version does not know is an error.
     #[arg(long, value_name = "VERSION", value_parser = version)]
     client: Option<Version>,
-    /// Also says what the client accepts though it was surely not meant.
+    /// Also reports probable mistakes that cause no error in the client, for example a text part
+    /// without its end.
     #[arg(long)]
     warnings: bool,
-    /// Prints each finding as an object.
+    /// Prints each finding as a JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -39,7 +40,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
         }
     };
     let mut checker = start(input.message.clone(), input.is_response());
-    let mut findings = Findings { arguments, out: io::stdout().lock(), has_any: false };
+    let mut findings = Findings {
+        arguments,
+        out: io::stdout().lock(),
+        must_end: input.is_response(),
+        has_any: false,
+    };
     // The number of the stream's last line so far.
     let mut last = None;
     input.for_each(|item| {
@@ -51,9 +57,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
                         findings.print(last, &violation)?;
                     }
                 }
+                findings.must_end = is_response;
             }
             Item::Data { line, data } => {
                 last = Some(line);
+                findings.must_end &= data != "[DONE]";
                 for violation in checker.handle_data(data) {
                     findings.print(line, &violation)?;
                 }
@@ -76,14 +84,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
 struct Findings<'a, W> {
     arguments: &'a Arguments,
     out: W,
+    /// Whether the stream is a response, and has had no `[DONE]` so far. If it has no end either, it
+    /// was cut off.
+    must_end: bool,
     has_any: bool,
 }
 
 impl<W: Write> Findings<'_, W> {
     fn print(&mut self, line: usize, violation: &Violation) -> io::Result<()> {
         let is_error = violation.rule.severity() == Severity::Error;
-        // For an empty stream, no output would look like a success.
-        let is_reported = is_error || self.arguments.warnings || violation.rule == Rule::NoChunks;
+        let is_reported = match violation.rule {
+            // For an empty stream, no output would look like a success.
+            Rule::NoChunks => true,
+            Rule::NoFinish if self.must_end => true,
+            _ => is_error || self.arguments.warnings,
+        };
         if !is_reported {
             return Ok(());
         }

@@ -44,9 +44,16 @@ impl Input {
             None => None,
         };
         let mut reader = open(arguments.file.as_deref())?;
-        let blank = read_leading_blanks(&mut reader)?;
-        let is_json = matches!(reader.fill_buf()?.first(), Some(b'{' | b'[' | b'"'));
-        let reader = Box::new(Cursor::new(blank).chain(reader));
+        let mut head = read_leading_blanks(&mut reader)?;
+        let blanks = head.len();
+        reader.by_ref().take(3).read_to_end(&mut head)?;
+        let is_json = match &head[blanks..] {
+            [b'{' | b'[' | b'"', ..] => true,
+            // A stream of `ai@4`, which is reported by its lines.
+            [kind, b':', b'{' | b'[' | b'"'] => kind.is_ascii_alphanumeric(),
+            _ => false,
+        };
+        let reader = Box::new(Cursor::new(head).chain(reader));
         Ok(Input { reader, is_json, message })
     }
 

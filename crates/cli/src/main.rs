@@ -33,31 +33,32 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Says what is wrong with a stream: nothing, where the real client accepts it.
+    /// Reports what is wrong with a stream. Prints nothing if the real client accepts it.
     Check(check::Arguments),
-    /// Prints the message that a stream comes to, as the real client holds it.
+    /// Prints the message that the real client holds after it has read a stream.
     Reduce(reduce::Arguments),
-    /// Prints what a chat request asks for and what was decided in it.
+    /// Prints what a chat request asks for, and the decisions in it.
     ParseRequest(parse_request::Arguments),
     /// Serves recorded streams to a front end under development, one after the other.
     Replay(replay::Arguments),
-    /// Sits between a front end and a backend, and writes each exchange to a file.
+    /// Forwards requests of a front end to a backend, and writes each exchange to a file.
     Record(record::Arguments),
     /// Prints a script that lets a shell complete the commands and options.
     Completions(completions::Arguments),
 }
 
-/// A stream, and the message that it goes on with.
+/// A stream, and the message that it continues.
 #[derive(Debug, Args)]
 struct StreamArguments {
     /// A file of server-sent events or JSON lines; standard input if there is none, or `-`.
     file: Option<PathBuf>,
-    /// A file with the assistant message, as JSON, that the stream goes on with.
+    /// A file with the assistant message, as JSON, that the stream continues.
     #[arg(long, value_name = "FILE")]
     message: Option<PathBuf>,
-    /// Whose reading it is: they differ in what a second `start` and an `error` do. `chat` unless
-    /// told otherwise for the response to a POST: server-sent events, and what follows a request in
-    /// a recording. `read-ui-message-stream` for other JSON lines.
+    /// The function of the client that reads the stream. The functions handle a second `start` and
+    /// an `error` differently. The default is `chat` for the response to a POST, which is
+    /// server-sent events or what follows a request in a recording. It is `read-ui-message-stream`
+    /// for other JSON lines.
     #[arg(long, value_enum)]
     reader: Option<Reader>,
 }

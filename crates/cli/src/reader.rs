@@ -9,11 +9,14 @@ use ui_message_stream::reducer::{AfterError, Reducer, ResetOn};
 /// A reader of the real client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Reader {
-    /// `readUIMessageStream`: another id empties the message, an error is passed over.
+    /// `readUIMessageStream`: a `start` with another id empties the message. Reading continues after
+    /// an `error`.
     ReadUiMessageStream,
-    /// `useChat`, the response to a POST: another id renames, an error is the end.
+    /// `useChat`, the response to a POST: a `start` with another id renames the message. Reading
+    /// ends at an `error`.
     Chat,
-    /// `useChat`, a resumed stream: the first start empties the message, an error is the end.
+    /// `useChat`, a resumed stream: the first `start` empties the message. Reading ends at an
+    /// `error`.
     ChatResume,
 }
 

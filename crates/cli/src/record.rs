@@ -142,12 +142,17 @@ impl Recorder {
         Ok(Response::from_parts(head, Body::new(recorded)))
     }
 
-    /// Creates the next file. Files of an earlier run are kept.
+    /// Creates the next file, which only the user who runs the program can read: it holds the chat.
+    /// Files of an earlier run are kept.
     fn create_file(&self) -> Result<(PathBuf, File), CliError> {
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         loop {
             let number = self.exchanges.fetch_add(1, Ordering::Relaxed) + 1;
             let path = self.out.join(format!("{number:03}.jsonl"));
-            match File::create_new(&path) {
+            match options.open(&path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(format!("{}: {error}", path.display()).into()),
                 Ok(file) => return Ok((path, file)),

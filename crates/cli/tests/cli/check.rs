@@ -18,7 +18,8 @@ fn a_stream_that_the_client_accepts_has_no_findings() {
         let results = [
             run_with(&arguments, &stream.as_lines()),
             run_with(&arguments, &stream.as_events("\n")),
-            run_with(&arguments, &stream.as_events("\r")),
+            // A `\r` ends a line only if another byte follows it.
+            run_with(&arguments, &(stream.as_events("\r") + ": the end")),
         ];
         for result in results.iter().chain([&from_file]) {
             assert_eq!(result.err, "", "{name}");
@@ -43,7 +44,9 @@ fn a_response_has_findings_if_the_client_fails_or_shows_nothing() {
         let name = &response.name;
         let result = run(&["check", text(&response.path)]);
         let shows_nothing = response.chunks.is_empty() && !response.fails;
-        let is_reported = response.fails || shows_nothing;
+        let body = fs::read_to_string(&response.path).unwrap();
+        let has_end = body.contains("[DONE]") || response.chunks.contains(r#""type":"finish""#);
+        let is_reported = response.fails || shows_nothing || !has_end;
         assert_eq!(result.code, i32::from(is_reported), "{name}: {}", result.out);
         assert_eq!(result.out.is_empty(), !is_reported, "{name}: {}", result.out);
         assert_eq!(result.out.contains(": no-chunks: "), shows_nothing, "{name}: {}", result.out);
@@ -55,6 +58,7 @@ fn a_response_has_findings_if_the_client_fails_or_shows_nothing() {
 fn input_without_a_chunk_is_reported() {
     let request = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
     let chunk = r#"{"chunk":{"type":"start"}}"#;
+    let end = r#"{"chunk":{"type":"finish"}}"#;
     for (line, input) in [
         (1, String::new()),
         (1, "\u{FEFF}".to_owned()),
@@ -63,13 +67,83 @@ fn input_without_a_chunk_is_reported() {
         (1, "<!doctype html>\n<p>502 Bad Gateway</p>\n".to_owned()),
         (1, "{\"error\":\"unauthorized\"}\n".to_owned()),
         (1, request.to_owned()),
-        (1, format!("{request}\n{request}\n{chunk}\n")),
-        (3, format!("{request}\n{chunk}\n{request}\n")),
+        (1, format!("{request}\n{request}\n{chunk}\n{end}\n")),
+        (4, format!("{request}\n{chunk}\n{end}\n{request}\n")),
     ] {
         let result = run_with(&["check"], &input);
         let finding = format!("line {line}: no-chunks: the stream: the client shows nothing");
         assert!(result.out.starts_with(&finding), "{input:?}: {}", result.out);
         assert_eq!((result.code, result.out.lines().count()), (1, 1), "{input:?}: {}", result.out);
+    }
+}
+
+#[test]
+fn a_response_that_was_cut_off_is_reported_and_one_with_an_end_is_not() {
+    let event = |chunk: &str| format!("data: {chunk}\n\n");
+    let text = [
+        r#"{"type":"start"}"#,
+        r#"{"type":"text-start","id":"0"}"#,
+        r#"{"type":"text-delta","id":"0","delta":"Hi"}"#,
+        r#"{"type":"text-end","id":"0"}"#,
+    ];
+    let events: String = text.iter().map(|chunk| event(chunk)).collect();
+    let recorded: String = text.iter().map(|chunk| format!("{{\"chunk\":{chunk}}}\n")).collect();
+    let request = r#"{"request":{"id":"chat","messages":[]}}"#;
+    for (stream, line) in [
+        (events.clone(), Some(7)),
+        (format!("{events}data: {{\"type\":\"fin"), Some(9)),
+        (format!("{request}\n{recorded}"), Some(5)),
+        (
+            format!("{request}\n{recorded}{request}\n{{\"chunk\":{{\"type\":\"finish\"}}}}\n"),
+            Some(5),
+        ),
+        (format!("{events}data: [DONE]\n\n"), None),
+        (events.clone() + &event(r#"{"type":"finish"}"#), None),
+        (events.clone() + &event(r#"{"type":"abort"}"#), None),
+        (events.clone() + &event(r#"{"type":"error","errorText":"x"}"#), None),
+        // Lines without a request may be a part of a stream.
+        (recorded, None),
+    ] {
+        let result = run_with(&["check"], &stream);
+        let expected = line.map(|line| format!("line {line}: no-finish: the stream: "));
+        assert_eq!(result.code, i32::from(expected.is_some()), "{stream}: {}", result.out);
+        assert_eq!(result.out.lines().count(), expected.iter().count(), "{stream}: {}", result.out);
+        assert!(result.out.starts_with(&expected.unwrap_or_default()), "{stream}: {}", result.out);
+    }
+}
+
+#[test]
+fn common_mistakes_of_backends_are_named() {
+    let chunks = [r#"{"type":"start"}"#, r#"{"type":"finish"}"#];
+    let response = |chunk: &str| {
+        let chunks = [chunks[0], chunk, chunks[1], "[DONE]"];
+        chunks.map(|chunk| format!("data: {chunk}\n\n")).concat()
+    };
+    for (stream, finding) in [
+        (
+            "0:\"Hello\"\nd:{\"finishReason\":\"stop\"}\n".to_owned(),
+            "line 1: ai-4-stream: the stream: ",
+        ),
+        ("f:{\"messageId\":\"m\"}\n0:\"Hello\"\n".to_owned(), "line 1: ai-4-stream: the stream: "),
+        (response("0:\"Hello\""), "line 3: ai-4-stream: the stream: "),
+        (
+            format!("data: {}\ndata: {}\ndata: [DONE]\n\ndata: [DONE]\n\n", chunks[0], chunks[1]),
+            "line 1: missing-blank-line: 3 `data` lines in one event: ",
+        ),
+        (
+            response(r#"{"type":"text-delta","id":"0","text":"Hi"}"#),
+            "line 3: invalid-field: delta: missing, and text-delta has no key `text`: ",
+        ),
+        (
+            response(r#"{"type":"tool-output-available","id":"c","result":1}"#),
+            "line 3: invalid-field: toolCallId: missing, and tool-output-available has no key \
+             `id`, `result`: ",
+        ),
+        (response(r#"{"type":"data-x"} and more"#), "line 3: not-json: "),
+    ] {
+        let result = run_with(&["check"], &stream);
+        assert!(result.out.starts_with(finding), "{stream}: {}", result.out);
+        assert_eq!((result.code, result.out.lines().count()), (1, 1), "{stream}: {}", result.out);
     }
 }
 
@@ -130,16 +204,23 @@ fn older_clients_and_warnings_are_checked_only_with_their_options() {
 #[test]
 fn the_first_character_decides_the_format_of_a_file() {
     let chunk = r#"{"type":"text-end","id":"0"}"#;
+    let done = "data: [DONE]\n\n";
     for (line, stream) in [
         (1, chunk.to_owned()),
         (3, format!("\n \n{chunk}\n")),
         (1, format!("\u{FEFF}{chunk}\n")),
         (1, format!("{{\"chunk\":{chunk}}}\n")),
-        (2, format!("{{\"request\":{{}}}}\n{{\"at\":7,\"chunk\":{chunk}}}\n")),
-        (1, format!("data: {chunk}\n\n")),
-        (3, format!("\n\ndata:{chunk}\n\n")),
-        (2, format!("\u{FEFF}: hi\ndata: {chunk}\n\n")),
-        (2, format!("event: message\r\ndata: {chunk}\r\n\r\n")),
+        (
+            2,
+            format!(
+                "{{\"request\":{{}}}}\n{{\"at\":7,\"chunk\":{chunk}}}\n\
+                 {{\"chunk\":{{\"type\":\"finish\"}}}}\n"
+            ),
+        ),
+        (1, format!("data: {chunk}\n\n{done}")),
+        (3, format!("\n\ndata:{chunk}\n\n{done}")),
+        (2, format!("\u{FEFF}: hi\ndata: {chunk}\n\n{done}")),
+        (2, format!("event: message\r\ndata: {chunk}\r\n\r\n{done}")),
     ] {
         let result = run_with(&["check"], &stream);
         assert!(result.out.starts_with(&format!("line {line}: ")), "{stream:?}: {}", result.out);
@@ -189,12 +270,13 @@ fn each_request_in_a_file_starts_another_stream() {
         r#"{{"request":{{"id":"chat","trigger":"submit-message","messages":[{{"id":"u","role":"user","parts":[{{"type":"file","mediaType":"image/png","url":"data:image/png;base64,{image}"}}]}},{{"id":"m","role":"assistant","parts":[{part}]}}]}}}}"#
     );
     let output = r#"{"chunk":{"type":"tool-output-available","toolCallId":"c","output":1}}"#;
+    let output = format!("{output}\n{{\"chunk\":{{\"type\":\"finish\"}}}}");
     let other_request = r#"{"request":{"id":"chat","trigger":"submit-message","messages":[]}}"#;
     let continued = format!("{request}\n{output}\n");
     assert_eq!(run_with(&["check"], &continued).out, "");
     let result = run_with(&["check"], &format!("{continued}{other_request}\n{output}\n"));
     assert_eq!(result.code, 1);
-    assert!(result.out.starts_with("line 4: unknown-tool-call"), "{}", result.out);
+    assert!(result.out.starts_with("line 5: unknown-tool-call"), "{}", result.out);
 }
 
 #[test]
@@ -210,11 +292,12 @@ fn a_request_that_is_no_chat_request_starts_another_stream_too() {
     let message = scratch("no_chat_request").join("message.json");
     let part = r#"{"type":"tool-t","toolCallId":"c","state":"input-available","input":{}}"#;
     fs::write(&message, format!(r#"{{"id":"m","role":"assistant","parts":[{part}]}}"#)).unwrap();
-    let output = chunk(r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#);
+    let output = chunk(r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#)
+        + &chunk(r#"{"type":"finish"}"#);
     let continued = format!("{request}{output}{request}{output}");
     let result = run_with(&["check", "--message", text(&message)], &continued);
     assert_eq!((result.code, result.out.lines().count()), (1, 1), "{}", result.out);
-    assert!(result.out.starts_with("line 4: unknown-tool-call"), "{}", result.out);
+    assert!(result.out.starts_with("line 5: unknown-tool-call"), "{}", result.out);
 }
 
 #[test]

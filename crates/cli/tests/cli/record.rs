@@ -201,6 +201,12 @@ fn a_recording_contains_the_request_the_chunks_and_their_times() {
     assert!(lines[1].ends_with(",\"chunk\":{\"type\":\"start\", \"messageId\":\"m\"}}"));
     assert!(lines[2].ends_with(",\"chunk\":{\"type\":\"data-x\",\"data\":1.50}}"));
     assert_eq!(lines.len(), 3, "{written}");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(folder.join("001.jsonl")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
     let at = |line: &str| serde_json::from_str::<Value>(line).unwrap()["at"].as_u64().unwrap();
     assert!(at(lines[2]) - at(lines[1]) >= 150, "{written}");
 
