@@ -16,6 +16,7 @@ use super::{
     UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId};
+use crate::json::optional_text;
 use crate::message::{Role, ToolState, UiMessage};
 
 /// The open tool calls of a client's history: approvals, denials, outputs and pending requests.
@@ -93,8 +94,9 @@ pub struct ApprovalDecision {
     pub approval_id: ApprovalId,
     /// Whether the user approved the call (`true`) or denied it (`false`).
     pub approved: bool,
-    /// The reason that the user gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The reason that the user gave. Half a surrogate pair, as a browser's string may hold it, is
+    /// read as U+FFFD.
+    #[serde(default, deserialize_with = "optional_text", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use crate::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
 use crate::chat::store::{ChatCursor, ListChats};
 use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
-use crate::json::{FieldError, Json};
+use crate::json::{FieldError, Json, optional_text};
 use crate::message::UiMessage;
 use crate::policy::ChatPolicy;
 use crate::request::{ChatRequest, Limits, ParseRequestError};
@@ -315,7 +315,7 @@ async fn decide(
             approved: Some(false),
             reason,
         }) => {
-            limits.check_id("chatId", &chat).map_err(field)?;
+            limits.check_chat_id("chatId", &chat).map_err(field)?;
             limits.check_reason("reason", reason.as_deref()).map_err(field)?;
             let waiting = chats.approvals().for_chat(&principal, &chat).pending().await;
             let waiting = waiting.map_err(|error| ChatRejection::chat(error.into()))?;
@@ -343,7 +343,7 @@ async fn decide(
 
 /// Returns the chat id of a path.
 fn chat_id(id: String, limits: &Limits) -> Result<ChatId, ChatRejection> {
-    limits.check_id("id", &id).map_err(field)?;
+    limits.check_chat_id("id", &id).map_err(field)?;
     Ok(id.into())
 }
 
@@ -455,6 +455,7 @@ struct DecisionsBody {
     decisions: Option<Vec<ApprovalDecision>>,
     chat_id: Option<ChatId>,
     approved: Option<bool>,
+    #[serde(default, deserialize_with = "optional_text")]
     reason: Option<String>,
 }
 

@@ -41,7 +41,7 @@ pub use self::object::{ExtraFields, FieldError};
 pub(crate) use self::object::{Key, Object, each_field, entry_if_any, without};
 
 use self::check::{Lines, Strictness, check};
-pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
+pub(crate) use self::string_token::{optional_text, string_end, unescaped, with_replacements};
 
 /// A JSON value, stored as checked text on one line. Cheap to clone, never parsed into a tree.
 ///

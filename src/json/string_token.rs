@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserializer;
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
 
 /// Returns the offset behind the closing quote of the string that opens at `from`.
 pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
@@ -40,18 +41,8 @@ pub(crate) fn unescaped(token: &str) -> Cow<'_, str> {
 
 /// Reads a string token that holds half a surrogate pair, as a browser's string may.
 fn lossy(token: &str) -> String {
-    struct Bytes;
-    impl serde::de::Visitor<'_> for Bytes {
-        type Value = String;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a string")
-        }
-        fn visit_bytes<E>(self, bytes: &[u8]) -> Result<String, E> {
-            Ok(with_replacements(bytes))
-        }
-    }
     let mut deserializer = serde_json::Deserializer::from_str(token);
-    deserializer.deserialize_bytes(Bytes).unwrap_or_default()
+    deserializer.deserialize_bytes(TextVisitor).unwrap_or_default()
 }
 
 /// Decodes the bytes of a JSON string as `serde_json` passes them to a visitor: UTF-8, except for
@@ -66,6 +57,37 @@ pub(crate) fn with_replacements(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+/// Deserializes a text from a browser, for `#[serde(deserialize_with)]`. Half surrogates become U+FFFD.
+pub(crate) fn optional_text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error> {
+    Ok(Option::<Text>::deserialize(deserializer)?.map(|Text(text)| text))
+}
+
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // As bytes: half a surrogate pair is then not an error.
+        deserializer.deserialize_bytes(TextVisitor).map(Text)
+    }
+}
+
+struct TextVisitor;
+
+impl Visitor<'_> for TextVisitor {
+    type Value = String;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+    fn visit_str<E>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+    fn visit_bytes<E>(self, bytes: &[u8]) -> Result<String, E> {
+        Ok(with_replacements(bytes))
+    }
 }
 
 /// Whether a string token holds a `\ud800` … `\udfff` without its other half.

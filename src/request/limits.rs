@@ -163,6 +163,21 @@ impl Limits {
         check(field, id, self.max_id_bytes, "with_max_id_bytes")
     }
 
+    /// Checks the id of a chat, which clients put into the path of a URL.
+    ///
+    /// # Errors
+    /// [`FieldError`] under the condition of [`check_id`](Self::check_id), and if the id is empty,
+    /// `.` or `..`: a browser removes these from a path, so the request would reach another route.
+    pub(crate) fn check_chat_id(&self, field: &'static str, id: &str) -> Result<(), FieldError> {
+        if matches!(id, "" | "." | "..") {
+            return Err(FieldError::new(
+                field,
+                "expected another id than an empty one, `.` or `..`",
+            ));
+        }
+        self.check_id(field, id)
+    }
+
     /// Checks the lengths of the texts of a decision.
     pub(crate) fn check_decision(
         &self,

@@ -87,7 +87,7 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
 }
 
 fn refuse_long_texts(body: &Body, limits: &Limits) -> Result<(), ParseRequestError> {
-    let check_id = limits.check_id(ID, &body.id);
+    let check_id = limits.check_chat_id(ID, &body.id);
     check_id.map_err(|error| error.renamed(limits.chat_id_field.clone()))?;
     if let Some(id) = &body.message_id {
         limits.check_id("messageId", id)?;

@@ -57,6 +57,39 @@ async fn an_approval_in_a_full_chat_can_still_be_given() {
 }
 
 #[tokio::test]
+async fn a_chat_id_that_browsers_remove_from_a_path_is_refused() {
+    let host = Host::new();
+    let message = json!({"id": "u", "role": "user", "parts": [{"type": "text", "text": "hello"}]});
+    for id in ["", ".", ".."] {
+        let posted = host.chat("alice", json!({"id": id, "message": message}).to_string()).await;
+        let expected = "id: expected another id than an empty one, `.` or `..`";
+        assert_eq!((posted.status.as_u16(), &*posted.text), (400, expected), "{id:?}");
+        let denied = json!({"chatId": id, "approved": false}).to_string();
+        let denied = host.send("alice", Method::POST, "/api/approvals", denied).await;
+        assert_eq!(denied.status.as_u16(), 400, "{id:?}");
+        assert!(denied.text.starts_with("chatId: expected another id"), "{}", denied.text);
+    }
+    assert!(
+        host.chat("alice", json!({"id": "...", "message": message}).to_string())
+            .await
+            .status
+            .is_success()
+    );
+}
+
+#[tokio::test]
+async fn half_a_surrogate_pair_in_a_reason_is_replaced() {
+    let host = Host::new();
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
+    let denial = r#"{"chatId":"chat","approved":false,"reason":"no\ud800!"}"#.to_owned();
+    let denied = host.send("alice", Method::POST, "/api/approvals", denial).await;
+    assert_eq!(denied.status, StatusCode::OK, "{}", denied.text);
+    let stored = host.get("alice", "/api/chat/chat").await.text;
+    assert!(stored.contains("no\u{FFFD}!"), "{stored}");
+}
+
+#[tokio::test]
 async fn a_long_id_or_reason_is_refused_with_the_name_of_its_field() {
     let host = Host::new();
     let mut alice = Client::new("alice", "chat");

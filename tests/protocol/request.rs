@@ -571,7 +571,7 @@ proptest! {
         if let Ok(chat) = ChatRequest::parse(&body, &limits) {
             // Compared as text, because no JSON tree holds `1e999`.
             let sent = serde_json::to_string(&chat.unsanitized_messages().collect::<Vec<_>>()).unwrap();
-            let again = format!(r#"{{"id":"","messages":{sent}}}"#);
+            let again = format!(r#"{{"id":"c","messages":{sent}}}"#);
             let again = ChatRequest::parse(again.as_bytes(), &Limits::default()).unwrap();
             prop_assert_eq!(again.messages(), chat.messages());
         }
