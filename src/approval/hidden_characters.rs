@@ -71,18 +71,32 @@ impl<'de> Visitor<'de> for HasHiddenCharacters {
     }
 }
 
-/// Returns whether a character is a control character other than tab, line feed and carriage
-/// return, a bidirectional control character, or a character that is invisible or has no width.
-/// Variation selectors are among them: a sequence of them can carry a hidden text.
+/// Returns whether a reader does not see a character as it is.
+///
+/// Variation selectors are among them: a sequence of them can carry a hidden text. Blanks of other
+/// widths are not: they look like a blank.
 fn is_hidden(c: char) -> bool {
-    let is_plain_white_space = matches!(c, '\t' | '\n' | '\r');
-    c.is_control() && !is_plain_white_space
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
-            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+    matches!(c,
+        // Control characters (`Cc`) other than tab, line feed and carriage return.
+        '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
+        // Separators of lines and paragraphs (`Zl`, `Zp`).
+        | '\u{2028}' | '\u{2029}'
+        // `Default_Ignorable_Code_Point` of Unicode 17: a program that does not know one of them
+        // shows nothing for it.
+        | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+        | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+        // Format characters (`Cf`) that are not among the ones above. Those with the property
+        // `Prepended_Concatenation_Mark` are visible.
+        | '\u{fff9}'..='\u{fffb}' | '\u{13430}'..='\u{1343f}'
+        // No property says that these letters, marks and symbols look like nothing:
+        | '\u{2800}' // the braille pattern without a dot
+        | '\u{13441}' | '\u{13442}' // blanks between Egyptian hieroglyphs
+        | '\u{16fe4}' // the filler of the Khitan small script
+        | '\u{1d159}' // the note head that is not drawn
+    )
 }
 
 #[cfg(test)]
@@ -106,6 +120,12 @@ mod tests {
             ("{\"path\":\"a\u{e01ef}\"}", true),
             (r#"{"path":"a\ufe00"}"#, true),
             (r#"{"path":"a\u034f"}"#, true),
+            (r#"{"path":"a\u2800"}"#, true),
+            ("{\"path\":\"a\u{16fe4}\"}", true),
+            ("{\"path\":\"a\u{13430}\"}", true),
+            ("{\"path\":\"a\u{13441}\"}", true),
+            ("{\"path\":\"a\u{1d159}\"}", true),
+            (r#"{"path":"\u2801 \u0600 \u3000 \ud80d\udc40"}"#, false),
         ] {
             assert_eq!(has_hidden_characters(&Json::parse(text).unwrap()), hides, "{text}");
         }
