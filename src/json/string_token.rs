@@ -59,7 +59,8 @@ pub(crate) fn with_replacements(bytes: &[u8]) -> String {
     text
 }
 
-/// Deserializes a text from a browser, for `#[serde(deserialize_with)]`. Half surrogates become U+FFFD.
+/// Deserializes a text from a browser, for `#[serde(deserialize_with)]`. Half surrogates become
+/// U+FFFD.
 pub(crate) fn optional_text<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {

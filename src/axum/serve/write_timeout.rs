@@ -130,8 +130,8 @@ impl AsyncRead for WriteTimeout {
     }
 }
 
-/// From how many bytes of a request on the peer may still be sending when its response is written. A
-/// shorter request is usually read as a whole.
+/// After how many bytes of a request the peer may still be sending when its response is written.
+/// The server usually has a shorter request as a whole.
 const MANY_BYTES: usize = 16 * 1024;
 
 /// How long the server drops what a peer still sends.
