@@ -58,7 +58,7 @@ async fn chat(State(approvals): State<Approvals>, user: Principal, chat: ChatReq
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    let tools = ToolList::new().tool("delete_file", "Deletes a file.", &Json::null());
+    let tools = ToolList::new().tool("delete_file", "Deletes a file.", &Json::no_schema());
     let app = Router::new().route("/api/chat", post(chat)).layer(without_authentication());
     let app = app.with_state(Approvals::new(tools.client_executed("get_location")));
     let app = app.route("/effects", get(async || EFFECTS.load(SeqCst).to_string()));

@@ -29,7 +29,7 @@ struct Files(Mutex<Vec<String>>);
 
 impl Toolbox for Files {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
-        let definition = DefinitionDigest::new(name, "Deletes a file.", &Json::null());
+        let definition = DefinitionDigest::new(name, "Deletes a file.", &Json::no_schema());
         (name == "delete_file").then(|| ToolInfo::new(definition))
     }
 

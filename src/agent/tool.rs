@@ -131,6 +131,32 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// # let _ = count;
     /// ```
     ///
+    /// With `try_stream!` of the crate `async-stream`, write the handler as a function. Its return
+    /// type names the type of the error, which the macro leaves open:
+    ///
+    /// ```
+    /// use async_stream::try_stream;
+    /// use futures::Stream;
+    /// use ui_message_stream::agent::{Tool, ToolContext, ToolError};
+    ///
+    /// /// Counts.
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Count {
+    ///     to: u64,
+    /// }
+    ///
+    /// fn count(count: Count, _: ToolContext) -> impl Stream<Item = Result<u64, ToolError>> {
+    ///     try_stream! {
+    ///         for number in 1..=count.to {
+    ///             yield number;
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let count = Tool::streaming("count", count);
+    /// # let _ = count;
+    /// ```
+    ///
     /// # Panics
     /// Panics under the conditions of [`new`](Self::new).
     #[track_caller]

@@ -95,6 +95,19 @@ impl Json {
         Json(Arc::from(RawValue::NULL.to_owned()))
     }
 
+    /// Creates `null`, which is passed in place of the input schema of a tool that has none.
+    ///
+    /// ```
+    /// use ui_message_stream::Json;
+    /// use ui_message_stream::approval::DefinitionDigest;
+    ///
+    /// let definition = DefinitionDigest::new("ring", "Rings the bell.", &Json::no_schema());
+    /// # let _ = definition;
+    /// ```
+    pub fn no_schema() -> Self {
+        Self::null()
+    }
+
     /// Creates a JSON string that holds `text`.
     pub fn string(text: &str) -> Self {
         match serde_json::value::to_raw_value(text) {

@@ -21,7 +21,7 @@ static EFFECTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the approvals, with the tools of the agent.
 pub fn approvals() -> Approvals {
-    let tools = ToolList::new().tool("delete_file", "Deletes a file.", &Json::null());
+    let tools = ToolList::new().tool("delete_file", "Deletes a file.", &Json::no_schema());
     Approvals::new(tools.client_executed("get_location"))
 }
 
