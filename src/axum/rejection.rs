@@ -59,12 +59,12 @@ pub enum ChatRejectionKind {
 enum Cause {
     AddressNotAllowed,
     #[cfg(feature = "approvals")]
-    AlreadyReceived(crate::chat::ChatError),
-    #[cfg(feature = "approvals")]
     BlanketApproval,
     Body(BoxError),
     #[cfg(feature = "approvals")]
     ChatLimit(crate::limits::ChatLimitError),
+    #[cfg(feature = "approvals")]
+    Conflict(crate::chat::ChatError),
     Parse(ParseRequestError),
     Policy(PolicyError),
     #[cfg(feature = "approvals")]
@@ -94,7 +94,7 @@ impl ChatRejection {
             #[cfg(feature = "approvals")]
             Cause::BlanketApproval | Cause::NoDecisions => ChatRejectionKind::BadRequest,
             #[cfg(feature = "approvals")]
-            Cause::AlreadyReceived(_) => ChatRejectionKind::Conflict,
+            Cause::Conflict(_) => ChatRejectionKind::Conflict,
             #[cfg(feature = "approvals")]
             Cause::NotFound => ChatRejectionKind::NotFound,
             Cause::Policy(error) => match error {
@@ -155,7 +155,9 @@ impl ChatRejection {
     pub(super) fn chat(error: crate::chat::ChatError) -> Self {
         ChatRejection(match error {
             crate::chat::ChatError::NotFound => Cause::NotFound,
-            crate::chat::ChatError::AlreadyReceived => Cause::AlreadyReceived(error),
+            crate::chat::ChatError::AlreadyReceived | crate::chat::ChatError::Conflict(_) => {
+                Cause::Conflict(error)
+            }
             crate::chat::ChatError::TooManyReaders => Cause::TooManyReaders(error),
             crate::chat::ChatError::TooManyRuns => Cause::TooManyRuns(error),
             crate::chat::ChatError::Request(error) => Cause::Parse(error),
@@ -198,9 +200,9 @@ impl fmt::Display for ChatRejection {
                  machine, such as to 127.0.0.1",
             ),
             #[cfg(feature = "approvals")]
-            Cause::AlreadyReceived(error)
-            | Cause::TooManyReaders(error)
-            | Cause::TooManyRuns(error) => error.fmt(f),
+            Cause::Conflict(error) | Cause::TooManyReaders(error) | Cause::TooManyRuns(error) => {
+                error.fmt(f)
+            }
             #[cfg(feature = "approvals")]
             Cause::BlanketApproval => f.write_str(
                 "an approval names ids: post `decisions`, each with its `approvalId`; a `chatId` \

@@ -1,5 +1,6 @@
 //! [`ChatError`]: the error of an operation on a conversation.
 
+use super::conversation::RequestConflict;
 use super::store::{ChatStoreError, RunStoreError};
 use crate::approval::store::LedgerStoreError;
 use crate::limits::ChatLimitError;
@@ -25,6 +26,9 @@ pub enum ChatError {
          it or send another message"
     )]
     AlreadyReceived,
+    /// The request does not fit the conversation.
+    #[error(transparent)]
+    Conflict(#[from] RequestConflict),
     /// The user has the maximum number of [live runs](crate::limits::ChatLimits::with_max_user_runs),
     /// and all of them have readers.
     #[error("too many responses are being written for this user; try again later")]

@@ -58,7 +58,7 @@ pub use self::agent::{AgentEventStream, ChatAgent, Turn};
 pub use self::complete::ChatResponse;
 pub use self::conversation::{
     Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter, PostedHistory,
-    RecordedMessage, Recorder, RequestEffect, StopReason,
+    RecordedMessage, Recorder, RequestConflict, RequestEffect, StopReason,
 };
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;

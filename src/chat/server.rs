@@ -484,6 +484,7 @@ impl ChatServer {
 fn refused(response: Response) -> ChatError {
     match response {
         Response::Limit(limit) => limit.into(),
+        Response::Refused(conflict) => conflict.into(),
         Response::TooManyRuns => ChatError::TooManyRuns,
         Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
         // The driver knows why, and a turn with one of the others is not refused.

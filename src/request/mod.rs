@@ -69,8 +69,9 @@ debug_without_content!(ChatRequest { id, trigger, message_id; messages });
 impl ChatRequest {
     /// Parses the body of a POST.
     ///
-    /// The body contains either the list `messages` or a single `message`. `trigger` and `messageId` may be missing or `null`. All other fields belong to the
-    /// application, see [`custom`](Self::custom).
+    /// The body contains either the list `messages` or a single `message`, and for
+    /// [`Trigger::RegenerateMessage`] it may contain neither. `trigger` and `messageId` may be missing
+    /// or `null`. All other fields belong to the application, see [`custom`](Self::custom).
     ///
     /// # Errors
     /// - [`ParseRequestError::TooLong`], [`TooDeep`](ParseRequestError::TooDeep),
@@ -156,8 +157,8 @@ impl ChatRequest {
         sanitise::unsanitized_messages(&self.messages, &self.originals)
     }
 
-    /// Returns whether the client sent only its last message, in the field `message`, and not its
-    /// history.
+    /// Returns whether the client did not send its history, the list `messages`: it sent only its last
+    /// message, in the field `message`, or no message.
     pub fn is_last_message_only(&self) -> bool {
         self.last_message_only
     }

@@ -215,6 +215,8 @@ fn fields(
     let id = id.ok_or_else(|| FieldError::new(id_field.to_owned(), missing_id(id_field)))?;
     let id = ChatId::new(&*id);
     let trigger = text_or_null(&mut object, "trigger")?;
+    let trigger = trigger.map(|word| Trigger::from_wire(&word)).unwrap_or_default();
+    let is_regeneration = trigger == Trigger::RegenerateMessage;
     let message_id = text_or_null(&mut object, "messageId")?;
     let last_message_only = messages.is_none();
     let messages = match messages {
@@ -225,12 +227,14 @@ fn fields(
                 let message = UiMessage::read(raw.get(), reader);
                 vec![message.map_err(|fault| fault.within("message"))?]
             }
+            // The server has the chat, and regenerates its response.
+            None if is_regeneration => Vec::new(),
             None => return Err(FieldError::missing("messages").into()),
         },
     };
     Ok(Body {
         id,
-        trigger: trigger.map(|word| Trigger::from_wire(&word)).unwrap_or_default(),
+        trigger,
         message_id: message_id.map(|id| MessageId::new(&*id)),
         messages,
         last_message_only,

@@ -9,6 +9,7 @@ mod decisions_in_live_runs;
 mod deleted_chats;
 mod detached_turns;
 mod edited_while_running;
+mod edits_of_other_clients;
 mod embedding;
 mod failing_reads;
 mod failing_stores;

@@ -19,7 +19,9 @@ use tokio::task::JoinSet;
 use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::axum::chat_routes;
-use ui_message_stream::chat::{Chat, ChatServer, PostedHistory, RequestEffect, StopReason, Turn};
+use ui_message_stream::chat::{
+    Chat, ChatServer, PostedHistory, RequestConflict, RequestEffect, StopReason, Turn,
+};
 use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::reducer::Reducer;
@@ -27,6 +29,8 @@ use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
 
 use PostedHistory::{Keep, Truncate};
+
+const UNNAMED_EDIT: RequestEffect = RequestEffect::Refused(RequestConflict::UnnamedEdit);
 
 fn user(id: &str, text: &str) -> Value {
     json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
@@ -129,9 +133,12 @@ fn a_known_message_gets_its_response_and_removes_nothing() {
         let mut messages = posted(turn);
         let response = answered(&format!("a{turn}"));
         assert_eq!(repeat(&mut chat, &submit(&messages)), response);
-        // Without `messageId` a changed text is no edit.
+        // A changed text without `messageId` may be an edit, or from before one.
         *messages.last_mut().unwrap() = user(&format!("m{turn}"), "Changed");
-        assert_eq!(repeat(&mut chat, &submit(&messages)), response);
+        assert_eq!(repeat(&mut chat, &submit(&messages)), UNNAMED_EDIT);
+        assert_eq!(repeat(&mut chat, &regenerate(&messages, None)), UNNAMED_EDIT);
+        let id = format!("a{turn}");
+        assert_eq!(repeat(&mut chat, &regenerate(&messages, Some(&id))), UNNAMED_EDIT);
         // With `messageId` an unchanged text is no edit.
         assert_eq!(repeat(&mut chat, &edit(&posted(turn))), response);
     }
@@ -170,7 +177,7 @@ fn an_edit_changes_the_chat_once_though_it_is_delivered_again_after_other_edits(
     assert_eq!(repeat(&mut chat, &edits[1]), answered("c2"));
     // The requests of the removed messages.
     for (body, effect) in [
-        (submit(&posted(2)), answered("c2")),
+        (submit(&posted(2)), UNNAMED_EDIT),
         (submit(&posted(3)), RequestEffect::NotAnswered),
         (edit(&posted(3)), RequestEffect::NotAnswered),
         (submit(&[&posted(3)[..], &[assistant("a3")]].concat()), RequestEffect::NotAnswered),
@@ -186,13 +193,23 @@ fn an_edit_changes_the_chat_once_though_it_is_delivered_again_after_other_edits(
 }
 
 #[test]
-fn a_body_with_one_message_removes_nothing() {
+fn a_body_with_one_message_removes_messages_only_if_it_names_an_edit() {
     let with_message = |message: Value, id: Option<&str>| json!({"id": "chat", "message": message, "messageId": id});
     for posted_history in [Keep, Truncate] {
         let mut chat = chat_of(3);
-        let edit = with_message(user("m2", "Changed"), Some("m2"));
-        assert_eq!(apply_with(&mut chat, &edit, posted_history), answered("a2"));
+        let changed = user("m2", "Changed");
+        let unnamed = with_message(changed.clone(), None);
+        assert_eq!(apply_with(&mut chat, &unnamed, posted_history), UNNAMED_EDIT);
+        let unchanged = with_message(user("m2", "Hi"), Some("m2"));
+        assert_eq!(apply_with(&mut chat, &unchanged, posted_history), answered("a2"));
         assert_eq!(chat, chat_of(3));
+        let edit = with_message(changed, Some("m2"));
+        assert_eq!(apply_with(&mut chat, &edit, posted_history), RequestEffect::NewResponse);
+        assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
+        respond(&mut chat, "b2");
+        assert_eq!(repeat(&mut chat, &edit), answered("b2"));
+
+        let mut chat = chat_of(3);
         let new = with_message(user("m4", "Hi"), None);
         assert_eq!(apply_with(&mut chat, &new, posted_history), RequestEffect::NewResponse);
         assert_eq!(ids(&chat), ["m1", "a1", "m2", "a2", "m3", "a3", "m4"]);
@@ -341,6 +358,38 @@ fn an_edit_back_to_an_earlier_edit_does_not_get_the_response_to_another_text() {
     }
     assert_eq!(repeat(&mut chat, &edits[0]), RequestEffect::NotAnswered);
     assert_eq!(repeat(&mut chat, &edits[1]), answered("c1"));
+}
+
+#[test]
+fn a_regeneration_without_messages_regenerates_what_the_chat_holds() {
+    let without =
+        |id: Option<&str>| json!({"id": "chat", "trigger": "regenerate-message", "messageId": id});
+    for (body, kept) in [
+        (without(None), &["m1", "a1", "m2"][..]),
+        (without(Some("a2")), &["m1", "a1", "m2"]),
+        (without(Some("a1")), &["m1"]),
+        (without(Some("m1")), &["m1"]),
+        (regenerate(&[], None), &["m1", "a1", "m2"]),
+        (regenerate(&[], Some("a1")), &["m1"]),
+    ] {
+        let mut chat = chat_of(2);
+        assert_eq!(apply(&mut chat, &body), RequestEffect::NewResponse, "{body}");
+        assert_eq!(ids(&chat), kept, "{body}");
+        begin(&mut chat, "b");
+        let waits = RequestEffect::AwaitsResponse("b".into());
+        assert_eq!(repeat(&mut chat, &body), waits, "{body}");
+    }
+    let nothing = RequestEffect::Refused(RequestConflict::NothingToRegenerate);
+    let mut chat = chat_of(2);
+    for body in [without(Some("unknown")), regenerate(&[], Some("unknown"))] {
+        assert_eq!(repeat(&mut chat, &body), nothing, "{body}");
+    }
+    let mut empty = Chat::new("chat", Principal::new("ada"));
+    assert_eq!(repeat(&mut empty, &without(None)), nothing);
+    // A chat that begins with a message of the agent.
+    empty.upsert_message(UiMessage::parse(&assistant("hello").to_string()).unwrap());
+    assert_eq!(apply(&mut empty, &without(None)), RequestEffect::NewResponse);
+    assert_eq!(ids(&empty), Vec::<&str>::new());
 }
 
 #[test]
@@ -528,7 +577,7 @@ async fn each_post_of_a_chat_of_20_turns_changes_nothing_when_it_is_delivered_ag
 
 async fn deliver_each_post_of_20_turns_again(host: Host) {
     let mut page = Client::new("alice", "chat");
-    let mut bodies = Vec::new();
+    let (mut bodies, mut edited) = (Vec::new(), Vec::new());
     for turn in 0..20 {
         let text = match turn % 5 {
             0 => "weather".to_owned(),
@@ -537,7 +586,8 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
             _ => format!("turn {turn}"),
         };
         page.messages.push(user(&format!("m{turn}"), &text));
-        bodies.push(page.body());
+        let body = page.body();
+        bodies.push(body.clone());
         page.send(&host).await;
         if !page.pending_parts().is_empty() {
             let body = page.answered(turn % 2 == 1);
@@ -546,6 +596,7 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
             page.send(&host).await;
         }
         if turn % 7 == 3 {
+            edited.push(body);
             // The user edits the message, and then requests another response.
             page.messages.truncate(page.messages.len() - 2);
             page.messages.push(user(&format!("m{turn}"), "edited"));
@@ -563,7 +614,9 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
     assert_eq!(stored["messages"].as_array().unwrap().len(), page.messages.len());
     for body in &bodies {
         let answer = host.chat("alice", body.to_string()).await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        // The stored response answers the edited message.
+        let status = if edited.contains(body) { StatusCode::CONFLICT } else { StatusCode::OK };
+        assert_eq!(answer.status, status, "{}", answer.text);
         assert_eq!(state(&host).await, before, "{body}");
     }
 }

@@ -73,9 +73,9 @@ async fn the_id_of_another_users_chat_is_answered_like_an_unknown_id() {
 #[tokio::test(start_paused = true)]
 async fn stopping_a_chat_does_not_stop_another_users_chat_with_its_id() {
     let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
+    let (mut alice, mut bob) = (Client::new("alice", "chat"), Client::new("bob", "chat"));
     alice.say(&host, "delete notes.txt").await;
-    Client::new("bob", "chat").say(&host, "hello").await;
+    bob.say(&host, "hello").await;
     host.tools.hold(true);
     let answered = {
         let (host, mut alice) = (host.clone(), alice.clone());
@@ -87,7 +87,7 @@ async fn stopping_a_chat_does_not_stop_another_users_chat_with_its_id() {
     let stopped = host.send("bob", Method::DELETE, "/api/chat/chat/stream", "").await;
     assert_eq!(stopped.status, 204);
     // A turn of bob's chat does not wait for alice's run either.
-    Client::new("bob", "chat").say(&host, "hello again").await;
+    bob.say(&host, "hello again").await;
     host.tools.hold(false);
     let answer = answered.await.unwrap();
     assert_eq!(answer.of_type("text-delta").len(), 1, "{}", answer.text);

@@ -24,6 +24,20 @@ const FRONT_ENDS = {
   'assistant-ui': AssistantUi.open,
 };
 
+/** The bodies of the SDK's guide to requests by trigger: the last message, or none. */
+const lastMessageOnly = ({ id, messages, trigger, messageId }) => ({
+  body:
+    trigger === 'regenerate-message'
+      ? { trigger, id, messageId }
+      : { trigger, id, message: messages.at(-1), messageId },
+});
+
+/** Pages that post their last message only. */
+const SHORT_BODIES = {
+  'useChat v6, last message': UseChat.open(react6, await loadClient(REFERENCE), lastMessageOnly),
+  'useChat v7, last message': UseChat.open(react7, await loadClient(NEWEST), lastMessageOnly),
+};
+
 /** A page with a chat of its own. The texts of its user begin with the name of the test. */
 class Visit {
   #posts = [];
@@ -245,10 +259,43 @@ const testsOfCuts = {
   },
 };
 
+const testsOfShortBodies = {
+  async 'an edit by id of an earlier message removes what follows it'(visit) {
+    await twoTurns(visit);
+    await visit.answer(() => visit.page.editById(0, visit.text('changed')));
+    assert.equal(visit.posted.messageId, visit.posted.message.id);
+    assert.deepEqual(await visit.read(), [`user: ${visit.text('changed')}`]);
+    assert.equal(visit.shown.length, 2);
+    assert.deepEqual(await visit.stored(), visit.shown);
+  },
+
+  async 'a regeneration by id posts no messages'(visit) {
+    const turns = await twoTurns(visit);
+    await visit.answer(() => visit.page.reloadById(1));
+    assert.equal(visit.posted.messages ?? visit.posted.message, undefined);
+    assert.deepEqual(await visit.read(), turns.slice(0, 1));
+    assert.equal(visit.shown.length, 2);
+    assert.deepEqual(await visit.stored(), visit.shown);
+  },
+
+  async 'a regeneration without id posts neither messages nor an id'(visit) {
+    const turns = await twoTurns(visit);
+    await visit.answer(() => void visit.page.helpers.regenerate());
+    assert.deepEqual(Object.keys(visit.posted), ['trigger', 'id']);
+    assert.deepEqual(await visit.read(), before(turns));
+    assert.deepEqual(await visit.stored(), visit.shown);
+  },
+};
+
+const testsOf = frontEnd => {
+  if (frontEnd in SHORT_BODIES) return testsOfShortBodies;
+  return frontEnd === 'useChat v6' ? { ...tests, ...testsOfCuts } : tests;
+};
+
 let [ran, failed] = [0, 0];
-for (const [frontEnd, open] of Object.entries(FRONT_ENDS)) {
+for (const [frontEnd, open] of Object.entries({ ...FRONT_ENDS, ...SHORT_BODIES })) {
   for (const setting of ['keep', 'truncate']) {
-    const ownTests = frontEnd === 'useChat v6' ? { ...tests, ...testsOfCuts } : tests;
+    const ownTests = testsOf(frontEnd);
     for (const [name, test] of Object.entries(ownTests)) {
       ran++;
       const visit = await Visit.open(open, setting, `${frontEnd}, ${setting}, ${ran}`);

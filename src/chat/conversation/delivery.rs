@@ -49,6 +49,28 @@ pub enum RequestEffect {
     /// The request was delivered before, and nothing is changed. There is no response: none was
     /// stored, or the message that the request sends, edits or continues was removed or edited since.
     NotAnswered,
+    /// The request is refused, and nothing is changed.
+    Refused(RequestConflict),
+}
+
+/// Why a request does not fit its conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestConflict {
+    /// The conversation holds the user's message with other parts, and the request is not an edit
+    /// that `messageId` names. The page may be out of date, or the request may be older than an edit.
+    #[error(
+        "the chat holds this message with other content; to edit it, send `trigger: \"submit-message\"` \
+         and its id as `messageId`, as `sendMessage({{ text, messageId }})` does"
+    )]
+    UnnamedEdit,
+    /// A regeneration without messages names a message that the conversation has never held, or the
+    /// conversation is empty.
+    #[error(
+        "the chat holds no such message to regenerate; send the id of one of its messages as \
+         `messageId`, or the history up to the user's message as `messages`"
+    )]
+    NothingToRegenerate,
 }
 
 /// The messages that a conversation no longer holds, and changes of messages that it holds, oldest

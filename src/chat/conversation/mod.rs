@@ -30,7 +30,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
 pub use self::client_answers::ClientAnswers;
-pub use self::delivery::{PostedHistory, RequestEffect};
+pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
 #[cfg(feature = "approvals")]
@@ -270,11 +270,12 @@ impl Chat {
     /// - A new message is appended. With [`PostedHistory::Truncate`], the messages that the posted
     ///   history lacks at its end are removed before.
     /// - An edit replaces the message with its id and removes all messages after it. A message is an
-    ///   edit if `messageId` names it, the request contains the posted history and not a single
-    ///   `message`, and its parts are new for this message.
+    ///   edit if `messageId` names it and its parts are new for this message. A known message with
+    ///   other parts that `messageId` does not name is [refused](RequestConflict::UnnamedEdit).
     /// - [`Trigger::RegenerateMessage`] removes the response that the agent must write again, and
     ///   all messages after it, with each [`PostedHistory`]: the page has removed them as well.
-    ///   Without `messageId` it is the response to the posted history's last message.
+    ///   Without `messageId` it is the response to the posted history's last message, and without
+    ///   posted messages the response to the user's last stored one.
     /// - Approval responses and tool outputs continue the message that holds their calls.
     ///
     /// If tool calls are removed, the [history](Self::history) is no longer complete.
@@ -319,10 +320,11 @@ impl Chat {
     ) -> RequestEffect {
         let (id, message) = (&message.id, imported(message, HistoryImport::Texts));
         if let Some(place) = self.place_of(id, Role::User) {
-            let is_changed = self.messages[place].parts != message.parts;
-            let is_edit = request.message_id() == Some(id) && !request.is_last_message_only();
-            if !is_changed || !is_edit {
+            if self.messages[place].parts == message.parts {
                 return self.response_after(Some(id));
+            }
+            if request.message_id() != Some(id) {
+                return RequestEffect::Refused(RequestConflict::UnnamedEdit);
             }
             if !self.past_messages.add_change(id, digest_of_edit(&message.parts)) {
                 // The message has another text since, so its response does not answer this one.
@@ -373,6 +375,14 @@ impl Chat {
     /// Removes the response to be written again, and all messages after it.
     fn regenerate(&mut self, request: &ChatRequest) -> RequestEffect {
         let named = request.message_id();
+        let posted = request.messages().last().filter(|message| message.role == Role::User);
+        let posted = posted.map(|message| imported(message, HistoryImport::Texts));
+        let place = posted.as_ref().and_then(|posted| self.place_of(&posted.id, Role::User));
+        if let (Some(posted), Some(place)) = (&posted, place)
+            && self.messages[place].parts != posted.parts
+        {
+            return RequestEffect::Refused(RequestConflict::UnnamedEdit);
+        }
         if let Some(place) = named.and_then(|id| self.place_of(id, Role::Assistant)) {
             self.truncate(place);
             return RequestEffect::NewResponse;
@@ -388,8 +398,10 @@ impl Chat {
         if let Some(after) = named.and_then(|id| self.past_messages.removed(id)) {
             return self.response_after(after);
         }
-        let posted = request.messages().last().filter(|message| message.role == Role::User);
         let Some(posted) = posted else {
+            if request.messages().is_empty() && (named.is_some() || self.messages.is_empty()) {
+                return RequestEffect::Refused(RequestConflict::NothingToRegenerate);
+            }
             return match self.place_of_last_question() {
                 Some(place) => self.regenerate_response_to(place),
                 None => {
@@ -398,12 +410,12 @@ impl Chat {
                 }
             };
         };
-        match self.place_of(&posted.id, Role::User) {
+        match place {
             Some(place) => self.regenerate_response_to(place),
             None if self.past_messages.removed(&posted.id).is_some() => RequestEffect::NotAnswered,
             // The request that sent the message did not arrive.
             None => {
-                self.messages.push(imported(posted, HistoryImport::Texts));
+                self.messages.push(posted);
                 RequestEffect::NewResponse
             }
         }

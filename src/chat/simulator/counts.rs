@@ -49,6 +49,7 @@ counts! {
     joined,
     stored,
     refused,
+    unnamed_edits,
     failed,
     // The user has too many runs.
     too_many,

@@ -249,20 +249,24 @@ impl Simulation {
     }
 
     fn regenerate(&mut self) {
-        let Some(question) = self.world.ids_of(Role::User).pop() else { return };
+        let questions = self.world.stored().into_iter().flat_map(|chat| chat.messages.iter());
+        let question = questions.filter(|message| message.role == Role::User).next_back().cloned();
+        let Some(question) = question else { return };
         let answer = match self.random.below(3) {
             0 => self.world.live().map(|live| live.message_id.to_string()),
             1 => self.world.ids_of(Role::Assistant).pop(),
             _ => None,
         };
-        self.post_new(users::regenerate(answer.as_deref(), &question));
+        let posted = if self.random.one_in(3) { None } else { Some(&question) };
+        self.post_new(users::regenerate(answer.as_deref(), posted));
     }
 
     fn edit(&mut self) {
         let users = self.world.ids_of(Role::User);
         let Some(edited) = self.random.choose(&users) else { return };
         let number = self.world.fresh();
-        self.post_new(users::edit(edited, number));
+        let is_named = !self.random.one_in(4);
+        self.post_new(users::edit(edited, number, is_named));
     }
 
     /// A user answers what the history or a log shows.

@@ -144,6 +144,7 @@ impl Step<'_> {
             }
             Response::Stored { .. } => self.world.counts.stored += 1,
             Response::Failed => self.world.counts.failed += 1,
+            Response::Refused(_) => self.world.counts.unnamed_edits += 1,
             _ => self.world.counts.refused += 1,
         }
     }

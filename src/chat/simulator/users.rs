@@ -38,15 +38,19 @@ pub(super) fn new_message(number: u32) -> Request {
     post(&format!(r#"{{"id":"c","messages":[{}]}}"#, user(&format!("u{number}"), number)))
 }
 
-pub(super) fn edit(message: &str, number: u32) -> Request {
+/// `is_named` is whether the client says that it is an edit.
+pub(super) fn edit(message: &str, number: u32, is_named: bool) -> Request {
     let message_json = user(message, number);
-    post(&format!(r#"{{"id":"c","messageId":"{message}","messages":[{message_json}]}}"#))
+    let id = if is_named { format!(r#""messageId":"{message}","#) } else { String::new() };
+    post(&format!(r#"{{"id":"c",{id}"message":{message_json}}}"#))
 }
 
-pub(super) fn regenerate(answer: Option<&str>, question: &str) -> Request {
+/// `question` is the message that the client posts.
+pub(super) fn regenerate(answer: Option<&str>, question: Option<&UiMessage>) -> Request {
     let id = answer.map(|id| format!(r#""messageId":"{id}","#)).unwrap_or_default();
-    let question = user(question, 0);
-    post(&format!(r#"{{"id":"c",{id}"trigger":"regenerate-message","messages":[{question}]}}"#))
+    let posted = question.map(|it| serde_json::to_string(it).unwrap());
+    let posted = posted.map(|it| format!(r#""messages":[{it}],"#)).unwrap_or_default();
+    post(&format!(r#"{{"id":"c",{id}{posted}"trigger":"regenerate-message"}}"#))
 }
 
 pub(super) fn answers(answers: &[Answer]) -> Request {

@@ -60,6 +60,7 @@ pub(super) fn response_text(response: &crate::chat::turn::machine::Response) -> 
         Response::Stored { message_id, .. } => format!("stored {message_id}"),
         Response::Nothing => "nothing".to_owned(),
         Response::AlreadyReceived => "already received".to_owned(),
+        Response::Refused(conflict) => format!("refused {conflict:?}"),
         Response::TooManyRuns => "too many runs".to_owned(),
         Response::Limit(_) => "limit".to_owned(),
         Response::Failed => "failed".to_owned(),

@@ -50,6 +50,36 @@ fn an_edit_stops_the_run_and_removes_what_follows_the_message() {
 }
 
 #[test]
+fn an_edit_that_the_request_does_not_name_is_refused_and_the_run_goes_on() {
+    for body in [
+        r#"{"id":"c","message":{"id":"u1","role":"user","parts":[{"type":"text","text":"changed"}]}}"#,
+        r#"{"id":"c","trigger":"regenerate-message","messages":[
+            {"id":"u1","role":"user","parts":[{"type":"text","text":"changed"}]}]}"#,
+    ] {
+        for chat in [live_chat("r0", "a0"), answered_chat()] {
+            let table = vec![("load", loaded(chat))];
+            check(turn(post(body)), table, "refused UnnamedEdit · end");
+        }
+    }
+}
+
+#[test]
+fn a_regeneration_without_messages_replaces_the_stored_response() {
+    for id in ["", r#""messageId":"a0","#, r#""messages":[],"#] {
+        let table = vec![
+            ("load", loaded(answered_chat())),
+            ("close 0", nothing_closed()),
+            ("begin r1", Input::Begun(BeginResult::Begun(Fence(1)))),
+        ];
+        let body = format!(r#"{{"id":"c",{id}"trigger":"regenerate-message"}}"#);
+        check(turn(post(&body)), table, "save [u1] live r1/1 a1");
+    }
+    let unknown = r#"{"id":"c","trigger":"regenerate-message","messageId":"a7"}"#;
+    let table = vec![("load", loaded(answered_chat()))];
+    check(turn(post(unknown)), table, "refused NothingToRegenerate · end");
+}
+
+#[test]
 fn a_regeneration_replaces_the_stored_response() {
     let table = vec![
         ("load", loaded(answered_chat())),

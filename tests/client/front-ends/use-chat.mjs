@@ -6,9 +6,9 @@ import { until } from './until.mjs';
 /** The hook with its defaults, and what a page does with it. */
 export class UseChat {
   /** `module` is `@ai-sdk/react` of one version, `ai` is the client that it uses. */
-  static open = (module, ai) => async (api, fetch) => {
+  static open = (module, ai, prepareSendMessagesRequest) => async (api, fetch) => {
     const page = new UseChat();
-    const transport = new ai.DefaultChatTransport({ api, fetch });
+    const transport = new ai.DefaultChatTransport({ api, fetch, prepareSendMessagesRequest });
     const Page = () => {
       page.helpers = module.useChat({ transport });
       return null;
@@ -55,6 +55,16 @@ export class UseChat {
     this.helpers.setMessages(messages => messages.slice(0, place));
     await until(() => this.helpers.messages.length === place, 'the list is cut');
     this.send(text);
+  }
+
+  /** Sends another text for the message at this place, by its id. */
+  editById(place, text) {
+    void this.helpers.sendMessage({ text, messageId: this.helpers.messages[place].id });
+  }
+
+  /** Requests the answer at this place again, by its id. */
+  reloadById(place) {
+    void this.helpers.regenerate({ messageId: this.helpers.messages[place].id });
   }
 
   close() {

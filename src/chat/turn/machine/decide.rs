@@ -76,9 +76,12 @@ impl ChatTurn {
                 self.join(live, loaded.chat);
             }
             // The run that wrote it is lost.
-            (RequestEffect::Answered(_) | RequestEffect::AwaitsResponse(_), Some(live))
-                if self.has_taken(&live) =>
-            {
+            (
+                RequestEffect::Answered(_)
+                | RequestEffect::AwaitsResponse(_)
+                | RequestEffect::Refused(_),
+                Some(live),
+            ) if self.has_taken(&live) => {
                 self.close_run(loaded, live);
             }
             (RequestEffect::Answered(id), _) => {
@@ -86,6 +89,10 @@ impl ChatTurn {
             }
             (RequestEffect::NotAnswered, _) => {
                 self.respond(Response::AlreadyReceived);
+                self.finish(Then::Stored(None), None);
+            }
+            (RequestEffect::Refused(conflict), _) => {
+                self.respond(Response::Refused(conflict));
                 self.finish(Then::Stored(None), None);
             }
             (_, Some(live)) => self.close_run(loaded, live),
@@ -137,7 +144,11 @@ impl ChatTurn {
                 Some(id)
             }
             Ok(RequestEffect::NewResponse) => None,
-            Ok(RequestEffect::AwaitsResponse(_) | RequestEffect::NotAnswered) => {
+            Ok(
+                RequestEffect::AwaitsResponse(_)
+                | RequestEffect::NotAnswered
+                | RequestEffect::Refused(_),
+            ) => {
                 // No message waits for these answers. They are redeemed all the same.
                 self.respond(Response::AlreadyReceived);
                 self.redeem(&loaded);
@@ -258,6 +269,10 @@ impl ChatTurn {
                     }
                     RequestEffect::NotAnswered if self.unanswered_by_taken(&next).is_none() => {
                         self.respond(Response::AlreadyReceived);
+                        return self.save(&loaded, next, Then::Stored(None));
+                    }
+                    RequestEffect::Refused(conflict) => {
+                        self.respond(Response::Refused(conflict));
                         return self.save(&loaded, next, Then::Stored(None));
                     }
                     RequestEffect::NotAnswered
@@ -625,7 +640,9 @@ impl ChatTurn {
         let Goal::Ask(request) = &self.goal else { return None };
         let mut chat = Box::new(chat.clone());
         match chat.apply_request(request, self.settings.posted_history) {
-            RequestEffect::Answered(_) | RequestEffect::AwaitsResponse(_) => None,
+            RequestEffect::Answered(_)
+            | RequestEffect::AwaitsResponse(_)
+            | RequestEffect::Refused(_) => None,
             _ => Some((Box::new(ResumePlan::new(request.messages(), None)), chat)),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
-use crate::chat::conversation::{Chat, ReceivedResult};
+use crate::chat::conversation::{Chat, ReceivedResult, RequestConflict};
 use crate::chat::log::{AppendResult, BeginResult, Fence, LogEntry, TakeCondition, TakeResult};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
@@ -201,6 +201,8 @@ pub(crate) enum Response {
     Nothing,
     /// The request was received before, and there is no response to it.
     AlreadyReceived,
+    /// The request does not fit the conversation.
+    Refused(RequestConflict),
     /// The user has too many live runs.
     TooManyRuns,
     /// The new message does not fit into the conversation.
