@@ -1,6 +1,7 @@
 //! [`ResumePlan`]: the open tool calls of a history, and how they are settled.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +67,7 @@ pub struct ResumePlan {
     /// The index of the message that the response continues.
     continued: Option<usize>,
     /// The messages that a user message follows in the server's own history.
-    followed: HashSet<MessageId>,
+    is_followed: Option<Arc<IsFollowed>>,
     /// The approval requests that a new message closes, among those that the history does not hold.
     /// `None` if it closes all.
     closed: Option<HashSet<ApprovalId>>,
@@ -77,6 +78,9 @@ pub struct ResumePlan {
 debug_without_content!(ResumePlan {
     continued; approvals, pending, superseded, without_result, outputs
 });
+
+/// Whether a user message follows the message with this id.
+type IsFollowed = dyn Fn(&MessageId) -> bool + Send + Sync;
 
 /// A tool result in the history.
 #[derive(Debug, Clone)]
@@ -124,7 +128,7 @@ impl ResumePlan {
             outputs: Vec::new(),
             history: History::new(messages),
             continued: continued.and_then(|continued| assistant_index(messages, continued)),
-            followed: HashSet::new(),
+            is_followed: None,
             closed: None,
             is_from_decisions: false,
         };
@@ -211,14 +215,16 @@ impl ResumePlan {
         plan
     }
 
-    /// Adds the ids of the messages that a user message follows in the server's own history.
+    /// Sets which messages a user message follows in the server's own history.
     ///
     /// Another page may have sent that message, so that the history of this request does not hold
-    /// it. An approval of a call in one of these messages then arrives after a newer message, and
-    /// lapses. [`redeem`](Self::redeem) compares the ids with the
-    /// [`message_id`](ApprovalRecord::message_id) of the records.
-    pub fn with_followed_messages(mut self, followed: impl IntoIterator<Item = MessageId>) -> Self {
-        self.followed.extend(followed);
+    /// it. An approval of a call in such a message then arrives after a newer message, and lapses.
+    /// [`redeem`](Self::redeem) asks for the [`message_id`](ApprovalRecord::message_id) of each record.
+    pub fn with_followed_messages(
+        mut self,
+        is_followed: impl Fn(&MessageId) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.is_followed = Some(Arc::new(is_followed));
         self
     }
 
@@ -409,7 +415,8 @@ impl ResumePlan {
     /// Returns whether the user has sent a newer message than the one that holds the call of this
     /// record, by the client's history or by the server's.
     pub(super) fn has_newer_message(&self, record: &ApprovalRecord, id: &ApprovalId) -> bool {
-        self.is_superseded(id) || self.followed.contains(&record.message_id)
+        let is_followed = self.is_followed.as_ref();
+        self.is_superseded(id) || is_followed.is_some_and(|it| it(&record.message_id))
     }
 
     /// Combines the results of the approval responses, the open calls and the closed calls.

@@ -56,7 +56,8 @@ impl Redeemed {
         let answers = plan.unverified_responses();
         let answers: Vec<_> =
             answers.map(|answer| (answer.approval_id.clone(), answer.approved)).collect();
-        let mut plan = plan.with_followed_messages(chat.messages_followed_by_user());
+        let followed = chat.clone();
+        let mut plan = plan.with_followed_messages(move |id| followed.is_followed_by_user(id));
         if let Some(open) = &open {
             plan = plan.closing_only(open.iter().filter_map(|call| call.approval_id.clone()));
         }

@@ -285,6 +285,8 @@ impl Messages {
         });
         let pages = pages.filter(move |(_, page)| is_match(page));
         pages.flat_map(|(start, page)| {
+            #[cfg(all(test, feature = "approvals"))]
+            super::visits::add(page.entries.len());
             let entries = page.entries.iter().enumerate().rev();
             entries.map(move |(at, entry)| (start + at, entry))
         })
@@ -470,7 +472,22 @@ impl<'a> Iterator for MessagesIter<'a> {
         }
         let entry = &self.pages[self.front.0].entries[self.front.1];
         self.front.1 += 1;
+        #[cfg(all(test, feature = "approvals"))]
+        super::visits::add(1);
         Some(&entry.message)
+    }
+
+    fn nth(&mut self, n: usize) -> Option<&'a UiMessage> {
+        let mut skipped = n.min(self.remaining);
+        self.remaining -= skipped;
+        while let Some(page) = self.pages.get(self.front.0)
+            && skipped >= page.entries.len() - self.front.1
+        {
+            skipped -= page.entries.len() - self.front.1;
+            self.front = (self.front.0 + 1, 0);
+        }
+        self.front.1 += skipped;
+        self.next()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -486,6 +503,8 @@ impl DoubleEndedIterator for MessagesIter<'_> {
             self.back = (page, self.pages[page].entries.len());
         }
         self.back.1 -= 1;
+        #[cfg(all(test, feature = "approvals"))]
+        super::visits::add(1);
         Some(&self.pages[self.back.0].entries[self.back.1].message)
     }
 }
@@ -572,6 +591,10 @@ mod tests {
             }
             prop_assert!(messages.iter().eq(&expected));
             prop_assert!(messages.iter().rev().eq(expected.iter().rev()));
+            for skipped in [1, 63, 64, 65, expected.len() / 2, expected.len(), expected.len() + 1] {
+                let rest = messages.iter().skip(skipped);
+                prop_assert!(rest.eq(expected.iter().skip(skipped)));
+            }
             prop_assert_eq!(messages.len(), expected.len());
             prop_assert_eq!(messages.last(), expected.last());
             let bytes: usize = expected.iter().map(json_len).sum();

@@ -20,6 +20,8 @@ mod recorder;
 mod resolve_calls;
 mod stop_reason;
 mod stored;
+#[cfg(all(test, feature = "approvals"))]
+mod visits;
 
 use std::collections::{HashMap, HashSet};
 #[cfg(feature = "approvals")]
@@ -671,9 +673,9 @@ impl Chat {
         }
         self.messages.truncate(first_message);
         let messages = &self.messages;
-        let parts = messages.with_calls().flat_map(|(_, message)| message.tool_parts());
-        let calls: HashSet<&ToolCallId> = parts.map(|part| &part.tool_call_id).collect();
-        self.client_executed.retain(|call| calls.contains(&call.tool_call_id));
+        let parts = messages.with_unsettled_calls().flat_map(UiMessage::tool_parts);
+        let open: HashSet<&ToolCallId> = parts.map(|part| &part.tool_call_id).collect();
+        self.client_executed.retain(|call| open.contains(&call.tool_call_id));
         let is_kept = |id: &MessageId| messages.position(id).is_some();
         self.call_outcomes.retain(|known| known.message_id.as_ref().is_some_and(is_kept));
         self.unverified_calls.retain(is_kept);

@@ -88,13 +88,10 @@ impl Chat {
         results.collect()
     }
 
-    /// Returns the ids of the messages with tool calls that a user message follows.
+    /// Returns whether a user message follows the message with this id.
     #[cfg(feature = "approvals")]
-    pub(crate) fn messages_followed_by_user(&self) -> Vec<MessageId> {
-        let last = self.messages.iter().rposition(|message| message.role == Role::User);
-        let Some(last) = last else { return Vec::new() };
-        let stored = self.messages.with_calls().filter(|(at, _)| *at < last);
-        stored.map(|(_, message)| message.id.clone()).collect()
+    pub(crate) fn is_followed_by_user(&self, id: &MessageId) -> bool {
+        self.messages.position(id).is_some_and(|at| self.place_of_last_question() > Some(at))
     }
 
     /// Returns the calls that have an approval request and no final result.

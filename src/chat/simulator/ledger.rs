@@ -118,8 +118,12 @@ impl Ledger {
     }
 
     /// Returns whether a user message after one of these messages closes the request.
-    pub(super) fn lapses_after(&self, id: &ApprovalId, followed: &[MessageId]) -> bool {
-        self.approvals.get(id).is_some_and(|it| it.lapses && followed.contains(&it.message))
+    pub(super) fn lapses_after(
+        &self,
+        id: &ApprovalId,
+        is_followed: impl Fn(&MessageId) -> bool,
+    ) -> bool {
+        self.approvals.get(id).is_some_and(|it| it.lapses && is_followed(&it.message))
     }
 
     pub(super) fn lapses(&self, id: &ApprovalId) -> bool {

@@ -8,7 +8,7 @@ use super::users::outcome_of;
 use crate::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
 use crate::chat::conversation::{Chat, ReceivedResult};
 use crate::chat::turn::machine::Input;
-use crate::id::ApprovalId;
+use crate::id::{ApprovalId, MessageId};
 
 /// The ledger has failed, and the answers are not redeemed.
 pub(super) struct NotRedeemed;
@@ -41,7 +41,8 @@ impl Step<'_> {
             let of_page = answers.find(|it| it.approval_id == *approval).map(|it| &it.tool_call_id);
             of_page.or_else(|| chat.call_of_approval(approval))
         });
-        let (is_new_message, followed) = (open.is_some(), chat.messages_followed_by_user());
+        let is_new_message = open.is_some();
+        let is_followed = |id: &MessageId| chat.is_followed_by_user(id);
         let mut answers: Vec<(ApprovalId, bool)> =
             plan.unverified_responses().map(|it| (it.approval_id.clone(), it.approved)).collect();
         if is_new_message {
@@ -50,7 +51,7 @@ impl Step<'_> {
         let closed = open.iter().flatten().filter_map(|call| call.approval_id.as_ref());
         let closed: Vec<&ApprovalId> = closed.collect();
         let asked = self.world.ledger.asked().filter(|(id, approval)| {
-            let is_closed = closed.contains(id) || followed.contains(&approval.message);
+            let is_closed = closed.contains(id) || is_followed(&approval.message);
             is_closed && approval.lapses && !answers.iter().any(|(answered, _)| answered == *id)
         });
         let superseded: Vec<ApprovalId> = asked.map(|(id, _)| id.clone()).collect();
@@ -59,7 +60,7 @@ impl Step<'_> {
         // Claims come last, so that a ledger that fails before has granted none.
         let ledger = &self.world.ledger;
         let is_late = |id: &ApprovalId| {
-            is_new_message && ledger.lapses(id) || ledger.lapses_after(id, &followed)
+            is_new_message && ledger.lapses(id) || ledger.lapses_after(id, is_followed)
         };
         let (late, answers): (Vec<_>, Vec<_>) = answers
             .into_iter()

@@ -323,9 +323,8 @@ impl Simulation {
 /// They must not be approved.
 fn followed_requests(world: &World) -> Vec<ApprovalId> {
     let Some(chat) = world.stored() else { return world.removed.clone() };
-    let followed = chat.messages_followed_by_user();
     let asked = world.ledger.asked().filter(|(id, approval)| {
-        let mut messages = followed.iter().filter_map(|message| chat.message(message));
+        let mut messages = chat.messages.iter().filter(|it| chat.is_followed_by_user(&it.id));
         approval.lapses && messages.any(|message| shows(message, id))
     });
     asked.map(|(id, _)| id.clone()).chain(world.removed.iter().cloned()).collect()
