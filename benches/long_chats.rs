@@ -79,7 +79,7 @@ async fn in_chats(what: &str, lengths: [usize; 2], body: impl Fn(usize, usize) -
         chat.messages = (0..length)
             .map(|at| UiMessage::parse(&message(at).to_string()).expect("a message"))
             .collect();
-        store.save(SaveChat::new(&chat)).await.expect("a new chat");
+        let _ = store.save(SaveChat::new(&chat)).await.expect("a new chat");
         let agent = |_: Turn| stream::iter([AgentEvent::text("I see.")]);
         let limits = ChatLimits::default()
             .with_max_chat_messages(usize::MAX)

@@ -284,7 +284,8 @@ async fn refresh_on_change(connection: Weak<Connection>, changed: Arc<Notify>) {
         changed.notified().await;
         let Some(connection) = connection.upgrade() else { return };
         if let Err(error) = connection.refresh().await {
-            let error = &*log_text(&error.to_string());
+            let error = error.to_string();
+            let error = &*log_text(&error);
             tracing::warn!(error, "cannot refresh the tools of a server");
         }
         drop(connection);

@@ -278,7 +278,8 @@ impl DynTool for McpTool {
         Box::pin(async {
             let refreshed = self.server.refresh().await;
             if let Err(error) = &refreshed {
-                let error = &*log_text(&error.to_string());
+                let error = error.to_string();
+                let error = &*log_text(&error);
                 tracing::warn!(error, tool = &*self.name, "cannot refresh the tools of a server");
             }
             refreshed.is_ok()

@@ -286,7 +286,7 @@ impl Messages {
         let pages = pages.filter(move |(_, page)| is_match(page));
         pages.flat_map(|(start, page)| {
             #[cfg(all(test, feature = "approvals"))]
-            super::visits::add(page.entries.len());
+            VISITS.set(VISITS.get() + page.entries.len());
             let entries = page.entries.iter().enumerate().rev();
             entries.map(move |(at, entry)| (start + at, entry))
         })
@@ -451,6 +451,12 @@ impl<'a> IntoIterator for &'a Messages {
     }
 }
 
+#[cfg(all(test, feature = "approvals"))]
+thread_local! {
+    /// How many messages this thread has looked at.
+    pub(super) static VISITS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Iterates over [`Messages`].
 #[derive(Clone)]
 pub struct MessagesIter<'a> {
@@ -473,7 +479,7 @@ impl<'a> Iterator for MessagesIter<'a> {
         let entry = &self.pages[self.front.0].entries[self.front.1];
         self.front.1 += 1;
         #[cfg(all(test, feature = "approvals"))]
-        super::visits::add(1);
+        VISITS.set(VISITS.get() + 1);
         Some(&entry.message)
     }
 
@@ -504,7 +510,7 @@ impl DoubleEndedIterator for MessagesIter<'_> {
         }
         self.back.1 -= 1;
         #[cfg(all(test, feature = "approvals"))]
-        super::visits::add(1);
+        VISITS.set(VISITS.get() + 1);
         Some(&self.pages[self.back.0].entries[self.back.1].message)
     }
 }

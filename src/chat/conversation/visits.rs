@@ -1,20 +1,11 @@
-//! Counts the messages that an operation on a conversation looks at, for tests.
+//! Counts the messages that an operation on a conversation looks at.
 
-use std::cell::Cell;
-
+use super::messages::VISITS;
 use super::{Chat, PostedHistory, RequestEffect};
 use crate::approval::Principal;
 use crate::id::MessageId;
 use crate::message::UiMessage;
 use crate::request::{ChatRequest, Limits};
-
-thread_local! {
-    static VISITS: Cell<usize> = const { Cell::new(0) };
-}
-
-pub(super) fn add(messages: usize) {
-    VISITS.set(VISITS.get() + messages);
-}
 
 /// Returns how many messages this looks at.
 fn visits_of(operation: impl FnOnce()) -> usize {

@@ -249,8 +249,8 @@ impl Simulation {
     }
 
     fn regenerate(&mut self) {
-        let questions = self.world.stored().into_iter().flat_map(|chat| chat.messages.iter());
-        let question = questions.filter(|message| message.role == Role::User).next_back().cloned();
+        let mut questions = self.world.stored().into_iter().flat_map(|chat| chat.messages.iter());
+        let question = questions.rfind(|message| message.role == Role::User).cloned();
         let Some(question) = question else { return };
         let answer = match self.random.below(3) {
             0 => self.world.live().map(|live| live.message_id.to_string()),
