@@ -7,7 +7,7 @@
 //! Where an id stands in a log, a span or an audit event, it is written as [`log_text`] returns it.
 
 use std::borrow::{Borrow, Cow};
-use std::fmt::{self, Write};
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -140,45 +140,54 @@ pub fn log_text(text: &str) -> Cow<'_, str> {
 /// The maximum number of characters of an id or a name in a log.
 const MAX_LOG_CHARS: usize = 128;
 
-/// Returns an error as logs hold it: at most 4 KiB of its text, then `…`.
-///
-/// The errors of tools, models and agents often repeat what they have received, which can have any
-/// length.
-pub(crate) fn log_error<E: fmt::Display>(error: &E) -> impl fmt::Display {
-    LogError(error)
-}
+#[cfg(feature = "body")]
+pub(crate) use self::error_text::log_error;
 
-struct LogError<'a, E>(&'a E);
+/// The texts of errors in logs. Only code that runs agents logs errors.
+#[cfg(feature = "body")]
+mod error_text {
+    use std::fmt::{self, Write as _};
 
-impl<E: fmt::Display> fmt::Display for LogError<'_, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut beginning = Beginning { text: String::new(), is_cut: false };
-        // The error stops writing where the text is cut.
-        let written = write!(beginning, "{}", self.0);
-        f.write_str(&beginning.text)?;
-        if beginning.is_cut { f.write_str("…") } else { written }
+    /// Returns an error as logs hold it: at most 4 KiB of its text, then `…`.
+    ///
+    /// The errors of tools, models and agents often repeat what they have received, which can have any
+    /// length.
+    pub(crate) fn log_error<E: fmt::Display>(error: &E) -> impl fmt::Display {
+        LogError(error)
     }
-}
 
-/// The beginning of a text. A write fails once it is cut.
-struct Beginning {
-    text: String,
-    is_cut: bool,
-}
+    struct LogError<'a, E>(&'a E);
 
-impl fmt::Write for Beginning {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let left = MAX_LOG_ERROR_BYTES - self.text.len();
-        let end = (0..=left.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-        let end = end.unwrap_or_default();
-        self.text.push_str(&text[..end]);
-        self.is_cut |= end < text.len();
-        if self.is_cut { Err(fmt::Error) } else { Ok(()) }
+    impl<E: fmt::Display> fmt::Display for LogError<'_, E> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let mut beginning = Beginning { text: String::new(), is_cut: false };
+            // The error stops writing where the text is cut.
+            let written = write!(beginning, "{}", self.0);
+            f.write_str(&beginning.text)?;
+            if beginning.is_cut { f.write_str("…") } else { written }
+        }
     }
-}
 
-/// The maximum number of bytes of an error in a log.
-const MAX_LOG_ERROR_BYTES: usize = 4096;
+    /// The beginning of a text. A write fails once it is cut.
+    struct Beginning {
+        text: String,
+        is_cut: bool,
+    }
+
+    impl fmt::Write for Beginning {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let left = MAX_LOG_ERROR_BYTES - self.text.len();
+            let end = (0..=left.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+            let end = end.unwrap_or_default();
+            self.text.push_str(&text[..end]);
+            self.is_cut |= end < text.len();
+            if self.is_cut { Err(fmt::Error) } else { Ok(()) }
+        }
+    }
+
+    /// The maximum number of bytes of an error in a log.
+    const MAX_LOG_ERROR_BYTES: usize = 4096;
+}
 
 impl ToolCallId {
     /// Returns a short id in place of one of more than 128 bytes, or `None` if this one is short.

@@ -72,9 +72,9 @@ pub use self::record::{
 };
 pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};
-#[cfg(feature = "approvals")]
 #[cfg(feature = "agent")]
 pub(crate) use self::service::log_refused;
+#[cfg(feature = "approvals")]
 pub use self::service::{
     Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove, ChatApprovals,
     ClaimedCall, DeferredCall, DeferredCalls, EmptyToolbox, InFlightCall, IssuedApproval,

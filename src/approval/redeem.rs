@@ -209,7 +209,7 @@ impl Redemption {
     }
 
     /// Sets the ids that were sealed for these calls, although they have no record. Their users learn
-    /// that the approval request is lost. Nobody learns it of the id of another user.
+    /// that the approval request is lost. The ids of other users are not among them.
     #[cfg(feature = "approvals")]
     pub(super) fn with_forgotten(mut self, forgotten: HashSet<RecordId>) -> Self {
         self.forgotten = forgotten;

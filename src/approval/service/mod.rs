@@ -40,6 +40,7 @@ pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;
 pub use self::inner::{PendingApproval, PendingApprovals};
+#[cfg(feature = "agent")]
 pub(crate) use self::issued_approval::log_refused;
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError};
 pub use self::resolve::RunningCalls;
