@@ -110,7 +110,7 @@ pub enum RequestApprovalError {
     },
     /// The client of the response cannot answer approval requests: its version does not know them
     /// ([`Version::V5`](crate::chunk::Version::V5)), or they are
-    /// [disabled](ChatApprovals::without_requests).
+    /// [disabled](super::ChatApprovals::without_requests).
     #[error("the client of this response cannot answer approval requests")]
     NotAnswerable,
     /// The ledger failed. An approval request that is not in the ledger cannot be approved.
