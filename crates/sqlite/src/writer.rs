@@ -431,6 +431,7 @@ mod tests {
         let options = SqliteOptions::new().with_busy_timeout(Duration::ZERO);
         let store = options.open(folder.join("chats.db")).await.unwrap();
         let (go_on, waiting) = std::sync::mpsc::channel::<()>();
+        let (hung, has_hung) = oneshot::channel::<()>();
         let hangs = {
             let store = SqliteStore::clone(&store);
             let hang = move |_: &Transaction<'_>, _: &Clock| -> DbResult<()> {
@@ -439,7 +440,8 @@ mod tests {
             };
             tokio::spawn(async move { store.write(Durability::Synced, hang).await })
         };
-        tokio::task::yield_now().await;
+        // Otherwise both would share a transaction.
+        has_hung.await.unwrap();
         let waits = {
             let store = SqliteStore::clone(&store);
             tokio::spawn(async move { store.ping().await })

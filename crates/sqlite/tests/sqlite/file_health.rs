@@ -113,7 +113,8 @@ async fn a_file_that_was_damaged_while_it_was_open_is_not_ready() {
         }
         let error = store.ping().await.unwrap_err();
         assert!(matches!(error, SqliteError::Corrupt), "{is_emptied}: {error}");
-        assert!(matches!(store.ping().await, Err(SqliteError::Corrupt)));
+        // It stays so, also if the write itself fails with an error of the disk.
+        assert!(store.ping().await.is_err());
     }
 }
 
