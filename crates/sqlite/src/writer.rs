@@ -354,7 +354,6 @@ const MAX_SHARED: usize = MAX_WAITING + 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SqliteOptions, SqliteStore};
 
     /// Frames, or another operation.
     struct Scripted(bool);
@@ -421,37 +420,5 @@ mod tests {
         let (mut jobs, began) = (Vec::new(), Instant::now());
         waiting.gather(&mut jobs, None).await;
         assert_eq!((jobs.len(), began.elapsed()), (2, Duration::ZERO));
-    }
-
-    #[tokio::test]
-    async fn what_waits_for_a_disk_that_hangs_is_not_told_of_a_lock() {
-        let name = format!("ui-message-stream-hung-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        let options = SqliteOptions::new().with_busy_timeout(Duration::ZERO);
-        let store = options.open(folder.join("chats.db")).await.unwrap();
-        let (go_on, waiting) = std::sync::mpsc::channel::<()>();
-        let (hung, has_hung) = oneshot::channel::<()>();
-        let hangs = {
-            let store = SqliteStore::clone(&store);
-            let hang = move |_: &Transaction<'_>, _: &Clock| -> DbResult<()> {
-                let _ = waiting.recv();
-                Ok(())
-            };
-            tokio::spawn(async move { store.write(Durability::Synced, hang).await })
-        };
-        // Otherwise both would share a transaction.
-        has_hung.await.unwrap();
-        let waits = {
-            let store = SqliteStore::clone(&store);
-            tokio::spawn(async move { store.ping().await })
-        };
-        tokio::time::sleep(MIN_PATIENCE + Duration::from_millis(20)).await;
-        drop(go_on);
-        assert!(hangs.await.unwrap().is_ok());
-        let error = waits.await.unwrap().unwrap_err();
-        assert!(matches!(error, SqliteError::Timeout(MIN_PATIENCE)), "{error:?}");
-        store.ping().await.unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
