@@ -126,12 +126,15 @@ fn the_file_may_not_be_written() -> String {
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut command = Command::new(&program);
     let is_root = file.metadata().unwrap().uid() == 0;
-    if is_root {
+    let change_owner = |user| {
         let folder = file.parent().unwrap();
-        chown(folder, Some(NOBODY), Some(NOBODY)).unwrap();
+        chown(folder, Some(user), Some(user)).unwrap();
         for file in std::fs::read_dir(folder).unwrap() {
-            chown(file.unwrap().path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(file.unwrap().path(), Some(user), Some(user)).unwrap();
         }
+    };
+    if is_root {
+        change_owner(NOBODY);
         command.uid(NOBODY).gid(NOBODY).current_dir("/");
     }
     change(&program, 0o755);
@@ -139,6 +142,10 @@ fn the_file_may_not_be_written() -> String {
     let lines = Process::start_command(command, "open", &folder).finish();
     assert_eq!(lines, ["ReadOnly"]);
     change(&file, 0o600);
+    if is_root {
+        // This process opens no file of another user.
+        change_owner(0);
+    }
     block_on(async {
         let store = SqliteStore::open(&file).await.unwrap();
         let stored = ChatStore::load(&store, &owner(), &chat.id).await.unwrap().unwrap();
