@@ -113,7 +113,7 @@ export const scenarios = {
       const edited = { message: message(id, 'hello again') };
       return [
         await timed('edit', { messageId: id, trigger: 'submit-message' }, edited),
-        await timed('regenerate', { trigger: 'regenerate-message' }, {}),
+        await timed('regenerate', { messageId: id, trigger: 'regenerate-message' }, {}),
       ].join('; ');
     },
   },

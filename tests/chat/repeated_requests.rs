@@ -341,6 +341,10 @@ fn a_response_is_regenerated_again_after_its_question_was_edited() {
         let second = submit(&[edited[0].clone(), assistant("c1"), user("n2", "Hi")]);
         assert_eq!(apply(&mut chat, &second), RequestEffect::NewResponse);
         respond(&mut chat, "c2");
+        // The first regeneration again, with its text and without one.
+        assert_eq!(repeat(&mut chat, &regenerate(&posted(1), id)), UNNAMED_EDIT);
+        assert_eq!(repeat(&mut chat, &regenerate(&[], Some("m1"))), answered("c1"));
+
         let again = regenerate(&edited, id);
         assert_eq!(apply(&mut chat, &again), RequestEffect::NewResponse);
         assert_eq!(ids(&chat), ["m1"]);
@@ -365,11 +369,9 @@ fn a_regeneration_without_messages_regenerates_what_the_chat_holds() {
     let without =
         |id: Option<&str>| json!({"id": "chat", "trigger": "regenerate-message", "messageId": id});
     for (body, kept) in [
-        (without(None), &["m1", "a1", "m2"][..]),
-        (without(Some("a2")), &["m1", "a1", "m2"]),
+        (without(Some("a2")), &["m1", "a1", "m2"][..]),
         (without(Some("a1")), &["m1"]),
         (without(Some("m1")), &["m1"]),
-        (regenerate(&[], None), &["m1", "a1", "m2"]),
         (regenerate(&[], Some("a1")), &["m1"]),
     ] {
         let mut chat = chat_of(2);
@@ -379,17 +381,45 @@ fn a_regeneration_without_messages_regenerates_what_the_chat_holds() {
         let waits = RequestEffect::AwaitsResponse("b".into());
         assert_eq!(repeat(&mut chat, &body), waits, "{body}");
     }
-    let nothing = RequestEffect::Refused(RequestConflict::NothingToRegenerate);
-    let mut chat = chat_of(2);
-    for body in [without(Some("unknown")), regenerate(&[], Some("unknown"))] {
-        assert_eq!(repeat(&mut chat, &body), nothing, "{body}");
+}
+
+/// Delivered late, it would replace the response to a newer message.
+#[test]
+fn a_regeneration_that_names_no_message_of_the_chat_is_refused() {
+    let without_messages = json!({"id": "chat", "trigger": "regenerate-message"});
+    let other = [&posted(1)[..], &[assistant("other")]].concat();
+    for body in [
+        without_messages,
+        regenerate(&[], None),
+        regenerate(&[], Some("unknown")),
+        regenerate(&other, None),
+        regenerate(&other, Some("unknown")),
+    ] {
+        for mut chat in [chat_of(0), chat_of(2)] {
+            let nothing = RequestEffect::Refused(RequestConflict::NothingToRegenerate);
+            assert_eq!(repeat(&mut chat, &body), nothing, "{body}");
+        }
     }
-    let mut empty = Chat::new("chat", Principal::new("ada"));
-    assert_eq!(repeat(&mut empty, &without(None)), nothing);
-    // A chat that begins with a message of the agent.
-    empty.upsert_message(UiMessage::parse(&assistant("hello").to_string()).unwrap());
-    assert_eq!(apply(&mut empty, &without(None)), RequestEffect::NewResponse);
-    assert_eq!(ids(&empty), Vec::<&str>::new());
+}
+
+/// As a page posts them that does not cut its list, and one with two responses in a row.
+#[test]
+fn a_regeneration_whose_messages_end_with_a_response_replaces_it_once() {
+    let mut chat = chat_of(2);
+    let body = regenerate(&[&posted(2)[..], &[assistant("a2")]].concat(), None);
+    assert_eq!(apply(&mut chat, &body), RequestEffect::NewResponse);
+    assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
+    respond(&mut chat, "b2");
+    assert_eq!(repeat(&mut chat, &body), answered("b2"));
+    assert_eq!(apply(&mut chat, &submit(&posted(3))), RequestEffect::NewResponse);
+    respond(&mut chat, "a3");
+    assert_eq!(repeat(&mut chat, &body), answered("b2"));
+
+    let mut chat = Chat::new("chat", Principal::new("ada"));
+    chat.upsert_message(UiMessage::parse(&assistant("hello").to_string()).unwrap());
+    let body = regenerate(&[assistant("hello")], None);
+    assert_eq!(apply(&mut chat, &body), RequestEffect::NewResponse);
+    assert_eq!(ids(&chat), Vec::<&str>::new());
 }
 
 #[test]

@@ -64,8 +64,8 @@ pub enum RequestConflict {
          and its id as `messageId`, as `sendMessage({{ text, messageId }})` does"
     )]
     UnnamedEdit,
-    /// A regeneration without messages names a message that the conversation has never held, or the
-    /// conversation is empty.
+    /// A regeneration names no message of the conversation: neither by `messageId` nor by its last
+    /// posted message.
     #[error(
         "the chat holds no such message to regenerate; send the id of one of its messages as \
          `messageId`, or the history up to the user's message as `messages`"
@@ -102,7 +102,7 @@ struct PastMessage {
     /// The message that was before a removed response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<MessageId>,
-    /// A change of a user message: the digest of an edit, or [`REGENERATED`].
+    /// A change of a user message: the digest of an edit, or a [regeneration](regeneration_after).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     change: Option<Box<str>>,
 }
@@ -141,14 +141,10 @@ impl PastMessages {
         is_new
     }
 
-    /// Removes a change of a user message.
-    pub(super) fn remove_change(&mut self, id: &MessageId, change: &str) {
-        let is_it = |past: &PastMessage| past.id == *id && past.change.as_deref() == Some(change);
-        if let Some(place) = self.list.iter().position(is_it)
-            && let Some(removed) = Arc::make_mut(&mut self.list).remove(place)
-        {
-            self.bytes -= json_len(&removed);
-        }
+    /// Returns whether a change of a user message was added that begins so.
+    pub(super) fn has_change(&self, id: &MessageId, beginning: &str) -> bool {
+        let mut changes = self.list.iter().filter(|past| past.id == *id);
+        changes.any(|past| past.change.as_ref().is_some_and(|it| it.starts_with(beginning)))
     }
 
     fn add(&mut self, past: PastMessage) {
@@ -171,9 +167,14 @@ pub(super) fn digest_of_edit(parts: &[Part]) -> Box<str> {
     URL_SAFE_NO_PAD.encode(&Sha256::digest(json)[..12]).into()
 }
 
-/// The change of a user message whose response was requested again, by its id or
-/// without `messageId`.
-pub(super) const REGENERATED: &str = "regenerated";
+/// Returns the change of a user message whose response was requested again, by a request that did not
+/// name the response. These are the parts of the message then.
+pub(super) fn regeneration_after(parts: &[Part]) -> Box<str> {
+    format!("{REGENERATED}{}", digest_of_edit(parts)).into()
+}
+
+/// The beginning of each change by a regeneration. No digest has a space.
+pub(super) const REGENERATED: &str = "regenerated ";
 
 /// The maximum number of past messages of one conversation. One more removes the oldest.
 const MAX_PAST_MESSAGES: usize = 1024;

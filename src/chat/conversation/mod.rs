@@ -46,7 +46,7 @@ pub use self::stop_reason::StopReason;
 use self::apply_answers::apply_answers;
 #[cfg(feature = "approvals")]
 use self::call_state::is_client_call;
-use self::delivery::{PastMessages, REGENERATED, digest_of_edit};
+use self::delivery::{PastMessages, REGENERATED, digest_of_edit, regeneration_after};
 use self::history_import::{UnverifiedCalls, imported};
 use self::live_run::RunRegister;
 use self::messages::json_len;
@@ -276,18 +276,19 @@ impl Chat {
     ///   other parts that `messageId` does not name is [refused](RequestConflict::UnnamedEdit).
     /// - [`Trigger::RegenerateMessage`] removes the response that the agent must write again, and
     ///   all messages after it, with each [`PostedHistory`]: the page has removed them as well.
-    ///   Without `messageId` it is the response to the posted history's last message, and without
-    ///   posted messages the response to the user's last stored one.
+    ///   `messageId` names it, or the user's message before it. Without `messageId` the last posted
+    ///   message does.
     /// - Approval responses and tool outputs continue the message that holds their calls.
     ///
     /// If tool calls are removed, the [history](Self::history) is no longer complete.
     ///
     /// A request that was delivered before changes nothing: its message is known, whether the
     /// conversation still holds it or not, or the response that it regenerates was replaced. A
-    /// request that regenerates the response to a user message, named by the id of this message or
-    /// without `messageId`, changes nothing while this response is being written, and regenerates it
-    /// again afterwards. If other user messages follow, it regenerates the response only if it was
-    /// never regenerated since the last edit of its user message.
+    /// request that regenerates the response to a user message, and does not name this response,
+    /// changes nothing while this response is being written, and regenerates it again afterwards. If
+    /// other user messages follow, it regenerates the response only if the same request cannot have
+    /// been delivered before: no response to this text was regenerated, or, if the request posts no
+    /// text, no response to this message.
     pub fn apply_request(
         &mut self,
         request: &ChatRequest,
@@ -332,7 +333,6 @@ impl Chat {
                 // The message has another text since, so its response does not answer this one.
                 return RequestEffect::NotAnswered;
             }
-            self.past_messages.remove_change(id, REGENERATED);
             if self.regenerated.as_ref() == Some(id) {
                 self.regenerated = None;
             }
@@ -376,15 +376,21 @@ impl Chat {
 
     /// Removes the response to be written again, and all messages after it.
     fn regenerate(&mut self, request: &ChatRequest) -> RequestEffect {
-        let named = request.message_id();
-        let posted = request.messages().last().filter(|message| message.role == Role::User);
-        let posted = posted.map(|message| imported(message, HistoryImport::Texts));
-        let place = posted.as_ref().and_then(|posted| self.place_of(&posted.id, Role::User));
-        if let (Some(posted), Some(place)) = (&posted, place)
+        let last = request.messages().last();
+        let (question, response) = match last {
+            Some(last) if last.role == Role::User => {
+                (Some(imported(last, HistoryImport::Texts)), None)
+            }
+            Some(last) => (None, Some(&last.id)),
+            None => (None, None),
+        };
+        let place = question.as_ref().and_then(|posted| self.place_of(&posted.id, Role::User));
+        if let (Some(posted), Some(place)) = (&question, place)
             && self.messages[place].parts != posted.parts
         {
             return RequestEffect::Refused(RequestConflict::UnnamedEdit);
         }
+        let named = request.message_id().or(response);
         if let Some(place) = named.and_then(|id| self.place_of(id, Role::Assistant)) {
             self.truncate(place);
             return RequestEffect::NewResponse;
@@ -394,49 +400,45 @@ impl Chat {
             self.past_messages.add_removed(id.clone(), last);
             return RequestEffect::NewResponse;
         }
-        if let Some(place) = named.and_then(|id| self.place_of(id, Role::User)) {
-            return self.regenerate_response_to(place);
+        if let Some(named) = named.and_then(|id| self.place_of(id, Role::User)) {
+            return self.regenerate_response_to(named, place == Some(named));
         }
         if let Some(after) = named.and_then(|id| self.past_messages.removed(id)) {
             return self.response_after(after);
         }
-        let Some(posted) = posted else {
-            if request.messages().is_empty() && (named.is_some() || self.messages.is_empty()) {
-                return RequestEffect::Refused(RequestConflict::NothingToRegenerate);
+        if let Some(place) = place {
+            return self.regenerate_response_to(place, true);
+        }
+        match question {
+            Some(posted) if self.past_messages.removed(&posted.id).is_some() => {
+                RequestEffect::NotAnswered
             }
-            return match self.place_of_last_question() {
-                Some(place) => self.regenerate_response_to(place),
-                None => {
-                    self.truncate(0);
-                    RequestEffect::NewResponse
-                }
-            };
-        };
-        match place {
-            Some(place) => self.regenerate_response_to(place),
-            None if self.past_messages.removed(&posted.id).is_some() => RequestEffect::NotAnswered,
             // The request that sent the message did not arrive.
-            None => {
+            Some(posted) => {
                 self.messages.push(posted);
                 RequestEffect::NewResponse
             }
+            None => RequestEffect::Refused(RequestConflict::NothingToRegenerate),
         }
     }
 
     /// Removes the response to the user message at this place, and all messages after it. If other
-    /// user messages follow, this happens once: the same request may have regenerated the response
-    /// before they were sent.
-    fn regenerate_response_to(&mut self, place: usize) -> RequestEffect {
-        let question = self.messages[place].id.clone();
+    /// user messages follow, this happens once for each text of the message: the same request may have
+    /// regenerated the response before they were sent. `has_text` is whether the request posts the text.
+    fn regenerate_response_to(&mut self, place: usize, has_text: bool) -> RequestEffect {
+        let UiMessage { id: question, parts, .. } = &self.messages[place];
+        let (question, change) = (question.clone(), regeneration_after(parts));
         if self.regenerated.as_ref() == Some(&question)
             && let Some(response) = self.live_response_to(&question)
         {
             return RequestEffect::AwaitsResponse(response.clone());
         }
-        let is_new = self.past_messages.add_change(&question, REGENERATED.into());
-        if !is_new && Some(place) != self.place_of_last_question() {
+        let known = if has_text { &*change } else { REGENERATED };
+        let is_known = self.past_messages.has_change(&question, known);
+        if is_known && Some(place) != self.place_of_last_question() {
             return self.response_after(Some(&question));
         }
+        self.past_messages.add_change(&question, change);
         self.truncate(place + 1);
         self.regenerated = Some(question);
         RequestEffect::NewResponse

@@ -37,7 +37,8 @@ fn an_edit_a_regeneration_and_an_approval_look_at_few_messages_of_a_long_convers
     let edit = format!(
         r#"{{"id":"c","messageId":"m{last}","message":{{"id":"m{last}","role":"user","parts":[{{"type":"text","text":"Changed"}}]}}}}"#
     );
-    let regenerate = r#"{"id":"c","trigger":"regenerate-message"}"#.to_owned();
+    let regenerate =
+        format!(r#"{{"id":"c","trigger":"regenerate-message","messageId":"m{last}"}}"#);
     let by_id = format!(r#"{{"id":"c","trigger":"regenerate-message","messageId":"a{last}"}}"#);
     for body in [edit, regenerate, by_id] {
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
