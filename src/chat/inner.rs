@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::hints::Hints;
+use super::loads::{LoadTurn, Loads};
 use super::log::{Fence, ReadLog, RunKey, RunState, TakeRefusal, TakeResult, TakeRun};
 use super::readers::Readers;
 use super::run_counts::RunCounters;
@@ -41,6 +42,7 @@ pub(super) struct Inner {
     pub(super) hints: Hints,
     pub(super) run_counters: RunCounters,
     pub(super) readers: Readers,
+    pub(super) loads: Loads,
     pub(super) shutdown: Shutdown,
 }
 
@@ -67,7 +69,21 @@ impl Inner {
         owner: &Principal,
         id: &ChatId,
     ) -> Result<Option<VersionedChat>, ChatStoreError> {
-        self.store.load(owner, id).await?.map(|stored| of_owner(owner, stored)).transpose()
+        self.load_in_turn(owner, id).await.map(|(stored, _)| stored)
+    }
+
+    /// As [`load`](Self::load). The next load of this owner may wait until the turn is dropped.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(super) async fn load_in_turn(
+        &self,
+        owner: &Principal,
+        id: &ChatId,
+    ) -> Result<(Option<VersionedChat>, LoadTurn), ChatStoreError> {
+        let turn = self.loads.turn(owner).await;
+        let stored = self.store.load(owner, id).await?;
+        Ok((stored.map(|stored| of_owner(owner, stored)).transpose()?, turn))
     }
 
     /// Loads the newest version of a conversation. Returns `known` if this is the newest one.
@@ -79,6 +95,7 @@ impl Inner {
         known: VersionedChat,
     ) -> Result<Option<VersionedChat>, ChatStoreError> {
         let Chat { owner, id, .. } = &known.chat;
+        let _turn = self.loads.turn(owner).await;
         match self.store.reload(owner, id, known.revision).await? {
             ReloadedChat::Unchanged => Ok(Some(known)),
             ReloadedChat::Changed(stored) => of_owner(owner, *stored).map(Some),

@@ -28,6 +28,8 @@ mod hints;
 mod inner;
 pub mod log;
 #[cfg(feature = "approvals")]
+mod loads;
+#[cfg(feature = "approvals")]
 mod readers;
 #[cfg(feature = "approvals")]
 mod redeem;

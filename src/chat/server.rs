@@ -17,6 +17,7 @@ use std::time::Duration;
 use super::client::Client;
 use super::complete::{ChatResponse, RunEnd};
 use super::inner::Inner;
+use super::loads::LoadTurn;
 use super::log::RunKey;
 use super::readers::Reader;
 use super::redeem::Accepted;
@@ -128,7 +129,7 @@ impl ChatServer {
                     ChatStream::of_log(log.await?)
                 }
                 Response::Stored { message_id, shown } => {
-                    let chat = chats.chat(&principal, &id).await?;
+                    let (chat, _turn) = chats.chat_in_turn(&principal, &id).await?;
                     let posted = posted.as_ref().map(|posted| (posted, &*shown));
                     ChatStream::of_stored(&chat, &message_id, posted, client, reader)?
                 }
@@ -263,7 +264,7 @@ impl ChatServer {
         id: &ChatId,
         answers: &ClientAnswers,
     ) -> Result<ChatRequest, ChatError> {
-        Ok(self.stored_chat(principal, id).await?.request_from_answers(answers)?)
+        Ok(self.stored_chat(principal, id).await?.0.request_from_answers(answers)?)
     }
 
     /// Applies decisions that did not come in a chat request, for example from a second screen or a
@@ -335,15 +336,27 @@ impl ChatServer {
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
-        let mut chat = self.stored_chat(principal, id).await?;
-        self.0.show_closed_requests(&mut chat).await;
-        Ok(chat)
+        self.chat_in_turn(principal, id).await.map(|(chat, _)| chat)
     }
 
-    async fn stored_chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
-        let stored = self.0.load(principal, id).await?;
+    async fn chat_in_turn(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+    ) -> Result<(Chat, LoadTurn), ChatError> {
+        let (mut chat, turn) = self.stored_chat(principal, id).await?;
+        self.0.show_closed_requests(&mut chat).await;
+        Ok((chat, turn))
+    }
+
+    async fn stored_chat(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+    ) -> Result<(Chat, LoadTurn), ChatError> {
+        let (stored, turn) = self.0.load_in_turn(principal, id).await?;
         let chat = stored.map(|stored| stored.chat).ok_or(ChatError::NotFound)?;
-        Ok(self.0.with_live_run(chat).await)
+        Ok((self.0.with_live_run(chat).await, turn))
     }
 
     /// Stops the live run of a conversation of this principal, and keeps what it has written.

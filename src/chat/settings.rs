@@ -7,6 +7,7 @@ use super::agent::ChatAgent;
 use super::client::ClientSettings;
 use super::hints::Hints;
 use super::inner::Inner;
+use super::loads::Loads;
 use super::readers::Readers;
 use super::run_counts::RunCounters;
 use super::server::ChatServer;
@@ -45,6 +46,7 @@ impl ChatServer {
             hints: Hints::default(),
             run_counters: RunCounters::default(),
             readers: Readers::default(),
+            loads: Loads::default(),
             shutdown: Shutdown::default(),
         }))
     }
