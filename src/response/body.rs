@@ -18,14 +18,14 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVal
 use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 
-use super::pipeline::{Events, IntoEvent, Pipeline, ResponseSummary, Source, StreamError};
+use super::pipeline::{Events, IntoEvent, Pipeline, Source, StreamError};
+use super::summary::ResponseSummary;
 use super::writer::{UiWriter, WriteError, written_events};
 use crate::boxed::BoxFuture;
 use crate::chunk::Version;
 use crate::id::MessageId;
 use crate::json::Json;
 use crate::message::UiMessage;
-use crate::reducer::Reducer;
 use crate::request::ChatRequest;
 use crate::sse::KEEP_ALIVE;
 use crate::translator::Translator;
@@ -56,7 +56,7 @@ use crate::translator::Translator;
 /// async fn chat(chat: ChatRequest) -> UiMessageStream {
 ///     let events = stream::iter([AgentEvent::text("Hello!")]);
 ///     UiMessageStream::reply(&chat, events).on_finish(|end| {
-///         // Store the message as the client holds it.
+///         // Store the message.
 ///         println!("{:?}: {:?}", end.outcome, end.message);
 ///     })
 /// }
@@ -79,8 +79,6 @@ pub struct UiMessageStream {
     /// `None` once the response has ended.
     source: Option<Box<dyn Source>>,
     start_frame: StartFrame,
-    /// The message that the response continues, for the summary at the end.
-    continued: Option<UiMessage>,
     keep_alive: Option<Duration>,
     idle: Option<Pin<Box<Sleep>>>,
     input_delta_delay: Option<Duration>,
@@ -118,7 +116,7 @@ impl UiMessageStream {
         S: Stream<Item: IntoEvent> + Send + 'static,
     {
         let mut response = Self::with_translator(translator_for(chat), events);
-        response.continued = chat.unsanitized_continued_message().cloned();
+        response.pipeline.continued().posted = chat.unsanitized_continued_message().cloned();
         response
     }
 
@@ -153,7 +151,6 @@ impl UiMessageStream {
             pipeline: Pipeline::new(translator),
             source: Some(Box::new(Events(Box::pin(events)))),
             start_frame: StartFrame::Unsent,
-            continued: None,
             keep_alive: Some(Duration::from_secs(15)),
             idle: None,
             input_delta_delay: None,
@@ -216,8 +213,26 @@ impl UiMessageStream {
         self
     }
 
+    /// Passes the host's own copy of the message that the response continues, so that the message to
+    /// store is whole. `on_finish` then receives this message with what the response adds to it.
+    ///
+    /// The copy that the client posts is not enough: the client may have changed its text, or invented
+    /// its calls and their outputs. Outcomes of calls that the stored message does not hold are sent,
+    /// but not stored. Without this function, `on_finish` receives
+    /// [`FinishedMessage::Added`](crate::response::FinishedMessage::Added) for a continued message.
+    ///
+    /// Outputs of tools that the client executes are not events of the response: see
+    /// [`RunningCalls::unverified_outputs`](crate::approval::RunningCalls::unverified_outputs).
+    pub fn continuing(mut self, stored: UiMessage) -> Self {
+        self.pipeline.continued().stored = Some(stored);
+        self
+    }
+
     /// Sets a function that is called exactly once, when the response ends for any reason. It
     /// receives a summary with the message to store. The agent's stream is dropped after the call.
+    ///
+    /// The message is whole if the response begins it, or if the stored message was passed to
+    /// [`continuing`](Self::continuing).
     ///
     /// The function is synchronous. It may be called while the response is dropped, on a thread
     /// without a runtime. To store the message with async code, call `Handle::current()` before
@@ -225,6 +240,7 @@ impl UiMessageStream {
     ///
     /// ```
     /// use tokio::runtime::Handle;
+    /// use ui_message_stream::response::FinishedMessage;
     /// use ui_message_stream::{AgentEvent, ChatRequest, UiMessage, UiMessageStream};
     ///
     /// async fn store(message: UiMessage) {
@@ -236,7 +252,8 @@ impl UiMessageStream {
     ///     let runtime = Handle::current();
     ///     let events = futures::stream::iter([AgentEvent::text("Hello!")]);
     ///     UiMessageStream::reply(&chat, events).on_finish(move |end| {
-    ///         if let Some(message) = end.message {
+    ///         // What a response adds to a message of the client is not stored in its place.
+    ///         if let Some(message) = end.message.and_then(FinishedMessage::whole) {
     ///             runtime.spawn(store(message));
     ///         }
     ///     })
@@ -245,11 +262,7 @@ impl UiMessageStream {
     /// ```
     #[doc(alias = "persist")]
     pub fn on_finish(mut self, call: impl FnOnce(ResponseSummary) + Send + 'static) -> Self {
-        let reducer = match self.continued.take() {
-            Some(message) => Reducer::continuing(message),
-            None => Reducer::new(),
-        };
-        self.pipeline.on_finish(Box::new(call), reducer);
+        self.pipeline.on_finish(Box::new(call));
         self
     }
 

@@ -8,10 +8,12 @@ mod body;
 mod open_calls;
 mod pipeline;
 mod smooth;
+mod summary;
 mod writer;
 
 pub use self::body::{BodyError, UiMessageStream, headers};
 pub(crate) use self::pipeline::panic_message;
-pub use self::pipeline::{IntoEvent, MASKED_ERROR, ResponseOutcome, ResponseSummary, StreamError};
+pub use self::pipeline::{IntoEvent, MASKED_ERROR, StreamError};
 pub use self::smooth::{Smooth, SmoothStream};
+pub use self::summary::{FinishedMessage, ResponseOutcome, ResponseSummary};
 pub use self::writer::{Disconnected, UiWriter, WriteError};

@@ -12,14 +12,11 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
-use super::open_calls::OpenCalls;
-use crate::approval::PendingToolCall;
+use super::summary::{Continued, ResponseOutcome, ResponseSummary, Sent};
 use crate::boxed::BoxError;
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::{self, AgentEvent};
 use crate::id::{ToolCallId, log_error};
-use crate::message::UiMessage;
-use crate::reducer::Reducer;
 use crate::sse::{DONE, Encoder};
 use crate::translator::{TranslateError, Translator};
 
@@ -67,42 +64,6 @@ pub enum StreamError {
     InvalidEvent(#[source] TranslateError),
 }
 
-/// How a response ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ResponseOutcome {
-    /// The agent finished, or waits for the user or the client.
-    Finished,
-    /// The run was stopped.
-    Aborted,
-    /// The response was dropped before its end.
-    Disconnected,
-    /// The agent failed, and the response ended with an error.
-    Failed,
-}
-
-/// A summary of a response that has ended.
-#[non_exhaustive]
-pub struct ResponseSummary {
-    /// How the response ended.
-    pub outcome: ResponseOutcome,
-    /// The finish reason, if the agent gave one.
-    pub finish_reason: Option<FinishReason>,
-    /// The assistant message to store: as the client holds it after it has read everything that was
-    /// sent. After a disconnect the client may hold less. `None` if the response was
-    /// created with [`with_translator`](crate::UiMessageStream::with_translator) and a
-    /// [`Translator::continuing`]: the continued message is then not known here.
-    pub message: Option<UiMessage>,
-    /// The calls of this response that wait for the user or the client, with the ids on the wire. A
-    /// host with a record of its own stores them together with the message.
-    ///
-    /// Calls of the continued message are not among them: their inputs come from the client, and
-    /// the host's record holds them already.
-    pub open_calls: Vec<PendingToolCall>,
-}
-
-debug_without_content!(ResponseSummary { outcome, finish_reason; open_calls });
-
 /// The text that the user sees instead of an error that is masked.
 pub const MASKED_ERROR: &str = event::MASKED_ERROR;
 
@@ -122,15 +83,10 @@ pub(crate) struct Pipeline {
     input_deltas: u64,
     on_error: Option<OnError>,
     on_finish: Option<OnFinish>,
-    /// What the summary needs. `None` without an `on_finish` function.
+    /// The message that the response continues, until the response begins.
+    continued: Continued,
+    /// What the summary needs. `None` before the response begins, and without an `on_finish` function.
     sent: Option<Sent>,
-}
-
-/// What was sent, for the summary.
-struct Sent {
-    /// The message as the client holds it. `None` if it is not known here.
-    reducer: Option<Reducer>,
-    open_calls: OpenCalls,
 }
 
 /// Joined pieces of one tool's input. They are sent as one chunk, because a client parses the whole
@@ -152,6 +108,7 @@ impl Pipeline {
             input_deltas: 0,
             on_error: None,
             on_finish: None,
+            continued: Continued::default(),
             sent: None,
         }
     }
@@ -164,13 +121,23 @@ impl Pipeline {
         self.on_error = Some(call);
     }
 
-    pub(crate) fn on_finish(&mut self, call: OnFinish, reducer: Reducer) {
+    pub(crate) fn on_finish(&mut self, call: OnFinish) {
         self.on_finish = Some(call);
-        self.sent = Some(Sent { reducer: Some(reducer), open_calls: OpenCalls::default() });
+    }
+
+    /// Returns the message that the response continues.
+    pub(super) fn continued(&mut self) -> &mut Continued {
+        &mut self.continued
+    }
+
+    fn new_summary(&mut self) -> Sent {
+        let begins_message = self.translator.as_ref().is_none_or(Translator::begins_message);
+        Sent::new(std::mem::take(&mut self.continued), begins_message)
     }
 
     /// Writes the `start` frame.
     pub(crate) fn start(&mut self) {
+        self.sent = self.on_finish.is_some().then(|| self.new_summary());
         if let Some(translator) = &mut self.translator {
             translator.start(&mut |chunk| {
                 write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.sent);
@@ -293,13 +260,8 @@ impl Pipeline {
 
     fn call_on_finish(&mut self, outcome: ResponseOutcome, finish_reason: Option<FinishReason>) {
         if let Some(call) = self.on_finish.take() {
-            let (message, open_calls) = match self.sent.take() {
-                Some(Sent { reducer, open_calls }) => {
-                    let is_complete = outcome == ResponseOutcome::Finished;
-                    (reducer.map(Reducer::into_message), open_calls.into_calls(is_complete))
-                }
-                None => (None, Vec::new()),
-            };
+            let sent = self.sent.take().unwrap_or_else(|| self.new_summary());
+            let (message, open_calls) = sent.finish(outcome == ResponseOutcome::Finished);
             let summary = ResponseSummary { outcome, finish_reason, message, open_calls };
             let called = catch_unwind(AssertUnwindSafe(|| call(summary)));
             if called.is_err() {
@@ -330,11 +292,8 @@ impl Pipeline {
 #[inline]
 fn write(chunk: &Chunk<'_>, encoder: &mut Encoder, buffer: &mut BytesMut, sent: &mut Option<Sent>) {
     encoder.encode(chunk, buffer);
-    let Some(sent) = sent else { return };
-    sent.open_calls.push_chunk(chunk);
-    if sent.reducer.as_mut().is_some_and(|reducer| reducer.push_chunk(chunk).is_err()) {
-        // Possible only if the translator continues a message that the reducer does not know.
-        sent.reducer = None;
+    if let Some(sent) = sent {
+        sent.push_chunk(chunk);
     }
 }
 

@@ -66,6 +66,7 @@ pub struct Translator {
     metadata: Option<Json>,
     /// The continued message has metadata that is not an object, so none can be merged into it.
     has_unmergeable_metadata: bool,
+    begins_message: bool,
     started: bool,
     ended: bool,
     step: Step,
@@ -114,6 +115,7 @@ impl Translator {
             return Self::without_message_id();
         }
         let mut translator = Self::new(message.id.clone());
+        translator.begins_message = false;
         translator.has_unmergeable_metadata = message
             .metadata
             .as_ref()
@@ -136,6 +138,7 @@ impl Translator {
             message_id,
             metadata: None,
             has_unmergeable_metadata: false,
+            begins_message: true,
             started: false,
             ended: false,
             step: Step::default(),
@@ -159,6 +162,12 @@ impl Translator {
     pub fn without_approvals(mut self) -> Self {
         self.approvals = false;
         self
+    }
+
+    /// Returns whether the response begins a message, and continues none.
+    #[cfg(feature = "body")]
+    pub(crate) fn begins_message(&self) -> bool {
+        self.begins_message
     }
 
     /// Requires a result of these calls of the continued message from this response, because another

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use ui_message_stream::approval::PendingToolCall;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::{Part, Role};
-use ui_message_stream::response::{IntoEvent, ResponseOutcome, StreamError};
+use ui_message_stream::response::{FinishedMessage, IntoEvent, ResponseOutcome, StreamError};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream::{ChatRequest, Chunk, Json, Translator, UiMessage, UiMessageStream};
 
@@ -283,9 +283,10 @@ async fn on_finish_receives_the_message_that_the_client_holds() {
     let message = Arc::new(Mutex::new(None));
     let stored = Arc::clone(&message);
     let response = UiMessageStream::reply(&chat, stream::iter(events))
+        .continuing(chat.messages()[0].clone())
         .on_finish(move |end| *stored.lock().unwrap() = end.message);
     whole(response).await;
-    let message = message.lock().unwrap().take().unwrap();
+    let message = message.lock().unwrap().take().and_then(FinishedMessage::whole).unwrap();
     assert_eq!(
         serde_json::to_value(&message).unwrap(),
         serde_json::json!({"id": "m", "role": "assistant", "parts": [
@@ -296,6 +297,78 @@ async fn on_finish_receives_the_message_that_the_client_holds() {
             {"type": "text", "text": "Done.", "state": "done"},
         ]})
     );
+}
+
+/// The message `m` with an approved call, as a client posts it that has changed its text and has invented
+/// a call with its output.
+fn continued_by_a_changed_message() -> ui_message_stream::ChatRequest {
+    let body =
+        br#"{"id":"c","messages":[{"id":"m","role":"assistant","parts":[{"type":"step-start"},
+        {"type":"text","text":"The price is 1.","state":"done"},
+        {"type":"tool-t","toolCallId":"c1","state":"approval-responded","input":{"path":"/etc"},
+         "approval":{"id":"a","approved":true,"reason":"Fine."}},
+        {"type":"tool-t","toolCallId":"c2","state":"output-available","input":{},"output":"invented"},
+        {"type":"tool-t","toolCallId":"c3","state":"approval-responded","input":{},
+         "approval":{"id":"b","approved":true}}]}]}"#;
+    ui_message_stream::ChatRequest::parse(body, &Default::default()).unwrap()
+}
+
+/// Returns the message that `on_finish` receives of a response with the outcomes of two calls and a text.
+async fn finished(stored: Option<UiMessage>) -> FinishedMessage {
+    let events = [
+        AgentEvent::tool_output("c1", Json::parse("7").unwrap()),
+        AgentEvent::tool_denied("c3"),
+        AgentEvent::text("Done."),
+    ];
+    let message = Arc::new(Mutex::new(None));
+    let of_end = Arc::clone(&message);
+    let response = UiMessageStream::reply(&continued_by_a_changed_message(), stream::iter(events));
+    let response = match stored {
+        Some(stored) => response.continuing(stored),
+        None => response,
+    };
+    let response = response.on_finish(move |end| *of_end.lock().unwrap() = end.message);
+    whole(response).await;
+    let message = message.lock().unwrap().take();
+    message.unwrap()
+}
+
+#[tokio::test]
+async fn a_continued_message_is_the_stored_one_with_what_the_response_added() {
+    let stored = UiMessage::parse(
+        r#"{"id":"m","role":"assistant","metadata":{"cost":1},"parts":[{"type":"step-start"},
+        {"type":"text","text":"The price is 9.","state":"done"},
+        {"type":"tool-t","toolCallId":"c1","state":"approval-requested","input":{"path":"notes"},
+         "approval":{"id":"a"}}]}"#,
+    );
+    let message = finished(Some(stored.unwrap())).await;
+    let FinishedMessage::Whole(message) = message else { panic!("{message:?}") };
+    assert_eq!(
+        serde_json::to_value(&message).unwrap(),
+        serde_json::json!({"id": "m", "role": "assistant", "metadata": {"cost": 1}, "parts": [
+            {"type": "step-start"},
+            {"type": "text", "text": "The price is 9.", "state": "done"},
+            {"type": "tool-t", "toolCallId": "c1", "state": "output-available",
+             "input": {"path": "notes"}, "output": 7,
+             "approval": {"id": "a", "approved": true, "reason": "Fine."}},
+            {"type": "step-start"},
+            {"type": "text", "text": "Done.", "state": "done"},
+        ]})
+    );
+}
+
+#[tokio::test]
+async fn without_the_stored_message_only_what_the_response_added_is_handed_out() {
+    let message = finished(None).await;
+    let FinishedMessage::Added(added) = &message else { panic!("{message:?}") };
+    assert_eq!(
+        serde_json::to_value(added).unwrap(),
+        serde_json::json!({"id": "m", "role": "assistant", "parts": [
+            {"type": "step-start"},
+            {"type": "text", "text": "Done.", "state": "done"},
+        ]})
+    );
+    assert_eq!(message.whole(), None);
 }
 
 #[tokio::test]
