@@ -1,6 +1,7 @@
 //! [`BodyBudget`]: how many bytes of incomplete request bodies are held in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{AbortHandle, AbortRegistration};
@@ -8,16 +9,15 @@ use futures_util::future::{AbortHandle, AbortRegistration};
 use crate::approval::Principal;
 
 /// How many bytes the request bodies may have that are being received. All clones share them.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct BodyBudget(Arc<Budget>);
 
-#[derive(Debug)]
 struct Budget {
     max_bytes: usize,
     bodies: Mutex<Bodies>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Bodies {
     next_id: u64,
     bytes: usize,
@@ -25,8 +25,8 @@ struct Bodies {
     by_id: BTreeMap<u64, Entry>,
 }
 
-#[derive(Debug)]
 struct Entry {
+    /// All bodies without a principal count as those of one more user.
     owner: Option<Principal>,
     bytes: usize,
     cut_off: AbortHandle,
@@ -64,8 +64,14 @@ impl BodyBudget {
     }
 }
 
+impl fmt::Debug for BodyBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("BodyBudget");
+        debug.field("max_bytes", &self.0.max_bytes).field("bytes", &self.lock().bytes).finish()
+    }
+}
+
 /// A request body that is being received. Its bytes count until it is dropped.
-#[derive(Debug)]
 pub(crate) struct IncompleteBody {
     budget: BodyBudget,
     owner: Option<Principal>,
@@ -82,8 +88,9 @@ impl IncompleteBody {
         self.max_len
     }
 
-    /// Adds bytes that were received. If the bodies have too many bytes then, those are cut off whose
-    /// first bytes were received first. Returns `false` if this is one of them.
+    /// Adds bytes that were received. If the bodies of this owner have too many bytes then, the oldest of
+    /// them are cut off. If all bodies have too many, the oldest of the owner that holds the most is.
+    /// Returns `false` if this one was cut off.
     pub(crate) fn extend(&mut self, bytes: &[u8]) -> bool {
         let len = self.bytes.len() + bytes.len();
         if len > self.bytes.capacity() {
@@ -121,14 +128,14 @@ impl IncompleteBody {
         let Some(entry) = bodies.by_id.get_mut(&id) else { return false };
         entry.bytes += bytes;
         bodies.bytes += bytes;
-        if self.owner.is_some() {
-            let is_of_owner = |entry: &Entry| entry.owner == self.owner;
-            let of_owner = bodies.by_id.values().filter(|entry| is_of_owner(entry));
-            let held: usize = of_owner.map(|entry| entry.bytes).sum();
-            bodies.cut_off(held.saturating_sub(share), is_of_owner);
+        while bodies.held_by(&self.owner) > share {
+            bodies.cut_off_oldest(&self.owner);
         }
-        let surplus = bodies.bytes.saturating_sub(max);
-        bodies.cut_off(surplus, |_| true);
+        while bodies.bytes > max
+            && let Some(owner) = bodies.owner_of_most()
+        {
+            bodies.cut_off_oldest(&owner);
+        }
         bodies.by_id.contains_key(&id)
     }
 }
@@ -142,12 +149,26 @@ impl Drop for IncompleteBody {
 }
 
 impl Bodies {
-    /// Cuts the oldest of these bodies off, until the others have at least so many bytes less.
-    fn cut_off(&mut self, mut surplus: usize, is_one: impl Fn(&Entry) -> bool) {
-        while surplus > 0
-            && let Some((&id, entry)) = self.by_id.iter().find(|(_, entry)| is_one(entry))
-        {
-            surplus = surplus.saturating_sub(entry.bytes);
+    fn held_by(&self, owner: &Option<Principal>) -> usize {
+        let of_owner = self.by_id.values().filter(|entry| entry.owner == *owner);
+        of_owner.map(|entry| entry.bytes).sum()
+    }
+
+    /// Returns the owner whose bodies have the most bytes. Among equal ones, it is that of the oldest
+    /// body.
+    fn owner_of_most(&self) -> Option<Option<Principal>> {
+        let mut held = HashMap::<_, usize>::new();
+        for entry in self.by_id.values() {
+            *held.entry(&entry.owner).or_default() += entry.bytes;
+        }
+        // The last of equal ones is returned.
+        let entries = self.by_id.values().rev();
+        entries.max_by_key(|entry| held.get(&entry.owner)).map(|entry| entry.owner.clone())
+    }
+
+    fn cut_off_oldest(&mut self, owner: &Option<Principal>) {
+        let mut bodies = self.by_id.iter();
+        if let Some((&id, entry)) = bodies.find(|(_, entry)| entry.owner == *owner) {
             entry.cut_off.abort();
             self.remove(id);
         }
@@ -198,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_all_bodies_is_cut_off_beyond_the_total() {
+    fn of_equal_owners_the_oldest_body_is_cut_off_beyond_the_total() {
         let budget = BodyBudget::new(8 * 100);
         let bodies = (0..8).map(|user| {
             let mut body = begin(&budget, &user.to_string());
@@ -234,13 +255,40 @@ mod tests {
     }
 
     #[test]
-    fn bodies_without_a_principal_share_the_total() {
+    fn the_owner_of_the_most_bytes_is_cut_off_beyond_the_total() {
         let budget = BodyBudget::new(8 * 100);
+        let received = |owner: &str, bytes| {
+            let mut body = begin(&budget, owner);
+            assert!(body.extend(&vec![0; bytes]));
+            body
+        };
+        let oldest = received("bob", 60);
+        let of_ada = [received("ada", 50), received("ada", 50)];
+        let others: Vec<_> = (0..7).map(|user| received(&user.to_string(), 90)).collect();
+        assert!(is_cut_off(&of_ada[0]) && !is_cut_off(&of_ada[1]) && !is_cut_off(&oldest));
+        assert!(!others.iter().any(is_cut_off));
+    }
+
+    #[test]
+    fn bodies_without_a_principal_have_the_share_of_one() {
+        let budget = BodyBudget::new(8 * 100);
+        let mut of_ada = begin(&budget, "ada");
+        assert!(of_ada.extend(&[0; 60]));
         let bodies = (0..8).map(|_| {
             let mut body = budget.begin(None, 100).0;
             assert!(body.extend(&[0; 100]));
             body
         });
-        assert!(!bodies.collect::<Vec<_>>().iter().any(is_cut_off));
+        let bodies: Vec<_> = bodies.collect();
+        assert!(bodies[..7].iter().all(is_cut_off) && !is_cut_off(&bodies[7]));
+        assert!(!is_cut_off(&of_ada));
+    }
+
+    #[test]
+    fn the_debug_output_names_no_user() {
+        let budget = BodyBudget::new(800);
+        let mut body = begin(&budget, "ada");
+        assert!(body.extend(b"secret"));
+        assert_eq!(format!("{budget:?}"), "BodyBudget { max_bytes: 800, bytes: 6 }");
     }
 }

@@ -114,9 +114,9 @@ impl ChatPolicy {
     /// 256 MiB, for all policies of the process without this setting.
     ///
     /// The bodies that one [`Principal`](crate::approval::Principal) sends may have an eighth of it. A
-    /// single body always fits. Beyond one of these limits, the bodies that are the longest under way
-    /// are cut off: their requests get status 503 with the header `Retry-After`. Requests without a
-    /// principal are limited only together with all others, because they can come from many users.
+    /// single body always fits. Beyond one of these limits, the body is cut off that is the longest under
+    /// way, of this principal or of the one that holds the most: its request gets status 503 with the
+    /// header `Retry-After`. All requests without a principal count as those of one more.
     ///
     /// This limits what clients that send slowly hold. The extractor [`ChatRequest`](crate::ChatRequest)
     /// and the routes of this crate apply it. All clones of the policy share the limit.
