@@ -10,26 +10,56 @@ use crate::id::ToolCallId;
 /// Some models restart the numbering of their calls in each response, and some give two calls of
 /// one response the same id. An id of the model refers to the call that was begun under it until
 /// the input of that call is complete. After that, the same id begins another call, and results
-/// with this id belong to the latest call.
-#[derive(Debug, Default)]
+/// with this id belong to the latest call for which the step has room.
+#[derive(Debug)]
 pub(super) struct CallIdMap {
     /// All ids that calls of the message have.
     used: HashSet<ToolCallId>,
     /// The model's ids of the current step, with the call that each refers to.
     mapped: HashMap<ToolCallId, MappedId>,
+    /// The same for results: without the calls for which the step has no room.
+    with_room: HashMap<ToolCallId, ToolCallId>,
     /// The number of calls of the current step.
     begun: usize,
+    /// The maximum number of calls of a step.
+    max_step_calls: usize,
 }
 
-/// The unique id of a call, its number in the step, and whether its input is complete.
+/// The unique id of a call, whether the step has room for it, and whether its input is complete.
 #[derive(Debug)]
 struct MappedId {
     id: ToolCallId,
-    number: usize,
+    has_room: bool,
     is_complete: bool,
 }
 
 impl CallIdMap {
+    /// Creates a map for steps that have room for so many calls.
+    pub(super) fn new(max_step_calls: usize) -> Self {
+        CallIdMap {
+            used: HashSet::new(),
+            mapped: HashMap::new(),
+            with_room: HashMap::new(),
+            begun: 0,
+            max_step_calls,
+        }
+    }
+
+    /// Sets the maximum number of calls of a step.
+    pub(super) fn set_max_step_calls(&mut self, calls: usize) {
+        self.max_step_calls = calls;
+    }
+
+    /// Returns the maximum number of calls of a step.
+    pub(super) fn max_step_calls(&self) -> usize {
+        self.max_step_calls
+    }
+
+    /// Returns for how many calls this step has had no room.
+    pub(super) fn left_out(&self) -> usize {
+        self.begun.saturating_sub(self.max_step_calls)
+    }
+
     /// Marks ids as used, so that no new call receives them.
     pub(super) fn reserve(&mut self, ids: impl IntoIterator<Item = ToolCallId>) {
         self.used.extend(ids);
@@ -38,54 +68,61 @@ impl CallIdMap {
     /// Forgets the model's ids of the previous step.
     pub(super) fn next_step(&mut self) {
         self.mapped.clear();
+        self.with_room.clear();
         self.begun = 0;
     }
 
-    /// Gives a unique and short id to the call whose input begins under its id. Returns the number of
-    /// the call in the step, from 0.
-    pub(super) fn begin(&mut self, call: &mut ToolCall) -> usize {
+    /// Gives a unique and short id to the call whose input begins under its id. Returns whether the step
+    /// has room for the call.
+    pub(super) fn begin(&mut self, call: &mut ToolCall) -> bool {
         self.assign(call, false)
     }
 
-    /// Gives a unique and short id to the call whose input is now complete. Returns the number of the
-    /// call in the step, from 0.
-    pub(super) fn complete(&mut self, call: &mut ToolCall) -> usize {
+    /// Gives a unique and short id to the call whose input is now complete. Returns whether the step has
+    /// room for the call.
+    pub(super) fn complete(&mut self, call: &mut ToolCall) -> bool {
         self.assign(call, true)
     }
 
-    /// Returns the number of the call of this step that this id of the model refers to.
-    pub(super) fn number(&self, id: &ToolCallId) -> Option<usize> {
-        self.mapped.get(id).map(|mapped| mapped.number)
-    }
-
-    fn assign(&mut self, call: &mut ToolCall, is_complete: bool) -> usize {
-        let (id, number) = self.map(&call.id, is_complete);
+    fn assign(&mut self, call: &mut ToolCall, is_complete: bool) -> bool {
+        let (id, has_room) = self.map(&call.id, is_complete);
         let model_id = std::mem::replace(&mut call.id, id);
         if model_id.shortened().is_some() {
             call.model_id = Some(model_id);
         }
-        number
+        has_room
     }
 
-    /// Returns the unique id of the call that this id refers to. An id of an earlier step is
-    /// returned unchanged, or shortened.
-    pub(super) fn resolve(&self, id: &ToolCallId) -> ToolCallId {
-        let mapped = self.mapped.get(id).map(|mapped| mapped.id.clone());
-        mapped.or_else(|| id.shortened()).unwrap_or_else(|| id.clone())
+    /// Returns the unique id of the call whose input is under this id. Returns `None` if the step has no
+    /// room for it. An id of an earlier step is returned unchanged, or shortened.
+    pub(super) fn resolve_input(&self, id: &ToolCallId) -> Option<ToolCallId> {
+        match self.mapped.get(id) {
+            Some(mapped) => mapped.has_room.then(|| mapped.id.clone()),
+            None => Some(id.shortened().unwrap_or_else(|| id.clone())),
+        }
     }
 
-    /// Returns the unique id and the number of the incomplete call under this id, or of a new call if
-    /// there is none.
-    fn map(&mut self, id: &ToolCallId, is_complete: bool) -> (ToolCallId, usize) {
+    /// Returns the unique id of the call that has a result under this id, as
+    /// [`resolve_input`](Self::resolve_input) does.
+    pub(super) fn resolve_result(&self, id: &ToolCallId) -> Option<ToolCallId> {
+        self.with_room.get(id).cloned().or_else(|| self.resolve_input(id))
+    }
+
+    /// Returns the unique id of the incomplete call under this id, or of a new call if there is none,
+    /// and whether the step has room for it.
+    fn map(&mut self, id: &ToolCallId, is_complete: bool) -> (ToolCallId, bool) {
         if let Some(mapped) = self.mapped.get_mut(id).filter(|mapped| !mapped.is_complete) {
             mapped.is_complete = is_complete;
-            return (mapped.id.clone(), mapped.number);
+            return (mapped.id.clone(), mapped.has_room);
         }
-        let (unused, number) = (self.unused(id), self.begun);
+        let (unused, has_room) = (self.unused(id), self.begun < self.max_step_calls);
         self.begun += 1;
         self.used.insert(unused.clone());
-        self.mapped.insert(id.clone(), MappedId { id: unused.clone(), number, is_complete });
-        (unused, number)
+        self.mapped.insert(id.clone(), MappedId { id: unused.clone(), has_room, is_complete });
+        if has_room {
+            self.with_room.insert(id.clone(), unused.clone());
+        }
+        (unused, has_room)
     }
 
     /// Returns `id`, or a short id in its place, if no call has it. Otherwise adds a number that

@@ -51,9 +51,6 @@ use crate::model::{ModelEvent, Usage, UsageMetadata};
 pub struct ToolLoop {
     step: u32,
     max_steps: u32,
-    max_step_calls: usize,
-    /// The number of calls of this step that were left out because the step has too many.
-    left_out: usize,
     /// The state of the model call of this step.
     model: ModelState,
     calls: Vec<Call>,
@@ -116,11 +113,9 @@ impl ToolLoop {
         ToolLoop {
             step: 0,
             max_steps,
-            max_step_calls: 64,
-            left_out: 0,
             model: ModelState::NotCalled,
             calls: Vec::new(),
-            call_ids: CallIdMap::default(),
+            call_ids: CallIdMap::new(64),
             local_calls: HashSet::new(),
             had_invalid_input: false,
             actions: VecDeque::new(),
@@ -139,7 +134,7 @@ impl ToolLoop {
     /// the model and the user. After 1000 such calls, the rest of the model's response is not read.
     #[must_use]
     pub fn with_max_step_calls(mut self, calls: usize) -> Self {
-        self.max_step_calls = calls;
+        self.call_ids.set_max_step_calls(calls);
         self
     }
 
@@ -285,20 +280,20 @@ impl ToolLoop {
                 return;
             }
             AgentEvent::ToolInputStart { call } => {
-                let number = self.call_ids.begin(call);
-                if number >= self.max_step_calls {
+                if !self.call_ids.begin(call) {
+                    if self.call_ids.left_out() > MAX_LEFT_OUT {
+                        self.model = ModelState::Finished(FinishReason::ToolCalls);
+                    }
                     return;
                 }
             }
             AgentEvent::ToolInputDelta { tool_call_id, .. } => {
-                if self.is_left_out(tool_call_id) {
-                    return;
-                }
-                *tool_call_id = self.call_ids.resolve(tool_call_id);
+                let Some(id) = self.call_ids.resolve_input(tool_call_id) else { return };
+                *tool_call_id = id;
             }
             AgentEvent::ToolInput { call, input }
             | AgentEvent::ToolInputInvalid { call, input, .. } => {
-                if self.call_ids.complete(call) >= self.max_step_calls {
+                if !self.call_ids.complete(call) {
                     let (call, input) = (ToolCall::clone(call), input.clone());
                     return self.leave_out(call, input);
                 }
@@ -313,10 +308,8 @@ impl ToolLoop {
             | AgentEvent::ToolDenied { tool_call_id }
             | AgentEvent::DenialOverruled { tool_call_id }
             | AgentEvent::ApprovalRequested { tool_call_id, .. } => {
-                if self.is_left_out(tool_call_id) {
-                    return;
-                }
-                *tool_call_id = self.call_ids.resolve(tool_call_id);
+                let Some(id) = self.call_ids.resolve_result(tool_call_id) else { return };
+                *tool_call_id = id;
                 if self.local_calls.contains(tool_call_id) {
                     return;
                 }
@@ -326,23 +319,18 @@ impl ToolLoop {
         self.emit(event);
     }
 
-    /// Returns whether this id of the model refers to a call that the step has no room for.
-    fn is_left_out(&self, id: &ToolCallId) -> bool {
-        self.call_ids.number(id).is_some_and(|number| number >= self.max_step_calls)
-    }
-
     /// Emits the error of a call that the step has no room for. The model is called again to read it,
     /// unless the provider has executed the call.
     fn leave_out(&mut self, call: ToolCall, input: Json) {
-        self.left_out += 1;
         let is_provider_executed = call.executed_by == Executor::Provider;
         self.had_invalid_input |= !is_provider_executed;
         let mut problem = match is_provider_executed {
             true => "The output of this tool call was left out".to_owned(),
             false => "This tool call was not executed".to_owned(),
         };
-        problem += &format!(": a step may hold at most {} tool calls.", self.max_step_calls);
-        if self.left_out == MAX_LEFT_OUT {
+        let max = self.call_ids.max_step_calls();
+        problem += &format!(": a step may hold at most {max} tool calls.");
+        if self.call_ids.left_out() >= MAX_LEFT_OUT {
             problem += " The rest of the response was not read.";
             self.model = ModelState::Finished(FinishReason::ToolCalls);
         }
@@ -352,11 +340,11 @@ impl ToolLoop {
     /// Parses the input of a call and gives the call a unique id. Emits an invalid input, so that
     /// the model reads the error, and returns `None`.
     fn parse_input(&mut self, mut call: ToolCall, input: &str) -> Option<(ToolCall, Json)> {
-        let number = self.call_ids.complete(&mut call);
+        let has_room = self.call_ids.complete(&mut call);
         // Some models write an empty text if a tool takes no input.
         let input = if input.trim().is_empty() { "{}" } else { input };
         match Json::parse(input) {
-            parsed if number >= self.max_step_calls => {
+            parsed if !has_room => {
                 self.leave_out(call, parsed.unwrap_or_else(|_| Json::string(input)));
                 None
             }
@@ -502,7 +490,6 @@ impl ToolLoop {
         self.model = ModelState::Streaming;
         self.calls.clear();
         self.call_ids.next_step();
-        self.left_out = 0;
         self.had_invalid_input = false;
         self.actions.push_back(Action::Emit(AgentEvent::StepStart));
         self.actions.push_back(Action::Start(Effect::CallModel { step: self.step }));
@@ -570,8 +557,7 @@ fn is_cut(reason: FinishReason) -> bool {
     matches!(reason, FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
 }
 
-/// How many calls of a step are left out, each with its error, before the response of the model is cut
-/// off.
+/// How many calls of a step are left out before the response of the model is cut off.
 const MAX_LEFT_OUT: usize = 1_000;
 
 /// The error text of a call that was about to run when the model failed.

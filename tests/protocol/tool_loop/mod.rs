@@ -189,6 +189,32 @@ fn a_provider_result_belongs_to_the_latest_call_with_its_id() {
 }
 
 #[test]
+fn a_call_that_is_left_out_takes_no_result_from_an_earlier_call_with_its_id() {
+    let mut run = run_with_called_model().with_max_step_calls(1);
+    for _ in 0..2 {
+        let call = ToolCall::new("call_0", "search").provider_executed();
+        let input = AgentEvent::tool_input(call, Json::string("1"));
+        emit_from_model(&mut run, ModelEvent::Event(input));
+    }
+    let output = AgentEvent::tool_output("call_0", Json::string("1"));
+    emit_from_model(&mut run, ModelEvent::Event(output.clone()));
+    assert!(steps(&mut run).contains(&Action::Emit(output)));
+}
+
+#[test]
+fn a_response_that_only_begins_calls_is_cut_off() {
+    let mut run = run_with_called_model().with_max_step_calls(64);
+    let mut begun = 0;
+    while steps(&mut run).iter().all(|step| matches!(step, Action::Emit(_))) {
+        begun += 1;
+        let call = ToolCall::new(format!("call_{begun}"), "t");
+        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::tool_input_start(call)));
+        assert!(begun <= 1_065);
+    }
+    assert_eq!(begun, 1_065);
+}
+
+#[test]
 fn an_output_from_the_model_for_a_server_tool_is_ignored() {
     let mut run = run_with_called_model();
     call(&mut run, "c");
