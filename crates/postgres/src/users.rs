@@ -72,13 +72,16 @@ impl PostgresStore {
     }
 }
 
+// Each step waits for the rows that another transaction deletes, and takes others in their place: it deletes
+// nothing only if nothing is left.
+
 /// A user without chats here may have them in another store, and then this store does not know which
 /// runs have begun since.
 const MARK: &str = "SELECT mark_deleted($1)";
 const APPROVALS: &str = "DELETE FROM approvals WHERE id IN \
-    (SELECT id FROM approvals WHERE requester = $1 LIMIT 200) RETURNING id";
+    (SELECT id FROM approvals WHERE requester = $1 LIMIT 200 FOR UPDATE) RETURNING id";
 const RUNS: &str = "WITH deleted AS (DELETE FROM runs WHERE key IN \
-        (SELECT key FROM runs WHERE owner = $1 LIMIT 5) RETURNING *) \
+        (SELECT key FROM runs WHERE owner = $1 LIMIT 5 FOR UPDATE) RETURNING *) \
     SELECT publish(owner, chat, run, length, fence, TRUE) FROM deleted";
 const CHATS: &str = "DELETE FROM chats WHERE key IN \
-    (SELECT key FROM chats WHERE owner = $1 LIMIT 20) RETURNING key";
+    (SELECT key FROM chats WHERE owner = $1 LIMIT 20 FOR UPDATE) RETURNING key";

@@ -62,6 +62,32 @@ async fn a_deletion_lets_others_write_revokes_first_and_is_completed_when_it_is_
     a_deletion_is_in_steps_and_can_be_repeated(&store, delete, ping, count).await;
 }
 
+#[tokio::test]
+async fn a_deletion_deletes_the_rest_of_what_another_one_deletes_at_the_same_time() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let ada = Principal::new("ada");
+    for number in 0..30 {
+        let id = format!("{number:02}");
+        saved(&store, SaveChat::new(&chat_of(&ada, &id, 1))).await;
+    }
+    // Another server began to delete the first ones, and has not ended this step.
+    let other = database.connect().await;
+    let begun =
+        "BEGIN; DELETE FROM chats WHERE key IN (SELECT key FROM chats ORDER BY key LIMIT 20)";
+    other.batch_execute(begun).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+        WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))";
+    let end = async {
+        while other.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            tokio::task::yield_now().await;
+        }
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (deleted, ()) = tokio::join!(delete(&store, &ada), end);
+    assert_eq!((deleted, database.count("chats").await), ([10, 0, 0], 0));
+}
+
 async fn delete(store: &PostgresStore, user: &Principal) -> [usize; 3] {
     let deleted = store.delete_user(user).await.unwrap();
     [deleted.chats, deleted.runs, deleted.approvals]
