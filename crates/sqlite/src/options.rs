@@ -33,7 +33,7 @@ use crate::{Inner, Reader, SqliteStore, schema, watch};
 pub struct SqliteOptions {
     pub(crate) busy_timeout: Duration,
     pub(crate) max_ended_bytes: u64,
-    test_time: Option<UnixMillis>,
+    pub(crate) test_time: Option<UnixMillis>,
 }
 
 impl SqliteOptions {
@@ -64,7 +64,8 @@ impl SqliteOptions {
         self
     }
 
-    /// Sets a clock for tests. It stands at `now` until [`SqliteStore::set_test_time`] sets it.
+    /// Sets a clock for tests. It stands at `now` until [`SqliteStore::set_test_time`] sets it. The store
+    /// then does not [sweep](SqliteStore::sweep) by itself.
     #[must_use]
     pub fn with_test_clock(mut self, now: UnixMillis) -> Self {
         self.test_time = Some(now);

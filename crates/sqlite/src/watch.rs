@@ -23,13 +23,15 @@ pub(crate) fn start(
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (store, hints) = (Arc::downgrade(inner), Arc::clone(&inner.hints));
+    // A test sets the time in steps, and sweeps between two of them.
+    let sweeps = inner.options.test_time.is_none();
     let idle = IdleFile { connection: idle, version: None, is_moved: false };
     let file = WatchedFile { connection, journal: Journal::default(), version: None };
     thread::Builder::new().name("sqlite-watch".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
                 () = watch(&store, &hints, file) => {}
-                () = sweep_often(&store) => {}
+                () = sweep_often(&store), if sweeps => {}
                 () = check_often(&store, idle) => {}
             }
         });

@@ -122,10 +122,11 @@ async fn a_file_that_was_damaged_while_it_was_open_is_not_ready() {
 async fn a_file_of_another_owner_is_refused() {
     for suffix in ["db", "db-wal"] {
         let folder = Folder::new();
-        drop(folder.open().await);
         let file = folder.file().with_extension(suffix);
-        OpenOptions::new().append(true).create(true).open(&file).unwrap();
-        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        for file in [&folder.file(), &file] {
+            fs::write(file, "").unwrap();
+            fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+        }
         // Only root may give a file away.
         if chown(&file, Some(65534), None).is_err() {
             return;
