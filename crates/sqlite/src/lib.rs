@@ -130,7 +130,7 @@ use self::writer::Writer;
 /// # Threads
 /// All work is done on threads of the store: one that writes, two that read, and one that looks for
 /// appends of other processes five times a second while readers wait. Writes that wait at the same
-/// time share a transaction. After such a transaction, appends of frames wait for up to ten
+/// time share a transaction, half of which is for frames if more wait than it holds. After such a transaction, appends of frames wait for up to ten
 /// milliseconds, so that more of them share the next one; any other write begins it at once. At most
 /// 64 reads for each thread, 256 appends of frames and 256 other writes wait for their turn; further
 /// ones wait in the caller. If a future is dropped, its operation takes place as a

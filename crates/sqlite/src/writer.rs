@@ -197,9 +197,13 @@ impl Waiting {
                 else => return,
             }
         }
-        while jobs.len() < MAX_SHARED
-            && let Ok(job) = self.others.try_recv().or_else(|_| self.frames.try_recv())
-        {
+        while jobs.len() < MAX_SHARED {
+            // The second half of the places is for frames first: they would wait for ever otherwise.
+            let next = match jobs.len() < MAX_SHARED / 2 {
+                true => self.others.try_recv().or_else(|_| self.frames.try_recv()),
+                false => self.frames.try_recv().or_else(|_| self.others.try_recv()),
+            };
+            let Ok(job) = next else { break };
             jobs.push(job);
         }
     }
@@ -420,5 +424,26 @@ mod tests {
         let (mut jobs, began) = (Vec::new(), Instant::now());
         waiting.gather(&mut jobs, None).await;
         assert_eq!((jobs.len(), began.elapsed()), (2, Duration::ZERO));
+    }
+
+    #[tokio::test]
+    async fn half_of_a_transaction_is_for_frames_if_more_wait_than_it_holds() {
+        for (frames, others, expected) in [
+            (MAX_WAITING, MAX_WAITING, (129, 128)),
+            (10, MAX_WAITING, (10, 247)),
+            (MAX_WAITING, 10, (247, 10)),
+        ] {
+            let (writer, mut waiting) = queues();
+            let job = |is_frames| writer.job(Durability::Written, Scripted(is_frames), None);
+            for _ in 0..frames {
+                writer.frames.try_send(job(true)).ok().unwrap();
+            }
+            for _ in 0..others {
+                writer.others.try_send(job(false)).ok().unwrap();
+            }
+            waiting.gather(&mut Vec::new(), None).await;
+            let taken = (frames - waiting.frames.len(), others - waiting.others.len());
+            assert_eq!(taken, expected, "{frames} {others}");
+        }
     }
 }
