@@ -18,6 +18,8 @@ pub(crate) enum Durability {
     /// When the system has it: it survives the process. `synchronous=OFF` would do so too, but a
     /// checkpoint without a sync could damage what others have synced.
     Written,
+    /// When it is in the file itself, and the write-ahead log is empty.
+    Moved,
 }
 
 /// Creates the file if it does not exist, with a mode that gives other users no access. Refuses a
@@ -107,7 +109,7 @@ pub(crate) fn open(path: &Path, busy_timeout: Duration) -> DbResult<Connection> 
 /// commit is on the disk too.
 pub(crate) fn set_durability(connection: &Connection, durability: Durability) -> DbResult<()> {
     let synchronous = match durability {
-        Durability::Synced => "FULL",
+        Durability::Synced | Durability::Moved => "FULL",
         Durability::Written => "NORMAL",
     };
     Ok(connection.pragma_update(None, "synchronous", synchronous)?)
@@ -182,4 +184,5 @@ const CHECKPOINT_PAGES: i64 = 4_000;
 /// The bytes that the write-ahead log keeps after a checkpoint.
 const MAX_WAL_BYTES: i64 = 16 << 20;
 
-const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// How long to wait before a lock that SQLite does not wait for is tried again.
+pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(10);

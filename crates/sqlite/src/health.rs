@@ -5,8 +5,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rusqlite::Connection;
-
 use crate::error::{DbResult, SqliteError};
 use crate::file;
 
@@ -96,13 +94,6 @@ fn read_beginning(path: &Path) -> DbResult<()> {
     let read = "SELECT count(*) FROM sqlite_schema";
     let tables: i64 = connection.query_row(read, [], |row| row.get(0))?;
     if tables == 0 { Err(SqliteError::Corrupt.into()) } else { Ok(()) }
-}
-
-/// Moves the write-ahead log into the file, and empties it. Returns whether it is empty: it is not while
-/// another connection reads or writes.
-pub(crate) fn checkpoint(connection: &Connection) -> DbResult<bool> {
-    let is_busy = |row: &rusqlite::Row<'_>| row.get::<_, bool>(0);
-    Ok(!connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], is_busy)?)
 }
 
 #[cfg(unix)]

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction};
+use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::store::FailureLog;
 use ui_message_stream::approval::{Principal, UnixMillis};
 
@@ -38,7 +39,7 @@ pub use self::users::DeletedUser;
 
 use self::clock::Clock;
 use self::error::DbResult;
-use self::file::Durability;
+use self::file::{Durability, RETRY_INTERVAL};
 use self::health::FileHealth;
 use self::hints::Hints;
 use self::journal::Journal;
@@ -130,11 +131,11 @@ use self::writer::Writer;
 /// # Threads
 /// All work is done on threads of the store: one that writes, two that read, and one that looks for
 /// appends of other processes five times a second while readers wait. Writes that wait at the same
-/// time share a transaction, half of which is for frames if more wait than it holds. After such a transaction, appends of frames wait for up to ten
-/// milliseconds, so that more of them share the next one; any other write begins it at once. At most
-/// 64 reads for each thread, 256 appends of frames and 256 other writes wait for their turn; further
-/// ones wait in the caller. If a future is dropped, its operation takes place as a
-/// whole or not at all.
+/// time share a transaction, half of which is for frames if more wait than it holds. After such a
+/// transaction, appends of frames wait for up to ten milliseconds, so that more of them share the next
+/// one; any other write begins it at once. At most 64 reads for each thread, 256 appends of frames and
+/// 256 other writes wait for their turn; further ones wait in the caller. If a future is dropped, its
+/// operation takes place as a whole or not at all.
 ///
 /// # The clock
 /// The time is that of the system, which all processes of the machine share. If the system's clock is
@@ -197,8 +198,9 @@ impl SqliteStore {
     /// when the server has stopped. The store does it itself when it is idle.
     ///
     /// # Errors
-    /// [`SqliteError::Busy`] if another process uses the file, or the other errors of a write. The
-    /// `-wal` then belongs to the file as before.
+    /// [`SqliteError::Busy`] if others use the file for longer than the
+    /// [busy timeout](SqliteOptions::with_busy_timeout), or the other errors of a write. The `-wal` then
+    /// belongs to the file as before.
     ///
     /// ```
     /// use ui_message_stream_sqlite::SqliteStore;
@@ -215,11 +217,13 @@ impl SqliteStore {
     /// # }
     /// ```
     pub async fn checkpoint(&self) -> Result<(), SqliteError> {
-        let checkpoint = |reader: &mut Reader| match health::checkpoint(&reader.connection)? {
-            true => Ok(()),
-            false => Err(SqliteError::Busy.into()),
-        };
-        self.inner.readers.run(checkpoint).await
+        let until = Instant::now() + self.inner.options.busy_timeout;
+        loop {
+            match self.inner.writer.run(Durability::Moved, nothing).await {
+                Err(SqliteError::Busy) if Instant::now() < until => sleep(RETRY_INTERVAL).await,
+                moved => return self.logged(moved),
+            }
+        }
     }
 
     /// Sets the clock of a store that was opened
@@ -298,6 +302,11 @@ impl Drop for Inner {
         // The thread that watches waits for this, and ends.
         self.hints.wanted.notify_one();
     }
+}
+
+/// The operation of a job that is there for its [`Durability`] alone.
+fn nothing(_: &Transaction<'_>, _: &Clock, _: &mut Logs) -> DbResult<()> {
+    Ok(())
 }
 
 /// Returns an owner as it is stored: different owners never have the same text.

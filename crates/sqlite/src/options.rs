@@ -101,8 +101,6 @@ impl SqliteOptions {
         let reader = |_| Ok(Reader { connection: open()?, journal: Journal::default() });
         let readers = (0..READERS).map(reader).collect::<DbResult<Vec<Reader>>>()?;
         let watched = open()?;
-        // While it waits for readers, others cannot write.
-        let idle = file::open(&path, MAX_CHECKPOINT_WAIT)?;
         let health = FileHealth::new(&path);
         let clock = Arc::new(self.test_time.map_or_else(Clock::system, Clock::test));
         let inner = Arc::new(Inner {
@@ -116,7 +114,7 @@ impl SqliteOptions {
             options: self,
             failures: FailureLog::default(),
         });
-        watch::start(&inner, watched, idle).map_err(SqliteError::File)?;
+        watch::start(&inner, watched).map_err(SqliteError::File)?;
         Ok(SqliteStore { inner })
     }
 }
@@ -155,9 +153,6 @@ const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_BUSY_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 const DEFAULT_MAX_ENDED_BYTES: u64 = 256 << 20;
-
-/// How long moving the write-ahead log of an idle file waits for those that read.
-const MAX_CHECKPOINT_WAIT: Duration = Duration::from_millis(20);
 
 /// The number of threads that read.
 const READERS: usize = 2;

@@ -115,3 +115,34 @@ pub(crate) const MIN_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The maximum number of jobs that wait for a thread. Each holds what it writes.
 const MAX_WAITING: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_has_waited_for_too_long_does_not_run() {
+        for (waited, is_run) in [(0, true), (1, false)] {
+            let (jobs, mut waiting) = mpsc::channel::<Job<u32>>(1);
+            let workers = vec![Worker { jobs, load: Arc::default() }];
+            let queue = Queue { workers, patience: MIN_PATIENCE };
+            let mut runs = 0;
+            let hang = async {
+                let job = waiting.recv().await.unwrap();
+                tokio::time::advance(MIN_PATIENCE + Duration::from_millis(waited)).await;
+                job(&mut runs);
+            };
+            let add = |runs: &mut u32| {
+                *runs += 1;
+                Ok(())
+            };
+            match tokio::join!(queue.run(add), hang).0 {
+                Ok(()) => assert!(is_run),
+                Err(error) => {
+                    assert!(matches!(error, SqliteError::Timeout(MIN_PATIENCE)) && !is_run)
+                }
+            }
+            assert_eq!(runs, u32::from(is_run));
+        }
+    }
+}

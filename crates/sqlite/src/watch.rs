@@ -1,6 +1,7 @@
 //! The thread that finds what other processes have appended, that [sweeps](SqliteStore::sweep), and that
 //! checks the file.
 
+use std::fs;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -10,29 +11,25 @@ use rusqlite::Connection;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::DbResult;
+use crate::file::{self, Durability};
 use crate::hints::{Hints, Progress};
 use crate::journal::Journal;
 use crate::runs::{KeyColumns, Run};
-use crate::{Inner, SqliteStore, health};
+use crate::{Inner, SqliteStore, nothing};
 
 /// Starts the thread. It ends when the store is dropped.
-pub(crate) fn start(
-    inner: &Arc<Inner>,
-    connection: Connection,
-    idle: Connection,
-) -> io::Result<()> {
+pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (store, hints) = (Arc::downgrade(inner), Arc::clone(&inner.hints));
     // A test sets the time in steps, and sweeps between two of them.
     let sweeps = inner.options.test_time.is_none();
-    let idle = IdleFile { connection: idle, version: None, is_moved: false };
     let file = WatchedFile { connection, journal: Journal::default(), version: None };
     thread::Builder::new().name("sqlite-watch".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
                 () = watch(&store, &hints, file) => {}
                 () = sweep_often(&store), if sweeps => {}
-                () = check_often(&store, idle) => {}
+                () = check_often(&store) => {}
             }
         });
     })?;
@@ -72,39 +69,21 @@ async fn sweep_often(store: &Weak<Inner>) {
     }
 }
 
-/// Checks the file, and moves the write-ahead log into it when it is idle.
-async fn check_often(store: &Weak<Inner>, mut idle: IdleFile) {
+/// Checks the file, and moves the write-ahead log into it when nothing was written since the last check.
+async fn check_often(store: &Weak<Inner>) {
+    let mut before = None;
     while let Some(inner) = store.upgrade() {
         // The result was logged.
         let _ = inner.health.check();
+        let log = fs::metadata(file::beside(&inner.path, "-wal")).ok();
+        let written = log.map(|log| (log.len(), log.modified().ok()));
+        if written == before && written.is_some_and(|(bytes, _)| bytes > 0) {
+            // If others use the file, it is done later.
+            inner.writer.try_start(Durability::Moved, nothing);
+        }
+        before = written;
         drop(inner);
-        if let Err(failure) = idle.look() {
-            tracing::debug!(error = %failure.0, "the write-ahead log was not moved into the file");
-        }
         sleep(CHECK_INTERVAL).await;
-    }
-}
-
-/// A file whose write-ahead log is moved into it when it is idle.
-struct IdleFile {
-    connection: Connection,
-    /// Changes with each commit of another connection.
-    version: Option<i64>,
-    /// Whether the log of this version was moved.
-    is_moved: bool,
-}
-
-impl IdleFile {
-    /// Moves the log if nothing was committed since the last look.
-    fn look(&mut self) -> DbResult<()> {
-        let version = |row: &rusqlite::Row<'_>| row.get(0);
-        let version = self.connection.pragma_query_value(None, "data_version", version)?;
-        if self.version.replace(version) != Some(version) {
-            self.is_moved = false;
-        } else if !self.is_moved {
-            self.is_moved = health::checkpoint(&self.connection)?;
-        }
-        Ok(())
     }
 }
 

@@ -48,6 +48,8 @@ struct WritingConnection {
     was_locked: bool,
     /// How long a job may wait for its turn.
     patience: Duration,
+    /// How long a transaction waits for the lock of another process.
+    busy_timeout: Duration,
 }
 
 /// An operation of a transaction.
@@ -107,15 +109,13 @@ impl Writer {
     pub(crate) fn start(
         connection: Connection,
         clock: Arc<Clock>,
-        patience: Duration,
+        busy_timeout: Duration,
     ) -> io::Result<Self> {
-        let patience = patience.max(MIN_PATIENCE);
+        let patience = busy_timeout.max(MIN_PATIENCE);
         let (frames, waiting_frames) = mpsc::channel(MAX_WAITING);
         let (others, waiting_others) = mpsc::channel(MAX_WAITING);
         let mut waiting = Waiting { frames: waiting_frames, others: waiting_others };
-        let (durability, logs) = (None, Logs::default());
-        let mut connection =
-            WritingConnection { connection, durability, logs, was_locked: false, patience };
+        let mut connection = WritingConnection::new(connection, busy_timeout);
         // For the time of a pause.
         let runtime = Builder::new_current_thread().enable_time().build()?;
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
@@ -256,6 +256,17 @@ where
 }
 
 impl WritingConnection {
+    fn new(connection: Connection, busy_timeout: Duration) -> Self {
+        WritingConnection {
+            connection,
+            durability: None,
+            logs: Logs::default(),
+            was_locked: false,
+            patience: busy_timeout.max(MIN_PATIENCE),
+            busy_timeout,
+        }
+    }
+
     /// Runs jobs, and removes those that have run.
     fn run(&mut self, jobs: &mut Vec<Box<dyn Job>>, clock: &Clock) {
         // The jobs before these may have waited for the lock of another process, or for the disk.
@@ -274,17 +285,34 @@ impl WritingConnection {
         if ended.is_err() {
             self.logs.forget();
         }
-        for job in jobs.drain(..ran) {
+        let is_moved =
+            |job: &mut Box<dyn Job>| ended.is_ok() && job.durability() == Durability::Moved;
+        let moved: Vec<_> = jobs.extract_if(..ran, is_moved).collect();
+        for job in jobs.drain(..ran - moved.len()) {
             job.end(ended.as_ref().map(drop).map_err(|failure| failure.0.same()));
         }
+        // The others do not wait for this.
+        for job in moved {
+            job.end(self.move_log().map_err(|failure| failure.0));
+        }
+    }
+
+    /// Moves the write-ahead log into the file, unless another connection reads or writes: no job waits
+    /// for its end.
+    fn move_log(&self) -> DbResult<()> {
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let is_busy = |row: &rusqlite::Row<'_>| row.get::<_, bool>(0);
+        let moved = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], is_busy);
+        self.connection.busy_timeout(self.busy_timeout)?;
+        if moved? { Err(SqliteError::Busy.into()) } else { Ok(()) }
     }
 
     /// Runs jobs in one transaction. Returns how many of them have run, and how the transaction has
     /// ended.
     fn transact(&mut self, jobs: &mut [Box<dyn Job>], clock: &Clock) -> (usize, DbResult<()>) {
         let count = jobs.len();
-        let is_synced = jobs.iter().any(|job| job.durability() == Durability::Synced);
-        let durability = if is_synced { Durability::Synced } else { Durability::Written };
+        let is_written = jobs.iter().all(|job| job.durability() == Durability::Written);
+        let durability = if is_written { Durability::Written } else { Durability::Synced };
         if self.durability != Some(durability) {
             if let Err(failure) = file::set_durability(&self.connection, durability) {
                 return (count, Err(failure));
@@ -445,5 +473,71 @@ mod tests {
             let taken = (frames - waiting.frames.len(), others - waiting.others.len());
             assert_eq!(taken, expected, "{frames} {others}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_a_disk_that_hangs_is_not_told_of_a_lock() {
+        let (writer, _waiting) = queues();
+        let memory = Connection::open_in_memory().unwrap();
+        let mut connection = WritingConnection::new(memory, Duration::ZERO);
+        for (waited, was_locked, expected) in [
+            (MIN_PATIENCE, false, "Ok(())"),
+            (MIN_PATIENCE + Duration::from_millis(1), false, "Err(Timeout(100ms))"),
+            (MIN_PATIENCE + Duration::from_millis(1), true, "Err(Busy)"),
+        ] {
+            let (reply, result) = oneshot::channel();
+            let mut jobs = vec![writer.job(Durability::Written, Scripted(false), Some(reply))];
+            // The transaction before this one takes so long.
+            tokio::time::advance(waited).await;
+            connection.was_locked = was_locked;
+            connection.run(&mut jobs, &Clock::system());
+            let result = result.await.unwrap().result.unwrap();
+            assert_eq!(format!("{result:?}"), expected, "{waited:?} {was_locked}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_checkpoint_waits_for_no_reader_and_fails_alone() {
+        let name = format!("ui-message-stream-checkpoint-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = file::create(&folder.join("chats.db")).unwrap();
+        // Without an end, if the checkpoint waits.
+        let busy_timeout = Duration::from_secs(60 * 60);
+        let opened = file::open(&path, busy_timeout).unwrap();
+        file::use_wal(&opened, busy_timeout).unwrap();
+        opened.execute_batch("CREATE TABLE numbers (number INT)").unwrap();
+        let mut connection = WritingConnection::new(opened, busy_timeout);
+        let (writer, _waiting) = queues();
+        let mut run = || {
+            let (moved_reply, moved) = oneshot::channel();
+            let (written_reply, written) = oneshot::channel();
+            let insert = |transaction: &Transaction<'_>, _: &Clock, _: &mut Logs| -> DbResult<()> {
+                Ok(transaction.execute("INSERT INTO numbers VALUES (1)", []).map(drop)?)
+            };
+            let mut jobs = vec![
+                writer.job(Durability::Moved, Scripted(false), Some(moved_reply)),
+                writer.job(Durability::Written, insert, Some(written_reply)),
+            ];
+            connection.run(&mut jobs, &Clock::system());
+            let timeout = "PRAGMA busy_timeout";
+            let after = connection.connection.query_row(timeout, [], |row| row.get::<_, i64>(0));
+            assert_eq!(after.unwrap(), 60 * 60 * 1000);
+            (moved, written)
+        };
+        let log_bytes = || std::fs::metadata(file::beside(&path, "-wal")).unwrap().len();
+
+        let reader = file::open(&path, Duration::ZERO).unwrap();
+        reader.execute_batch("BEGIN; SELECT * FROM numbers").unwrap();
+        let (moved, written) = run();
+        assert!(matches!(moved.await.unwrap().result, Some(Err(SqliteError::Busy))));
+        assert!(matches!(written.await.unwrap().result, Some(Ok(()))));
+        assert!(log_bytes() > 0);
+        reader.execute_batch("COMMIT").unwrap();
+        let (moved, written) = run();
+        assert!(matches!(moved.await.unwrap().result, Some(Ok(()))));
+        assert!(matches!(written.await.unwrap().result, Some(Ok(()))));
+        assert_eq!(log_bytes(), 0);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
