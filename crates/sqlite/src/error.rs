@@ -72,10 +72,11 @@ pub enum SqliteError {
         "the file is damaged: stop the server, and see \"A damaged file\" in docs/operations.md"
     )]
     Corrupt,
-    /// The file, or the `-wal` beside it, was removed or replaced while it was open.
+    /// The file, or the `-wal` beside it, was removed or replaced while it was open. Nothing is written
+    /// until it is at its place again.
     #[error(
-        "{} was removed or replaced while the server ran: what is stored now is lost when the server \
-         ends; see \"A damaged file\" in docs/operations.md",
+        "{} was removed or replaced while the server ran, so nothing is stored any more; see \
+         \"A damaged file\" in docs/operations.md",
         path.display()
     )]
     Removed {
@@ -147,6 +148,7 @@ impl SqliteError {
             SqliteError::Full => SqliteError::Full,
             SqliteError::ReadOnly => SqliteError::ReadOnly,
             SqliteError::Corrupt => SqliteError::Corrupt,
+            SqliteError::Removed { path } => SqliteError::Removed { path: path.clone() },
             SqliteError::Io { code } => SqliteError::Io { code: *code },
             SqliteError::Sqlite { code } => SqliteError::Sqlite { code: *code },
             SqliteError::Unreadable(what) => SqliteError::Unreadable(what),

@@ -1,5 +1,6 @@
 //! [`FileHealth`]: whether the open file is still the one that its path names, and undamaged.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use crate::file;
 #[derive(Debug)]
 pub(crate) struct FileHealth {
     /// The file and its `-wal`, with their identities when they were opened.
-    opened: Vec<(PathBuf, Option<Identity>)>,
+    opened: Vec<(PathBuf, Identity)>,
     /// An operation has found damage.
     is_damaged: AtomicBool,
     /// Whether the last check has failed, so that only a change is logged.
@@ -25,13 +26,13 @@ type Identity = (u64, u64);
 impl FileHealth {
     /// Reads the identities of a file that is open, and whose `-wal` exists.
     pub(crate) fn new(path: &Path) -> Self {
-        let opened = ["", "-wal"].map(|suffix| {
+        let opened = ["", "-wal"].into_iter().filter_map(|suffix| {
             let path = file::beside(path, suffix);
-            let identity = identity(&path);
-            (path, identity)
+            let identity = identity(&path).ok()?;
+            Some((path, identity))
         });
         FileHealth {
-            opened: opened.into(),
+            opened: opened.collect(),
             is_damaged: AtomicBool::new(false),
             has_failed: Mutex::new(false),
         }
@@ -67,13 +68,21 @@ impl FileHealth {
         checked
     }
 
-    fn look(&self) -> Result<(), SqliteError> {
-        let is_gone = |(path, opened): &&(PathBuf, Option<Identity>)| {
-            opened.is_some() && identity(path) != *opened
+    /// Checks that the paths still name the files that are open. What is written to others is lost.
+    pub(crate) fn check_place(&self) -> Result<(), SqliteError> {
+        let is_gone = |(path, opened): &&(PathBuf, Identity)| match identity(path) {
+            Ok(identity) => identity != *opened,
+            // Otherwise it may be there: this process may have given up the right to look.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
-        if let Some((path, _)) = self.opened.iter().find(is_gone) {
-            return Err(SqliteError::Removed { path: path.clone() });
+        match self.opened.iter().find(is_gone) {
+            Some((path, _)) => Err(SqliteError::Removed { path: path.clone() }),
+            None => Ok(()),
         }
+    }
+
+    fn look(&self) -> Result<(), SqliteError> {
+        self.check_place()?;
         if !self.is_damaged.load(Ordering::Relaxed) {
             let path = self.opened.first().map(|(path, _)| path.as_path());
             let Err(failure) = path.map_or(Ok(()), read_beginning) else { return Ok(()) };
@@ -97,15 +106,15 @@ fn read_beginning(path: &Path) -> DbResult<()> {
 }
 
 #[cfg(unix)]
-fn identity(path: &Path) -> Option<Identity> {
+fn identity(path: &Path) -> io::Result<Identity> {
     use std::os::unix::fs::MetadataExt;
 
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
+    let metadata = std::fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// An open file cannot be removed.
 #[cfg(not(unix))]
-fn identity(_: &Path) -> Option<Identity> {
-    None
+fn identity(_: &Path) -> io::Result<Identity> {
+    Err(io::ErrorKind::Unsupported.into())
 }

@@ -123,7 +123,8 @@ use self::writer::Writer;
 /// If the disk is full or fails, or if another process keeps the file locked for longer than
 /// [`with_busy_timeout`](SqliteOptions::with_busy_timeout), each operation is an error, whose
 /// [source](std::error::Error::source) is a [`SqliteError`]. Nothing was changed, and no approval
-/// was claimed; only after [`SqliteError::Io`] a change may still be found after a crash. The store
+/// was claimed; only after [`SqliteError::Io`] a change may still be found after a crash. The same holds
+/// while the file or its `-wal` is not at its place, because what is written then is lost. The store
 /// recovers by itself. If the disk hangs, operations wait for it; those that have waited for their turn
 /// for longer than the busy timeout are then [`SqliteError::Timeout`]. [`ping`](Self::ping) is a check
 /// for a load balancer, which must give it a time limit. Each cause is logged at most once in 30 seconds.

@@ -101,15 +101,15 @@ impl SqliteOptions {
         let reader = |_| Ok(Reader { connection: open()?, journal: Journal::default() });
         let readers = (0..READERS).map(reader).collect::<DbResult<Vec<Reader>>>()?;
         let watched = open()?;
-        let health = FileHealth::new(&path);
+        let health = Arc::new(FileHealth::new(&path));
         let clock = Arc::new(self.test_time.map_or_else(Clock::system, Clock::test));
         let inner = Arc::new(Inner {
-            writer: Writer::start(connection, Arc::clone(&clock), patience)
+            writer: Writer::start(connection, Arc::clone(&clock), Arc::clone(&health), patience)
                 .map_err(SqliteError::File)?,
             readers: Queue::start("sqlite-reader", readers, patience).map_err(SqliteError::File)?,
             clock,
             hints: Arc::new(Hints::default()),
-            health: Arc::new(health),
+            health,
             path,
             options: self,
             failures: FailureLog::default(),

@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::clock::Clock;
 use crate::error::{DbResult, Failure, SqliteError};
 use crate::file::{self, Durability};
+use crate::health::FileHealth;
 use crate::logs::Logs;
 use crate::queue::MIN_PATIENCE;
 
@@ -44,6 +45,7 @@ struct WritingConnection {
     /// When a commit of the connection counts as done.
     durability: Option<Durability>,
     logs: Logs,
+    health: Arc<FileHealth>,
     /// Whether another process had locked the file for too long, for the last transaction.
     was_locked: bool,
     /// How long a job may wait for its turn.
@@ -109,13 +111,14 @@ impl Writer {
     pub(crate) fn start(
         connection: Connection,
         clock: Arc<Clock>,
+        health: Arc<FileHealth>,
         busy_timeout: Duration,
     ) -> io::Result<Self> {
         let patience = busy_timeout.max(MIN_PATIENCE);
         let (frames, waiting_frames) = mpsc::channel(MAX_WAITING);
         let (others, waiting_others) = mpsc::channel(MAX_WAITING);
         let mut waiting = Waiting { frames: waiting_frames, others: waiting_others };
-        let mut connection = WritingConnection::new(connection, busy_timeout);
+        let mut connection = WritingConnection::new(connection, health, busy_timeout);
         // For the time of a pause.
         let runtime = Builder::new_current_thread().enable_time().build()?;
         thread::Builder::new().name("sqlite-writer".to_owned()).spawn(move || {
@@ -256,11 +259,12 @@ where
 }
 
 impl WritingConnection {
-    fn new(connection: Connection, busy_timeout: Duration) -> Self {
+    fn new(connection: Connection, health: Arc<FileHealth>, busy_timeout: Duration) -> Self {
         WritingConnection {
             connection,
             durability: None,
             logs: Logs::default(),
+            health,
             was_locked: false,
             patience: busy_timeout.max(MIN_PATIENCE),
             busy_timeout,
@@ -319,7 +323,7 @@ impl WritingConnection {
             }
             self.durability = Some(durability);
         }
-        let WritingConnection { connection, logs, .. } = self;
+        let WritingConnection { connection, logs, health, .. } = self;
         let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = match begun {
             Ok(transaction) => transaction,
@@ -334,7 +338,7 @@ impl WritingConnection {
                 return (before + 1, Err(failure));
             }
         }
-        let written = logs.finish(&transaction);
+        let written = logs.finish(&transaction).and_then(|()| Ok(health.check_place()?));
         (count, written.and_then(|()| transaction.commit().map_err(Failure::from)))
     }
 }
@@ -385,6 +389,8 @@ const MAX_SHARED: usize = MAX_WAITING + 1;
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// Frames, or another operation.
@@ -478,8 +484,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_waits_for_a_disk_that_hangs_is_not_told_of_a_lock() {
         let (writer, _waiting) = queues();
+        let health = Arc::new(FileHealth::new(Path::new("no file")));
         let memory = Connection::open_in_memory().unwrap();
-        let mut connection = WritingConnection::new(memory, Duration::ZERO);
+        let mut connection = WritingConnection::new(memory, health, Duration::ZERO);
         for (waited, was_locked, expected) in [
             (MIN_PATIENCE, false, "Ok(())"),
             (MIN_PATIENCE + Duration::from_millis(1), false, "Err(Timeout(100ms))"),
@@ -507,7 +514,8 @@ mod tests {
         let opened = file::open(&path, busy_timeout).unwrap();
         file::use_wal(&opened, busy_timeout).unwrap();
         opened.execute_batch("CREATE TABLE numbers (number INT)").unwrap();
-        let mut connection = WritingConnection::new(opened, busy_timeout);
+        let health = Arc::new(FileHealth::new(&path));
+        let mut connection = WritingConnection::new(opened, health, busy_timeout);
         let (writer, _waiting) = queues();
         let mut run = || {
             let (moved_reply, moved) = oneshot::channel();

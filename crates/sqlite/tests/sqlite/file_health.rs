@@ -69,7 +69,7 @@ async fn a_checkpoint_fails_while_another_process_writes() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_removed_or_replaced_while_it_was_open_is_not_ready() {
+async fn a_file_that_was_removed_or_replaced_while_it_was_open_is_not_written() {
     for suffix in ["db", "db-wal"] {
         for is_replaced in [false, true] {
             let folder = Folder::new();
@@ -85,9 +85,16 @@ async fn a_file_that_was_removed_or_replaced_while_it_was_open_is_not_ready() {
             let error = store.ping().await.unwrap_err();
             assert!(matches!(&error, SqliteError::Removed { path } if *path == file), "{error}");
             assert!(error.to_string().contains("docs/operations.md"), "{error}");
+            // What is written now would be lost.
+            let lost = chat_of(&Principal::new("ada"), "lost", 1);
+            let error = store.save(SaveChat::new(&lost)).await.unwrap_err();
+            let cause = std::error::Error::source(&error).unwrap().downcast_ref();
+            assert!(matches!(cause, Some(SqliteError::Removed { .. })), "{cause:?}");
             // It is at its place again.
             fs::rename(&aside, &file).unwrap();
             store.ping().await.unwrap();
+            assert!(store.load(&lost.owner, &lost.id).await.unwrap().is_none());
+            saved(&store, SaveChat::new(&lost)).await;
         }
     }
 }
