@@ -2,19 +2,25 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::iter::successors;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ::axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::RETRY_AFTER;
 
 use crate::boxed::BoxError;
+use crate::id::log_error;
 use crate::policy::PolicyError;
 use crate::request::ParseRequestError;
 
 /// The error of a request that was rejected.
 ///
 /// Its response is plain text, because `useChat` shows the body of an error response unchanged.
-/// [`kind`](Self::kind) determines the HTTP status.
+/// [`kind`](Self::kind) determines the HTTP status. When it becomes a response, an error of status 400,
+/// 401 or 403 is logged at DEBUG with its reason. A request without a user is also logged at WARN, once a
+/// minute, with what the program lacks.
 #[derive(Debug)]
 pub struct ChatRejection(Cause);
 
@@ -130,6 +136,24 @@ impl ChatRejection {
         }
     }
 
+    fn log(&self, status: StatusCode) {
+        if matches!(self.0, Cause::Unauthenticated) && is_minute_over(&WARNED_AT, Instant::now()) {
+            tracing::warn!(
+                "a request has no user: insert a `Principal` into its extensions where you authenticate, \
+                 or add `.layer(without_authentication())`"
+            );
+        }
+        if matches!(status.as_u16(), 400 | 401 | 403) {
+            let errors = successors(Some(self as &dyn StdError), |error| (*error).source());
+            let mut texts: Vec<String> = errors.map(ToString::to_string).collect();
+            // Some rejections have the text of their source.
+            texts.dedup();
+            let (status, reason) = (status.as_u16(), texts.join(": "));
+            let reason = log_error(&reason);
+            tracing::debug!(status, %reason, "a request is rejected");
+        }
+    }
+
     pub(super) fn address_not_allowed() -> Self {
         ChatRejection(Cause::AddressNotAllowed)
     }
@@ -230,10 +254,7 @@ impl fmt::Display for ChatRejection {
             Cause::TooManyBodies => {
                 f.write_str("too many requests are being sent at once; send this one again")
             }
-            Cause::Unauthenticated => f.write_str(
-                "no user: insert a `Principal` into the request's extensions where you \
-                 authenticate, or add `.layer(without_authentication())`",
-            ),
+            Cause::Unauthenticated => f.write_str("Not signed in."),
         }
     }
 }
@@ -268,10 +289,37 @@ impl IntoResponse for ChatRejection {
             ChatRejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
+        self.log(status);
         let response = (status, self.to_string());
         match self.retry_after() {
             Some(seconds) => ([(RETRY_AFTER, seconds)], response).into_response(),
             None => response.into_response(),
         }
+    }
+}
+
+/// When the last request without a user was logged at WARN.
+static WARNED_AT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Returns whether a minute has passed since this function last returned `true`.
+fn is_minute_over(last: &Mutex<Option<Instant>>, now: Instant) -> bool {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_over = last.is_none_or(|last| now.duration_since(last) >= Duration::from_secs(60));
+    if is_over {
+        *last = Some(now);
+    }
+    is_over
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_without_a_user_are_logged_at_warn_once_a_minute() {
+        let (last, begin) = (Mutex::new(None), Instant::now());
+        let seconds = [0, 1, 59, 60, 61, 119, 120];
+        let due = seconds.map(|at| is_minute_over(&last, begin + Duration::from_secs(at)));
+        assert_eq!(due, [true, false, false, true, false, false, true]);
     }
 }

@@ -7,7 +7,38 @@ use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use test_support::test_server::{Client, Host, PRINCIPAL_HEADER};
+use test_support::thread_subscriber::{CapturedLog, subscribe};
 use tower::ServiceExt;
+use tracing::Level;
+
+#[tokio::test]
+async fn the_reason_of_a_rejected_request_is_logged_at_debug() {
+    let log = CapturedLog::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    let _guard = subscribe(subscriber.with_max_level(Level::DEBUG).finish());
+    let host = Host::new();
+    for (user, name, body) in [
+        (Some("alice"), "127.0.0.1", r#"{"id":"c","messages":7}"#),
+        (None, "127.0.0.1", "{}"),
+        (Some("alice"), "evil.example", "{}"),
+    ] {
+        let request = Request::post("/api/chat")
+            .header("host", name)
+            .header("content-type", "application/json");
+        let request = user.into_iter().fold(request, |it, user| it.header(PRINCIPAL_HEADER, user));
+        let request = request.body(Body::from(body)).unwrap();
+        host.routes.clone().oneshot(request).await.unwrap();
+    }
+    let text = log.text();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("is rejected")).collect();
+    let expected =
+        [("status=400", "messages"), ("status=401", "signed in"), ("status=403", "host")];
+    assert_eq!(lines.len(), expected.len(), "{text}");
+    for (line, (status, reason)) in lines.into_iter().zip(expected) {
+        assert!(line.contains("DEBUG") && line.contains(status) && line.contains(reason), "{line}");
+    }
+}
 
 #[tokio::test]
 async fn every_route_rejects_a_hostile_page() {
