@@ -55,11 +55,6 @@ impl CallIdMap {
         self.max_step_calls
     }
 
-    /// Returns for how many calls this step has had no room.
-    pub(super) fn left_out(&self) -> usize {
-        self.begun.saturating_sub(self.max_step_calls)
-    }
-
     /// Marks ids as used, so that no new call receives them.
     pub(super) fn reserve(&mut self, ids: impl IntoIterator<Item = ToolCallId>) {
         self.used.extend(ids);
@@ -73,8 +68,11 @@ impl CallIdMap {
     }
 
     /// Gives a unique and short id to the call whose input begins under its id. Returns whether the step
-    /// has room for the call.
+    /// has room for the call. Far beyond that room, a call is known only when it is complete.
     pub(super) fn begin(&mut self, call: &mut ToolCall) -> bool {
+        if self.is_full() {
+            return false;
+        }
         self.assign(call, false)
     }
 
@@ -98,8 +96,13 @@ impl CallIdMap {
     pub(super) fn resolve_input(&self, id: &ToolCallId) -> Option<ToolCallId> {
         match self.mapped.get(id) {
             Some(mapped) => mapped.has_room.then(|| mapped.id.clone()),
+            None if self.is_full() => None,
             None => Some(id.shortened().unwrap_or_else(|| id.clone())),
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.begun >= self.max_step_calls.saturating_add(MAX_INCOMPLETE)
     }
 
     /// Returns the unique id of the call that has a result under this id, as
@@ -138,3 +141,6 @@ impl CallIdMap {
         unused.next().unwrap_or_else(|| id.clone())
     }
 }
+
+/// How many calls are known that have begun without room for them.
+const MAX_INCOMPLETE: usize = 1_000;

@@ -51,6 +51,8 @@ use crate::model::{ModelEvent, Usage, UsageMetadata};
 pub struct ToolLoop {
     step: u32,
     max_steps: u32,
+    /// The number of calls of this step that were left out because the step has too many.
+    left_out: usize,
     /// The state of the model call of this step.
     model: ModelState,
     calls: Vec<Call>,
@@ -115,6 +117,7 @@ impl ToolLoop {
             max_steps,
             model: ModelState::NotCalled,
             calls: Vec::new(),
+            left_out: 0,
             call_ids: CallIdMap::new(64),
             local_calls: HashSet::new(),
             had_invalid_input: false,
@@ -281,9 +284,6 @@ impl ToolLoop {
             }
             AgentEvent::ToolInputStart { call } => {
                 if !self.call_ids.begin(call) {
-                    if self.call_ids.left_out() > MAX_LEFT_OUT {
-                        self.model = ModelState::Finished(FinishReason::ToolCalls);
-                    }
                     return;
                 }
             }
@@ -330,7 +330,8 @@ impl ToolLoop {
         };
         let max = self.call_ids.max_step_calls();
         problem += &format!(": a step may hold at most {max} tool calls.");
-        if self.call_ids.left_out() >= MAX_LEFT_OUT {
+        self.left_out += 1;
+        if self.left_out == MAX_LEFT_OUT {
             problem += " The rest of the response was not read.";
             self.model = ModelState::Finished(FinishReason::ToolCalls);
         }
@@ -490,6 +491,7 @@ impl ToolLoop {
         self.model = ModelState::Streaming;
         self.calls.clear();
         self.call_ids.next_step();
+        self.left_out = 0;
         self.had_invalid_input = false;
         self.actions.push_back(Action::Emit(AgentEvent::StepStart));
         self.actions.push_back(Action::Start(Effect::CallModel { step: self.step }));
@@ -557,7 +559,8 @@ fn is_cut(reason: FinishReason) -> bool {
     matches!(reason, FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
 }
 
-/// How many calls of a step are left out before the response of the model is cut off.
+/// How many calls of a step are left out, each with its error, before the response of the model is cut
+/// off.
 const MAX_LEFT_OUT: usize = 1_000;
 
 /// The error text of a call that was about to run when the model failed.

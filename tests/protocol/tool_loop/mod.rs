@@ -202,16 +202,27 @@ fn a_call_that_is_left_out_takes_no_result_from_an_earlier_call_with_its_id() {
 }
 
 #[test]
-fn a_response_that_only_begins_calls_is_cut_off() {
+fn of_many_calls_that_begin_before_one_is_complete_the_first_ones_are_executed() {
     let mut run = run_with_called_model().with_max_step_calls(64);
-    let mut begun = 0;
-    while steps(&mut run).iter().all(|step| matches!(step, Action::Emit(_))) {
-        begun += 1;
-        let call = ToolCall::new(format!("call_{begun}"), "t");
-        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::tool_input_start(call)));
-        assert!(begun <= 1_065);
+    let ids: Vec<String> = (0..2_000).map(|number| format!("call_{number}")).collect();
+    for id in &ids {
+        let start = AgentEvent::tool_input_start(ToolCall::new(&**id, "t"));
+        emit_from_model(&mut run, ModelEvent::Event(start));
     }
-    assert_eq!(begun, 1_065);
+    let _ = steps(&mut run);
+    for id in &ids {
+        call(&mut run, id);
+    }
+    let (mut executed, mut left_out) = (Vec::new(), Vec::new());
+    for step in steps(&mut run) {
+        match step {
+            Action::Start(Effect::ValidateInput(call)) => executed.push(call.tool_call_id),
+            Action::Emit(AgentEvent::ToolInputInvalid { call, .. }) => left_out.push(call.id),
+            _ => {}
+        }
+    }
+    assert_eq!(executed, ids[..64].iter().map(|id| (&**id).into()).collect::<Vec<_>>());
+    assert_eq!(left_out, ids[64..1_064].iter().map(|id| (&**id).into()).collect::<Vec<_>>());
 }
 
 #[test]
