@@ -264,7 +264,7 @@ mod tests {
         };
         let oldest = received("bob", 60);
         let of_ada = [received("ada", 50), received("ada", 50)];
-        let others: Vec<_> = (0..7).map(|user| received(&user.to_string(), 90)).collect();
+        let others: Vec<_> = (0..7).map(|user| received(&user.to_string(), 95)).collect();
         assert!(is_cut_off(&of_ada[0]) && !is_cut_off(&of_ada[1]) && !is_cut_off(&oldest));
         assert!(!others.iter().any(is_cut_off));
     }
