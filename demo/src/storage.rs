@@ -15,7 +15,7 @@ use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chat::store::InMemoryChatStore;
 use ui_message_stream_postgres::PostgresStore;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
-use ui_message_stream_sqlite::SqliteStore;
+use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::world::SharedWorld;
 use crate::{StartError, number, sentence};
@@ -255,12 +255,12 @@ impl File {
         let file = text_of("UIMS_DATA")?.unwrap_or_else(|| "chat.db".to_owned());
         let file = PathBuf::from(file);
         let name = file.display().to_string();
-        let store = SqliteStore::open(&file).await;
-        let store = store.map_err(|error| format!("UIMS_DATA={name}: {}", sentence(&error)))?;
+        let named = |error: SqliteError| format!("UIMS_DATA={name}: {}", sentence(&error));
+        let store = SqliteStore::open(&file).await.map_err(named)?;
         let keys = match text_of("APPROVAL_SECRET")? {
             Some(secret) => KeyRing::new(1, secret.as_bytes())
                 .map_err(|error| format!("APPROVAL_SECRET: {error}"))?,
-            None => store.sealing_key().await?,
+            None => store.sealing_key().await.map_err(named)?,
         };
         // The store has created the file, so that no other user can read it.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

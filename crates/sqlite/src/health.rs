@@ -50,7 +50,7 @@ impl FileHealth {
         }
     }
 
-    /// Checks that the paths still name the files that are open, and that the beginning of the file can
+    /// Checks that the paths still name the files that are open, and that the beginning of each table can
     /// be read. Logs when the result has changed.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl FileHealth {
         self.check_place()?;
         if !self.is_damaged.load(Ordering::Relaxed) {
             let path = self.opened.first().map(|(path, _)| path.as_path());
-            let Err(failure) = path.map_or(Ok(()), read_beginning) else { return Ok(()) };
+            let Err(failure) = path.map_or(Ok(()), read_beginnings) else { return Ok(()) };
             self.note(failure.0);
         }
         match self.is_damaged.load(Ordering::Relaxed) {
@@ -96,13 +96,17 @@ impl FileHealth {
     }
 }
 
-/// Reads the tables with a new connection, which knows no page of the file. A connection that is open
-/// has the first pages in memory, and would not notice that they are damaged.
-fn read_beginning(path: &Path) -> DbResult<()> {
+/// Reads the first row of each table with a new connection, which knows no page of the file. A connection
+/// that is open has pages in memory, and would not notice that they are damaged.
+fn read_beginnings(path: &Path) -> DbResult<()> {
     let connection = file::open(path, Duration::ZERO)?;
-    let read = "SELECT count(*) FROM sqlite_schema";
-    let tables: i64 = connection.query_row(read, [], |row| row.get(0))?;
-    if tables == 0 { Err(SqliteError::Corrupt.into()) } else { Ok(()) }
+    let mut names = connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")?;
+    let names: Vec<String> = names.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for name in &names {
+        let read = format!("SELECT * FROM \"{}\" LIMIT 1", name.replace('"', "\"\""));
+        connection.prepare(&read)?.query([])?.next()?;
+    }
+    if names.is_empty() { Err(SqliteError::Corrupt.into()) } else { Ok(()) }
 }
 
 #[cfg(unix)]

@@ -101,25 +101,25 @@ async fn a_file_that_was_removed_or_replaced_while_it_was_open_is_not_written() 
 
 #[tokio::test]
 async fn a_file_that_was_damaged_while_it_was_open_is_not_ready() {
-    let garbage = |folder: &Folder| {
-        let mut file = OpenOptions::new().write(true).open(folder.file()).unwrap();
-        file.seek(SeekFrom::Start(0)).unwrap();
-        file.write_all(&[0xA5; 8192]).unwrap();
+    let open = |folder: &Folder| OpenOptions::new().write(true).open(folder.file()).unwrap();
+    let garbage = |folder: &Folder, from: u64| {
+        let mut file = open(folder);
+        file.seek(SeekFrom::Start(from)).unwrap();
+        file.write_all(&[0xA5; 80 << 10]).unwrap();
     };
-    let empty =
-        |folder: &Folder| OpenOptions::new().write(true).open(folder.file()).unwrap().set_len(0);
-    for is_emptied in [false, true] {
+    // `None` empties the file. The first page names the tables.
+    for garbage_from in [Some(0), Some(4096), None] {
         let folder = Folder::new();
         let store = folder.open().await;
         save_chat(&store, "chat").await;
         store.checkpoint().await.unwrap();
         store.ping().await.unwrap();
-        match is_emptied {
-            true => empty(&folder).unwrap(),
-            false => garbage(&folder),
+        match garbage_from {
+            Some(from) => garbage(&folder, from),
+            None => open(&folder).set_len(0).unwrap(),
         }
         let error = store.ping().await.unwrap_err();
-        assert!(matches!(error, SqliteError::Corrupt), "{is_emptied}: {error}");
+        assert!(matches!(error, SqliteError::Corrupt), "{garbage_from:?}: {error}");
         // It stays so, also if the write itself fails with an error of the disk.
         assert!(store.ping().await.is_err());
     }
