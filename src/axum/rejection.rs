@@ -4,11 +4,12 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::iter::successors;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::RETRY_AFTER;
+use tokio::time::Instant;
 
 use crate::boxed::BoxError;
 use crate::id::log_error;

@@ -283,7 +283,8 @@ impl ToolLoop {
                 return;
             }
             AgentEvent::ToolInputStart { call } => {
-                if !self.call_ids.begin(call) {
+                let has_room = self.call_ids.begin(call);
+                if !has_room {
                     return;
                 }
             }

@@ -1,0 +1,136 @@
+//! A chat whose messages are in a table of the host, without a chat server. The programs `sqlite` and
+//! `postgres` serve it: `cargo run -p own-table --bin sqlite`, then post to it as `useChat` does.
+
+mod agent;
+mod postgres;
+mod sqlite;
+
+use std::future::Future;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::post;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use ui_message_stream::approval::{Approvals, Principal};
+use ui_message_stream::axum::{LocalAddress, without_authentication};
+use ui_message_stream::chat::{Chat, PostedHistory, RequestEffect};
+use ui_message_stream::id::ChatId;
+use ui_message_stream::response::FinishedMessage;
+use ui_message_stream::{BoxError, ChatRequest, UiMessage, UiMessageStream};
+
+pub use self::agent::{approvals, effects};
+pub use self::postgres::PostgresTable;
+pub use self::sqlite::SqliteTable;
+
+/// A chat of a user.
+#[derive(Debug, Clone)]
+pub struct ChatKey {
+    /// The user.
+    pub user: Principal,
+    /// The id of the chat.
+    pub chat: ChatId,
+}
+
+impl ChatKey {
+    /// The user as the tables name it: without authentication, all are one user without a name.
+    fn owner(&self) -> &str {
+        self.user.id().unwrap_or_default()
+    }
+}
+
+/// The messages of all chats, in a database.
+pub trait MessageTable: Clone + Send + Sync + 'static {
+    /// Returns the messages of a chat, and its version. A chat that does not exist has version 0.
+    fn load(
+        &self,
+        key: ChatKey,
+    ) -> impl Future<Output = Result<(Vec<UiMessage>, i64), BoxError>> + Send;
+
+    /// Replaces the messages from the place `kept` on, if the chat still has this version. Returns the
+    /// next version, or `None` if another request has changed the chat.
+    fn replace(
+        &self,
+        key: ChatKey,
+        version: i64,
+        kept: usize,
+        messages: Vec<UiMessage>,
+    ) -> impl Future<Output = Result<Option<i64>, BoxError>> + Send;
+}
+
+/// Returns the route of the chat.
+pub fn app<T: MessageTable>(table: T) -> Router {
+    Router::new().route("/api/chat", post(chat::<T>)).with_state((table, approvals()))
+}
+
+/// Serves the chat to the pages of this machine.
+///
+/// # Errors
+/// The address is in use.
+pub async fn serve<T: MessageTable>(table: T) -> std::io::Result<()> {
+    let address = format!("127.0.0.1:{}", std::env::var("PORT").unwrap_or("3000".to_owned()));
+    let listener = TcpListener::bind(address).await?;
+    println!("useChat can post to http://{}/api/chat", listener.local_addr()?);
+    let app = app(table).layer(without_authentication());
+    axum::serve(listener, app.into_make_service_with_connect_info::<LocalAddress>()).await
+}
+
+type Rejection = (StatusCode, String);
+
+async fn chat<T: MessageTable>(
+    State((table, approvals)): State<(T, Approvals)>,
+    user: Principal,
+    request: ChatRequest,
+) -> Result<UiMessageStream, Rejection> {
+    let key = ChatKey { user: user.clone(), chat: request.id().clone() };
+    let (stored, version) = table.load(key.clone()).await.map_err(unavailable)?;
+
+    // What the request changes: a new message, an edit, a regeneration, or nothing.
+    let mut chat = Chat::new(key.chat.clone(), user.clone());
+    chat.messages = stored.clone().into();
+    let continued = match chat.apply_request(&request, PostedHistory::Keep) {
+        RequestEffect::NewResponse if request.continued_message().is_none() => None,
+        RequestEffect::Continues(id) => chat.messages.position(&id),
+        RequestEffect::Refused(conflict) => return Err(conflicts(&conflict.to_string())),
+        // A repetition, or a message that the client has invented.
+        _ => return Err(conflicts("reload the page: it does not hold the current chat")),
+    };
+    let messages: Vec<UiMessage> = chat.messages.iter().cloned().collect();
+    let kept = stored.iter().zip(&messages).take_while(|(stored, new)| stored == new).count();
+    let saved = table.replace(key.clone(), version, kept, messages[kept..].to_vec()).await;
+    let version = saved.map_err(unavailable)?;
+    let version = version.ok_or_else(|| conflicts("another request has changed the chat"))?;
+
+    // What the user approved runs from now on, even if the client disconnects before it reads.
+    let running = approvals.run(&user, &request, |call, _| agent::delete_file(call)).await;
+    let running = running.map_err(|error| unavailable(error.into()))?;
+    let events = agent::respond(approvals, key.clone(), messages.clone(), running);
+    let mut response = UiMessageStream::reply(&request, events);
+    let mut after = Vec::new();
+    if let Some(place) = continued {
+        response = response.continuing(messages[place].clone());
+        after.extend_from_slice(&messages[place + 1..]);
+    }
+    let (place, runtime) = (continued.unwrap_or(messages.len()), Handle::current());
+    Ok(response.on_finish(move |end| {
+        let Some(message) = end.message.and_then(FinishedMessage::whole) else { return };
+        let messages = [vec![message], after].concat();
+        runtime.spawn(async move {
+            match table.replace(key, version, place, messages).await {
+                Ok(Some(_)) => {}
+                Ok(None) => eprintln!("a response is not stored: its chat was changed meanwhile"),
+                Err(error) => eprintln!("a response is not stored: {error}"),
+            }
+        });
+    }))
+}
+
+fn conflicts(text: &str) -> Rejection {
+    (StatusCode::CONFLICT, text.to_owned())
+}
+
+fn unavailable(error: BoxError) -> Rejection {
+    eprintln!("the database fails: {error}");
+    (StatusCode::SERVICE_UNAVAILABLE, "the chat cannot be reached; try again later".to_owned())
+}
