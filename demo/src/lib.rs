@@ -244,10 +244,12 @@ impl fmt::Display for StartError {
 
 impl Error for StartError {}
 
-/// Returns the text of an error and of its sources.
+/// Returns the text of an error and of those sources that are not in it.
 fn sentence(error: &(dyn Error + 'static)) -> String {
-    let sources = std::iter::successors(Some(error), |error| (*error).source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let sources = std::iter::successors(error.source(), |error| (*error).source());
+    sources.map(ToString::to_string).fold(error.to_string(), |text, source| {
+        if text.contains(&source) { text } else { format!("{text}: {source}") }
+    })
 }
 
 type SetLimit = fn(ChatLimits, usize) -> ChatLimits;

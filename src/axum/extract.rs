@@ -29,7 +29,7 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
 }
 
 /// Reads the body of a request that the policy allows and whose content type is JSON. Returns the
-/// body and the limits of the policy. Bodies are cut off if all together have too
+/// body and the limits of the policy. Bodies are cut off if those of one user, or all together, have too
 /// many bytes.
 pub(super) async fn read_json<S: Send + Sync>(
     request: Request,

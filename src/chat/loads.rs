@@ -27,8 +27,10 @@ impl Loads {
     /// Waits for the loads of this user that have begun before.
     pub(super) async fn turn(&self, user: &Principal) -> LoadTurn {
         let of_user = Arc::clone(self.lock().entry(user.clone()).or_default());
-        let guard = Some(of_user.lock_owned().await);
-        LoadTurn { loads: self.clone(), user: user.clone(), guard }
+        // Before the wait, which may be cancelled: then its drop removes the user.
+        let mut turn = LoadTurn { loads: self.clone(), user: user.clone(), guard: None };
+        turn.guard = Some(of_user.lock_owned().await);
+        turn
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Principal, Arc<AsyncMutex<()>>>> {
@@ -70,6 +72,14 @@ mod tests {
         assert!((&mut dropped).now_or_never().is_none());
         drop(dropped);
         drop(second);
+        assert!(loads.lock().is_empty());
+
+        // The last one that waits is given up after the load before it has ended.
+        let first = turn(&ada).now_or_never().unwrap();
+        let mut dropped = turn(&ada);
+        assert!((&mut dropped).now_or_never().is_none());
+        drop(first);
+        drop(dropped);
         assert!(loads.lock().is_empty());
     }
 }

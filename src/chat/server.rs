@@ -17,7 +17,6 @@ use std::time::Duration;
 use super::client::Client;
 use super::complete::{ChatResponse, RunEnd};
 use super::inner::Inner;
-use super::loads::LoadTurn;
 use super::log::RunKey;
 use super::readers::Reader;
 use super::redeem::Accepted;
@@ -27,7 +26,7 @@ use super::turn::driver::{Driver, StartedTurn, TurnRequest};
 use super::turn::machine::{Request, Response};
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
-use crate::chat::store::{ChatPage, ChatStoreError, ListChats};
+use crate::chat::store::{ChatPage, ChatStoreError, ListChats, VersionedChat};
 use crate::chat::{Chat, ChatError, ClientAnswers};
 use crate::id::{ChatId, RunId};
 use crate::request::ChatRequest;
@@ -129,7 +128,8 @@ impl ChatServer {
                     ChatStream::of_log(log.await?)
                 }
                 Response::Stored { message_id, shown } => {
-                    let (chat, _turn) = chats.chat_in_turn(&principal, &id).await?;
+                    let (stored, _turn) = chats.0.load_in_turn(&principal, &id).await?;
+                    let chat = chats.shown(stored).await?;
                     let posted = posted.as_ref().map(|posted| (posted, &*shown));
                     ChatStream::of_stored(&chat, &message_id, posted, client, reader)?
                 }
@@ -264,7 +264,8 @@ impl ChatServer {
         id: &ChatId,
         answers: &ClientAnswers,
     ) -> Result<ChatRequest, ChatError> {
-        Ok(self.stored_chat(principal, id).await?.0.request_from_answers(answers)?)
+        let stored = self.0.load(principal, id).await?;
+        Ok(self.with_live_run(stored).await?.request_from_answers(answers)?)
     }
 
     /// Applies decisions that did not come in a chat request, for example from a second screen or a
@@ -336,27 +337,19 @@ impl ChatServer {
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
-        self.chat_in_turn(principal, id).await.map(|(chat, _)| chat)
+        self.shown(self.0.load(principal, id).await?).await
     }
 
-    async fn chat_in_turn(
-        &self,
-        principal: &Principal,
-        id: &ChatId,
-    ) -> Result<(Chat, LoadTurn), ChatError> {
-        let (mut chat, turn) = self.stored_chat(principal, id).await?;
+    /// Returns a stored conversation as a page shows it.
+    async fn shown(&self, stored: Option<VersionedChat>) -> Result<Chat, ChatError> {
+        let mut chat = self.with_live_run(stored).await?;
         self.0.show_closed_requests(&mut chat).await;
-        Ok((chat, turn))
+        Ok(chat)
     }
 
-    async fn stored_chat(
-        &self,
-        principal: &Principal,
-        id: &ChatId,
-    ) -> Result<(Chat, LoadTurn), ChatError> {
-        let (stored, turn) = self.0.load_in_turn(principal, id).await?;
+    async fn with_live_run(&self, stored: Option<VersionedChat>) -> Result<Chat, ChatError> {
         let chat = stored.map(|stored| stored.chat).ok_or(ChatError::NotFound)?;
-        Ok((self.0.with_live_run(chat).await, turn))
+        Ok(self.0.with_live_run(chat).await)
     }
 
     /// Stops the live run of a conversation of this principal, and keeps what it has written.

@@ -48,7 +48,8 @@ debug_without_content!(ResponseSummary { outcome, finish_reason; open_calls });
 #[derive(Debug, Clone, PartialEq)]
 pub enum FinishedMessage {
     /// The whole message: one that the response began, or the one that was passed to
-    /// [`continuing`](crate::UiMessageStream::continuing), with what the response added to it.
+    /// [`continuing`](crate::UiMessageStream::continuing), with what the response added to it. Outcomes of
+    /// calls that the passed message does not hold are left out, and logged.
     Whole(UiMessage),
     /// Only the parts that this response added to a message that the client has posted. The id is
     /// that of the posted message.
@@ -88,6 +89,8 @@ pub(super) struct Sent {
     is_whole: bool,
     /// The calls of the reducer's message.
     calls: HashSet<ToolCallId>,
+    /// How many outcomes belong to none of these calls.
+    left_out: usize,
     open_calls: OpenCalls,
 }
 
@@ -99,7 +102,7 @@ impl Sent {
         let calls = stored.iter().flat_map(UiMessage::tool_parts);
         let calls = calls.map(|part| part.tool_call_id.clone()).collect();
         let reducer = Some(stored.map_or_else(Reducer::new, Reducer::continuing));
-        Sent { reducer, posted, is_whole, calls, open_calls: OpenCalls::default() }
+        Sent { reducer, posted, is_whole, calls, left_out: 0, open_calls: OpenCalls::default() }
     }
 
     pub(super) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
@@ -110,13 +113,14 @@ impl Sent {
             | Chunk::ToolInputError { tool_call_id, .. } => {
                 self.calls.insert((&**tool_call_id).into());
             }
-            // The client has posted a call that the host has not stored.
+            // The client has posted a call that the host has not stored, or not yet.
             Chunk::ToolOutputAvailable { tool_call_id, .. }
             | Chunk::ToolOutputError { tool_call_id, .. }
             | Chunk::ToolOutputDenied { tool_call_id, .. }
             | Chunk::ToolApprovalRequest { tool_call_id, .. }
                 if !self.calls.contains(&**tool_call_id) =>
             {
+                self.left_out += 1;
                 return;
             }
             _ => {}
@@ -133,7 +137,14 @@ impl Sent {
         self,
         is_complete: bool,
     ) -> (Option<FinishedMessage>, Vec<PendingToolCall>) {
-        let Sent { reducer, posted, is_whole, open_calls, .. } = self;
+        let Sent { reducer, posted, is_whole, left_out, open_calls, .. } = self;
+        if is_whole && left_out > 0 {
+            tracing::warn!(
+                left_out,
+                "outcomes are not in the message to store, because the message that was passed to \
+                 `continuing` does not hold their calls"
+            );
+        }
         let message = reducer.map(|reducer| {
             let mut message = reducer.into_message();
             if let Some(posted) = &posted {
@@ -148,7 +159,7 @@ impl Sent {
     }
 }
 
-/// Adds the user's decisions to the calls that got their outcome from this response.
+/// Adds the user's decisions to the calls that got an outcome from this response which fits them.
 fn take_decisions(message: &mut UiMessage, posted: &UiMessage) {
     let decisions = posted.tool_parts().filter_map(|part| match &part.state {
         ToolState::ApprovalResponded { approval, .. } => Some(approval),
@@ -160,13 +171,17 @@ fn take_decisions(message: &mut UiMessage, posted: &UiMessage) {
             _ => None,
         });
         for state in states {
+            let is_denied = matches!(state, ToolState::OutputDenied { .. });
             let (ToolState::OutputAvailable { approval: Some(approval), .. }
             | ToolState::OutputError { approval: Some(approval), .. }
             | ToolState::OutputDenied { approval: Some(approval), .. }) = state
             else {
                 continue;
             };
-            if approval.id == decision.id && approval.approved.is_none() {
+            if approval.id == decision.id
+                && approval.approved.is_none()
+                && is_denied != decision.approved
+            {
                 approval.approved = Some(decision.approved);
                 approval.reason.clone_from(&decision.reason);
             }
