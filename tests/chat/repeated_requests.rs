@@ -369,9 +369,11 @@ fn a_regeneration_without_messages_regenerates_what_the_chat_holds() {
     let without =
         |id: Option<&str>| json!({"id": "chat", "trigger": "regenerate-message", "messageId": id});
     for (body, kept) in [
-        (without(Some("a2")), &["m1", "a1", "m2"][..]),
+        (without(None), &["m1", "a1", "m2"][..]),
+        (without(Some("a2")), &["m1", "a1", "m2"]),
         (without(Some("a1")), &["m1"]),
         (without(Some("m1")), &["m1"]),
+        (regenerate(&[], None), &["m1", "a1", "m2"]),
         (regenerate(&[], Some("a1")), &["m1"]),
     ] {
         let mut chat = chat_of(2);
@@ -386,17 +388,15 @@ fn a_regeneration_without_messages_regenerates_what_the_chat_holds() {
 /// Delivered late, it would replace the response to a newer message.
 #[test]
 fn a_regeneration_that_names_no_message_of_the_chat_is_refused() {
-    let without_messages = json!({"id": "chat", "trigger": "regenerate-message"});
     let other = [&posted(1)[..], &[assistant("other")]].concat();
+    let nothing = RequestEffect::Refused(RequestConflict::NothingToRegenerate);
+    assert_eq!(repeat(&mut chat_of(0), &regenerate(&[], None)), nothing);
     for body in [
-        without_messages,
-        regenerate(&[], None),
         regenerate(&[], Some("unknown")),
         regenerate(&other, None),
         regenerate(&other, Some("unknown")),
     ] {
         for mut chat in [chat_of(0), chat_of(2)] {
-            let nothing = RequestEffect::Refused(RequestConflict::NothingToRegenerate);
             assert_eq!(repeat(&mut chat, &body), nothing, "{body}");
         }
     }

@@ -65,7 +65,7 @@ pub enum RequestConflict {
     )]
     UnnamedEdit,
     /// A regeneration names no message of the conversation: neither by `messageId` nor by its last
-    /// posted message.
+    /// posted message. Or it names none, and the conversation holds no message of the user.
     #[error(
         "the chat holds no such message to regenerate; send the id of one of its messages as \
          `messageId`, or the history up to the user's message as `messages`"

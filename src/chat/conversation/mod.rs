@@ -277,7 +277,7 @@ impl Chat {
     /// - [`Trigger::RegenerateMessage`] removes the response that the agent must write again, and
     ///   all messages after it, with each [`PostedHistory`]: the page has removed them as well.
     ///   `messageId` names it, or the user's message before it. Without `messageId` the last posted
-    ///   message does.
+    ///   message does, and without posted messages it is the response to the user's last stored one.
     /// - Approval responses and tool outputs continue the message that holds their calls.
     ///
     /// If tool calls are removed, the [history](Self::history) is no longer complete.
@@ -408,6 +408,13 @@ impl Chat {
         }
         if let Some(place) = place {
             return self.regenerate_response_to(place, true);
+        }
+        // The page posts neither messages nor an id.
+        if named.is_none()
+            && question.is_none()
+            && let Some(last) = self.place_of_last_question()
+        {
+            return self.regenerate_response_to(last, false);
         }
         match question {
             Some(posted) if self.past_messages.removed(&posted.id).is_some() => {

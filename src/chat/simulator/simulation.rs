@@ -257,9 +257,7 @@ impl Simulation {
             1 => self.world.ids_of(Role::Assistant).pop(),
             _ => None,
         };
-        // A request that names nothing is refused.
-        let names_nothing = answer.is_none() && !self.random.one_in(8);
-        let posted = if names_nothing || !self.random.one_in(3) { Some(&question) } else { None };
+        let posted = if self.random.one_in(3) { None } else { Some(&question) };
         self.post_new(users::regenerate(answer.as_deref(), posted));
     }
 

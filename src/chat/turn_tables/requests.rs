@@ -65,8 +65,8 @@ fn an_edit_that_the_request_does_not_name_is_refused_and_the_run_goes_on() {
 
 #[test]
 fn a_regeneration_replaces_the_response_that_it_names() {
-    for id in [r#""messageId":"a0","#, r#""messages":[{"id":"a0","role":"assistant","parts":[]}],"#]
-    {
+    let posted = r#""messages":[{"id":"a0","role":"assistant","parts":[]}],"#;
+    for id in ["", r#""messageId":"a0","#, r#""messages":[],"#, posted] {
         let table = vec![
             ("load", loaded(answered_chat())),
             ("close 0", nothing_closed()),
@@ -75,11 +75,9 @@ fn a_regeneration_replaces_the_response_that_it_names() {
         let body = format!(r#"{{"id":"c",{id}"trigger":"regenerate-message"}}"#);
         check(turn(post(&body)), table, "save [u1] live r1/1 a1");
     }
-    for id in ["", r#""messageId":"a7","#, r#""messages":[],"#] {
-        let table = vec![("load", loaded(answered_chat()))];
-        let body = format!(r#"{{"id":"c",{id}"trigger":"regenerate-message"}}"#);
-        check(turn(post(&body)), table, "refused NothingToRegenerate · end");
-    }
+    let unknown = r#"{"id":"c","trigger":"regenerate-message","messageId":"a7"}"#;
+    let table = vec![("load", loaded(answered_chat()))];
+    check(turn(post(unknown)), table, "refused NothingToRegenerate · end");
 }
 
 #[test]
