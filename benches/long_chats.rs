@@ -21,7 +21,7 @@ const CHATS: usize = 40;
 const TURNS: usize = 50;
 
 /// How often a request is measured in a long chat.
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 500;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
