@@ -6,7 +6,8 @@
 //!
 //! - [`collect_chunks`]: the body of a response as chunks.
 //! - [`snapshot`]: chunks or messages as lines to compare, with stable names for ids and times.
-//! - [`Recording`]: a file of `ui-message-stream record`, compared with what a route says now.
+//! - [`Recording`]: a conversation that `ui-message-stream record` wrote, with approvals; compared
+//!   with what a route says now.
 //! - [`conformance`], [`assert_conformant`]: check whether the clients accept a stream.
 //! - [`ScriptedAgent`]: an agent that emits given events, pauses, fails or panics.
 //! - [`Conversation`]: acts as the browser. It holds the messages as the real client does, responds
@@ -45,6 +46,7 @@ mod collect;
 mod conformance;
 mod conversation;
 mod recording;
+mod route;
 mod scripted_agent;
 mod send_automatically;
 mod snapshot;

@@ -45,16 +45,7 @@ pub fn snapshot<T: Serialize>(items: &[T]) -> String {
         .iter()
         .map(|item| serde_json::value::to_raw_value(item).expect("chunks and messages serialize"))
         .collect();
-    let mut names = Names::default();
-    for item in &items {
-        names.record(item, Position::Protocol);
-    }
-    let mut text = String::new();
-    for item in &items {
-        names.write(item, Position::Protocol, "", &mut text);
-        text.push('\n');
-    }
-    text
+    Names::default().snapshot(&items)
 }
 
 /// The kind of thing that an id names.
@@ -91,7 +82,7 @@ impl Kind {
 /// The position of a value, which decides what its keys mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
-    /// A chunk, a message, or a part of a message.
+    /// A chunk, a message, a part of a message, or a request.
     Protocol,
     /// The `approval` of a part.
     Approval,
@@ -101,12 +92,45 @@ enum Position {
 
 /// The stable names of the ids found so far.
 #[derive(Debug, Default)]
-struct Names {
+pub(super) struct Names {
     known: HashMap<(Kind, String), String>,
     counts: HashMap<Kind, usize>,
 }
 
 impl Names {
+    /// Writes these items as [`snapshot`] does. Ids of earlier items keep their names.
+    pub(super) fn snapshot(&mut self, items: &[Box<RawValue>]) -> String {
+        for item in items {
+            self.record(item, Position::Protocol);
+        }
+        let mut text = String::new();
+        for item in items {
+            self.write(item, Position::Protocol, "", &mut text);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Writes a request to a route, in which each id and time of `self` is replaced by the one of
+    /// the same name in `others`: by the one that was found in the same place.
+    pub(super) fn translate(&self, request: &RawValue, others: &Names) -> String {
+        let others: HashMap<(Kind, &str), &str> =
+            others.known.iter().map(|((kind, id), name)| ((*kind, &**name), &**id)).collect();
+        let known = self.known.iter().filter_map(|((kind, id), name)| {
+            let other = others.get(&(*kind, name.as_str()))?;
+            Some(((*kind, id.clone()), (*other).to_owned()))
+        });
+        let mut text = String::new();
+        let names = Names { known: known.collect(), counts: HashMap::new() };
+        names.write(request, Position::Protocol, "", &mut text);
+        text
+    }
+
+    /// Returns whether this approval was found.
+    pub(super) fn has_approval(&self, id: &str) -> bool {
+        self.get(Kind::Approval, id).is_some()
+    }
+
     /// Records every id of a value. All values are recorded before the first is written, because an
     /// id may occur in a value before the place that defines it.
     fn record(&mut self, raw: &RawValue, position: Position) {
@@ -175,6 +199,8 @@ impl Names {
                 push_text(id.or_else(|| self.get(Kind::Time, &text)).unwrap_or(&text), out);
             }
             Value::Other => match self.get(Kind::Time, raw.get()).filter(|_| is_time_key(key)) {
+                // A translated time is a number again.
+                Some(name) if is_time_number(name) => out.push_str(name),
                 Some(name) => push_text(name, out),
                 None => out.push_str(raw.get()),
             },
@@ -234,6 +260,7 @@ impl Object {
     fn position_of(self, key: &str, position: Position) -> Position {
         match (position, key) {
             (Position::Protocol, "parts") if self == Object::Message => Position::Protocol,
+            (Position::Protocol, "messages") if self == Object::Other => Position::Protocol,
             (Position::Protocol, "approval") => Position::Approval,
             _ => Position::Free,
         }

@@ -14,6 +14,7 @@ mod limits;
 mod provider_approvals;
 mod provider_approvals_multi_server;
 mod provider_double;
+mod recordings;
 mod schemas;
 mod spans;
 mod structured_output;

@@ -7,7 +7,6 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::Conversation;
-use super::route::Reply;
 use crate::checker::ClientReader;
 use crate::chunk::{Chunk, ReceivedChunk};
 use crate::id::{ChatId, MessageId};
@@ -16,6 +15,7 @@ use crate::message::{Role, ToolPart, ToolState, UiMessage};
 use crate::reducer::{Reducer, ResetOn};
 use crate::request::Trigger;
 use crate::testing::conformance::Conformance;
+use crate::testing::route::Reply;
 
 impl Conversation<'_> {
     /// Sends an approval response. If the request fails, the approval response stays unsent.

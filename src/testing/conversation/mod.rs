@@ -3,7 +3,6 @@
 mod answers;
 mod exchange;
 mod lookup;
-mod route;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +12,7 @@ use http_body::Body;
 use serde::Serialize;
 
 use self::lookup::Page;
-use self::route::Route;
+use super::route::Route;
 use super::send_automatically::{
     last_assistant_message_is_complete_with_approval_responses,
     last_assistant_message_is_complete_with_tool_calls,

@@ -1,4 +1,5 @@
-//! The handler or service that a conversation talks to, called without a socket.
+//! The handler or service that a [`Conversation`](super::Conversation) or a
+//! [`Recording`](super::Recording) talks to, called without a socket.
 
 use std::fmt;
 use std::rc::Rc;
