@@ -69,6 +69,7 @@
 //! | `approvals` | approvals that are used once: ledger, toolbox, audit; conversations on the server | yes |
 //! | `serve` | `axum::serve` of this crate: an HTTP/1.1 server with timeouts and a maximum number of connections | no |
 //! | `agent` | `Agent`, for applications without an agent of their own: a model, typed tools, the loop. It brings a JSON Schema validator | no |
+//! | `metrics` | requests, the time to the first byte, approvals and tokens as series of the `metrics` crate, for Prometheus | no |
 //! | `testing` | for your own tests: snapshots, conformance of streams and ledgers, a scripted agent, a conversation | no |
 //!
 //! Integrations with an engine or a vendor are packages of their own: `ui-message-stream-openai`
@@ -92,6 +93,8 @@ pub mod json;
 pub mod id;
 pub mod metadata;
 pub mod limits;
+#[cfg(feature = "approvals")]
+mod metrics;
 #[cfg(feature = "approvals")]
 mod retry;
 pub mod chunk;
@@ -138,6 +141,10 @@ struct DevelopmentProxyExamples;
 #[cfg(all(doctest, feature = "approvals"))]
 #[doc = include_str!("../docs/your-agent.md")]
 struct YourAgentExamples;
+
+#[cfg(all(doctest, feature = "agent", feature = "axum", feature = "metrics"))]
+#[doc = include_str!("../docs/metrics.md")]
+struct MetricsExamples;
 
 #[cfg(all(doctest, feature = "approvals", feature = "axum"))]
 #[doc = include_str!("../docs/operations.md")]

@@ -23,6 +23,7 @@ use crate::chat::Turn;
 use crate::event::AgentEvent;
 use crate::id::ToolCallId;
 use crate::message::UiMessage;
+use crate::metrics::count_tokens;
 use crate::model::ModelRequest;
 use crate::model::Usage;
 
@@ -172,6 +173,8 @@ impl Drop for AgentRun {
             return;
         }
         record_usage(&self.span, usage);
+        let (model, Usage { input_tokens, output_tokens }) = (&self.settings.model, usage);
+        count_tokens(model.provider(), model.name(), input_tokens, output_tokens);
     }
 }
 

@@ -19,6 +19,8 @@
 mod extract;
 #[cfg(feature = "approvals")]
 mod history;
+#[cfg(feature = "metrics")]
+mod measure;
 mod policy;
 mod principal;
 mod rejection;
@@ -29,6 +31,8 @@ mod router;
 mod serve;
 mod without_authentication;
 
+#[cfg(feature = "metrics")]
+pub use self::measure::measure;
 pub use self::rejection::{ChatRejection, ChatRejectionKind};
 #[cfg(feature = "approvals")]
 pub use self::router::{approval_routes, chat_routes};

@@ -94,12 +94,12 @@ use crate::response::ResponseOutcome;
 #[doc(alias = "resumeStream")]
 #[doc(alias = "reconnect")]
 pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
-    Router::new()
+    let routes = Router::new()
         .route("/", get(list).post(post_message))
         .route("/{id}", get(history).delete(delete))
         .route("/{id}/answers", post(submit_answers))
-        .route("/{id}/stream", get(reconnect).delete(stop))
-        .with_state(chats)
+        .route("/{id}/stream", get(reconnect).delete(stop));
+    measured(routes).with_state(chats)
 }
 
 /// Creates the routes for decisions on approvals that do not come in a chat request, for example
@@ -120,7 +120,14 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// The user is determined as in [`chat_routes`].
 pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
-    Router::new().route("/", get(pending).post(decide)).with_state(chats)
+    measured(Router::new().route("/", get(pending).post(decide))).with_state(chats)
+}
+
+/// Counts the requests to these routes.
+fn measured(routes: Router<ChatServer>) -> Router<ChatServer> {
+    #[cfg(feature = "metrics")]
+    let routes = routes.route_layer(::axum::middleware::from_fn(super::measure));
+    routes
 }
 
 async fn post_message(

@@ -11,6 +11,8 @@ mod failing_model;
 mod hostile_ids;
 mod incomplete_histories;
 mod limits;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod provider_approvals;
 mod provider_approvals_multi_server;
 mod provider_double;

@@ -1,7 +1,7 @@
-//! Tracing: sends the spans of an agent to a collector. The spans show where the time goes and how
+//! Tracing and metrics: sends the spans of an agent to a collector. The spans show where the time goes and how
 //! approvals were decided, and follow the OpenTelemetry conventions for generative AI. Run
 //! `cargo run -p traced` with a collector at `OTEL_EXPORTER_OTLP_ENDPOINT` (`http://localhost:4318`
-//! by default).
+//! by default). Prometheus finds the counters of the server at `http://localhost:9100/metrics`.
 //!
 //! ```sh
 //! say() { curl -s http://localhost:3000/api/chat -H 'content-type: application/json' \
@@ -20,6 +20,7 @@ use std::error::Error;
 
 use axum::Router;
 use futures::stream;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::SpanExporter;
 use opentelemetry_sdk::Resource;
@@ -98,6 +99,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("chat"));
     let logs = tracing_subscriber::fmt::layer();
     tracing_subscriber::registry().with(LevelFilter::INFO).with(spans).with(logs).init();
+
+    let first_byte = Matcher::Full("ui_message_stream_first_byte_seconds".to_owned());
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(first_byte, &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])?
+        .with_http_listener(([127, 0, 0, 1], 9100))
+        .install()?;
 
     let agent = Agent::new(Scripted)
         .tool(Tool::new("temperature", temperature))

@@ -173,6 +173,24 @@ impl AuditEventKind {
         )
     }
 
+    /// Returns the name of this kind, for a series of metrics. An execution that failed has a name
+    /// of its own.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            AuditEventKind::Requested { .. } => "requested",
+            AuditEventKind::Approved { .. } => "approved",
+            AuditEventKind::Denied { .. } => "denied",
+            AuditEventKind::Rejected { .. } => "rejected",
+            AuditEventKind::Expired => "expired",
+            AuditEventKind::Superseded => "superseded",
+            AuditEventKind::Lapsed { .. } => "lapsed",
+            AuditEventKind::Revoked { .. } => "revoked",
+            AuditEventKind::Executed { failed: false, .. } => "executed",
+            AuditEventKind::Executed { failed: true, .. } => "failed",
+            AuditEventKind::OutcomeUnknown => "outcome-unknown",
+        }
+    }
+
     /// Returns this kind without the reason that a user wrote.
     fn without_reason(&self) -> Self {
         match self.clone() {

@@ -414,7 +414,7 @@ fn audit_rejected_response(
         event = event.with_record(record);
     }
     let event = event.with_call(&approvals.chat, &rejected.tool_call_id, &rejected.tool_name);
-    approvals.inner.audit.record(&event);
+    approvals.inner.audit(&event);
 }
 
 /// The calls to which a request responded.

@@ -17,6 +17,7 @@ use crate::approval::{
 };
 use crate::id::ApprovalId;
 use crate::limits::ChatLimits;
+use crate::metrics::count_approval;
 
 /// The settings and the services that all clones of an [`Approvals`](super::Approvals) share.
 #[derive(Clone)]
@@ -155,7 +156,7 @@ impl Inner {
         record: Option<RecordId>,
         cause: RejectionReason,
     ) {
-        self.audit.record(&AuditEvent {
+        self.audit(&AuditEvent {
             record,
             ..AuditEvent::new(at, principal, AuditEventKind::Rejected { cause })
         });
@@ -197,7 +198,13 @@ impl Inner {
     ) {
         let event = AuditEvent::new(at, principal, kind).with_record(record);
         let event = event.with_call(&record.chat_id, &record.tool_call_id, &record.tool_name);
-        self.audit.record(&event);
+        self.audit(&event);
+    }
+
+    /// Writes an event to the audit, and counts it.
+    pub(super) fn audit(&self, event: &AuditEvent) {
+        count_approval(event.kind.name());
+        self.audit.record(event);
     }
 }
 
