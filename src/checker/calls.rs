@@ -29,6 +29,8 @@ struct Call {
     step: usize,
     is_dynamic: bool,
     is_provider_executed: bool,
+    /// Whether a chunk of the stream announced the call.
+    is_of_stream: bool,
     /// Whether the input of the call began with `tool-input-start`. In the continued message only
     /// an input of its last step counts: the client continues no other.
     has_started: bool,
@@ -77,6 +79,7 @@ impl Calls {
             step: self.step,
             is_dynamic: part.is_dynamic(),
             is_provider_executed: part.provider_executed == Some(true),
+            is_of_stream: false,
             has_started: has_started || state == State::InputStreaming,
         };
         self.by_id.insert(id.as_str().into(), call);
@@ -197,6 +200,7 @@ impl Calls {
             step,
             is_dynamic,
             is_provider_executed: false,
+            is_of_stream: true,
             has_started: false,
         });
         // The client reports an invalid input in the part that exists, whichever kind it has.
@@ -217,6 +221,7 @@ impl Calls {
             found.push(violation(Rule::RepeatedToolCall, chunk, id));
         }
         call.step = step;
+        call.is_of_stream = true;
         call.is_dynamic = is_dynamic;
         call.is_provider_executed = provider_executed.unwrap_or(call.is_provider_executed);
         call
@@ -285,6 +290,17 @@ impl Calls {
 
     pub(super) fn preliminary_ids(&self) -> Vec<Box<str>> {
         self.ids_where(|call| call.state == State::Preliminary)
+    }
+
+    /// Returns the calls of the stream that have no result, although a later step has content. In
+    /// the last step, the page may execute the tool.
+    pub(super) fn ids_without_output(&self) -> Vec<Box<str>> {
+        self.ids_where(|call| {
+            call.state == State::InputAvailable
+                && call.step < self.shown_step
+                && call.is_of_stream
+                && !call.is_provider_executed
+        })
     }
 
     /// Returns whether one of the SDK's `sendAutomaticallyWhen` predicates holds for the last step.

@@ -10,6 +10,7 @@ mod calls;
 mod reader;
 mod rule;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 pub use self::reader::ClientReader;
@@ -49,6 +50,8 @@ pub struct Checker {
     has_started: bool,
     /// Whether the stream has the format of `ai@4`. It is one finding, not one for each line.
     is_ai_4_stream: bool,
+    /// Whether the client throws at any chunk so far. It shows nothing of what follows.
+    has_error: bool,
     end: Option<StreamEnd>,
     texts: HashSet<Box<str>>,
     reasoning: HashSet<Box<str>>,
@@ -101,6 +104,7 @@ impl Checker {
             has_events: false,
             has_started: false,
             is_ai_4_stream: false,
+            has_error: false,
             end: None,
             texts: HashSet::new(),
             reasoning: HashSet::new(),
@@ -183,6 +187,9 @@ impl Checker {
             Err(error) => {
                 let (rule, subject) = match &error {
                     _ if has_prototype_key(data) => (Rule::PrototypeKey, error.to_string()),
+                    _ if data.starts_with("data:") => {
+                        (Rule::NotJson, "`data:` stands twice before the chunk".to_owned())
+                    }
                     ReadChunkError::Field(field) => {
                         (Rule::InvalidField, format!("{error}{}", unknown_keys(data, field)))
                     }
@@ -190,9 +197,11 @@ impl Checker {
                         let lines = data.lines().count();
                         (Rule::MissingBlankLine, format!("{lines} `data` lines in one event"))
                     }
-                    _ => (Rule::NotJson, error.to_string()),
+                    // The line that counts is that of the stream.
+                    _ => (Rule::NotJson, error.to_string().replace(" line 1 column", " column")),
                 };
-                vec![Violation { rule, subject }]
+                self.report(rule, subject);
+                std::mem::take(&mut self.found)
             }
         }
     }
@@ -221,7 +230,10 @@ impl Checker {
                 self.handle_chunk(chunk);
             }
             ReceivedChunk::Unknown { kind, .. } => {
-                self.report(Rule::UnknownKind, format!("a chunk of type {kind:?}"));
+                let meant = meant_kind(kind)
+                    .map(|meant| format!(", which is {meant:?} in this protocol"))
+                    .unwrap_or_default();
+                self.report(Rule::UnknownKind, format!("a chunk of type {kind:?}{meant}"));
             }
         }
         std::mem::take(&mut self.found)
@@ -234,6 +246,13 @@ impl Checker {
         std::mem::take(&mut self.found)
     }
 
+    /// Records that a line of the stream holds a JSON object without `data:` before it. The client
+    /// never reads this line. Returns the finding.
+    pub fn handle_bare_line(&mut self) -> Vec<Violation> {
+        self.report(Rule::MissingDataPrefix, "a JSON object".to_owned());
+        std::mem::take(&mut self.found)
+    }
+
     /// Ends the check and returns a finding for each rule that the end of the stream breaks.
     pub fn finish(mut self) -> Vec<Violation> {
         self.close_parts("the stream");
@@ -243,9 +262,14 @@ impl Checker {
         for id in self.calls.preliminary_ids() {
             self.report(Rule::OutputLeftPreliminary, format!("tool call {id:?} at the end"));
         }
+        if self.end == Some(StreamEnd::Finished) && !self.has_error {
+            for id in self.calls.ids_without_output() {
+                self.report(Rule::CallWithoutOutput, format!("tool call {id:?} at the end"));
+            }
+        }
         if !self.has_events {
             self.report(Rule::NoChunks, "the stream".to_owned());
-        } else if self.end.is_none() && !self.is_ai_4_stream {
+        } else if self.end.is_none() && !self.has_error {
             self.report(Rule::NoFinish, "the stream".to_owned());
         }
         if self.end != Some(StreamEnd::Failed) && self.calls.would_resubmit() {
@@ -255,6 +279,7 @@ impl Checker {
     }
 
     fn report(&mut self, rule: Rule, subject: String) {
+        self.has_error |= rule.severity() == Severity::Error;
         self.found.push(Violation { rule, subject });
     }
 
@@ -325,7 +350,11 @@ impl Checker {
             | Chunk::SourceDocument { .. }
             | Chunk::File { .. }
             | Chunk::Data { .. } => {}
-            call => self.calls.handle_chunk(call, &mut self.found),
+            call => {
+                self.calls.handle_chunk(call, &mut self.found);
+                self.has_error |=
+                    self.found.iter().any(|found| found.rule.severity() == Severity::Error);
+            }
         }
     }
 
@@ -386,7 +415,7 @@ impl Checker {
 
     fn open(&mut self, kind: PartKind, id: &str) {
         if !self.parts(kind).insert(id.into()) {
-            self.report(Rule::PartLeftOpen, format!("part {id:?}, opened anew"));
+            self.report(Rule::PartLeftOpen, format!("part {id:?}, started again before its end"));
         }
     }
 
@@ -451,6 +480,26 @@ fn is_several_chunks(data: &str) -> bool {
     data.contains('\n') && data.lines().all(is_chunk)
 }
 
+/// Returns the kind that the author of an unknown kind probably means: a kind in another spelling
+/// (`text_delta`, `textDelta`), or what other streams call it.
+fn meant_kind(kind: &str) -> Option<Cow<'static, str>> {
+    let mut spelled = String::new();
+    for character in kind.chars() {
+        if character.is_ascii_uppercase() && !spelled.is_empty() && !spelled.ends_with('-') {
+            spelled.push('-');
+        }
+        spelled.push(match character {
+            '_' | '.' | ' ' => '-',
+            other => other.to_ascii_lowercase(),
+        });
+    }
+    let other_name = OTHER_NAMES.iter().find(|(name, _)| *name == spelled);
+    match other_name {
+        Some((_, meant)) => Some(Cow::Borrowed(*meant)),
+        None => Chunk::keys(&spelled).map(|_| Cow::Owned(spelled)),
+    }
+}
+
 /// Names the keys that the chunk has in place of a missing field, or returns an empty text.
 fn unknown_keys(data: &str, missing: &FieldError) -> String {
     let (Ok(mut object), "missing") = (Object::parse(data), missing.problem()) else {
@@ -495,6 +544,21 @@ fn newer_keys(chunk: &Chunk<'_>, known: &Chunk<'_>) -> String {
     let newer: Vec<String> = keys(chunk).into_iter().filter(|key| !known.contains(key)).collect();
     format!("key `{}` of {}", newer.join("`, `"), chunk.kind())
 }
+
+/// What other streams call a kind of chunk: `fullStream` of the AI SDK, and the parts of a message.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("text", "text-delta"),
+    ("reasoning", "reasoning-delta"),
+    ("tool-call", "tool-input-available"),
+    ("tool-call-streaming-start", "tool-input-start"),
+    ("tool-call-delta", "tool-input-delta"),
+    ("tool-input-end", "tool-input-available"),
+    ("tool-result", "tool-output-available"),
+    ("tool-error", "tool-output-error"),
+    ("source", "source-url"),
+    ("step-start", "start-step"),
+    ("step-finish", "finish-step"),
+];
 
 /// The client version with which the rules were tested: `ai@6.0.326`.
 const NEWEST: u16 = 326;

@@ -124,6 +124,10 @@ rules! {
     UnfinishedEvent Warning "unfinished-event"
         why "the client drops an event that no blank line ends"
         remedy "write a blank line after every event, the last one too"
+    /// A line holds a JSON object without `data:` before it.
+    MissingDataPrefix Warning "missing-data-prefix"
+        why "the client skips a line that does not begin with `data:`"
+        remedy "write `data: ` before each chunk"
     /// A chunk follows the end of the stream.
     AfterFinish Warning "after-finish"
         why "the client goes on reading, and shows what comes after the end"
@@ -156,6 +160,10 @@ rules! {
     OutputLeftPreliminary Warning "output-left-preliminary"
         why "the call never counts as done"
         remedy "send the output once more without `preliminary`"
+    /// A call has no output, although a later step has content.
+    CallWithoutOutput Warning "call-without-output"
+        why "the client shows the call as running for ever, and models refuse a history with it"
+        remedy "send `tool-output-available` or `tool-output-error` before the next `start-step`"
     /// A second result for a call that already has one.
     AlreadySettled Warning "already-settled"
         why "the client replaces the result that it shows"

@@ -30,6 +30,8 @@ pub struct Decoder {
     ready: VecDeque<Event>,
     /// How many lines have ended.
     lines: usize,
+    /// The first line that holds a JSON object without `data:` before it.
+    bare_line: Option<usize>,
     /// The last byte was a `\r`. It ends the line when the next byte arrives: a `\n` belongs to the
     /// same line end.
     after_return: bool,
@@ -95,6 +97,12 @@ impl Decoder {
         self.event.as_ref().map(|event| event.line).or(begins_here)
     }
 
+    /// Returns the first line that begins with a JSON object: its server probably forgot `data:`. A
+    /// browser skips such a line.
+    pub fn bare_line(&self) -> Option<usize> {
+        self.bare_line
+    }
+
     /// Returns how many bytes are buffered for the incomplete event.
     pub fn pending_bytes(&self) -> usize {
         self.line.len() + self.event.as_ref().map_or(0, |event| event.data.len())
@@ -120,6 +128,9 @@ impl Decoder {
         if line.is_empty() {
             self.ready.extend(self.event.take());
             return;
+        }
+        if line.starts_with(b"{\"") {
+            self.bare_line.get_or_insert(self.lines);
         }
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let (field, value) = line.split_at(colon);

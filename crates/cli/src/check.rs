@@ -46,6 +46,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
         must_end: input.is_response(),
         has_any: false,
     };
+    let is_json_lines = !input.is_response();
+    let mut has_bare_chunks = false;
     // The number of the stream's last line so far.
     let mut last = None;
     input.for_each(|item| {
@@ -66,6 +68,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
                     findings.print(line, &violation)?;
                 }
             }
+            Item::BareLine { .. } if is_json_lines => has_bare_chunks = true,
+            Item::BareLine { line } => {
+                last = Some(line);
+                for violation in checker.handle_bare_line() {
+                    findings.print(line, &violation)?;
+                }
+            }
             Item::Truncated { line } => {
                 last = Some(line);
                 for violation in checker.handle_truncated() {
@@ -77,6 +86,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     })?;
     for violation in checker.finish() {
         findings.print(last.unwrap_or(1), &violation)?;
+    }
+    if has_bare_chunks && !findings.has_any && arguments.stream.reader.is_none() {
+        eprintln!(
+            "the chunks are read as JSON lines; `useChat` reads only server-sent events: write \
+             `data: ` before each chunk and a blank line after it"
+        );
     }
     Ok(ExitCode::from(u8::from(findings.has_any)))
 }
@@ -94,8 +109,8 @@ impl<W: Write> Findings<'_, W> {
     fn print(&mut self, line: usize, violation: &Violation) -> io::Result<()> {
         let is_error = violation.rule.severity() == Severity::Error;
         let is_reported = match violation.rule {
-            // For an empty stream, no output would look like a success.
-            Rule::NoChunks => true,
+            // The client is silent too, so no output would look like a success.
+            Rule::NoChunks | Rule::MissingDataPrefix => true,
             Rule::NoFinish if self.must_end => true,
             _ => is_error || self.arguments.warnings,
         };

@@ -33,6 +33,9 @@ pub(crate) enum Item<'a> {
     /// The beginning of a stream, with its line number, the message that it continues, and whether
     /// it is the response to a POST.
     StreamStart { line: usize, message: Option<UiMessage>, is_response: bool },
+    /// The first line that holds a chunk without `data:` or an object around it. The chunk itself
+    /// follows only if the file holds JSON lines.
+    BareLine { line: usize },
     /// The file ends within an event, which a browser drops.
     Truncated { line: usize },
 }
@@ -48,6 +51,8 @@ impl Input {
         let blanks = head.len();
         reader.by_ref().take(3).read_to_end(&mut head)?;
         let is_json = match &head[blanks..] {
+            // JSON on several lines, for example the body of an error: a response without events.
+            [b'{' | b'[', b'\n' | b'\r', ..] => false,
             [b'{' | b'[' | b'"', ..] => true,
             // A stream of `ai@4`, which is reported by its lines.
             [kind, b':', b'{' | b'[' | b'"'] => kind.is_ascii_alphanumeric(),
@@ -121,11 +126,20 @@ fn read_message(path: &Path) -> Result<UiMessage, CliError> {
     UiMessage::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-fn events(
+fn events<H: FnMut(Item<'_>) -> Result<(), CliError>>(
     mut reader: impl BufRead,
-    handle: &mut impl FnMut(Item<'_>) -> Result<(), CliError>,
+    handle: &mut H,
 ) -> Result<(), CliError> {
     let mut decoder = Decoder::default();
+    let mut is_bare_line_reported = false;
+    let mut report_bare_line =
+        |decoder: &Decoder, handle: &mut H, before: usize| match decoder.bare_line() {
+            Some(line) if line < before && !is_bare_line_reported => {
+                is_bare_line_reported = true;
+                handle(Item::BareLine { line })
+            }
+            _ => Ok(()),
+        };
     loop {
         let bytes = reader.fill_buf()?;
         let length = bytes.len();
@@ -135,9 +149,11 @@ fn events(
         decoder.push(bytes);
         reader.consume(length);
         while let Some(event) = decoder.poll() {
+            report_bare_line(&decoder, handle, event.line)?;
             handle(Item::Data { line: event.line, data: &event.data })?;
         }
     }
+    report_bare_line(&decoder, handle, usize::MAX)?;
     match decoder.incomplete_event_line() {
         Some(line) => handle(Item::Truncated { line }),
         None => Ok(()),
@@ -180,15 +196,11 @@ impl JsonLines {
         handle: &mut impl FnMut(Item<'_>) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
         if text.starts_with(r#"{"type""#) {
-            self.has_bare_chunks = true;
-            return handle(Item::Data { line, data: text });
+            return self.handle_bare(line, text, handle);
         }
         let envelope = match serde_json::from_str::<Envelope<'_>>(text) {
             Ok(envelope) if envelope.kind.is_none() => envelope,
-            _ => {
-                self.has_bare_chunks = true;
-                return handle(Item::Data { line, data: text });
-            }
+            _ => return self.handle_bare(line, text, handle),
         };
         let is_fixture_line = envelope.event.or(envelope.message).is_some();
         let message = envelope.message.filter(|message| message.get().starts_with('{'));
@@ -216,6 +228,18 @@ impl JsonLines {
         } else {
             handle(Item::Data { line, data: text })
         }
+    }
+
+    fn handle_bare(
+        &mut self,
+        line: usize,
+        text: &str,
+        handle: &mut impl FnMut(Item<'_>) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        if !std::mem::replace(&mut self.has_bare_chunks, true) && text.starts_with('{') {
+            handle(Item::BareLine { line })?;
+        }
+        handle(Item::Data { line, data: text })
     }
 }
 

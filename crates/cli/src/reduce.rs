@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
                     (has_failed, any_has_failed) = (true, true);
                 }
             }
-            Item::Data { .. } | Item::Truncated { .. } => {}
+            Item::Data { .. } | Item::BareLine { .. } | Item::Truncated { .. } => {}
         }
         Ok(())
     })?;

@@ -66,6 +66,7 @@ fn input_without_a_chunk_is_reported() {
         (1, "data: [DONE]\n\n".to_owned()),
         (1, "<!doctype html>\n<p>502 Bad Gateway</p>\n".to_owned()),
         (1, "{\"error\":\"unauthorized\"}\n".to_owned()),
+        (1, "{\n  \"error\": {\n    \"message\": \"unauthorized\"\n  }\n}\n".to_owned()),
         (1, request.to_owned()),
         (1, format!("{request}\n{request}\n{chunk}\n{end}\n")),
         (4, format!("{request}\n{chunk}\n{end}\n{request}\n")),
