@@ -1,5 +1,6 @@
 //! The command line: the output and the exit code of each command of the built program.
 
+mod broken_streams;
 mod check;
 mod http;
 mod parse_request;
