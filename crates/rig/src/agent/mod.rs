@@ -99,6 +99,10 @@ use ui_message_stream::json::Json;
 /// hook changes or replaces a response in which the provider requests approval, no approval is
 /// requested, and the response fails.
 ///
+/// Approvals are requested one after the other, in the order of the calls: rig offers the calls of a
+/// step one at a time, unless [`map_runner`](Self::map_runner) sets its `tool_concurrency`. The number
+/// of calls in a step is not limited.
+///
 /// An approved call is executed on its own, with the input that was shown, on the tool with that
 /// name. The agent's hooks are not called again; they see the result only in the history. The call
 /// does not use the agent's bus, so the bus's layers, recording and limits do not apply. A rule for
