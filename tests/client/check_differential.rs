@@ -14,6 +14,7 @@ use test_support::rng::setting;
 use ui_message_stream::UiMessage;
 use ui_message_stream::checker::{Checker, ClientReader, Rule, Severity, Violation};
 use ui_message_stream::chunk::Version;
+use ui_message_stream::sse::Decoder;
 
 use crate::random_streams::case::Case;
 use crate::random_streams::client::Client;
@@ -87,6 +88,28 @@ fn the_checker_for_an_older_client_refuses_the_kinds_and_keys_that_the_client_re
             );
         }
     }
+}
+
+#[test]
+fn the_client_throws_at_the_first_error_in_each_stream_of_the_page_of_broken_streams() {
+    let Some(folder) = node_project("tests/client") else { return };
+    let mut judge = Client::start(&folder, "judge.mjs");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/broken-streams.md");
+    let page = fs::read_to_string(page).unwrap();
+    let bodies = page.split("```text\n").skip(1).map(|rest| rest.split_once("```\n").unwrap().0);
+    let mut errors = 0;
+    for body in bodies {
+        let answer = judge.ask(&json!({"case": 0, "sse": body, "versions": [NEWEST]}));
+        let client_error = answer["results"][NEWEST]["rejected"]["index"].as_u64();
+        let mut decoder = Decoder::default();
+        decoder.push(body.as_bytes());
+        let chunks = std::iter::from_fn(|| decoder.poll()).map(|event| event.data).collect();
+        let case = Case { message: None, chunks, reads_on: false };
+        let (checker_error, _) = first_error(&case, ClientReader::Chat);
+        assert_eq!(checker_error.map(|(at, _)| at), client_error, "{body}: client {answer}");
+        errors += usize::from(client_error.is_some());
+    }
+    assert_eq!(errors, 7);
 }
 
 /// The first chunk with an error for this reader, and whether the message got another id.
