@@ -97,7 +97,7 @@ impl AuditSink for Refusals {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let (ledger, refusals) = (Arc::new(Counted::default()), Refusals::default());
-    let keys = KeyRing::new(1, &[1; 32]).unwrap();
+    let keys = KeyRing::new(1, &test_support::secret(1)).unwrap();
     let approvals = Approvals::new(Tool)
         .with_ledger(ledger.clone())
         .with_audit(refusals.clone())

@@ -36,8 +36,9 @@ use crate::json::{Format, Json};
 ///     approval_ttl: Duration::from_secs(60 * 60),
 /// };
 ///
-/// // The host provides the key, the random bytes and the time.
-/// let keys = KeyRing::new(1, b"thirty-two bytes from a good source")?;
+/// # let secret = test_support::secret(1);
+/// // The host provides the secret, the random bytes and the time.
+/// let keys = KeyRing::new(1, &secret)?;
 /// let now = UnixMillis(1_795_000_000_000);
 /// let record = request.into_record(&keys, RecordId::from_bytes([7; 16]), now)?;
 /// assert!(record.is_pending());
@@ -177,7 +178,7 @@ mod tests {
                 description: None,
                 approval_ttl: Duration::from_secs(1),
             };
-            let keys = KeyRing::new(1, &[7; 32]).unwrap();
+            let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
             request.into_record(&keys, RecordId::from_bytes([0; 16]), UnixMillis(0))
         };
         assert!(request_with_input_of(256 << 10).is_ok());

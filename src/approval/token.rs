@@ -140,6 +140,7 @@ mod tests {
     use std::collections::HashMap;
 
     use proptest::prelude::*;
+    use test_support::secret;
 
     use super::*;
     use crate::approval::{
@@ -171,7 +172,7 @@ mod tests {
     }
 
     fn keys() -> KeyRing {
-        KeyRing::new(1, &[1; 32]).unwrap()
+        KeyRing::new(1, &secret(1)).unwrap()
     }
 
     const NOW: UnixMillis = UnixMillis(1_500);
@@ -210,8 +211,8 @@ mod tests {
         for text in [format!("{}=", &*id), format!("{} ", &*id), id.replace("a1.", "a2.")] {
             assert!(open(&keys(), &text.as_str().into(), NOW).is_none(), "{text}");
         }
-        assert!(open(&KeyRing::new(1, &[2; 32]).unwrap(), &id, NOW).is_none(), "another secret");
-        assert!(open(&KeyRing::new(2, &[1; 32]).unwrap(), &id, NOW).is_none(), "another number");
+        assert!(open(&KeyRing::new(1, &secret(2)).unwrap(), &id, NOW).is_none(), "another secret");
+        assert!(open(&KeyRing::new(2, &secret(1)).unwrap(), &id, NOW).is_none(), "another number");
     }
 
     #[test]
@@ -247,12 +248,13 @@ mod tests {
 
     #[test]
     fn a_record_is_not_sealed_with_another_key_of_the_same_number() {
-        let replaced = KeyRing::new(1, &[2; 32]).unwrap();
+        let replaced = KeyRing::new(1, &secret(2)).unwrap();
         assert_eq!(record().approval_id(&replaced, NOW), None);
         let id = record().approval_id(&keys(), NOW).unwrap();
         assert!(!record().is_bound_to(&id, &replaced, NOW));
         // With both keys in the ring, each record has the id that its own key has sealed.
-        let both = KeyRing::new(2, &[2; 32]).unwrap().with_retired_key(NOW, 1, &[1; 32]).unwrap();
+        let both =
+            KeyRing::new(2, &secret(2)).unwrap().with_retired_key(NOW, 1, &secret(1)).unwrap();
         assert_eq!(record().approval_id(&both, NOW), Some(id));
     }
 
@@ -260,7 +262,7 @@ mod tests {
     fn a_retired_key_verifies_until_its_not_after() {
         let id = seal(&keys(), &record(), NOW).unwrap();
         let rotated =
-            KeyRing::new(2, &[2; 32]).unwrap().with_retired_key(NOW, 1, &[1; 32]).unwrap();
+            KeyRing::new(2, &secret(2)).unwrap().with_retired_key(NOW, 1, &secret(1)).unwrap();
         assert!(open(&rotated, &id, NOW).is_some());
         assert!(open(&rotated, &id, UnixMillis(NOW.0 + 1)).is_none());
     }

@@ -510,7 +510,7 @@ mod tests {
             description: None,
             approval_ttl: MINUTE * 60,
         };
-        let keys = KeyRing::new(1, &[7; 32]).unwrap();
+        let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
         (request.into_record(&keys, RecordId::from_bytes([1; 16]), now).unwrap(), now)
     }
 

@@ -301,7 +301,7 @@ fn a_state_machine_does_not_print_what_it_has_read() {
         approval_ttl: std::time::Duration::from_secs(60),
     };
     printed.print("new request", &new_request);
-    let keys = KeyRing::new(1, &[7; 32]).unwrap();
+    let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
     let id = ui_message_stream::approval::RecordId::from_bytes([1; 16]);
     printed.print("new record", &new_request.into_record(&keys, id, UnixMillis(1)).unwrap());
     printed.places();

@@ -168,7 +168,7 @@ impl Host {
         let store = Arc::new(InMemoryChatStore::new());
         let runs = Arc::new(InMemoryRunStore::new());
         let server = |secret: u8| {
-            let keys = KeyRing::new(1, &[secret; 32]).unwrap();
+            let keys = KeyRing::new(1, &test_support::secret(secret)).unwrap();
             let approvals = Approvals::new(agent.clone()).with_ledger(used_ledger.clone());
             let chats = ChatServer::new(agent.clone(), approvals.with_keys(keys));
             chats.with_store(store.clone()).with_run_store(runs.clone())

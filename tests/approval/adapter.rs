@@ -164,7 +164,7 @@ impl Host {
     }
 
     fn with_tools(mode: Mode, tools: ToolList) -> Self {
-        let keys = || KeyRing::new(1, &[7; 32]).unwrap();
+        let keys = || KeyRing::new(1, &test_support::secret(7)).unwrap();
         let (ledger, guard) = (Arc::<FailingStore>::default(), Arc::<FailingStore>::default());
         let approvals = match mode {
             Mode::Ledger => Approvals::new(tools).with_keys(keys()).with_ledger(ledger.clone()),

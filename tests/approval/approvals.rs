@@ -118,12 +118,13 @@ async fn an_approval_is_accepted_until_its_last_millisecond() {
 
 #[tokio::test]
 async fn an_approval_outlives_the_rotation_of_its_key_until_the_old_key_expires() {
-    let ring = |id: u32| KeyRing::new(id, &[u8::try_from(id).unwrap(); 32]).unwrap();
+    let ring =
+        |id: u32| KeyRing::new(id, &test_support::secret(u8::try_from(id).unwrap())).unwrap();
     for (not_after, runs) in [(UnixMillis(u64::MAX), 1), (UnixMillis(0), 0)] {
         let bench = Bench::new().with(|approvals| approvals.with_keys(ring(1)));
         let issued = bench.ask("call_1", notes()).await;
         // A server that was deployed since, beside the old one.
-        let rotated = ring(2).with_retired_key(not_after, 1, &[1; 32]).unwrap();
+        let rotated = ring(2).with_retired_key(not_after, 1, &test_support::secret(1)).unwrap();
         let bench = bench.with(|approvals| approvals.with_keys(rotated));
         bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
         assert_eq!(bench.effects().len(), runs, "{not_after:?}");

@@ -238,7 +238,7 @@ async fn no_debug_text_shows_an_approval_id() {
     let open = PendingToolCall::awaiting_approval(id(), "call_1", "delete_file", Json::null());
     let deferred = plan.clone().settle(std::slice::from_ref(&open));
     let requests: Vec<UnverifiedApprovalRequest> = plan.pending().to_vec();
-    let keys = KeyRing::new(1, &[1; 32]).unwrap();
+    let keys = KeyRing::new(1, &test_support::secret(1)).unwrap();
     let redemption = plan.clone().redeem(&keys, UnixMillis(0));
     let pending = chat.pending().await.unwrap();
     let chunk = Chunk::ToolApprovalRequest {

@@ -423,7 +423,7 @@ fn issued(idempotent: bool) -> ApprovalRecord {
         description: None,
         approval_ttl: Duration::from_millis(TO_ANSWER),
     };
-    let keys = KeyRing::new(1, &[1; 32]).unwrap();
+    let keys = KeyRing::new(1, &test_support::secret(1)).unwrap();
     question.into_record(&keys, RecordId::from_bytes([7; 16]), UnixMillis(START)).unwrap()
 }
 

@@ -185,7 +185,8 @@ impl Servers {
     fn new() -> Self {
         let (permits, bell) = (Arc::new(Semaphore::new(0)), Bell::default());
         let (store, runs) = (Arc::default(), Arc::new(InMemoryRunStore::new()));
-        let (ledger, keys) = (Arc::new(InMemoryLedger::new()), KeyRing::new(1, &[7; 32]).unwrap());
+        let (ledger, keys) =
+            (Arc::new(InMemoryLedger::new()), KeyRing::new(1, &test_support::secret(7)).unwrap());
         let server = || {
             let permits = Arc::clone(&permits);
             let agent = move |turn: Turn| {

@@ -158,7 +158,7 @@ async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
 #[test]
 #[should_panic(expected = "a `ChatServer` needs approvals with a ledger")]
 fn a_chat_server_rejects_stateless_approvals() {
-    let keys = KeyRing::new(1, &[7; 32]).unwrap();
+    let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
     let approvals = Approvals::stateless_replayable(EmptyToolbox, keys);
     let _ = ChatServer::new(Agent::new(Notes), approvals);
 }

@@ -109,7 +109,8 @@ struct Servers {
 impl Servers {
     fn new() -> Self {
         let (runs, ledger) = (Arc::new(InMemoryRunStore::new()), Arc::new(InMemoryLedger::new()));
-        let (keys, permits) = (KeyRing::new(1, &[7; 32]).unwrap(), Arc::new(Semaphore::new(0)));
+        let (keys, permits) =
+            (KeyRing::new(1, &test_support::secret(7)).unwrap(), Arc::new(Semaphore::new(0)));
         let store = Arc::new(InMemoryChatStore::new());
         let loads = Arc::new(SlowLoads {
             store: Arc::clone(&store),

@@ -42,7 +42,7 @@ fn the_attacks_on_adapters_have_the_documented_results() {
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let hosts = runtime.block_on(async {
-        let keys = || KeyRing::new(1, &[7; 32]).unwrap();
+        let keys = || KeyRing::new(1, &test_support::secret(7)).unwrap();
         let tools = || ToolList::new().tool("delete_file", "Deletes a file.", &Json::null());
         let stateless = || Approvals::stateless_replayable(tools(), keys());
         let guard = Arc::new(InMemoryReplayGuard::new());

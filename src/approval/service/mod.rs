@@ -136,7 +136,7 @@ impl Approvals {
     pub fn new(toolbox: impl Toolbox) -> Self {
         let key = KeyRing::new(u32::from_be_bytes(random_bytes()), &random_bytes::<32>());
         Approvals(Arc::new(Inner {
-            keys: key.expect("32 bytes are enough for a key"),
+            keys: key.expect("32 random bytes make a key"),
             ledger: Arc::new(InMemoryLedger::new()),
             toolbox: Arc::new(toolbox),
             audit: Arc::new(TracingAudit),

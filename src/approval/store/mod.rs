@@ -35,7 +35,7 @@ use crate::id::ChatId;
 /// `conformance::check` (feature `testing`). Pass the store to
 /// [`Approvals::with_ledger`](crate::approval::Approvals::with_ledger):
 ///
-/// ```
+/// ```no_run
 /// use std::sync::Arc;
 ///
 /// use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
@@ -51,9 +51,10 @@ use crate::id::ChatId;
 ///     Ok(Approvals::new(tools).with_keys(keys).with_ledger(Arc::new(ledger)))
 /// }
 ///
-/// let secret = b"thirty-two bytes from a good source";
-/// let approvals = approvals(EmptyToolbox, InMemoryLedger::new(), secret)?;
-/// # Ok::<(), KeyRingError>(())
+/// let secret = std::env::var("APPROVAL_SECRET")?; // of `openssl rand -base64 32`
+/// let approvals = approvals(EmptyToolbox, InMemoryLedger::new(), secret.as_bytes())?;
+/// # let _ = approvals;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # What a store must guarantee

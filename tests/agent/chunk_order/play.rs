@@ -17,7 +17,7 @@ use super::tools::agent;
 pub(crate) async fn play(case: &str, script: &Script) -> Vec<String> {
     let model = Scripted::default();
     let (ledger, chats) = (Arc::new(InMemoryLedger::new()), Arc::new(InMemoryChatStore::new()));
-    let keys = KeyRing::new(1, &[7; 32]).unwrap();
+    let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
     let server = |before| {
         let agent = agent(&model, case, before).with_max_steps(script.most_steps);
         let approvals = Approvals::new(agent.clone());

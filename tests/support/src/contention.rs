@@ -155,7 +155,7 @@ pub fn record(id: RecordId) -> ApprovalRecord {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let now = UnixMillis(now.as_millis().try_into().unwrap());
-    request.into_record(&KeyRing::new(1, &[7; 32]).unwrap(), id, now).unwrap()
+    request.into_record(&KeyRing::new(1, &crate::secret(7)).unwrap(), id, now).unwrap()
 }
 
 fn block_on<T>(run: impl Future<Output = T>) -> T {

@@ -20,7 +20,7 @@ async fn a_call_that_is_approved_at_the_other_server_is_executed_once_and_read_a
     let Some(database) = Database::new() else { return };
     let host = async || {
         let store = Arc::new(database.open().await);
-        let keys = KeyRing::new(1, &[7; 32]).unwrap();
+        let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
         let ledger = store.clone();
         Host::with(Vec::new(), |approvals| approvals.with_keys(keys).with_ledger(ledger))
             .with_chats(|chats| chats.with_store(store.clone()).with_run_store(store))

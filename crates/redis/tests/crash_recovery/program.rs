@@ -57,7 +57,7 @@ pub(crate) async fn serve(settings: Settings) {
     let ledger = RedisOptions::new().with_prefix(prefix).connect(&redis).await.unwrap();
     let ledger = Ledger { inner: ledger, stop: stop.clone(), claimed: Mutex::default() };
     let approvals = Approvals::new(Tool { stop: stop.clone(), effects, idempotent })
-        .with_keys(KeyRing::new(1, &[7; 32]).unwrap())
+        .with_keys(KeyRing::new(1, &test_support::secret(7)).unwrap())
         .with_ledger(Arc::new(ledger))
         .with_lease(LEASE);
     let app = Router::new().route("/", post(chat)).with_state((approvals, stop));

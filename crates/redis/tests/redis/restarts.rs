@@ -219,7 +219,7 @@ impl Server {
 
     fn with_tool(store: RedisStore, tool: Tool) -> Self {
         let approvals = Approvals::new(tool.clone())
-            .with_keys(KeyRing::new(1, &[7; 32]).unwrap())
+            .with_keys(KeyRing::new(1, &test_support::secret(7)).unwrap())
             .with_ledger(Arc::new(store));
         Server { approvals, tool }
     }

@@ -24,9 +24,13 @@ pub(super) fn new_principal() -> Principal {
 }
 
 pub(super) fn random_id() -> RecordId {
-    let mut bytes = [0; 16];
+    RecordId::from_bytes(random_bytes())
+}
+
+fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system gives random numbers");
-    RecordId::from_bytes(bytes)
+    bytes
 }
 
 /// Returns a new pending record that expires after an hour.
@@ -47,7 +51,7 @@ pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) 
         approval_ttl: Duration::from_secs(60 * 60),
     };
     // The cases never use the approval id, so any key will do.
-    let keys = KeyRing::new(1, &[0; 32]).expect("32 bytes are enough for a key");
+    let keys = KeyRing::new(1, &random_bytes::<32>()).expect("32 random bytes make a key");
     request.into_record(&keys, random_id(), now).expect("`null` is shown as it is")
 }
 
