@@ -20,6 +20,7 @@ versions:
 # Small programs outside the workspace, one for each set of features, and what they depend on.
 applications:
     .ci/applications
+    .ci/sqlite-versions
 
 # What each of those programs costs: packages, CPU seconds, bytes. Builds each from nothing.
 measure:
