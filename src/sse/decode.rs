@@ -1,13 +1,14 @@
 //! [`Decoder`]: bytes in, in pieces of any size; events out.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Decodes an event stream that arrives in pieces, split at any byte.
 ///
 /// It reads as browsers do: `\n`, `\r\n` and `\r` end a line, one space after the colon is dropped,
 /// several `data` lines are joined by a newline, comments and other fields are ignored, and an
-/// event without a blank line after it is dropped. `[DONE]` is returned like other data. As in the
-/// client, a `\r` at the end of the stream ends no line.
+/// event without data, or without a blank line after it, is dropped. `[DONE]` is returned like other
+/// data. As in the client, a `\r` at the end of the stream ends no line.
 ///
 /// ```
 /// use ui_message_stream::sse::Decoder;
@@ -20,6 +21,11 @@ use std::collections::VecDeque;
 /// assert_eq!((event.line, &*event.data), (1, r#"{"type":"finish"}"#));
 /// assert_eq!(decoder.poll().unwrap().data, "[DONE]");
 /// assert_eq!(decoder.poll(), None);
+///
+/// decoder.push(b"id: run.7\ndata: a\n\nevent: ping\ndata: b\n\n");
+/// let [a, b] = [decoder.poll().unwrap(), decoder.poll().unwrap()];
+/// assert_eq!((a.id.as_deref(), a.event.as_deref()), (Some("run.7"), None));
+/// assert_eq!((b.id.as_deref(), b.event.as_deref()), (Some("run.7"), Some("ping")));
 /// ```
 #[derive(Default)]
 pub struct Decoder {
@@ -27,6 +33,10 @@ pub struct Decoder {
     line: Vec<u8>,
     /// The incomplete event, if it has data.
     event: Option<Event>,
+    /// The type of the incomplete event, which may have no data yet.
+    event_type: Option<String>,
+    /// The last id, of this event or an earlier one.
+    last_id: Option<Arc<str>>,
     ready: VecDeque<Event>,
     /// How many lines have ended.
     lines: usize,
@@ -47,6 +57,12 @@ debug_without_content!(Decoder { lines; line, ready });
 pub struct Event {
     /// The line on which its data begins, counted from 1.
     pub line: usize,
+    /// The id to continue after it: a client that reconnects sends it as `Last-Event-ID`. An event
+    /// without an id of its own has the id of the last event before it. An event without data counts
+    /// too. `None` if there is no id yet, or if the last one is empty.
+    pub id: Option<Arc<str>>,
+    /// Its type. `None` if it has none: a browser calls this type `message`.
+    pub event: Option<String>,
     /// Its data.
     pub data: String,
 }
@@ -105,7 +121,8 @@ impl Decoder {
 
     /// Returns how many bytes are buffered for the incomplete event.
     pub fn pending_bytes(&self) -> usize {
-        self.line.len() + self.event.as_ref().map_or(0, |event| event.data.len())
+        let data = self.event.as_ref().map_or(0, |event| event.data.len());
+        self.line.len() + data + self.event_type.as_ref().map_or(0, String::len)
     }
 
     /// Returns the line without a byte order mark, if it is the first line.
@@ -126,7 +143,12 @@ impl Decoder {
         let line = self.unmarked(line);
         self.is_past_first_line = true;
         if line.is_empty() {
-            self.ready.extend(self.event.take());
+            let event_type = self.event_type.take();
+            self.ready.extend(self.event.take().map(|event| Event {
+                id: self.last_id.clone(),
+                event: event_type,
+                ..event
+            }));
             return;
         }
         if line.starts_with(b"{\"") {
@@ -134,18 +156,24 @@ impl Decoder {
         }
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let (field, value) = line.split_at(colon);
-        if field == b"data" {
-            let value = value.strip_prefix(b":").unwrap_or(value);
-            let value = String::from_utf8_lossy(value.strip_prefix(b" ").unwrap_or(value));
-            match &mut self.event {
-                Some(event) => {
-                    event.data.push('\n');
-                    event.data.push_str(&value);
-                }
-                None => {
-                    self.event = Some(Event { line: self.lines, data: value.into_owned() });
-                }
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        let text = || String::from_utf8_lossy(value);
+        match (field, &mut self.event) {
+            (b"data", Some(event)) => {
+                event.data.push('\n');
+                event.data.push_str(&text());
             }
+            (b"data", None) => {
+                let (line, data) = (self.lines, text().into_owned());
+                self.event = Some(Event { line, id: None, event: None, data });
+            }
+            (b"event", _) => self.event_type = Some(text().into_owned()).filter(|t| !t.is_empty()),
+            // A header cannot hold U+0000.
+            (b"id", _) if !value.contains(&0) => {
+                self.last_id = (!value.is_empty()).then(|| text().into());
+            }
+            _ => {}
         }
     }
 }
@@ -154,22 +182,34 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    fn decode(pieces: &[&[u8]]) -> Vec<(usize, String)> {
+    fn decode(pieces: &[&[u8]]) -> Vec<Event> {
         let mut decoder = Decoder::default();
         for piece in pieces {
             decoder.push(piece);
         }
-        std::iter::from_fn(|| decoder.poll()).map(|event| (event.line, event.data)).collect()
+        std::iter::from_fn(|| decoder.poll()).collect()
+    }
+
+    fn event(line: usize, id: &str, event: &str, data: &str) -> Event {
+        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        Event { line, id: some(id).map(Into::into), event: some(event), data: data.to_owned() }
     }
 
     #[test]
     fn a_stream_cut_at_any_byte_reads_the_same() {
         let text = "\u{FEFF}: hi\r\ndata: a\rdata:b\n\nid: 7\nevent: x\ndata\r\n\r\ndata:  é\r\r\
+                    id: é8\nevent: y\n\ndata: c\nid: 9\0\n\nevent: y\nid\nevent\ndata: d\n\nid: 10\n\
                     data: lost\n"
             .as_bytes();
         let whole = decode(&[text]);
-        let expected = [(2, "a\nb"), (7, ""), (9, " é")];
-        assert_eq!(whole, expected.map(|(line, data)| (line, data.to_owned())));
+        let expected = [
+            event(2, "", "", "a\nb"),
+            event(7, "7", "x", ""),
+            event(9, "7", "", " é"),
+            event(14, "é8", "", "c"),
+            event(20, "", "", "d"),
+        ];
+        assert_eq!(whole, expected);
         for first in 0..text.len() {
             let (a, b) = text.split_at(first);
             assert_eq!(decode(&[a, b]), whole, "cut at {first}");
