@@ -28,7 +28,7 @@ pub use self::part::{
     DataPart, FilePart, Part, ReasoningPart, SourceDocumentPart, SourceUrlPart, TextPart,
     TextState, UnknownPart,
 };
-pub use self::tool_part::{ToolKind, ToolPart, ToolState};
+pub use self::tool_part::{ToolKind, ToolPart, ToolState, ToolStateError};
 
 pub(crate) use self::read::{Budget, Fault, Reader, push_tightly};
 pub(crate) use self::url::has_scheme;
@@ -104,6 +104,15 @@ impl UiMessage {
     /// Iterates over the tool calls of the message, settled or not.
     pub fn tool_parts(&self) -> impl Iterator<Item = &ToolPart> {
         self.parts.iter().filter_map(Part::as_tool)
+    }
+
+    /// Iterates over the tool calls of the message, to answer them. Examples at
+    /// [`ToolPart::respond`] and [`ToolPart::set_output`].
+    pub fn tool_parts_mut(&mut self) -> impl Iterator<Item = &mut ToolPart> {
+        self.parts.iter_mut().filter_map(|part| match part {
+            Part::Tool(part) => Some(&mut **part),
+            _ => None,
+        })
     }
 
     /// Returns the message without the ids that the model gave to its calls, which are stored for the

@@ -160,6 +160,31 @@ impl Part {
         }))
     }
 
+    /// Creates a file part. The URL may hold the file itself: `data:text/plain;base64,…`.
+    ///
+    /// ```
+    /// use ui_message_stream::message::Part;
+    ///
+    /// let mut part = Part::file("text/plain", "data:text/plain;base64,SGk=");
+    /// if let Part::File(file) = &mut part {
+    ///     file.filename = Some("hi.txt".into());
+    /// }
+    /// assert_eq!(
+    ///     serde_json::to_string(&part)?,
+    ///     r#"{"type":"file","mediaType":"text/plain","filename":"hi.txt","url":"data:text/plain;base64,SGk="}"#,
+    /// );
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn file(media_type: impl Into<Box<str>>, url: impl Into<String>) -> Self {
+        Part::File(Box::new(FilePart {
+            media_type: media_type.into(),
+            url: url.into(),
+            filename: None,
+            provider_metadata: None,
+            extra: ExtraFields::default(),
+        }))
+    }
+
     /// Returns the tool part, if this is one.
     pub fn as_tool(&self) -> Option<&ToolPart> {
         match self {

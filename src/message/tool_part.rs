@@ -120,6 +120,14 @@ pub enum ToolState {
     },
 }
 
+/// Why a tool part cannot be answered: its call is in another state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the call is in the state `{state}`, and not `{expected}`")]
+pub struct ToolStateError {
+    state: Box<str>,
+    expected: &'static str,
+}
+
 impl ToolPart {
     /// Returns whether the part is a `dynamic-tool`.
     pub fn is_dynamic(&self) -> bool {
@@ -159,6 +167,97 @@ impl ToolPart {
             | ToolState::OutputDenied { approval, .. } => Some(&approval.as_ref()?.id),
             _ => None,
         }
+    }
+
+    /// Writes the user's answer to the approval request, as `addToolApprovalResponse` of the client
+    /// does. Post the message as the last one of the conversation, and the server continues it.
+    ///
+    /// # Errors
+    /// If the call is in another state than [`ToolState::ApprovalRequested`]. It stays as it is.
+    ///
+    /// ```
+    /// use ui_message_stream::UiMessage;
+    ///
+    /// let mut message = UiMessage::parse(
+    ///     r#"{"id":"m2","role":"assistant","parts":[{"type":"tool-delete","toolCallId":"c1",
+    ///     "state":"approval-requested","input":{"path":"/a"},"approval":{"id":"a1"}}]}"#,
+    /// )?;
+    /// let part = message.tool_parts_mut().next().unwrap();
+    /// part.respond(false, Some("Keep it."))?;
+    ///
+    /// let error = part.respond(true, None).unwrap_err();
+    /// let text = "the call is in the state `approval-responded`, and not `approval-requested`";
+    /// assert_eq!(error.to_string(), text);
+    /// assert_eq!(
+    ///     serde_json::to_string(&message.parts)?,
+    ///     r#"[{"type":"tool-delete","toolCallId":"c1","state":"approval-responded","input":{"path":"/a"},"approval":{"id":"a1","approved":false,"reason":"Keep it."}}]"#,
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "addToolApprovalResponse")]
+    pub fn respond(&mut self, approved: bool, reason: Option<&str>) -> Result<(), ToolStateError> {
+        let ToolState::ApprovalRequested { input, approval } = &mut self.state else {
+            return Err(self.is_not("approval-requested"));
+        };
+        let approval = RespondedApproval {
+            id: approval.id.clone(),
+            approved,
+            reason: reason.map(str::to_owned),
+            details: std::mem::take(&mut approval.details),
+        };
+        let (input, approval) = (input.take(), Box::new(approval));
+        self.state = ToolState::ApprovalResponded { input, approval };
+        Ok(())
+    }
+
+    /// Writes the output of a call that the client has executed, or the text of its error, as
+    /// `addToolOutput` of the client does. Post the message as the last one of the conversation.
+    ///
+    /// # Errors
+    /// If the call is in another state than [`ToolState::InputAvailable`]. It stays as it is.
+    ///
+    /// ```
+    /// use ui_message_stream::{Json, UiMessage};
+    ///
+    /// let text = r#"{"id":"m2","role":"assistant","parts":[{"type":"tool-locate","toolCallId":"c1",
+    ///     "state":"input-available","input":{}}]}"#;
+    /// let [mut found, mut failed] = [UiMessage::parse(text)?, UiMessage::parse(text)?];
+    /// found.tool_parts_mut().next().unwrap().set_output(Ok(Json::string("Lisbon")))?;
+    /// failed.tool_parts_mut().next().unwrap().set_output(Err("No signal.".to_owned()))?;
+    /// assert_eq!(
+    ///     serde_json::to_string(&[&found.parts, &failed.parts])?,
+    ///     r#"[[{"type":"tool-locate","toolCallId":"c1","state":"output-available","input":{},"output":"Lisbon"}],[{"type":"tool-locate","toolCallId":"c1","state":"output-error","input":{},"errorText":"No signal."}]]"#,
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "addToolOutput")]
+    #[doc(alias = "addToolResult")]
+    pub fn set_output(&mut self, output: Result<Json, String>) -> Result<(), ToolStateError> {
+        let ToolState::InputAvailable { input } = &mut self.state else {
+            return Err(self.is_not("input-available"));
+        };
+        let input = input.take();
+        self.state = match output {
+            Ok(output) => ToolState::OutputAvailable {
+                input,
+                output: Some(output),
+                preliminary: None,
+                approval: None,
+                result_provider_metadata: None,
+            },
+            Err(error_text) => ToolState::OutputError {
+                input,
+                raw_input: None,
+                error_text,
+                approval: None,
+                result_provider_metadata: None,
+            },
+        };
+        Ok(())
+    }
+
+    fn is_not(&self, expected: &'static str) -> ToolStateError {
+        ToolStateError { state: self.state.as_str().into(), expected }
     }
 
     /// Returns a rank among the parts of the same call: the part with the highest rank counts.

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use ui_message_stream::ChatRequest;
 use ui_message_stream::message::{Part, Role, ToolState};
 use ui_message_stream::request::{Limits, ParseRequestError, Trigger};
+use ui_message_stream::{ChatRequest, Json, UiMessage};
 
 fn parse(body: &Value) -> Result<ChatRequest, ParseRequestError> {
     ChatRequest::parse(body.to_string().as_bytes(), &Limits::default())
@@ -581,4 +581,60 @@ proptest! {
     fn random_bytes_are_rejected(body in prop::collection::vec(any::<u8>(), 0..64)) {
         prop_assert!(ChatRequest::parse(&body, &Limits::default()).is_err());
     }
+}
+
+#[test]
+fn answers_are_written_as_the_recorded_clients_write_them() {
+    let mut answers = [0, 0];
+    for (name, body) in recorded().into_iter().filter(|(_, body)| body.get("messages").is_some()) {
+        let mut asked = body.clone();
+        let parts = asked["messages"].as_array_mut().unwrap().iter_mut();
+        for part in parts.flat_map(|message| message["parts"].as_array_mut().unwrap()) {
+            let part = part.as_object_mut().unwrap();
+            if part.get("state") == Some(&json!("approval-responded")) {
+                part["state"] = json!("approval-requested");
+                part["approval"]
+                    .as_object_mut()
+                    .unwrap()
+                    .retain(|k, _| k != "approved" && k != "reason");
+            } else if part.get("toolCallId").is_some()
+                && ["output", "errorText"].iter().any(|field| part.contains_key(*field))
+                && !["approval", "preliminary", "rawInput"]
+                    .iter()
+                    .any(|field| part.contains_key(*field))
+            {
+                part["state"] = json!("input-available");
+                part.retain(|key, _| key != "output" && key != "errorText");
+            }
+        }
+        let mut messages: Vec<UiMessage> =
+            serde_json::from_str(&asked["messages"].to_string()).unwrap();
+        for (at, message) in messages.iter_mut().enumerate() {
+            let client = &body["messages"][at]["parts"];
+            let wanted =
+                client.as_array().unwrap().iter().filter(|part| !part["toolCallId"].is_null());
+            for (part, wanted) in message.tool_parts_mut().zip(wanted) {
+                if matches!(part.state, ToolState::ApprovalRequested { .. })
+                    && let Some(approved) = wanted["approval"]["approved"].as_bool()
+                {
+                    part.respond(approved, wanted["approval"]["reason"].as_str()).unwrap();
+                    assert!(part.respond(approved, None).is_err(), "{name}");
+                    answers[0] += 1;
+                } else if matches!(part.state, ToolState::InputAvailable { .. })
+                    && wanted["state"] != "input-available"
+                {
+                    let output = match wanted["errorText"].as_str() {
+                        Some(text) => Err(text.to_owned()),
+                        None => Ok(Json::from_serialize(&wanted["output"]).unwrap()),
+                    };
+                    part.set_output(output).unwrap();
+                    assert!(part.set_output(Err("again".to_owned())).is_err(), "{name}");
+                    answers[1] += 1;
+                }
+            }
+        }
+        assert_eq!(serde_json::to_value(&messages).unwrap(), body["messages"], "{name}");
+        parse(&with_messages(json!(messages))).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    assert!(answers[0] >= 5 && answers[1] >= 3, "{answers:?}");
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use crate::id::ApprovalId;
-use crate::message::{Part, RespondedApproval, ToolPart, ToolState, UiMessage};
+use crate::message::{ToolPart, ToolState, UiMessage};
 
 /// Returns whether this part requests the approval with this id.
 pub(super) fn requests_approval(part: &ToolPart, id: &ApprovalId) -> bool {
@@ -20,20 +20,8 @@ pub(super) fn respond(
     approved: bool,
     reason: Option<&str>,
 ) {
-    for part in &mut message.parts {
-        if let Part::Tool(part) = part
-            && let ToolState::ApprovalRequested { input, approval } = &part.state
-            && approval.id == *id
-        {
-            let approval = RespondedApproval {
-                id: id.clone(),
-                approved,
-                reason: reason.map(str::to_owned),
-                details: approval.details.clone(),
-            };
-            part.state =
-                ToolState::ApprovalResponded { input: input.clone(), approval: Box::new(approval) };
-        }
+    for part in message.tool_parts_mut().filter(|part| requests_approval(part, id)) {
+        part.respond(approved, reason).expect("the part requests an approval");
     }
 }
 
