@@ -1,6 +1,7 @@
 //! The demo as a process, driven by the real client and by a browser.
 
 mod browser;
+mod client;
 mod faults;
 mod http;
 mod hung_server;
