@@ -14,8 +14,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     while answer.tool_parts().any(|call| call.state.as_str() == "approval-requested") {
         for call in answer.tool_parts_mut().filter(|c| c.state.as_str() == "approval-requested") {
             println!("\n{} {}: y/n?", call.tool_name, call.input().map_or("", Json::as_str));
-            let line = std::io::stdin().lines().next().ok_or("no decision")??;
-            call.respond(line == "y", None)?;
+            call.respond(std::io::stdin().lines().next().ok_or("no decision")?? == "y", None)?;
         }
         answer = read(&url, &id, &[&question, &answer]).await?;
     }
@@ -24,20 +23,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Posts messages and reads the answer. Survives lost connections: the server has the rest of it.
 async fn read(url: &str, id: &str, messages: &[&UiMessage]) -> Result<UiMessage, Box<dyn Error>> {
-    let (http, body) =
-        (reqwest::Client::new(), serde_json::json!({"id": id, "messages": messages}));
+    let body = serde_json::json!({"id": id, "messages": messages}).to_string();
+    let http = reqwest::Client::new();
     let mut reducer = Reducer::continuing(messages[messages.len() - 1].clone());
     let mut last_id: Option<Arc<str>> = None;
     for _ in 0..10 {
         // The server recognizes a request that it gets again.
         let request = match &last_id {
-            None => {
-                http.post(url).header("content-type", "application/json").body(body.to_string())
-            }
+            None => http.post(url).header("content-type", "application/json").body(body.clone()),
             Some(last) => http.get(format!("{url}/{id}/stream")).header("last-event-id", &**last),
         };
-        let (mut response, mut decoder) =
-            (request.send().await?.error_for_status()?, Decoder::default());
+        let mut response = request.send().await?.error_for_status()?;
+        let mut decoder = Decoder::default();
         while let Ok(Some(bytes)) = response.chunk().await {
             decoder.push(&bytes);
             while let Some(event) = decoder.poll() {
