@@ -18,7 +18,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
         answer = read(&url, &id, &[&question, &answer]).await?;
     }
-    Ok(println!())
+    println!();
+    Ok(())
 }
 
 /// Posts messages and reads the answer. Survives lost connections: the server has the rest of it.
