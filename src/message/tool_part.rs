@@ -143,6 +143,11 @@ impl ToolPart {
         }
     }
 
+    /// Returns whether the user is asked for approval.
+    pub fn awaits_approval(&self) -> bool {
+        matches!(self.state, ToolState::ApprovalRequested { .. })
+    }
+
     /// Returns the input in any state, except a state that this crate does not know.
     pub fn input(&self) -> Option<&Json> {
         match &self.state {

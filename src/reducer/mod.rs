@@ -30,6 +30,7 @@ mod compact;
 mod error;
 mod js_json;
 mod merge;
+mod response_reader;
 mod partial_json;
 mod state;
 mod tool_calls;
@@ -41,6 +42,7 @@ use std::collections::HashMap;
 pub use self::compact::{CompactError, compact};
 pub use self::error::ReduceError;
 pub use self::partial_json::PartialJson;
+pub use self::response_reader::{ReadResponseError, ResponseReader};
 pub use self::state::ResetOn;
 
 use self::state::State;

@@ -23,6 +23,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
     ("translator", true, &["approval", "chunk", "event", "message"]),
     ("sse", true, &["chunk"]),
     ("reducer", true, &["chunk", "message"]),
+    ("reducer/response_reader", true, &["chunk", "message", "reducer", "sse"]),
     ("checker", true, &["chunk", "message"]),
     ("approval", true, &["message"]),
     ("approval/store", false, &["approval"]),

@@ -39,7 +39,7 @@ enum State {
     Requested(Pin<Box<dyn Future<Output = Result<Body, ProviderError>> + Send>>),
     /// The third field holds the bytes received before the first event, because the body may be an
     /// error instead of a stream.
-    Streaming(Body, Decoder, Option<Vec<u8>>),
+    Streaming(Body, Box<Decoder>, Option<Vec<u8>>),
     Failed(ProviderError),
     Ended,
 }
@@ -63,7 +63,7 @@ impl<R: ReadEvent> ResponseStream<R> {
         match &mut self.state {
             State::Requested(response) => {
                 let body = ready!(response.as_mut().poll(cx))?;
-                self.state = State::Streaming(body, Decoder::default(), Some(Vec::new()));
+                self.state = State::Streaming(body, Box::default(), Some(Vec::new()));
             }
             State::Streaming(body, decoder, plain) => {
                 let mut is_done = false;
