@@ -36,6 +36,8 @@ use crate::sse::Decoder;
 /// ```
 #[derive(Debug)]
 pub struct ResponseReader {
+    /// The last message of the request.
+    continued: UiMessage,
     decoder: Decoder,
     reducer: Reducer,
     last_event_id: Option<Arc<str>>,
@@ -50,7 +52,8 @@ impl ResponseReader {
     pub fn continuing(message: UiMessage) -> Self {
         ResponseReader {
             decoder: Decoder::default(),
-            reducer: Reducer::continuing(message),
+            reducer: Reducer::continuing(message.clone()),
+            continued: message,
             last_event_id: None,
             is_complete: false,
             connections: 0,
@@ -58,8 +61,9 @@ impl ResponseReader {
     }
 
     /// Begins with a connection, and drops the incomplete event of the one before. Returns the
-    /// `Last-Event-ID` to reconnect with; with `None` the request has to be posted, also if it was
-    /// before: a [`ChatServer`](crate::chat::ChatServer) recognizes it.
+    /// `Last-Event-ID` to reconnect with. With `None` the message is again as it was before the
+    /// response, and the request has to be posted, also if it was before: a
+    /// [`ChatServer`](crate::chat::ChatServer) recognizes it. Another server would answer it twice.
     ///
     /// # Errors
     /// [`ReadResponseError::NoProgress`] if each of the last three connections ended without an event.
@@ -69,6 +73,9 @@ impl ResponseReader {
         }
         self.connections += 1;
         self.decoder = Decoder::default();
+        if self.last_event_id.is_none() {
+            self.reducer = Reducer::continuing(self.continued.clone());
+        }
         Ok(self.last_event_id.clone())
     }
 
@@ -135,3 +142,46 @@ pub enum ReadResponseError {
 }
 
 const MAX_FRUITLESS_CONNECTIONS: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Role;
+
+    const START: &[u8] = b"data: {\"type\":\"start\",\"messageId\":\"m2\"}\n\n\
+        data: {\"type\":\"text-start\",\"id\":\"0\"}\n\n\
+        data: {\"type\":\"text-delta\",\"id\":\"0\",\"delta\":\"Hello\"}\n\n";
+
+    fn reader() -> ResponseReader {
+        ResponseReader::continuing(UiMessage::new("m1", Role::User, Vec::new()))
+    }
+
+    #[test]
+    fn a_request_that_is_posted_again_is_read_from_the_beginning() {
+        let mut reader = reader();
+        for _ in 0..2 {
+            assert_eq!(reader.connect().unwrap(), None);
+            assert_eq!(reader.push(START).unwrap(), "Hello");
+        }
+        assert_eq!(reader.into_message().text(), "Hello");
+    }
+
+    #[test]
+    fn the_fourth_connection_without_an_event_is_an_error() {
+        let mut reader = reader();
+        for _ in 0..3 {
+            reader.connect().unwrap();
+            reader.push(b": a comment\n\ndata: cut").unwrap();
+        }
+        assert!(matches!(reader.connect(), Err(ReadResponseError::NoProgress)));
+    }
+
+    #[test]
+    fn an_error_of_the_server_is_returned_with_the_message_so_far() {
+        let mut reader = reader();
+        reader.push(START).unwrap();
+        let failed = reader.push(b"data: {\"type\":\"error\",\"errorText\":\"no model\"}\n\n");
+        assert_eq!(failed.unwrap_err().to_string(), "the response failed: no model");
+        assert_eq!(reader.into_message().text(), "Hello");
+    }
+}
