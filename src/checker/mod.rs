@@ -421,7 +421,12 @@ impl Checker {
 
     fn require_open(&mut self, kind: PartKind, id: &str, chunk: &Chunk<'_>) {
         if !self.parts(kind).contains(id) {
-            self.report(Rule::PartNotOpen, format!("{} of part {id:?}", chunk.kind()));
+            let parts = self.parts(kind);
+            let open = match parts.iter().next() {
+                Some(open) if parts.len() == 1 => format!(", while {open:?} is open"),
+                _ => String::new(),
+            };
+            self.report(Rule::PartNotOpen, format!("{} of part {id:?}{open}", chunk.kind()));
         }
     }
 

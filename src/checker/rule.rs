@@ -131,7 +131,7 @@ rules! {
     /// A chunk follows the end of the stream.
     AfterFinish Warning "after-finish"
         why "the client goes on reading, and shows what comes after the end"
-        remedy "send `finish` last, once"
+        remedy "send `finish` last, once; the end of a step is `finish-step`"
     /// A chunk follows an `error` chunk.
     AfterError Warning "after-error"
         why "`useChat` stops reading at `error`"

@@ -65,6 +65,9 @@ impl ResponseReader {
     /// response, and the request has to be posted, also if it was before: a
     /// [`ChatServer`](crate::chat::ChatServer) recognizes it. Another server would answer it twice.
     ///
+    /// Wait before each connection but the first (a second, then more), and treat a connection that
+    /// is refused like one that ended: call this again.
+    ///
     /// # Errors
     /// [`ReadResponseError::NoProgress`] if each of the last three connections ended without an event.
     pub fn connect(&mut self) -> Result<Option<Arc<str>>, ReadResponseError> {
@@ -79,11 +82,13 @@ impl ResponseReader {
         Ok(self.last_event_id.clone())
     }
 
-    /// Reads the next bytes of a body, split anywhere. Returns the text that they add to the message.
+    /// Reads the next bytes of a body, split anywhere. Returns the text that they add to the
+    /// message, without a separator between two text parts.
     ///
     /// # Errors
     /// [`ReadResponseError`], if the client would throw or the response ends with an error.
-    /// Reconnecting does not help then. What was read before is in the message.
+    /// Reconnecting does not help then. [`into_message`](Self::into_message) returns what was read
+    /// before.
     pub fn push(&mut self, bytes: &[u8]) -> Result<String, ReadResponseError> {
         self.decoder.push(bytes);
         let mut text = String::new();
@@ -114,7 +119,8 @@ impl ResponseReader {
         self.is_complete
     }
 
-    /// Returns the message, as far as it was read.
+    /// Returns the message, as far as it was read. It takes the place of the last message of the
+    /// request if it has the same id, and follows it otherwise.
     pub fn into_message(self) -> UiMessage {
         self.reducer.into_message()
     }
