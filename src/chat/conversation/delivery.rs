@@ -131,14 +131,16 @@ impl PastMessages {
         Some(removed.find(|past| past.id == *id)?.after.as_ref())
     }
 
-    /// Adds a change of a user message. Returns `false` if it was added before.
-    pub(super) fn add_change(&mut self, id: &MessageId, change: Box<str>) -> bool {
-        let is_known = |past: &PastMessage| past.id == *id && past.change.as_ref() == Some(&change);
-        let is_new = !self.list.iter().any(is_known);
-        if is_new {
+    /// Adds a change of a user message, unless it was added before.
+    pub(super) fn add_change(&mut self, id: &MessageId, change: Box<str>) {
+        if !self.is_known_change(id, &change) {
             self.add(PastMessage { id: id.clone(), after: None, change: Some(change) });
         }
-        is_new
+    }
+
+    /// Returns whether this change of a user message was added.
+    pub(super) fn is_known_change(&self, id: &MessageId, change: &str) -> bool {
+        self.list.iter().any(|past| past.id == *id && past.change.as_deref() == Some(change))
     }
 
     /// Returns whether a change of a user message was added that begins so.

@@ -17,6 +17,7 @@ mod history_import;
 mod live_run;
 mod messages;
 mod recorder;
+mod request_change;
 mod resolve_calls;
 mod stop_reason;
 mod stored;
@@ -46,7 +47,7 @@ pub use self::stop_reason::StopReason;
 use self::apply_answers::apply_answers;
 #[cfg(feature = "approvals")]
 use self::call_state::is_client_call;
-use self::delivery::{PastMessages, REGENERATED, digest_of_edit, regeneration_after};
+use self::delivery::PastMessages;
 use self::history_import::{UnverifiedCalls, imported};
 use self::live_run::RunRegister;
 use self::messages::json_len;
@@ -57,7 +58,7 @@ use crate::chat::log::Fence;
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::Format;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
-use crate::request::{ChatRequest, ParseRequestError, Trigger};
+use crate::request::{ChatRequest, ParseRequestError};
 
 /// A conversation as the server stores it.
 ///
@@ -265,227 +266,6 @@ impl Chat {
             });
         }
         Some(chat)
-    }
-
-    /// Applies the user's new message, edit or regeneration of a request to this conversation.
-    ///
-    /// - A new message is appended. With [`PostedHistory::Truncate`], the messages that the posted
-    ///   history lacks at its end are removed before.
-    /// - An edit replaces the message with its id and removes all messages after it. A message is an
-    ///   edit if `messageId` names it and its parts are new for this message. A known message with
-    ///   other parts that `messageId` does not name is [refused](RequestConflict::UnnamedEdit).
-    /// - [`Trigger::RegenerateMessage`] removes the response that the agent must write again, and
-    ///   all messages after it, with each [`PostedHistory`]: the page has removed them as well.
-    ///   `messageId` names it, or the user's message before it. Without `messageId` the last posted
-    ///   message does, and without posted messages it is the response to the user's last stored one.
-    /// - Approval responses and tool outputs continue the message that holds their calls.
-    ///
-    /// If tool calls are removed, the [history](Self::history) is no longer complete.
-    ///
-    /// A request that was delivered before changes nothing: its message is known, whether the
-    /// conversation still holds it or not, or the response that it regenerates was replaced. A
-    /// request that regenerates the response to a user message, and does not name this response,
-    /// changes nothing while this response is being written, and regenerates it again afterwards. If
-    /// other user messages follow, it regenerates the response only if the same request cannot have
-    /// been delivered before: no response to this text was regenerated, or, if the request posts no
-    /// text, no response to this message.
-    pub fn apply_request(
-        &mut self,
-        request: &ChatRequest,
-        posted_history: PostedHistory,
-    ) -> RequestEffect {
-        if *request.trigger() == Trigger::RegenerateMessage {
-            return self.regenerate(request);
-        }
-        if let Some(message) = request.new_user_message() {
-            return self.add_user_message(request, message, posted_history);
-        }
-        let Some(continued) = request.continued_message() else {
-            return RequestEffect::NewResponse;
-        };
-        let id = &continued.id;
-        if self.place_of(id, Role::Assistant).is_some() {
-            return RequestEffect::Continues(id.clone());
-        }
-        if let Some(after) = self.past_messages.removed(id) {
-            return self.response_after(after);
-        }
-        let last = self.messages.last().map(|message| message.id.clone());
-        self.past_messages.add_removed(id.clone(), last);
-        RequestEffect::NewResponse
-    }
-
-    fn add_user_message(
-        &mut self,
-        request: &ChatRequest,
-        message: &UiMessage,
-        posted_history: PostedHistory,
-    ) -> RequestEffect {
-        let (id, message) = (&message.id, imported(message, HistoryImport::Texts));
-        if let Some(place) = self.place_of(id, Role::User) {
-            if self.messages[place].parts == message.parts {
-                return self.response_after(Some(id));
-            }
-            if request.message_id() != Some(id) {
-                return RequestEffect::Refused(RequestConflict::UnnamedEdit);
-            }
-            if !self.past_messages.add_change(id, digest_of_edit(&message.parts)) {
-                // The message has another text since, so its response does not answer this one.
-                return RequestEffect::NotAnswered;
-            }
-            if self.regenerated.as_ref() == Some(id) {
-                self.regenerated = None;
-            }
-            self.truncate(place);
-        } else if self.past_messages.removed(id).is_some() {
-            return RequestEffect::NotAnswered;
-        } else if posted_history == PostedHistory::Truncate
-            && let Some(length) = self.posted_prefix(request)
-        {
-            self.truncate(length);
-        }
-        self.messages.push(message);
-        RequestEffect::NewResponse
-    }
-
-    /// Returns the number of posted messages before the new one, if they are the first messages of
-    /// this conversation, but not all of them.
-    fn posted_prefix(&self, request: &ChatRequest) -> Option<usize> {
-        self.posted_prefix_of(request, self.messages.len())
-    }
-
-    /// Returns the number of posted messages before the new one, if they are the first of these
-    /// messages of this conversation, but not all of them.
-    fn posted_prefix_of(&self, request: &ChatRequest, messages: usize) -> Option<usize> {
-        let (_, posted) = request.messages().split_last()?;
-        let is_prefix = !request.is_last_message_only()
-            && posted.len() < messages
-            && posted.iter().zip(self.messages.iter()).all(|(posted, own)| posted.id == own.id);
-        is_prefix.then_some(posted.len())
-    }
-
-    /// Returns the number of messages before the new message of this request that the posted history
-    /// lacks at its end. They are kept with [`PostedHistory::Keep`].
-    #[cfg(feature = "approvals")]
-    pub(crate) fn kept_messages(&self, request: &ChatRequest) -> usize {
-        let new = request.new_user_message();
-        let place = new.and_then(|message| self.place_of(&message.id, Role::User));
-        let prefix = place.and_then(|place| Some(place - self.posted_prefix_of(request, place)?));
-        prefix.unwrap_or_default()
-    }
-
-    /// Removes the response to be written again, and all messages after it.
-    fn regenerate(&mut self, request: &ChatRequest) -> RequestEffect {
-        let last = request.messages().last();
-        let (question, response) = match last {
-            Some(last) if last.role == Role::User => {
-                (Some(imported(last, HistoryImport::Texts)), None)
-            }
-            Some(last) => (None, Some(&last.id)),
-            None => (None, None),
-        };
-        let place = question.as_ref().and_then(|posted| self.place_of(&posted.id, Role::User));
-        if let (Some(posted), Some(place)) = (&question, place)
-            && self.messages[place].parts != posted.parts
-        {
-            return RequestEffect::Refused(RequestConflict::UnnamedEdit);
-        }
-        let named = request.message_id().or(response);
-        if let Some(place) = named.and_then(|id| self.place_of(id, Role::Assistant)) {
-            self.truncate(place);
-            return RequestEffect::NewResponse;
-        }
-        if let Some(id) = named.filter(|id| self.new_live_message() == Some(*id)) {
-            let last = self.messages.last().map(|message| message.id.clone());
-            self.past_messages.add_removed(id.clone(), last);
-            return RequestEffect::NewResponse;
-        }
-        if let Some(named) = named.and_then(|id| self.place_of(id, Role::User)) {
-            return self.regenerate_response_to(named, place == Some(named));
-        }
-        if let Some(after) = named.and_then(|id| self.past_messages.removed(id)) {
-            return self.response_after(after);
-        }
-        if let Some(place) = place {
-            return self.regenerate_response_to(place, true);
-        }
-        // The page posts neither messages nor an id.
-        if named.is_none()
-            && question.is_none()
-            && let Some(last) = self.place_of_last_question()
-        {
-            return self.regenerate_response_to(last, false);
-        }
-        match question {
-            Some(posted) if self.past_messages.removed(&posted.id).is_some() => {
-                RequestEffect::NotAnswered
-            }
-            // The request that sent the message did not arrive.
-            Some(posted) => {
-                self.messages.push(posted);
-                RequestEffect::NewResponse
-            }
-            None => RequestEffect::Refused(RequestConflict::NothingToRegenerate),
-        }
-    }
-
-    /// Removes the response to the user message at this place, and all messages after it. If other
-    /// user messages follow, this happens once for each text of the message: the same request may have
-    /// regenerated the response before they were sent. `has_text` is whether the request posts the text.
-    fn regenerate_response_to(&mut self, place: usize, has_text: bool) -> RequestEffect {
-        let UiMessage { id: question, parts, .. } = &self.messages[place];
-        let (question, change) = (question.clone(), regeneration_after(parts));
-        if self.regenerated.as_ref() == Some(&question)
-            && let Some(response) = self.live_response_to(&question)
-        {
-            return RequestEffect::AwaitsResponse(response.clone());
-        }
-        let known = if has_text { &*change } else { REGENERATED };
-        let is_known = self.past_messages.has_change(&question, known);
-        if is_known && Some(place) != self.place_of_last_question() {
-            return self.response_after(Some(&question));
-        }
-        self.past_messages.add_change(&question, change);
-        self.truncate(place + 1);
-        self.regenerated = Some(question);
-        RequestEffect::NewResponse
-    }
-
-    fn place_of_last_question(&self) -> Option<usize> {
-        self.messages.iter().rposition(|message| message.role == Role::User)
-    }
-
-    /// Returns the effect of a request that was delivered before. `question` is the message before
-    /// its response.
-    fn response_after(&self, question: Option<&MessageId>) -> RequestEffect {
-        let Some(question) = question else { return RequestEffect::NotAnswered };
-        if let Some(response) = self.live_response_to(question) {
-            return RequestEffect::AwaitsResponse(response.clone());
-        }
-        let next = self.messages.position(question).and_then(|place| self.messages.get(place + 1));
-        match next.filter(|next| next.role == Role::Assistant) {
-            Some(response) => RequestEffect::Answered(response.id.clone()),
-            None => RequestEffect::NotAnswered,
-        }
-    }
-
-    /// Returns the id of the message of the live run, if the run writes it in response to this
-    /// message. Its first steps may be stored.
-    fn live_response_to(&self, question: &MessageId) -> Option<&MessageId> {
-        let last = self.messages.last()?;
-        let before = self.messages.len().checked_sub(2).and_then(|at| self.messages.get(at));
-        self.new_live_message().filter(|live| match last.id == **live {
-            true => before.is_some_and(|before| before.id == *question),
-            false => last.id == *question,
-        })
-    }
-
-    /// Returns the id of the message of the live run, if the run does not continue the message with
-    /// the results of answers.
-    fn new_live_message(&self) -> Option<&MessageId> {
-        let live = self.runs.live.as_ref()?;
-        let is_new = live.resumes.is_some() || live.kept.is_some_and(|kept| kept.begun_parts == 0);
-        Some(&live.message_id).filter(|id| is_new || self.message(id).is_none())
     }
 
     /// Inserts an assistant message at the end, or replaces the stored message with its id. The
