@@ -218,6 +218,13 @@ impl Reducer {
         })
     }
 
+    /// Exchanges the message for another one with the same parts, or for one that is never read.
+    #[cfg(all(test, feature = "approvals"))]
+    pub(crate) fn exchange_message(&mut self, message: UiMessage) -> UiMessage {
+        self.message();
+        std::mem::replace(&mut self.state.message, message)
+    }
+
     /// Returns the message. Call it after the last chunk.
     pub fn into_message(mut self) -> UiMessage {
         self.message();

@@ -14,6 +14,8 @@ mod client_answers;
 mod delivery;
 mod history_completeness;
 mod history_import;
+#[cfg(all(test, feature = "approvals"))]
+mod live_message;
 mod live_run;
 mod messages;
 mod recorder;
@@ -42,6 +44,8 @@ pub use self::messages::{Messages, MessagesIter};
 #[cfg(feature = "approvals")]
 pub(crate) use self::recorder::{RECORDED_VERSION, call_outcome};
 pub use self::recorder::{RecordedMessage, Recorder};
+#[cfg(all(test, feature = "approvals"))]
+pub(crate) use self::request_change::RequestChange;
 pub use self::stop_reason::StopReason;
 
 use self::apply_answers::apply_answers;

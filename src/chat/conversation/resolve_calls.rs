@@ -460,7 +460,7 @@ impl Chat {
     ///
     /// A call that was closed without a decision has no approval any more. It is found by its outcome,
     /// which names the approval: the ids of calls may recur.
-    fn find_call(&self, result: &DeferredToolResult) -> Option<(&UiMessage, &ToolPart)> {
+    pub(super) fn find_call(&self, result: &DeferredToolResult) -> Option<(&UiMessage, &ToolPart)> {
         let id = &result.tool_call_id;
         let Some(approval) = &result.approval_id else {
             return self.last_call(|_, part| part.tool_call_id == *id);
