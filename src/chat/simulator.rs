@@ -20,19 +20,19 @@
 //! What it notices is tested with deliberate bugs of the turn, one at a time: `.ci/mutations` applies each
 //! patch of `tests/mutations/` to a copy of the tree, and requires that a promise is broken.
 
-mod agent;
+pub(in crate::chat) mod agent;
 mod clients;
 mod counts;
 mod driver;
 mod effects;
-mod ledger;
+pub(in crate::chat) mod ledger;
 mod promises;
-mod random;
+pub(in crate::chat) mod random;
 mod readers;
 mod redemption;
 mod simulation;
 mod step;
-mod users;
+pub(in crate::chat) mod users;
 mod world;
 
 use self::counts::Counts;

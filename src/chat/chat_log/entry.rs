@@ -32,6 +32,9 @@ pub(crate) enum OtherEntry {
     Chunk { frame: String, chunk: String },
     /// A call waits for a user, or for the client that executes it. The frames show it.
     Call { call: PendingToolCall, frames: String },
+    /// The agent has given a result to a call that waited: what the client of the run reads, and the
+    /// chunk that the message gets.
+    Settled { call: ToolCallId, frame: String, chunk: String },
     /// The model is about to be called. It reads all results before this entry.
     Step,
     /// The model call has ended.
@@ -114,6 +117,14 @@ impl From<OtherEntry> for Entry {
 }
 
 impl Entry {
+    /// Returns the entry, unless it is only one chunk.
+    pub(crate) fn other(&self) -> Option<&OtherEntry> {
+        match self {
+            Entry::Frame(_) => None,
+            Entry::Other(other) => Some(other),
+        }
+    }
+
     pub(crate) fn kind(&self) -> EntryKind {
         let Entry::Other(other) = self else { return EntryKind::Frame };
         match &**other {
@@ -125,6 +136,7 @@ impl Entry {
             | OtherEntry::Request(_)
             | OtherEntry::Begin { .. }
             | OtherEntry::Call { .. }
+            | OtherEntry::Settled { .. }
             | OtherEntry::Result(_)
             | OtherEntry::End { .. } => EntryKind::Control,
         }

@@ -9,7 +9,11 @@
 //! The chapter "One log for each chat" of `DESIGN.md` gives the rules. Nothing but tests uses this module
 //! yet: it replaces the record of a chat and the logs of its runs.
 
+mod decide;
 mod entry;
 mod memory;
+mod simulator;
 mod state;
 mod store;
+mod turn;
+mod writer;

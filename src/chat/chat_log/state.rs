@@ -7,13 +7,15 @@ use serde_json::value::RawValue;
 
 use super::entry::{Entry, OtherEntry, ReadEntryError, RunEnd, StepEnd};
 use super::store::{LoadedLog, Snapshot};
-use crate::approval::{DeferredOutcome, PendingToolCall, Principal};
+use super::writer::call_of;
+use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 use crate::chat::Chat;
 use crate::chat::conversation::{EarlyEnd, LiveRun, ReceivedResult};
 use crate::chat::log::Fence;
 use crate::chat::run_log::INTERRUPTED;
 use crate::chunk::{Chunk, ReceivedChunk};
-use crate::id::{ChatId, MessageId, RunId};
+use crate::event::AgentEvent;
+use crate::id::{ApprovalId, ChatId, MessageId, RunId, ToolCallId};
 use crate::message::{Role, UiMessage};
 use crate::reducer::Reducer;
 use crate::sse::Decoder;
@@ -30,6 +32,8 @@ pub(crate) struct ChatState {
     last_begin: u64,
     /// How many runs in a row were lost.
     losses: u32,
+    /// The results that no model call has read.
+    unread: Vec<DeferredToolResult>,
     /// Frames of the live run were left out, so its message has only the calls that wait.
     lacks_frames: bool,
 }
@@ -86,6 +90,8 @@ struct StoredState {
     last_end: Option<LastEnd>,
     last_begin: u64,
     losses: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unread: Vec<DeferredToolResult>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -109,6 +115,7 @@ impl ChatState {
             last_end: None,
             last_begin: 0,
             losses: 0,
+            unread: Vec::new(),
             lacks_frames: false,
         }
     }
@@ -137,7 +144,7 @@ impl ChatState {
     }
 
     fn of_snapshot(snapshot: &Snapshot) -> Result<Self, FoldError> {
-        let StoredState { chat, live, last_end, last_begin, losses } =
+        let StoredState { chat, live, last_end, last_begin, losses, unread } =
             serde_json::from_str(&snapshot.head)?;
         let mut chat = Chat::from_head_json(chat.get())?;
         chat.messages = snapshot.messages.clone();
@@ -153,7 +160,7 @@ impl ChatState {
             holds_message: false,
         });
         let (length, lacks_frames) = (snapshot.position, false);
-        Ok(ChatState { chat, length, live, last_end, last_begin, losses, lacks_frames })
+        Ok(ChatState { chat, length, live, last_end, last_begin, losses, unread, lacks_frames })
     }
 
     /// Returns the state as a store keeps it. Returns `None` within a step, and if frames were left out.
@@ -177,6 +184,7 @@ impl ChatState {
             last_end: self.last_end.clone(),
             last_begin: self.last_begin,
             losses: self.losses,
+            unread: self.unread.clone(),
         };
         Some(Snapshot {
             position: self.length,
@@ -211,6 +219,11 @@ impl ChatState {
         self.losses
     }
 
+    /// Returns the results that no model call has read.
+    pub(crate) fn unread(&self) -> &[DeferredToolResult] {
+        &self.unread
+    }
+
     pub(crate) fn lacks_frames(&self) -> bool {
         self.lacks_frames
     }
@@ -218,6 +231,7 @@ impl ChatState {
     /// The entries before this position that were not applied are frames.
     fn skip_frames(&mut self, position: u64) {
         if position > self.length {
+            self.return_message();
             (self.length, self.lacks_frames) = (position, true);
         }
     }
@@ -233,6 +247,27 @@ impl ChatState {
         }?;
         self.length += 1;
         Ok(())
+    }
+
+    /// Applies an entry of this turn, whose chunks and claims were pushed when it was written.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn apply_own(&mut self, entry: &Entry) -> Result<(), FoldError> {
+        match entry.other() {
+            None | Some(OtherEntry::Chunk { .. }) => self.live_of("frame").map(drop)?,
+            Some(OtherEntry::Call { call, .. }) => self.add_client_call(call),
+            Some(OtherEntry::Settled { .. } | OtherEntry::Claimed { .. }) => {}
+            Some(other) => self.apply_other(other)?,
+        }
+        self.length += 1;
+        Ok(())
+    }
+
+    fn add_client_call(&mut self, call: &PendingToolCall) {
+        if call.approval_id.is_none() {
+            self.chat.add_client_call(call.clone());
+        }
     }
 
     fn unexpected(&self, entry: &'static str, reason: &'static str) -> FoldError {
@@ -262,7 +297,7 @@ impl ChatState {
                     return Err(self.unexpected("request", "a run is live"));
                 }
                 self.chat.apply_change(change.clone());
-                self.chat.set_unread_results(false);
+                self.read_results();
             }
             OtherEntry::Begin { run, message_id } => self.begin(run, message_id)?,
             OtherEntry::Chunk { chunk, .. } => {
@@ -273,14 +308,21 @@ impl ChatState {
                 self.live_of("call")?;
                 self.apply_call(call, frames)?;
             }
+            OtherEntry::Settled { call, chunk, .. } => {
+                let id = self.live_of("settled")?.message_id.clone();
+                match self.lacks_frames {
+                    true => self.chat.settle_call(&id, call),
+                    false => self.push_received(ReceivedChunk::parse(chunk).ok()),
+                }
+            }
             OtherEntry::Step => {
                 self.live_of("step")?.has_stepped = true;
-                self.chat.set_unread_results(false);
+                self.read_results();
             }
             OtherEntry::StepEnd(end) => self.end_step(end)?,
             OtherEntry::Claimed { approvals } => {
-                self.live_of("claimed")?.is_in_step = true;
-                self.chat.remove_unsent(approvals);
+                self.live_of("claimed")?;
+                self.push_claimed(approvals);
             }
             OtherEntry::Result(result) => self.add_result(result)?,
             OtherEntry::End { run, end } => {
@@ -354,10 +396,20 @@ impl ChatState {
         match chunk {
             Chunk::FinishStep {} => live.is_in_step = false,
             Chunk::Start { .. } | Chunk::StartStep {} | Chunk::MessageMetadata { .. } => {}
+            // The data of a call that is being executed, before the model is called.
+            Chunk::Data { .. } => {}
             _ => live.is_in_step = true,
         }
         // The translator emits no chunk that the reducer refuses.
         let _ = live.reducer.push_chunk(chunk);
+    }
+
+    /// The live run sends these approvals to the provider.
+    pub(super) fn push_claimed(&mut self, approvals: &[ApprovalId]) {
+        if let Some(live) = &mut self.live {
+            live.is_in_step = true;
+        }
+        self.chat.remove_unsent(approvals);
     }
 
     /// Gives the message of the live run back to the chat.
@@ -375,9 +427,7 @@ impl ChatState {
             Some(live) if self.lacks_frames => self.chat.add_waiting_call(&live.message_id, call),
             _ => self.apply_frames(frames.as_bytes())?,
         }
-        if call.approval_id.is_none() {
-            self.chat.add_client_call(call.clone());
-        }
+        self.add_client_call(call);
         Ok(())
     }
 
@@ -398,11 +448,19 @@ impl ChatState {
 
     fn add_result(&mut self, result: &ReceivedResult) -> Result<(), FoldError> {
         self.return_message();
-        if !self.chat.accepts_result(&result.result) {
+        // The frames that were left out may show a call that nobody is asked about.
+        let is_unshown = self.lacks_frames && result.result.approval_id.is_none();
+        if !is_unshown && !self.chat.accepts_result(&result.result) {
             return Err(self.unexpected("result", "the chat holds no such open call"));
         }
         self.chat.record_received(result);
+        self.unread.push(result.result.clone());
         Ok(())
+    }
+
+    fn read_results(&mut self) {
+        self.unread.clear();
+        self.chat.set_unread_results(false);
     }
 
     fn end(&mut self, end: &RunEnd) {
@@ -431,6 +489,40 @@ impl ChatState {
             _ => 0,
         };
         self.last_end = Some(LastEnd { run, message_id, end: end.clone() });
+    }
+
+    /// Returns the message of the live run, with everything that was pushed.
+    pub(crate) fn live_message(&mut self) -> UiMessage {
+        self.return_message();
+        let Some(live) = &self.live else { return UiMessage::new("", Role::Assistant, Vec::new()) };
+        let new = || UiMessage::new(live.message_id.clone(), Role::Assistant, Vec::new());
+        self.chat.message(&live.message_id).cloned().unwrap_or_else(new)
+    }
+
+    /// Returns the call of the live message with this id, if it waits for an approval.
+    pub(super) fn open_call(&mut self, id: &ToolCallId) -> Option<PendingToolCall> {
+        self.return_message();
+        call_of(self.chat.message(&self.live.as_ref()?.message_id)?, id)
+    }
+
+    /// Returns whether this call of the live message waits for a result that does not come from the agent.
+    pub(super) fn is_waiting(&mut self, id: &ToolCallId) -> bool {
+        self.return_message();
+        let message = self.live.as_ref().and_then(|live| self.chat.message(&live.message_id));
+        message.is_some_and(|message| self.chat.is_waiting(message, id))
+    }
+
+    /// Returns the result in this event, if a provider emits it for a call of an earlier message.
+    pub(super) fn forwarded_result(&mut self, event: &AgentEvent) -> Option<DeferredToolResult> {
+        let message = self.live_message();
+        self.chat.result_of_forwarded_call(event, || &message)
+    }
+
+    /// Returns the calls of the live message whose approvals wait for the next model call, and whose
+    /// results come later.
+    pub(super) fn answered_calls(&self) -> Vec<ToolCallId> {
+        let unsent = self.chat.unsent_approvals.iter().chain(&self.unread);
+        unsent.map(|result| result.tool_call_id.clone()).collect()
     }
 
     /// Returns the message that the live run continues, with the parts that it had before. `None` if the

@@ -22,6 +22,13 @@ pub(crate) struct LogKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Epoch(pub(crate) u64);
 
+impl Epoch {
+    /// Returns the epoch of a further attempt to create a log.
+    pub(crate) fn after(self, attempts: u32) -> Self {
+        Epoch(self.0.wrapping_add(attempts.into()))
+    }
+}
+
 /// What an append compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {

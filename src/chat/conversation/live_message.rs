@@ -100,6 +100,25 @@ impl Chat {
         self.return_message(message);
     }
 
+    /// Gives a call of this message an error as its result.
+    pub(crate) fn settle_call(&mut self, id: &MessageId, call: &ToolCallId) {
+        let Some(mut message) = self.lend_message(id) else { return };
+        let parts = message.parts.iter_mut().rev().filter_map(|part| match part {
+            Part::Tool(part) if part.tool_call_id == *call => Some(part),
+            _ => None,
+        });
+        for part in parts.take(1) {
+            part.state = error_state(part.input().cloned(), None, NO_RESULT.to_owned());
+        }
+        self.return_message(message);
+    }
+
+    /// Whether this call of a message has no result, and waits for the user, the client or its provider.
+    pub(crate) fn is_waiting(&self, message: &UiMessage, call: &ToolCallId) -> bool {
+        let mut parts = message.tool_parts();
+        parts.any(|part| part.tool_call_id == *call && !part.is_settled() && self.waits(part))
+    }
+
     /// Ends the texts of this message, and its calls that have no result and wait for nobody.
     pub(crate) fn close_message(&mut self, id: &MessageId) {
         let Some(mut message) = self.lend_message(id) else { return };

@@ -3,15 +3,15 @@
 use std::ops::RangeFrom;
 
 use super::random::Random;
-use super::world::World;
 use crate::approval::DeferredToolResult;
 use crate::chunk::FinishReason;
 use crate::event::{AgentEvent, ToolCall};
 use crate::json::Json;
 
-/// Returns the events of a model call that sends these approvals to the provider.
-pub(super) fn answer(
-    world: &mut World,
+/// Returns the events of a model call that sends these approvals to the provider. `fresh` returns a number
+/// that it has not returned before.
+pub(in crate::chat) fn answer(
+    fresh: &mut dyn FnMut() -> u32,
     random: &mut Random,
     sent: Vec<DeferredToolResult>,
 ) -> Vec<AgentEvent> {
@@ -24,7 +24,7 @@ pub(super) fn answer(
     // Some models number their calls from the start in each answer.
     let mut numbers = random.one_in(3).then_some(0..);
     for _ in 0..random.below(5) {
-        emit(world, random, &mut numbers, &mut events);
+        emit(fresh, random, &mut numbers, &mut events);
         if random.one_in(3) {
             events.extend([AgentEvent::StepFinish, AgentEvent::StepStart]);
         }
@@ -40,12 +40,12 @@ pub(super) fn answer(
 /// The agent writes a text, has executed a tool, or calls one of the server, of the provider or of the
 /// client. `numbers` are those of the server's calls, if their ids recur.
 fn emit(
-    world: &mut World,
+    fresh: &mut dyn FnMut() -> u32,
     random: &mut Random,
     numbers: &mut Option<RangeFrom<u32>>,
     events: &mut Vec<AgentEvent>,
 ) {
-    let number = world.fresh();
+    let number = fresh();
     let call = |prefix: &str| ToolCall::new(format!("{prefix}{number}"), "act");
     let mut call_of_server = || match numbers.as_mut().and_then(Iterator::next) {
         Some(number) => ToolCall::new(format!("s-{number}"), "act"),

@@ -155,7 +155,7 @@ impl Step<'_> {
         self.world.counts.sent += call.sent.len() as u64;
         call.sent.iter().flat_map(|sent| &sent.approval_id).for_each(|id| self.world.effect(id));
         let run = call.chat.live_run().map(|live| live.run.clone());
-        let events = agent::answer(self.world, self.random, call.sent);
+        let events = agent::answer(&mut || self.world.fresh(), self.random, call.sent);
         let driver = &mut self.world.drivers[self.at];
         driver.calls.extend(run);
         driver.agent = Some(events);

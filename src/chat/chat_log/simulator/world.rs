@@ -1,0 +1,278 @@
+//! [`World`]: the store, the ledger, the turns and the readers of one interleaving.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::counts::Counts;
+use crate::approval::Principal;
+use crate::chat::Chat;
+use crate::chat::chat_log::decide::Append;
+use crate::chat::chat_log::entry::{Entry, OtherEntry, StoredEntry};
+use crate::chat::chat_log::memory::InMemoryLogStore;
+use crate::chat::chat_log::state::ChatState;
+use crate::chat::chat_log::store::{
+    AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage,
+    LogStore, ReadLogEntries, UserLimits,
+};
+use crate::chat::chat_log::turn::{Effect, EffectId, LogTurn};
+use crate::chat::simulator::ledger::{LEASE, Ledger};
+use crate::chat::simulator::users::SeenCall;
+use crate::event::AgentEvent;
+use crate::id::{ApprovalId, MessageId, RunId};
+use crate::limits::ChatLimits;
+use crate::message::UiMessage;
+
+/// A turn with its driver.
+pub(super) struct Driver {
+    pub(super) number: u32,
+    pub(super) server: usize,
+    pub(super) turn: LogTurn,
+    /// The effects that were not performed.
+    pub(super) effects: Vec<(EffectId, Effect)>,
+    /// The approved calls that are executed: whether the effect has happened.
+    pub(super) tools: Vec<(ApprovalId, bool)>,
+    /// The answers whose calls another turn executes.
+    pub(super) awaited: Vec<(ApprovalId, bool)>,
+    pub(super) is_redeeming: bool,
+    /// The events that the agent still emits.
+    pub(super) agent: Option<Vec<AgentEvent>>,
+    pub(super) responses: u32,
+    pub(super) ticked: u64,
+    /// For how many steps the driver is slow.
+    pub(super) rests: usize,
+    /// The approvals that a message of the user followed when the request arrived.
+    pub(super) followed: Vec<ApprovalId>,
+}
+
+/// A client that reads a run through a server.
+pub(super) struct Reader {
+    pub(super) server: Option<usize>,
+    pub(super) epoch: Epoch,
+    pub(super) run: RunId,
+    pub(super) message_id: MessageId,
+    pub(super) begin: u64,
+    pub(super) next: u64,
+    pub(super) read: Vec<StoredEntry>,
+    pub(super) has_ended: bool,
+    /// The turn that mends the chat for this reader.
+    pub(super) mender: Option<u32>,
+}
+
+/// All entries that a log ever had, and their fold.
+pub(super) struct Shadow {
+    pub(super) entries: Vec<StoredEntry>,
+    pub(super) state: ChatState,
+    /// The run to which each entry belongs.
+    pub(super) runs: Vec<Option<RunId>>,
+}
+
+pub(super) struct World {
+    pub(super) now: u64,
+    pub(super) store: InMemoryLogStore,
+    pub(super) key: LogKey,
+    pub(super) shadows: BTreeMap<Epoch, Shadow>,
+    pub(super) ledger: Ledger,
+    /// The log for which each approval was requested, and the run.
+    pub(super) asked_in: BTreeMap<ApprovalId, (Epoch, RunId)>,
+    pub(super) effects: BTreeMap<ApprovalId, u32>,
+    /// Operations that are executed after their caller has given up.
+    pub(super) late: Vec<Effect>,
+    pub(super) drivers: Vec<Driver>,
+    /// Approved calls that are executed by turns that have ended, with their servers.
+    pub(super) tasks: Vec<(usize, ApprovalId)>,
+    pub(super) readers: Vec<Reader>,
+    pub(super) crashed_runs: BTreeSet<RunId>,
+    /// How often each run has called the model.
+    pub(super) calls: BTreeMap<RunId, usize>,
+    pub(super) answered_outputs: Vec<String>,
+    pub(super) limits: ChatLimits,
+    pub(super) ledger_fails: bool,
+    pub(super) next: u32,
+    pub(super) trace: bool,
+    pub(super) violations: Vec<String>,
+    pub(super) counts: Counts,
+}
+
+impl World {
+    pub(super) fn new(limits: ChatLimits, ledger_fails: bool, trace: bool) -> Self {
+        World {
+            now: 0,
+            store: InMemoryLogStore::with_test_clock(),
+            key: LogKey { owner: Principal::new("ada"), chat: "c".into() },
+            shadows: BTreeMap::new(),
+            ledger: Ledger::default(),
+            asked_in: BTreeMap::new(),
+            effects: BTreeMap::new(),
+            late: Vec::new(),
+            drivers: Vec::new(),
+            tasks: Vec::new(),
+            readers: Vec::new(),
+            crashed_runs: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            answered_outputs: Vec::new(),
+            limits,
+            ledger_fails,
+            next: 0,
+            trace,
+            violations: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn pass(&mut self, time: u64) {
+        self.now += time;
+        self.store.set_test_time(Duration::from_millis(self.now));
+    }
+
+    pub(super) fn violated(&mut self, what: String) {
+        if self.trace {
+            println!("VIOLATED: {what}");
+        }
+        self.violations.push(what);
+    }
+
+    pub(super) fn fresh(&mut self) -> u32 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(super) fn load(&self, load: LoadLog) -> Option<LoadedLog> {
+        self.store.load(&self.key, load).now_or_never().unwrap().unwrap()
+    }
+
+    pub(super) fn read(&self, epoch: Epoch, position: u64, is_reader: bool) -> Option<LogPage> {
+        let key = &self.key;
+        let read = ReadLogEntries { key, epoch, position, max_bytes: usize::MAX, is_reader };
+        self.store.read(read).now_or_never().unwrap().unwrap()
+    }
+
+    /// Returns the fold of all entries of the log that the chat has now.
+    pub(super) fn shadow(&self) -> Option<&Shadow> {
+        self.shadows.get(&self.load(LoadLog::Control)?.head.epoch)
+    }
+
+    pub(super) fn chat(&self) -> Option<&Chat> {
+        self.shadow().map(|shadow| shadow.state.chat())
+    }
+
+    /// Appends to the log. Returns the result of the store.
+    pub(super) fn append(&mut self, append: &Append) -> AppendResult {
+        let entries: Vec<StoredEntry> = append.entries.iter().map(Entry::stored).collect();
+        let mut live_run = LiveRunChange::None;
+        for entry in &append.entries {
+            match entry.other() {
+                Some(OtherEntry::Begin { run, .. }) => live_run = LiveRunChange::Begins(run),
+                Some(OtherEntry::End { .. }) => live_run = LiveRunChange::Ends,
+                _ => {}
+            }
+        }
+        let limits = UserLimits {
+            chats: self.limits.max_user_chats(),
+            runs: self.limits.max_user_runs(),
+            unread: Duration::from_millis(30),
+        };
+        let append = AppendLog {
+            key: &self.key,
+            expected: append.expected,
+            entries: &entries,
+            lease: append.lease,
+            only_lost: append.only_lost,
+            live_run,
+            limits,
+        };
+        let result = self.store.append(append).now_or_never().unwrap().unwrap();
+        if let AppendResult::Appended { first, head } = &result {
+            self.has_appended(head.epoch, *first, entries);
+        } else {
+            self.counts.conflicts += 1;
+        }
+        result
+    }
+
+    /// A run begins in another chat of the user, unless one is live there.
+    pub(super) fn begin_other_run(&mut self) {
+        let number = self.fresh();
+        let key = &LogKey { chat: format!("other {number}").into(), ..self.key.clone() };
+        let run = &RunId::from(format!("other {number}"));
+        let append = AppendLog {
+            key,
+            expected: Expected::NoLog(Epoch(number.into())),
+            entries: &[],
+            lease: Some(Duration::from_millis(LEASE)),
+            only_lost: false,
+            live_run: LiveRunChange::Begins(run),
+            limits: UserLimits { chats: usize::MAX, runs: 1, unread: Duration::MAX },
+        };
+        let _ = self.store.append(append).now_or_never();
+    }
+
+    fn has_appended(&mut self, epoch: Epoch, first: u64, entries: Vec<StoredEntry>) {
+        let key = &self.key;
+        let shadow = self.shadows.entry(epoch).or_insert_with(|| Shadow {
+            entries: Vec::new(),
+            state: ChatState::new(key.chat.clone(), key.owner.clone()),
+            runs: Vec::new(),
+        });
+        let mut found = (shadow.entries.len() as u64 != first)
+            .then(|| format!("an append at {first}, after {} entries", shadow.entries.len()));
+        for entry in entries {
+            let read = Entry::read(&entry).unwrap();
+            let applied = shadow.state.apply(&read);
+            found = found.or(applied.err().map(|error| error.to_string()));
+            let live = shadow.state.live().map(|live| live.run.clone());
+            let ended = match read.other() {
+                Some(OtherEntry::End { run, .. }) => Some(run.clone()),
+                _ => live,
+            };
+            shadow.runs.push(ended);
+            shadow.entries.push(entry);
+        }
+        shadow.state.return_message();
+        found.into_iter().for_each(|what| self.violated(what));
+    }
+
+    /// Returns the calls that a user or a client may answer, also those of messages that were removed.
+    pub(super) fn seen_calls(&self) -> Vec<SeenCall> {
+        let chats = self.shadows.values().map(|shadow| shadow.state.chat());
+        let messages = chats.flat_map(|chat| chat.messages.iter());
+        let calls = messages.flat_map(|message| {
+            message.tool_parts().filter_map(|part| SeenCall::of(message, part))
+        });
+        calls.collect()
+    }
+
+    /// Whether a call waits for an answer.
+    pub(super) fn is_open(&self, seen: &SeenCall) -> bool {
+        match &seen.approval {
+            Some(id) => self.ledger.is_asked(id),
+            None => !self.answered_outputs.contains(&seen.call),
+        }
+    }
+
+    /// A turn has ended, or its server was lost. `continues` says whether its tools go on.
+    pub(super) fn leave(&mut self, driver: Driver, continues: bool) {
+        if continues {
+            let tools = driver.tools.into_iter().map(|(id, _)| (driver.server, id));
+            self.tasks.extend(tools);
+        } else if let Some((run, _)) = driver.turn.own_run() {
+            self.crashed_runs.insert(run.clone());
+        }
+    }
+
+    /// The open requests that a message of the user follows. They must not be approved.
+    pub(super) fn followed_requests(&self) -> Vec<ApprovalId> {
+        let Some(chat) = self.chat() else { return Vec::new() };
+        let asked = self.ledger.asked().filter(|(id, approval)| {
+            let mut messages = chat.messages.iter().filter(|it| chat.is_followed_by_user(&it.id));
+            approval.lapses && messages.any(|message| shows(message, id))
+        });
+        asked.map(|(id, _)| id.clone()).collect()
+    }
+}
+
+/// Whether the message holds a call with this approval.
+pub(super) fn shows(message: &UiMessage, approval: &ApprovalId) -> bool {
+    message.tool_parts().any(|part| part.approval_id() == Some(approval))
+}

@@ -1,0 +1,803 @@
+//! [`LogTurn`]: one request, as a state machine without I/O. While the chat names a run of the turn as
+//! live, the turn is the holder of this run.
+//!
+//! ```text
+//! Load ─▶ decide ─┬─▶ an effect of the ledger ─▶ decide
+//!          ▲      ├─▶ Append ─▶ the chat names a run of this turn ─▶ holder
+//!          └──────┘   conflict                                        │
+//!                     Respond, End ◀── the run has ended ◀────────────┘
+//! holder: Redeeming ─▶ Idle ─▶ Stepping ─▶ Claiming ─▶ Agent ─▶ Idle ─▶ Ending
+//! ```
+
+use std::collections::VecDeque;
+
+use super::decide::{
+    Append, Decision, Goal, KnownCalls, Mine, Redemption, Response, TurnSettings, View, accepted,
+    decide, joined,
+};
+use super::entry::{Entry, OtherEntry, RunEnd};
+use super::state::{ChatState, FoldError};
+use super::store::{AppendResult, Epoch, LoadLog, LoadedLog, LogPage, Snapshot};
+use super::writer::{EntryWriter, Queue};
+use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
+use crate::chat::Chat;
+use crate::chat::conversation::ReceivedResult;
+use crate::chat::run_log::LogClient;
+use crate::chunk::Chunk;
+use crate::event::{AgentEvent, MASKED_ERROR};
+use crate::id::{MessageId, RunId};
+use crate::translator::TranslateError;
+
+/// The number of an effect. Its replies carry it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EffectId(u32);
+
+/// What the driver must do next.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Start this effect without waiting for it.
+    Start(EffectId, Effect),
+    /// Send this response to the client. It comes at most once.
+    Respond(Response),
+    /// Drop the stream of the agent.
+    StopAgent,
+    /// Log that an event of the agent had no valid translation.
+    Report(TranslateError),
+    /// Wait for an input.
+    Wait,
+    /// The turn has ended.
+    End,
+}
+
+/// An operation for the driver to start.
+#[derive(Debug, Clone)]
+pub(crate) enum Effect {
+    Load(LoadLog),
+    /// Read the entries from this position on.
+    ReadTail {
+        epoch: Epoch,
+        position: u64,
+    },
+    Append(Append),
+    Delete {
+        epoch: Epoch,
+        control: u64,
+    },
+    /// Close these calls, because of a new message of the user, with the answers that came with it.
+    /// Those in `removed` are closed in any case, because their message is removed.
+    CloseCalls {
+        open: Vec<PendingToolCall>,
+        removed: Vec<PendingToolCall>,
+        plan: Box<ResumePlan>,
+        chat: Box<Chat>,
+    },
+    /// Look up which of these calls the ledger has decided.
+    FindDecided(Vec<PendingToolCall>),
+    /// Redeem the answers of the plan. Each answered call is [`Input::Settled`], and then the answers are
+    /// [`Input::Redeemed`].
+    Redeem {
+        plan: Box<ResumePlan>,
+        chat: Box<Chat>,
+    },
+    /// Claim these approvals for the next model call of this run.
+    Claim {
+        run: RunId,
+        approvals: Vec<DeferredToolResult>,
+    },
+    /// Revoke the pending approvals of the log with this epoch, or of a chat without a log.
+    RevokePending(Option<Epoch>),
+    /// Revoke the pending approvals that the newest log does not show: runs that have ended have requested
+    /// them in vain. Those of the message that a live run writes stay. Has no reply.
+    RevokeUnshown,
+    /// Has no reply.
+    PutSnapshot {
+        epoch: Epoch,
+        snapshot: Snapshot,
+    },
+    /// Call the agent: [`Input::Agent`] and then [`Input::AgentEnded`].
+    CallAgent(Box<CallAgent>),
+    /// Wait a part of a lease.
+    Pause,
+}
+
+/// A call of the agent.
+#[derive(Debug, Clone)]
+pub(crate) struct CallAgent {
+    pub(crate) run: RunId,
+    pub(crate) chat: Chat,
+    pub(crate) message_id: MessageId,
+    /// The approvals that this call sends to the provider.
+    pub(crate) sent: Vec<DeferredToolResult>,
+    /// The results since the last model call.
+    pub(crate) results: Vec<DeferredToolResult>,
+}
+
+/// The reply to an effect.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// `None` if the chat has no log.
+    Loaded(Option<Box<LoadedLog>>),
+    /// `None` if there is no log with this epoch.
+    Tail(Option<LogPage>),
+    Appended(AppendResult),
+    /// It is not known whether an append or a deletion was executed. It may still be.
+    Unknown,
+    Deleted,
+    /// The outcomes of the calls that the ledger has decided or closed. `None` if it has failed.
+    Calls(Option<Vec<ReceivedResult>>),
+    /// Those of the approvals that the run has claimed. `None` if the ledger has failed.
+    Claimed(Option<Vec<DeferredToolResult>>),
+    Revoked,
+    Waited,
+}
+
+/// An input.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Reply(EffectId, Reply),
+    /// The result of an answered call.
+    Settled(Box<ReceivedResult>),
+    /// All answered calls have their results. `false` if the ledger has failed.
+    Redeemed(bool),
+    Agent(AgentEvent),
+    AgentEnded,
+    /// A third of a lease has passed.
+    Tick,
+    /// The server shuts down. The lease passes at once.
+    HandOver,
+    /// A store has failed for so long that the driver gives up.
+    Failed,
+}
+
+/// A request to a chat, as a state machine.
+#[derive(Debug)]
+pub(crate) struct LogTurn {
+    pub(crate) goal: Goal,
+    pub(crate) mine: Mine,
+    client: LogClient,
+    view: Option<View>,
+    /// The effect whose reply the turn waits for. `None`: it waits for the agent or for results.
+    busy: Option<(EffectId, Effect)>,
+    /// The view may not be the newest.
+    is_stale: bool,
+    hold: Option<Hold>,
+    has_responded: bool,
+    is_over: bool,
+    effects: u32,
+    actions: VecDeque<Action>,
+}
+
+/// The run of which the turn is the holder.
+#[derive(Debug)]
+struct Hold {
+    run: RunId,
+    message_id: MessageId,
+    phase: Phase,
+    writer: Option<EntryWriter>,
+    queue: Queue,
+    /// The model is called also if no result is unread.
+    has_to_call: bool,
+    /// How the run ends early, with the event that ends its model call.
+    early_end: Option<(RunEnd, AgentEvent)>,
+    /// The error with which the last model call has ended.
+    failure: Option<String>,
+    /// The results that the next model call reads.
+    results: Vec<DeferredToolResult>,
+    has_to_renew: bool,
+    bytes: usize,
+    is_handed_over: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The answers are redeemed.
+    Redeeming,
+    /// No model call is under way. What follows is decided when the log holds everything.
+    Idle,
+    /// The step is appended first: it proves that the run lives.
+    Stepping,
+    Claiming,
+    Agent,
+    /// The end is appended.
+    Ending,
+}
+
+impl LogTurn {
+    pub(crate) fn new(goal: Goal, settings: TurnSettings, client: LogClient) -> Self {
+        let redemption = match goal {
+            Goal::Answer { .. } => Redemption::Due,
+            _ => Redemption::None,
+        };
+        let mine = Mine {
+            settings,
+            attempts: 0,
+            has_begun: false,
+            refused_runs: 0,
+            known: None,
+            redemption,
+            outbox: Vec::new(),
+            lost_reads: 0,
+            epoch: None,
+            revoked: None,
+        };
+        let mut turn = LogTurn {
+            goal,
+            mine,
+            client,
+            view: None,
+            busy: None,
+            is_stale: true,
+            hold: None,
+            has_responded: false,
+            is_over: false,
+            effects: 0,
+            actions: VecDeque::new(),
+        };
+        turn.go();
+        turn
+    }
+
+    /// Returns the next action. After [`Action::End`] it returns the same action again.
+    pub(crate) fn poll(&mut self) -> Action {
+        let idle = if self.is_over { Action::End } else { Action::Wait };
+        self.actions.pop_front().unwrap_or(idle)
+    }
+
+    /// Returns the run of this turn, while the turn is its holder.
+    pub(crate) fn own_run(&self) -> Option<(&RunId, &MessageId)> {
+        self.hold.as_ref().map(|hold| (&hold.run, &hold.message_id))
+    }
+
+    /// Returns the epoch of the log that the turn has read.
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.view.as_ref().map(|view| view.head.epoch)
+    }
+
+    /// Returns whether the driver may poll the stream of the agent: not while too much of what the agent
+    /// has emitted is not in the log.
+    pub(crate) fn accepts_events(&self) -> bool {
+        let hold = self.hold.as_ref();
+        hold.is_some_and(|hold| hold.phase == Phase::Agent && hold.queue.len() < MAX_QUEUE)
+    }
+
+    /// Handles an input. The reply to an effect for which the turn does not wait is ignored.
+    pub(crate) fn handle(&mut self, input: Input) {
+        if self.is_over {
+            return;
+        }
+        match input {
+            Input::Reply(id, reply) => match self.busy.take_if(|(busy, _)| *busy == id) {
+                Some((_, effect)) => self.handle_reply(effect, reply),
+                None => return,
+            },
+            Input::Settled(result) => self.mine.outbox.push(*result),
+            Input::Redeemed(is_redeemed) => {
+                self.mine.redemption =
+                    if is_redeemed { Redemption::Done } else { Redemption::Failed };
+                if !is_redeemed {
+                    self.end_early(RunEnd::Failed(MASKED_ERROR.to_owned()));
+                }
+            }
+            Input::Agent(event) => self.handle_event(&event),
+            Input::AgentEnded => self.end_call(None),
+            Input::Tick => {
+                if let Some(hold) = &mut self.hold {
+                    hold.has_to_renew = true;
+                }
+            }
+            Input::HandOver => {
+                if let Some(hold) = &mut self.hold {
+                    hold.is_handed_over = true;
+                    self.actions.push_back(Action::StopAgent);
+                }
+            }
+            Input::Failed => return self.give_up(),
+        }
+        self.go();
+    }
+
+    fn handle_reply(&mut self, effect: Effect, reply: Reply) {
+        match (effect, reply) {
+            (_, Reply::Loaded(loaded)) => self.loaded(loaded),
+            (_, Reply::Tail(page)) => self.read_tail(page),
+            (Effect::Append(append), Reply::Appended(result)) => self.appended(append, result),
+            (Effect::CloseCalls { open, .. }, Reply::Calls(results)) => {
+                self.known(open, results, true);
+            }
+            (Effect::FindDecided(open), Reply::Calls(results)) => self.known(open, results, false),
+            (Effect::Claim { approvals, .. }, Reply::Claimed(sent)) => {
+                self.claimed(&approvals, sent)
+            }
+            (_, Reply::Revoked) => {
+                let view = self.view.as_ref();
+                let view = view.filter(|view| self.mine.epoch == Some(view.head.epoch));
+                self.mine.revoked = Some(view.map(|view| (view.head.epoch, view.head.control)));
+            }
+            // It is loaded what has become of an append or a deletion.
+            (_, Reply::Unknown | Reply::Deleted | Reply::Waited) => self.retry(),
+            _ => {}
+        }
+    }
+
+    /// The newest state is loaded, and the turn decides again.
+    fn retry(&mut self) {
+        self.is_stale = true;
+        if self.hold.is_none() {
+            self.mine.attempts += 1;
+        }
+    }
+
+    fn known(
+        &mut self,
+        asked: Vec<PendingToolCall>,
+        results: Option<Vec<ReceivedResult>>,
+        are_closed: bool,
+    ) {
+        let has_failed = results.is_none();
+        let results = results.unwrap_or_default();
+        self.mine.known = Some(KnownCalls { asked, are_closed, results, has_failed });
+    }
+
+    fn loaded(&mut self, loaded: Option<Box<LoadedLog>>) {
+        self.is_stale = false;
+        let Some(loaded) = loaded else {
+            self.view = None;
+            return self.leave_or_hold();
+        };
+        let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
+        match ChatState::of_loaded(chat_id, owner, &loaded) {
+            Ok(state) => self.view = Some(View { state, head: loaded.head }),
+            Err(error) => return self.refuse_log(&error),
+        }
+        self.has_read();
+        self.leave_or_hold();
+    }
+
+    fn read_tail(&mut self, page: Option<LogPage>) {
+        let (Some(page), Some(view)) = (page, &mut self.view) else {
+            // There is another log, or none, or the snapshot is newer than the tail.
+            return self.view = None;
+        };
+        let mut entries = Vec::new();
+        for entry in &page.entries {
+            match Entry::read(entry) {
+                Ok(entry) => entries.push(entry),
+                Err(error) => return self.refuse_log(&error.into()),
+            }
+        }
+        view.head = page.head;
+        // A page may end before the log does.
+        let end = view.state.length() + entries.len() as u64;
+        self.is_stale = end < view.head.length;
+        self.apply(entries);
+        self.has_read();
+    }
+
+    /// The turn has read the newest state.
+    fn has_read(&mut self) {
+        let Some(view) = &self.view else { return };
+        self.mine.epoch.get_or_insert(view.head.epoch);
+        self.mine.lost_reads = match view.head.is_lost {
+            true => self.mine.lost_reads.saturating_add(1),
+            false => 0,
+        };
+        if self.mine.known.as_ref().is_some_and(|known| !known.are_closed) {
+            self.mine.known = None;
+        }
+    }
+
+    fn appended(&mut self, append: Append, result: AppendResult) {
+        match result {
+            AppendResult::Conflict => self.retry(),
+            AppendResult::TooManyRuns => {
+                self.mine.refused_runs += 1;
+                self.retry();
+            }
+            AppendResult::TooManyChats => {
+                let limit = self.mine.settings.limits.max_user_chats();
+                let limit = crate::limits::ChatLimitError::TooManyChats { limit };
+                self.respond(Response::Limit(limit));
+                self.is_over = true;
+            }
+            AppendResult::Appended { first, head } => {
+                let Some(view) = &mut self.view else {
+                    // The append has created the log.
+                    return self.retry();
+                };
+                let is_next = first == view.state.length() && head.epoch == view.head.epoch;
+                let ended = view.state.live().filter(|live| !self.mine.is_own(&live.run));
+                let has_ended = ended.is_some_and(|live| ends(&append.entries, &live.run));
+                view.head = head;
+                if has_ended {
+                    self.start(Effect::RevokeUnshown);
+                }
+                match is_next {
+                    true => self.apply(append.entries),
+                    // Frames of the holder came first.
+                    false => self.is_stale = true,
+                }
+            }
+        }
+    }
+
+    /// Applies the next entries of the log. Those of the holder are no longer queued.
+    fn apply(&mut self, entries: Vec<Entry>) {
+        if self.was_ended_by_other(&entries) {
+            (self.view, self.is_stale) = (None, true);
+            return self.leave_or_hold();
+        }
+        for entry in entries {
+            if let Some(OtherEntry::Begin { run, .. }) = entry.other() {
+                self.mine.has_begun |= self.mine.is_own(run);
+            }
+            let Some(view) = &mut self.view else { return };
+            let queue = self.hold.as_mut().map(|hold| &mut hold.queue);
+            let is_own = queue
+                .is_some_and(|queue| queue.front() == Some(&entry) && queue.pop_front().is_some());
+            let applied = match is_own {
+                true => view.state.apply_own(&entry),
+                false => view.state.apply(&entry),
+            };
+            if let Err(error) = applied {
+                return self.refuse_log(&error);
+            }
+            self.follow(&entry);
+        }
+        let Some(view) = &mut self.view else { return };
+        let chat = view.state.chat();
+        self.mine.outbox.retain(|received| chat.accepts_result(&received.result));
+        if self.hold.as_ref().is_none_or(|hold| hold.phase != Phase::Agent) {
+            view.state.return_message();
+        }
+        // A step and an end are decided again if another entry came first.
+        if let Some(hold) = &mut self.hold
+            && matches!(hold.phase, Phase::Stepping | Phase::Ending)
+            && !hold.queue.is_empty()
+        {
+            hold.queue.pop_back();
+            hold.phase = Phase::Idle;
+        }
+        self.leave_or_hold();
+    }
+
+    /// Whether another turn has ended the run of this turn, while the state holds chunks that the log does
+    /// not.
+    fn was_ended_by_other(&self, entries: &[Entry]) -> bool {
+        let Some(hold) = &self.hold else { return false };
+        let own = hold.queue.iter().zip(entries).take_while(|(own, entry)| own == entry).count();
+        own < hold.queue.len() && hold.phase != Phase::Ending && ends(entries, &hold.run)
+    }
+
+    /// The log has got this entry: the chat may be stored.
+    fn follow(&mut self, entry: &Entry) {
+        let is_end = matches!(entry.other(), Some(OtherEntry::StepEnd(_) | OtherEntry::End { .. }));
+        // Chunks that the log does not hold are in the state, too.
+        let is_whole = self.hold.as_ref().is_some_and(|hold| hold.queue.is_empty());
+        if is_end
+            && is_whole
+            && let Some(view) = &mut self.view
+            && let Some(snapshot) = view.state.snapshot()
+        {
+            let epoch = view.head.epoch;
+            self.start(Effect::PutSnapshot { epoch, snapshot });
+        }
+    }
+
+    /// The turn is the holder while the chat names a run that it has begun.
+    fn leave_or_hold(&mut self) {
+        let live = self.view.as_ref().and_then(|view| view.state.live());
+        let own = live.filter(|live| self.mine.is_own(&live.run));
+        let own = own.map(|live| (live.run.clone(), live.message_id.clone()));
+        if let Some(hold) =
+            self.hold.take_if(|hold| Some(&hold.run) != own.as_ref().map(|it| &it.0))
+        {
+            self.actions.push_back(Action::StopAgent);
+            self.mine.attempts += 1;
+            self.start(Effect::RevokeUnshown);
+            if !hold.queue.is_empty() {
+                // The state holds chunks that the log does not.
+                (self.view, self.is_stale) = (None, true);
+            }
+        }
+        if let (None, Some((run, message_id))) = (&self.hold, own) {
+            self.mine.has_begun = true;
+            let is_resumed = self.mine.redemption == Redemption::Done;
+            let is_answer = matches!(self.goal, Goal::Answer { .. });
+            self.hold = Some(Hold {
+                run,
+                message_id,
+                phase: Phase::Redeeming,
+                writer: None,
+                queue: Queue::new(),
+                has_to_call: !is_answer && !is_resumed,
+                early_end: None,
+                failure: None,
+                results: Vec::new(),
+                has_to_renew: false,
+                bytes: 0,
+                is_handed_over: false,
+            });
+        }
+    }
+
+    fn start(&mut self, effect: Effect) -> EffectId {
+        self.effects += 1;
+        let id = EffectId(self.effects);
+        self.actions.push_back(Action::Start(id, effect));
+        id
+    }
+
+    fn wait_for(&mut self, effect: Effect) {
+        let id = self.start(effect.clone());
+        self.busy = Some((id, effect));
+    }
+
+    fn respond(&mut self, response: Response) {
+        if !std::mem::replace(&mut self.has_responded, true) {
+            self.actions.push_back(Action::Respond(response));
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.respond(Response::Failed);
+        self.actions.push_back(Action::StopAgent);
+        self.is_over = true;
+    }
+
+    /// This version cannot read the log. Nothing is written.
+    fn refuse_log(&mut self, error: &FoldError) {
+        tracing::error!(%error, "a chat cannot be read");
+        self.give_up();
+    }
+
+    /// Does what can be done now.
+    fn go(&mut self) {
+        while self.busy.is_none() && !self.is_over {
+            if self.is_stale {
+                self.wait_for(match &self.view {
+                    Some(view) => {
+                        let (epoch, position) = (view.head.epoch, view.state.length());
+                        Effect::ReadTail { epoch, position }
+                    }
+                    None => Effect::Load(LoadLog::Control),
+                });
+            } else if self.hold.is_some() {
+                if !self.advance() {
+                    return;
+                }
+            } else if !self.follow_decision() {
+                return;
+            }
+        }
+    }
+
+    /// Does what is decided. Returns `false` if the turn waits for results.
+    fn follow_decision(&mut self) -> bool {
+        let chat = || {
+            let chat = self.view.as_ref().map(|view| view.state.chat().clone());
+            let TurnSettings { chat_id, owner, .. } = &self.mine.settings;
+            Box::new(chat.unwrap_or_else(|| Chat::new(chat_id.clone(), owner.clone())))
+        };
+        match decide(self.view.as_ref(), &self.goal, &self.mine) {
+            Decision::LoadWhole => self.wait_for(Effect::Load(LoadLog::Whole)),
+            Decision::CloseCalls { open, removed, plan } => {
+                let chat = chat();
+                self.wait_for(Effect::CloseCalls { open, removed, plan, chat });
+            }
+            Decision::FindDecided(open) => self.wait_for(Effect::FindDecided(open)),
+            Decision::Append(append) => self.wait_for(Effect::Append(append)),
+            Decision::Redeem => self.redeem(),
+            Decision::AwaitResults => return false,
+            Decision::WaitForHolder => self.wait_for(Effect::Pause),
+            Decision::RevokePending => self.wait_for(Effect::RevokePending(self.mine.epoch)),
+            Decision::Delete { epoch, control } => self.wait_for(Effect::Delete { epoch, control }),
+            Decision::Done(response) => {
+                self.respond(response);
+                self.is_over = true;
+            }
+        }
+        true
+    }
+
+    fn redeem(&mut self) {
+        let (Goal::Answer { plan, .. }, Some(view)) = (&self.goal, &self.view) else { return };
+        let (plan, chat) = (plan.clone(), Box::new(view.state.chat().clone()));
+        self.mine.redemption = Redemption::Running;
+        self.start(Effect::Redeem { plan, chat });
+    }
+
+    /// Handles an event of the agent.
+    fn handle_event(&mut self, event: &AgentEvent) {
+        if ends_call(event) {
+            self.actions.push_back(Action::StopAgent);
+            return self.end_call(Some(event));
+        }
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        if let (Phase::Agent, Some(writer)) = (hold.phase, &mut hold.writer) {
+            writer.event(event, &mut view.state, &mut hold.queue);
+            let dropped = writer.take_dropped().into_iter();
+            self.actions.extend(dropped.map(Action::Report));
+        }
+    }
+
+    fn end_call(&mut self, event: Option<&AgentEvent>) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        if let (Phase::Agent, Some(writer)) = (hold.phase, &mut hold.writer) {
+            writer.end_call(event, &mut view.state, &mut hold.queue);
+            hold.failure = event.and_then(failure);
+            hold.phase = Phase::Idle;
+        }
+    }
+
+    /// Ends the run of this turn, and its model call.
+    fn end_early(&mut self, end: RunEnd) {
+        let Some(hold) = &mut self.hold else { return };
+        if hold.early_end.is_some() || hold.phase == Phase::Ending {
+            return;
+        }
+        let event = match &end {
+            RunEnd::Failed(error) => AgentEvent::error(error.clone()),
+            _ => AgentEvent::Abort { reason: None },
+        };
+        hold.early_end = Some((end, event.clone()));
+        match hold.phase {
+            Phase::Agent => {
+                self.actions.push_back(Action::StopAgent);
+                self.end_call(Some(&event));
+            }
+            Phase::Redeeming => hold.phase = Phase::Idle,
+            _ => {}
+        }
+    }
+
+    /// The approvals for the provider are claimed, and the model can be called.
+    fn claimed(&mut self, approvals: &[DeferredToolResult], sent: Option<Vec<DeferredToolResult>>) {
+        let Some(hold) = self.hold.as_mut().filter(|hold| hold.phase == Phase::Claiming) else {
+            return;
+        };
+        let Some(sent) = sent else {
+            hold.phase = Phase::Idle;
+            return self.end_early(RunEnd::Failed(MASKED_ERROR.to_owned()));
+        };
+        // An approval that another run has claimed does not wait any more, too.
+        let claimed: Vec<_> = approvals.iter().filter_map(|it| it.approval_id.clone()).collect();
+        if let Some(view) = self.view.as_mut().filter(|_| !claimed.is_empty()) {
+            view.state.push_claimed(&claimed);
+            hold.queue.push_back(OtherEntry::Claimed { approvals: claimed }.into());
+        }
+        if hold.early_end.is_some() || hold.is_handed_over {
+            hold.phase = Phase::Idle;
+            return;
+        }
+        self.call_agent(sent);
+    }
+
+    fn call_agent(&mut self, sent: Vec<DeferredToolResult>) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        hold.phase = Phase::Agent;
+        let message = view.state.live_message();
+        hold.writer = Some(EntryWriter::new(&message, self.client));
+        let (run, message_id) = (hold.run.clone(), hold.message_id.clone());
+        let chat = view.state.chat().clone();
+        let results = std::mem::take(&mut hold.results);
+        let call = CallAgent { run, chat, message_id, sent, results };
+        self.start(Effect::CallAgent(Box::new(call)));
+    }
+
+    /// Continues the run of this turn. Returns `false` if it has nothing to do.
+    fn advance(&mut self) -> bool {
+        let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return false };
+        let Some(live) = view.state.live() else { return false };
+        if !self.has_responded {
+            let response = joined(view, live);
+            self.respond(response);
+            return true;
+        }
+        let position = view.position();
+        let lease = Some(self.mine.settings.lease);
+        if hold.is_handed_over {
+            let (entries, lease) = (Vec::new(), Some(std::time::Duration::ZERO));
+            let append = Append { expected: position, entries, lease, only_lost: false };
+            self.start(Effect::Append(append));
+            self.is_over = true;
+            return true;
+        }
+        let limits = &self.mine.settings.limits;
+        let is_full = view.head.has_to_end
+            || view.head.unread >= limits.max_unread_time()
+            || hold.bytes > limits.max_log_bytes();
+        if is_full && hold.early_end.is_none() && hold.phase != Phase::Ending {
+            self.end_early(RunEnd::Limit);
+            return true;
+        }
+        let mut entries = accepted(view.state.chat(), &self.mine.outbox);
+        entries.extend(hold.queue.iter().cloned());
+        if !entries.is_empty() || hold.has_to_renew {
+            hold.has_to_renew = false;
+            let append = Append { expected: position, entries, lease, only_lost: false };
+            self.wait_for(Effect::Append(append));
+            return true;
+        }
+        match hold.phase {
+            Phase::Redeeming => match self.mine.redemption {
+                Redemption::Due => self.redeem(),
+                Redemption::Running => return false,
+                _ => hold.phase = Phase::Idle,
+            },
+            Phase::Idle => self.decide_step(),
+            // The log holds the step: the run lives.
+            Phase::Stepping => {
+                hold.has_to_call = false;
+                hold.phase = Phase::Claiming;
+                let (run, approvals) =
+                    (hold.run.clone(), view.state.chat().clone().take_unsent_approvals());
+                match approvals.is_empty() {
+                    true => self.call_agent(Vec::new()),
+                    false => self.wait_for(Effect::Claim { run, approvals }),
+                }
+            }
+            Phase::Claiming | Phase::Agent | Phase::Ending => return false,
+        }
+        true
+    }
+
+    /// The log holds everything. Calls the model, or ends the run.
+    fn decide_step(&mut self) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return };
+        let chat = view.state.chat();
+        let is_due = chat.message_to_continue() == Some(&hold.message_id);
+        let end = match (&hold.early_end, &hold.failure) {
+            (Some((end, _)), _) => Some(end.clone()),
+            (None, _) if hold.has_to_call || is_due => None,
+            (None, Some(error)) => Some(RunEnd::Failed(error.clone())),
+            (None, None) => Some(RunEnd::Finished),
+        };
+        if end.is_none() && view.state.lacks_frames() {
+            // The model reads the whole message.
+            return self.wait_for(Effect::Load(LoadLog::Whole));
+        }
+        let run = hold.run.clone();
+        (hold.phase, hold.results) = match end {
+            Some(end) => {
+                hold.queue.push_back(OtherEntry::End { run, end }.into());
+                (Phase::Ending, Vec::new())
+            }
+            None => {
+                hold.queue.push_back(OtherEntry::Step.into());
+                (Phase::Stepping, view.state.unread().to_vec())
+            }
+        };
+    }
+}
+
+fn ends(entries: &[Entry], run: &RunId) -> bool {
+    entries.iter().any(
+        |entry| matches!(entry.other(), Some(OtherEntry::End { run: ended, .. }) if ended == run),
+    )
+}
+
+/// Whether the agent emits nothing after this event.
+fn ends_call(event: &AgentEvent) -> bool {
+    match event {
+        AgentEvent::Finish { .. } | AgentEvent::Abort { .. } | AgentEvent::Error { .. } => true,
+        AgentEvent::Chunk(chunk) => {
+            matches!(**chunk, Chunk::Finish { .. } | Chunk::Abort { .. } | Chunk::Error { .. })
+        }
+        _ => false,
+    }
+}
+
+/// Returns what clients read of the error in this event.
+fn failure(event: &AgentEvent) -> Option<String> {
+    match event {
+        AgentEvent::Error { error_text } => Some(error_text.to_string()),
+        AgentEvent::Chunk(chunk) => match &**chunk {
+            Chunk::Error { error_text } => Some(error_text.to_string()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// How many entries may wait for the store.
+const MAX_QUEUE: usize = 64;

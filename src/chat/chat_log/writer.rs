@@ -1,0 +1,243 @@
+//! [`EntryWriter`]: writes the events of the agent as entries of the log.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use super::entry::{Entry, OtherEntry, StepEnd};
+use super::state::ChatState;
+use crate::approval::PendingToolCall;
+use crate::chat::conversation::{RECORDED_VERSION, ReceivedResult};
+use crate::chat::run_log::LogClient;
+use crate::chunk::{Chunk, FinishReason, Version};
+use crate::event::{AgentEvent, Executor};
+use crate::id::ToolCallId;
+use crate::message::{Part, ToolState, UiMessage};
+use crate::sse::Encoder;
+use crate::translator::{ResultKind, TranslateError, Translator};
+
+/// Writes the entries of a run, and adds their chunks to its message.
+#[derive(Debug)]
+pub(super) struct EntryWriter {
+    client: LogClient,
+    translator: Translator,
+    /// Why events of the agent were dropped, until this is reported.
+    dropped: Vec<TranslateError>,
+}
+
+/// The entries that were not appended yet.
+pub(super) type Queue = VecDeque<Entry>;
+
+impl EntryWriter {
+    /// Creates the writer of a model call that continues this message.
+    pub(super) fn new(message: &UiMessage, client: LogClient) -> Self {
+        let translator = match message.parts.is_empty() {
+            true => Translator::new(message.id.clone()),
+            false => Translator::continuing(message),
+        };
+        let translator =
+            if client.has_approvals { translator } else { translator.without_approvals() };
+        let version = client.version;
+        let version = if version < Version::V6 { version } else { version.max(RECORDED_VERSION) };
+        let mut translator = translator.with_version(version).recording_model_ids();
+        // Readers write the start themselves.
+        translator.start(&mut |_| {});
+        EntryWriter { client, translator, dropped: Vec::new() }
+    }
+
+    pub(super) fn take_dropped(&mut self) -> Vec<TranslateError> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Writes an event of the agent.
+    pub(super) fn event(&mut self, event: &AgentEvent, state: &mut ChatState, queue: &mut Queue) {
+        if let AgentEvent::ToolOutput { .. } | AgentEvent::ToolFailed { .. } = event
+            && let Some(result) = state.forwarded_result(event)
+        {
+            queue.push_back(OtherEntry::Result(ReceivedResult::new(result, None)).into());
+            return;
+        }
+        let (mut chunks, client) = (Vec::new(), self.client);
+        let handled =
+            self.translator.handle_event(event, &mut |chunk| chunks.push(chunk.into_owned()));
+        self.dropped.extend(handled.err());
+        match waiting_call(event, &chunks) {
+            Some(waiting) => write_call(waiting, &chunks, client, state, queue),
+            None => chunks.iter().for_each(|chunk| write(chunk, client, state, queue)),
+        }
+    }
+
+    /// Writes the end of a model call: an event after which the agent emits nothing, or `None` if it has
+    /// stopped without one. What the client reads last is sent with the end of the run.
+    pub(super) fn end_call(
+        &mut self,
+        event: Option<&AgentEvent>,
+        state: &mut ChatState,
+        queue: &mut Queue,
+    ) {
+        state.return_message();
+        self.translator.set_answered(&state.answered_calls());
+        let (mut end, client) = (StepEnd::default(), self.client);
+        let mut reason = match event {
+            Some(AgentEvent::Finish { reason, .. }) => Some(*reason),
+            _ => None,
+        };
+        let mut out = |chunk: Chunk<'_>| {
+            if !is_final(&chunk) {
+                return write(&chunk, client, state, queue);
+            }
+            if let Chunk::Finish { message_metadata: Some(given), .. } = &chunk {
+                end.metadata = Some((**given).clone());
+            }
+            let shown = chunk.for_version(client.version);
+            if let Chunk::Finish { finish_reason: Some(_), .. } = shown {
+                reason = None;
+            }
+            end.last.push(encoded(&shown));
+        };
+        match event {
+            Some(event) => {
+                let handled = self.translator.handle_event(event, &mut out);
+                self.dropped.extend(handled.err());
+            }
+            None => self.translator.end(&mut out),
+        }
+        let of = |kind| self.translator.settled_as(kind).cloned().collect::<Vec<ToolCallId>>();
+        end.rejected = of(ResultKind::Rejected);
+        end.unknown = of(ResultKind::OutcomeUnknown);
+        end.reason = reason.filter(|reason| *reason != FinishReason::Stop);
+        queue.push_back(OtherEntry::StepEnd(end).into());
+    }
+}
+
+/// Returns the call that waits for a user or a client after this event.
+fn waiting_call(event: &AgentEvent, chunks: &[Chunk<'static>]) -> Option<Waiting> {
+    let has = |is_it: fn(&Chunk<'_>) -> bool| chunks.iter().any(is_it);
+    match event {
+        AgentEvent::ToolInput { call, input }
+            if call.executed_by == Executor::Client
+                && has(|chunk| matches!(chunk, Chunk::ToolInputAvailable { .. })) =>
+        {
+            let id = call.id.shortened().unwrap_or_else(|| call.id.clone());
+            let name = call.tool_name.to_string();
+            Some(Waiting::Client(PendingToolCall::client_executed(id, name, input.clone())))
+        }
+        _ => chunks.iter().find_map(|chunk| match chunk {
+            Chunk::ToolApprovalRequest { tool_call_id, .. } => {
+                Some(Waiting::User(ToolCallId::from(&**tool_call_id)))
+            }
+            _ => None,
+        }),
+    }
+}
+
+enum Waiting {
+    Client(PendingToolCall),
+    User(ToolCallId),
+}
+
+/// Writes a call that waits, with all chunks that announce it, as one entry.
+fn write_call(
+    waiting: Waiting,
+    chunks: &[Chunk<'static>],
+    client: LogClient,
+    state: &mut ChatState,
+    queue: &mut Queue,
+) {
+    let mut frames = String::new();
+    for chunk in chunks {
+        let shown = without_model_id(chunk.clone().for_version(client.version));
+        state.push_chunk(&chunk.clone().for_version(RECORDED_VERSION));
+        frames.push_str(&encoded(&shown));
+    }
+    let call = match waiting {
+        Waiting::Client(call) => Some(call),
+        Waiting::User(id) => state.open_call(&id),
+    };
+    let frame = || Entry::Frame(frames.clone().into());
+    queue.push_back(
+        call.map_or_else(frame, |call| OtherEntry::Call { call, frames: frames.clone() }.into()),
+    );
+}
+
+fn write(chunk: &Chunk<'_>, client: LogClient, state: &mut ChatState, queue: &mut Queue) {
+    if has_only_text(chunk) {
+        state.push_chunk(chunk);
+        queue.push_back(Entry::Frame(encoded(chunk).into()));
+        return;
+    }
+    let settled = settled_call(chunk).filter(|call| state.is_waiting(call));
+    let recorded = chunk.clone().for_version(RECORDED_VERSION);
+    let shown = without_model_id(chunk.clone().for_version(client.version));
+    state.push_chunk(&recorded);
+    let frame = encoded(&shown);
+    let chunk = || {
+        let chunk = encoded(&recorded);
+        chunk.strip_prefix("data: ").unwrap_or_default().trim().to_owned()
+    };
+    queue.push_back(match settled {
+        Some(call) => OtherEntry::Settled { call, frame, chunk: chunk() }.into(),
+        None if recorded == shown => Entry::Frame(frame.into()),
+        None => OtherEntry::Chunk { frame, chunk: chunk() }.into(),
+    });
+}
+
+/// Returns the call that gets its final result with this chunk.
+fn settled_call(chunk: &Chunk<'_>) -> Option<ToolCallId> {
+    match chunk {
+        Chunk::ToolOutputAvailable { preliminary: Some(true), .. } => None,
+        Chunk::ToolOutputAvailable { tool_call_id, .. }
+        | Chunk::ToolOutputError { tool_call_id, .. }
+        | Chunk::ToolOutputDenied { tool_call_id, .. } => Some(ToolCallId::from(&**tool_call_id)),
+        _ => None,
+    }
+}
+
+/// Whether the client stops reading at this chunk.
+fn is_final(chunk: &Chunk<'_>) -> bool {
+    matches!(chunk, Chunk::Finish { .. } | Chunk::Abort { .. } | Chunk::Error { .. })
+}
+
+/// Whether all clients get this chunk as it is.
+fn has_only_text(chunk: &Chunk<'_>) -> bool {
+    matches!(
+        chunk,
+        Chunk::TextDelta { provider_metadata: None, .. }
+            | Chunk::ReasoningDelta { provider_metadata: None, .. }
+            | Chunk::ToolInputDelta { .. }
+    )
+}
+
+/// Removes the id that the model gave to the call of the chunk. Clients do not read it.
+fn without_model_id(mut chunk: Chunk<'_>) -> Chunk<'_> {
+    if let Chunk::ToolInputStart { provider_metadata, .. }
+    | Chunk::ToolInputAvailable { provider_metadata, .. }
+    | Chunk::ToolInputError { provider_metadata, .. } = &mut chunk
+        && let Some(without) = provider_metadata.as_ref().and_then(|it| it.without_model_id())
+    {
+        *provider_metadata = without.map(Cow::Owned);
+    }
+    chunk
+}
+
+/// Returns the frame of a chunk.
+fn encoded(chunk: &Chunk<'_>) -> String {
+    let mut frame = Vec::new();
+    Encoder::default().encode(chunk, &mut frame);
+    String::from_utf8_lossy(&frame).into_owned()
+}
+
+/// Returns the call with this id that waits for an approval.
+pub(super) fn call_of(message: &UiMessage, id: &ToolCallId) -> Option<PendingToolCall> {
+    let parts = message.parts.iter().rev().filter_map(Part::as_tool);
+    let mut parts = parts.filter(|part| part.tool_call_id == *id);
+    parts.find_map(|part| {
+        let ToolState::ApprovalRequested { input, approval } = &part.state else { return None };
+        let input = input.clone().unwrap_or_else(crate::Json::null);
+        let name = part.tool_name.clone();
+        let call = PendingToolCall::awaiting_approval(approval.id.clone(), id.clone(), name, input);
+        Some(match part.provider_executed {
+            Some(true) => PendingToolCall { provider_executed: true, ..call },
+            _ => call,
+        })
+    })
+}
