@@ -7,9 +7,10 @@ use super::entry::{Entry, OtherEntry, RunEnd};
 use super::state::{ChatState, Live};
 use super::store::{Epoch, Expected, LogHead};
 use crate::approval::{DeferredOutcome, PendingToolCall, Principal, ResumePlan};
+use crate::chat::conversation::request_change::{RequestChange, apply_change, change_of};
 use crate::chat::conversation::{
-    Chat, HistoryImport, PostedHistory, ReceivedResult, RequestChange, RequestConflict,
-    RequestEffect,
+    Chat, HistoryImport, PostedHistory, ReceivedResult, RequestConflict, RequestEffect,
+    live_message,
 };
 use crate::event::MASKED_ERROR;
 use crate::id::{ChatId, MessageId, RunId};
@@ -257,7 +258,7 @@ fn without_log(goal: &Goal, mine: &Mine) -> Decision {
         Goal::Ask(request) if !mine.has_begun => {
             let TurnSettings { owner, history_import, epoch, .. } = &mine.settings;
             let chat = Chat::from_client_history(request, owner.clone(), *history_import);
-            let change = match change_of(&chat, request, mine) {
+            let change = match allowed_change(&chat, request, mine) {
                 Ok(change) => change,
                 Err(decision) => return decision,
             };
@@ -285,9 +286,13 @@ fn without_log(goal: &Goal, mine: &Mine) -> Decision {
 ///
 /// # Errors
 /// What the turn does, if the request changes nothing, or the chat is full.
-fn change_of(chat: &Chat, request: &ChatRequest, mine: &Mine) -> Result<RequestChange, Decision> {
+fn allowed_change(
+    chat: &Chat,
+    request: &ChatRequest,
+    mine: &Mine,
+) -> Result<RequestChange, Decision> {
     let TurnSettings { posted_history, limits, .. } = &mine.settings;
-    let change = chat.change_of(request, *posted_history).map_err(|effect| {
+    let change = change_of(chat, request, *posted_history).map_err(|effect| {
         Decision::Done(match effect {
             RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => Response::Stored(id),
             RequestEffect::Refused(conflict) => Response::Refused(conflict),
@@ -315,7 +320,7 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
         let stored = last.map(|last| Response::Stored(last.id.clone()));
         return Decision::Done(stored.unwrap_or(Response::AlreadyReceived));
     }
-    let change = match change_of(chat, request, mine) {
+    let change = match allowed_change(chat, request, mine) {
         Ok(change) => change,
         Err(Decision::Done(Response::Stored(id))) => {
             return match live.filter(|live| live.message_id == id) {
@@ -330,7 +335,7 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     }
     let open = open_calls(chat);
     let mut next = chat.clone();
-    next.apply_change(change.clone());
+    apply_change(&mut next, change.clone());
     let kept = open_calls(&next);
     let removed = open.iter().filter(|call| !kept.contains(call));
     let removed: Vec<PendingToolCall> = removed.cloned().collect();
@@ -372,7 +377,8 @@ pub(super) fn accepted<'r>(
     chat: &Chat,
     results: impl IntoIterator<Item = &'r ReceivedResult>,
 ) -> Vec<Entry> {
-    let new = results.into_iter().filter(|received| chat.accepts_result(&received.result));
+    let new =
+        results.into_iter().filter(|received| live_message::accepts_result(chat, &received.result));
     new.map(|received| OtherEntry::Result(received.clone()).into()).collect()
 }
 

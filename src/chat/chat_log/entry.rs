@@ -4,7 +4,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::PendingToolCall;
-use crate::chat::conversation::{ReceivedResult, RequestChange};
+use crate::chat::conversation::ReceivedResult;
+use crate::chat::conversation::request_change::RequestChange;
 use crate::chunk::FinishReason;
 use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::json::Json;

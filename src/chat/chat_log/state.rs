@@ -7,16 +7,16 @@ use serde_json::value::RawValue;
 
 use super::entry::{Entry, OtherEntry, ReadEntryError, RunEnd, StepEnd};
 use super::store::{LoadedLog, Snapshot};
-use super::writer::call_of;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 use crate::chat::Chat;
-use crate::chat::conversation::{EarlyEnd, LiveRun, ReceivedResult};
+use crate::chat::conversation::request_change::apply_change;
+use crate::chat::conversation::{EarlyEnd, LiveRun, ReceivedResult, live_message};
 use crate::chat::log::Fence;
 use crate::chat::run_log::INTERRUPTED;
 use crate::chunk::{Chunk, ReceivedChunk};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ChatId, MessageId, RunId, ToolCallId};
-use crate::message::{Role, UiMessage};
+use crate::message::{Part, Role, ToolState, UiMessage};
 use crate::reducer::Reducer;
 use crate::sse::Decoder;
 
@@ -266,7 +266,7 @@ impl ChatState {
 
     fn add_client_call(&mut self, call: &PendingToolCall) {
         if call.approval_id.is_none() {
-            self.chat.add_client_call(call.clone());
+            live_message::add_client_call(&mut self.chat, call.clone());
         }
     }
 
@@ -290,13 +290,13 @@ impl ChatState {
                 if self.length > 0 {
                     return Err(self.unexpected("import", "it is not the first entry"));
                 }
-                self.chat.begin_with_imported(messages.clone());
+                live_message::begin_with_imported(&mut self.chat, messages.clone());
             }
             OtherEntry::Request(change) => {
                 if self.live.is_some() {
                     return Err(self.unexpected("request", "a run is live"));
                 }
-                self.chat.apply_change(change.clone());
+                apply_change(&mut self.chat, change.clone());
                 self.read_results();
             }
             OtherEntry::Begin { run, message_id } => self.begin(run, message_id)?,
@@ -311,7 +311,7 @@ impl ChatState {
             OtherEntry::Settled { call, chunk, .. } => {
                 let id = self.live_of("settled")?.message_id.clone();
                 match self.lacks_frames {
-                    true => self.chat.settle_call(&id, call),
+                    true => live_message::settle_call(&mut self.chat, &id, call),
                     false => self.push_received(ReceivedChunk::parse(chunk).ok()),
                 }
             }
@@ -389,7 +389,7 @@ impl ChatState {
     pub(crate) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
         let Some(live) = &mut self.live else { return };
         if !std::mem::replace(&mut live.holds_message, true)
-            && let Some(message) = self.chat.lend_message(&live.message_id)
+            && let Some(message) = live_message::lend_message(&mut self.chat, &live.message_id)
         {
             live.reducer.exchange_message(message);
         }
@@ -418,13 +418,15 @@ impl ChatState {
             && std::mem::take(&mut live.holds_message)
         {
             let empty = UiMessage::new(live.message_id.clone(), Role::Assistant, Vec::new());
-            self.chat.return_message(live.reducer.exchange_message(empty));
+            live_message::return_message(&mut self.chat, live.reducer.exchange_message(empty));
         }
     }
 
     fn apply_call(&mut self, call: &PendingToolCall, frames: &str) -> Result<(), FoldError> {
         match &self.live {
-            Some(live) if self.lacks_frames => self.chat.add_waiting_call(&live.message_id, call),
+            Some(live) if self.lacks_frames => {
+                live_message::add_waiting_call(&mut self.chat, &live.message_id, call)
+            }
             _ => self.apply_frames(frames.as_bytes())?,
         }
         self.add_client_call(call);
@@ -441,8 +443,13 @@ impl ChatState {
             self.push_chunk(&Chunk::MessageMetadata { message_metadata });
         }
         self.return_message();
-        self.chat.add_outcomes(&id, &end.rejected, &DeferredOutcome::Rejected);
-        self.chat.add_outcomes(&id, &end.unknown, &DeferredOutcome::OutcomeUnknown);
+        live_message::add_outcomes(&mut self.chat, &id, &end.rejected, &DeferredOutcome::Rejected);
+        live_message::add_outcomes(
+            &mut self.chat,
+            &id,
+            &end.unknown,
+            &DeferredOutcome::OutcomeUnknown,
+        );
         Ok(())
     }
 
@@ -450,7 +457,7 @@ impl ChatState {
         self.return_message();
         // The frames that were left out may show a call that nobody is asked about.
         let is_unshown = self.lacks_frames && result.result.approval_id.is_none();
-        if !is_unshown && !self.chat.accepts_result(&result.result) {
+        if !is_unshown && !live_message::accepts_result(&self.chat, &result.result) {
             return Err(self.unexpected("result", "the chat holds no such open call"));
         }
         self.chat.record_received(result);
@@ -466,7 +473,7 @@ impl ChatState {
     fn end(&mut self, end: &RunEnd) {
         self.return_message();
         let Some(live) = self.live.take() else { return };
-        self.chat.close_message(&live.message_id);
+        live_message::close_message(&mut self.chat, &live.message_id);
         self.chat.end_live_run();
         let Live { run, message_id, step_end, .. } = live;
         let early_end = |error_text: Option<&str>| EarlyEnd {
@@ -509,7 +516,7 @@ impl ChatState {
     pub(super) fn is_waiting(&mut self, id: &ToolCallId) -> bool {
         self.return_message();
         let message = self.live.as_ref().and_then(|live| self.chat.message(&live.message_id));
-        message.is_some_and(|message| self.chat.is_waiting(message, id))
+        message.is_some_and(|message| live_message::is_waiting(&self.chat, message, id))
     }
 
     /// Returns the result in this event, if a provider emits it for a call of an earlier message.
@@ -541,21 +548,37 @@ fn continuing(message: Option<&UiMessage>, id: &MessageId) -> Reducer {
     Reducer::continuing(message.cloned().unwrap_or_else(new))
 }
 
+/// Returns the call with this id that waits for an approval.
+fn call_of(message: &UiMessage, id: &ToolCallId) -> Option<PendingToolCall> {
+    let parts = message.parts.iter().rev().filter_map(Part::as_tool);
+    let mut parts = parts.filter(|part| part.tool_call_id == *id);
+    parts.find_map(|part| {
+        let ToolState::ApprovalRequested { input, approval } = &part.state else { return None };
+        let input = input.clone().unwrap_or_else(crate::Json::null);
+        let name = part.tool_name.clone();
+        let call = PendingToolCall::awaiting_approval(approval.id.clone(), id.clone(), name, input);
+        Some(match part.provider_executed {
+            Some(true) => PendingToolCall { provider_executed: true, ..call },
+            _ => call,
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
 
     use super::*;
     use crate::chat::PostedHistory;
+    use crate::chat::conversation::request_change::change_of;
     use crate::json::Json;
-    use crate::message::{Part, ToolState};
     use crate::request::{ChatRequest, Limits};
 
     fn state() -> ChatState {
         let mut state = ChatState::new("c", Principal::new("ada"));
         let body = br#"{"id":"c","messages":[{"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
         let request = ChatRequest::parse(body, &Limits::default()).unwrap();
-        let change = state.chat().change_of(&request, PostedHistory::Keep).unwrap();
+        let change = change_of(state.chat(), &request, PostedHistory::Keep).unwrap();
         let begin = OtherEntry::Begin { run: "r1".into(), message_id: "a1".into() };
         for entry in [OtherEntry::Request(change), begin, OtherEntry::Step] {
             state.apply(&entry.into()).unwrap();

@@ -21,7 +21,7 @@ use super::store::{AppendResult, Epoch, LoadLog, LoadedLog, LogPage, Snapshot};
 use super::writer::{EntryWriter, Queue};
 use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
-use crate::chat::conversation::ReceivedResult;
+use crate::chat::conversation::{ReceivedResult, live_message};
 use crate::chat::run_log::LogClient;
 use crate::chunk::Chunk;
 use crate::event::{AgentEvent, MASKED_ERROR};
@@ -445,7 +445,7 @@ impl LogTurn {
         }
         let Some(view) = &mut self.view else { return };
         let chat = view.state.chat();
-        self.mine.outbox.retain(|received| chat.accepts_result(&received.result));
+        self.mine.outbox.retain(|received| live_message::accepts_result(chat, &received.result));
         if self.hold.as_ref().is_none_or(|hold| hold.phase != Phase::Agent) {
             view.state.return_message();
         }

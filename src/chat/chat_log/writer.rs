@@ -11,7 +11,7 @@ use crate::chat::run_log::LogClient;
 use crate::chunk::{Chunk, FinishReason, Version};
 use crate::event::{AgentEvent, Executor};
 use crate::id::ToolCallId;
-use crate::message::{Part, ToolState, UiMessage};
+use crate::message::UiMessage;
 use crate::sse::Encoder;
 use crate::translator::{ResultKind, TranslateError, Translator};
 
@@ -224,20 +224,4 @@ fn encoded(chunk: &Chunk<'_>) -> String {
     let mut frame = Vec::new();
     Encoder::default().encode(chunk, &mut frame);
     String::from_utf8_lossy(&frame).into_owned()
-}
-
-/// Returns the call with this id that waits for an approval.
-pub(super) fn call_of(message: &UiMessage, id: &ToolCallId) -> Option<PendingToolCall> {
-    let parts = message.parts.iter().rev().filter_map(Part::as_tool);
-    let mut parts = parts.filter(|part| part.tool_call_id == *id);
-    parts.find_map(|part| {
-        let ToolState::ApprovalRequested { input, approval } = &part.state else { return None };
-        let input = input.clone().unwrap_or_else(crate::Json::null);
-        let name = part.tool_name.clone();
-        let call = PendingToolCall::awaiting_approval(approval.id.clone(), id.clone(), name, input);
-        Some(match part.provider_executed {
-            Some(true) => PendingToolCall { provider_executed: true, ..call },
-            _ => call,
-        })
-    })
 }

@@ -11,159 +11,154 @@ use crate::message::{
     Part, RequestedApproval, Role, TextState, ToolKind, ToolPart, ToolState, UiMessage,
 };
 
-impl Chat {
-    /// Takes the assistant message with this id out of the conversation. Its place stays.
-    pub(crate) fn lend_message(&mut self, id: &MessageId) -> Option<UiMessage> {
-        let place = self.place_of(id, Role::Assistant)?;
-        let empty = UiMessage::new(id.clone(), Role::Assistant, Vec::new());
-        let message = self.messages.replace(place, empty)?;
-        Some(Arc::unwrap_or_clone(message))
-    }
+/// Takes the assistant message with this id out of the conversation. Its place stays.
+pub(crate) fn lend_message(chat: &mut Chat, id: &MessageId) -> Option<UiMessage> {
+    let place = chat.place_of(id, Role::Assistant)?;
+    let empty = UiMessage::new(id.clone(), Role::Assistant, Vec::new());
+    let message = chat.messages.replace(place, empty)?;
+    Some(Arc::unwrap_or_clone(message))
+}
 
-    /// Puts a message back, or adds it at the end if the conversation does not have it yet and it is not
-    /// empty.
-    pub(crate) fn return_message(&mut self, message: UiMessage) {
-        match self.place_of(&message.id, Role::Assistant) {
-            Some(place) => {
-                self.messages.replace(place, message);
+/// Puts a message back, or adds it at the end if the conversation does not have it yet and it is not
+/// empty.
+pub(crate) fn return_message(chat: &mut Chat, message: UiMessage) {
+    match chat.place_of(&message.id, Role::Assistant) {
+        Some(place) => {
+            chat.messages.replace(place, message);
+        }
+        None if message.parts.is_empty() => {}
+        None => chat.messages.push(message),
+    }
+}
+
+/// Adds a call that the client has to execute.
+pub(crate) fn add_client_call(chat: &mut Chat, call: PendingToolCall) {
+    if !chat.client_executed.contains(&call) {
+        chat.client_executed.push(call);
+    }
+}
+
+/// Records the outcome of calls of this message that were settled without an execution, or of which
+/// it is unknown.
+pub(crate) fn add_outcomes(
+    chat: &mut Chat,
+    id: &MessageId,
+    calls: &[ToolCallId],
+    outcome: &DeferredOutcome,
+) {
+    let message = chat.message(id);
+    let settled = |call: &&ToolCallId| {
+        let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);
+        parts.find(|part| part.tool_call_id == **call && part.is_settled())
+    };
+    let is_known =
+        |call: &ToolCallId| chat.call_outcomes.iter().any(|known| is_outcome_of(known, id, call));
+    let parts = calls.iter().filter(|call| !is_known(call)).filter_map(|call| settled(&call));
+    let new: Vec<_> = parts.map(|part| call_outcome(id, part, outcome.clone())).collect();
+    chat.call_outcomes.extend(new);
+}
+
+/// Begins this conversation, which is empty, with messages of a client.
+pub(crate) fn begin_with_imported(chat: &mut Chat, messages: Vec<UiMessage>) {
+    if !messages.is_empty() {
+        chat.history = HistoryCompleteness::Imported;
+    }
+    for message in messages {
+        chat.unverified_calls.add(&message);
+        chat.messages.push(message);
+    }
+}
+
+/// Adds a call that waits for an answer to this message, without anything else of the message.
+pub(crate) fn add_waiting_call(chat: &mut Chat, id: &MessageId, call: &PendingToolCall) {
+    let input = Some(call.input.clone());
+    let state = match &call.approval_id {
+        Some(approval) => {
+            let approval = RequestedApproval { id: approval.clone(), details: Default::default() };
+            ToolState::ApprovalRequested { input, approval: Box::new(approval) }
+        }
+        None => ToolState::InputAvailable { input },
+    };
+    let part = ToolPart {
+        tool_call_id: call.tool_call_id.clone(),
+        tool_name: call.tool_name.clone(),
+        kind: ToolKind::Static,
+        title: None,
+        tool_metadata: None,
+        provider_executed: call.provider_executed.then_some(true),
+        call_provider_metadata: None,
+        state,
+        extra: Default::default(),
+    };
+    let lent = lend_message(chat, id);
+    let mut message =
+        lent.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
+    message.parts.push(Part::Tool(Box::new(part)));
+    return_message(chat, message);
+}
+
+/// Gives a call of this message an error as its result.
+pub(crate) fn settle_call(chat: &mut Chat, id: &MessageId, call: &ToolCallId) {
+    let Some(mut message) = lend_message(chat, id) else { return };
+    let parts = message.parts.iter_mut().rev().filter_map(|part| match part {
+        Part::Tool(part) if part.tool_call_id == *call => Some(part),
+        _ => None,
+    });
+    for part in parts.take(1) {
+        part.state = error_state(part.input().cloned(), None, NO_RESULT.to_owned());
+    }
+    return_message(chat, message);
+}
+
+/// Whether this call of a message has no result, and waits for the user, the client or its provider.
+pub(crate) fn is_waiting(chat: &Chat, message: &UiMessage, call: &ToolCallId) -> bool {
+    let mut parts = message.tool_parts();
+    parts.any(|part| part.tool_call_id == *call && !part.is_settled() && waits(chat, part))
+}
+
+/// Ends the texts of this message, and its calls that have no result and wait for nobody.
+pub(crate) fn close_message(chat: &mut Chat, id: &MessageId) {
+    let Some(mut message) = lend_message(chat, id) else { return };
+    for part in &mut message.parts {
+        match part {
+            Part::Text(text) if text.state == Some(TextState::Streaming) => {
+                text.state = Some(TextState::Done);
             }
-            None if message.parts.is_empty() => {}
-            None => self.messages.push(message),
-        }
-    }
-
-    /// Adds a call that the client has to execute.
-    pub(crate) fn add_client_call(&mut self, call: PendingToolCall) {
-        if !self.client_executed.contains(&call) {
-            self.client_executed.push(call);
-        }
-    }
-
-    /// Records the outcome of calls of this message that were settled without an execution, or of which
-    /// it is unknown.
-    pub(crate) fn add_outcomes(
-        &mut self,
-        id: &MessageId,
-        calls: &[ToolCallId],
-        outcome: &DeferredOutcome,
-    ) {
-        let message = self.message(id);
-        let settled = |call: &&ToolCallId| {
-            let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);
-            parts.find(|part| part.tool_call_id == **call && part.is_settled())
-        };
-        let is_known = |call: &ToolCallId| {
-            self.call_outcomes.iter().any(|known| is_outcome_of(known, id, call))
-        };
-        let parts = calls.iter().filter(|call| !is_known(call)).filter_map(|call| settled(&call));
-        let new: Vec<_> = parts.map(|part| call_outcome(id, part, outcome.clone())).collect();
-        self.call_outcomes.extend(new);
-    }
-
-    /// Begins this conversation, which is empty, with messages of a client.
-    pub(crate) fn begin_with_imported(&mut self, messages: Vec<UiMessage>) {
-        if !messages.is_empty() {
-            self.history = HistoryCompleteness::Imported;
-        }
-        for message in messages {
-            self.unverified_calls.add(&message);
-            self.messages.push(message);
-        }
-    }
-
-    /// Adds a call that waits for an answer to this message, without anything else of the message.
-    pub(crate) fn add_waiting_call(&mut self, id: &MessageId, call: &PendingToolCall) {
-        let input = Some(call.input.clone());
-        let state = match &call.approval_id {
-            Some(approval) => {
-                let approval =
-                    RequestedApproval { id: approval.clone(), details: Default::default() };
-                ToolState::ApprovalRequested { input, approval: Box::new(approval) }
+            Part::Reasoning(text) if text.state == Some(TextState::Streaming) => {
+                text.state = Some(TextState::Done);
             }
-            None => ToolState::InputAvailable { input },
-        };
-        let part = ToolPart {
-            tool_call_id: call.tool_call_id.clone(),
-            tool_name: call.tool_name.clone(),
-            kind: ToolKind::Static,
-            title: None,
-            tool_metadata: None,
-            provider_executed: call.provider_executed.then_some(true),
-            call_provider_metadata: None,
-            state,
-            extra: Default::default(),
-        };
-        let lent = self.lend_message(id);
-        let mut message =
-            lent.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
-        message.parts.push(Part::Tool(Box::new(part)));
-        self.return_message(message);
-    }
-
-    /// Gives a call of this message an error as its result.
-    pub(crate) fn settle_call(&mut self, id: &MessageId, call: &ToolCallId) {
-        let Some(mut message) = self.lend_message(id) else { return };
-        let parts = message.parts.iter_mut().rev().filter_map(|part| match part {
-            Part::Tool(part) if part.tool_call_id == *call => Some(part),
-            _ => None,
-        });
-        for part in parts.take(1) {
-            part.state = error_state(part.input().cloned(), None, NO_RESULT.to_owned());
-        }
-        self.return_message(message);
-    }
-
-    /// Whether this call of a message has no result, and waits for the user, the client or its provider.
-    pub(crate) fn is_waiting(&self, message: &UiMessage, call: &ToolCallId) -> bool {
-        let mut parts = message.tool_parts();
-        parts.any(|part| part.tool_call_id == *call && !part.is_settled() && self.waits(part))
-    }
-
-    /// Ends the texts of this message, and its calls that have no result and wait for nobody.
-    pub(crate) fn close_message(&mut self, id: &MessageId) {
-        let Some(mut message) = self.lend_message(id) else { return };
-        for part in &mut message.parts {
-            match part {
-                Part::Text(text) if text.state == Some(TextState::Streaming) => {
-                    text.state = Some(TextState::Done);
-                }
-                Part::Reasoning(text) if text.state == Some(TextState::Streaming) => {
-                    text.state = Some(TextState::Done);
-                }
-                Part::Tool(part) if !part.is_settled() && !self.waits(part) => {
-                    part.state = error_state(part.input().cloned(), None, NO_RESULT.to_owned());
-                }
-                _ => {}
+            Part::Tool(part) if !part.is_settled() && !waits(chat, part) => {
+                part.state = error_state(part.input().cloned(), None, NO_RESULT.to_owned());
             }
+            _ => {}
         }
-        self.return_message(message);
     }
+    return_message(chat, message);
+}
 
-    /// Whether this call waits for the user, for the client that executes it, or for its provider.
-    fn waits(&self, part: &ToolPart) -> bool {
-        let mut of_client = self.client_executed.iter();
-        part.approval_id().is_some() || of_client.any(|it| it.tool_call_id == part.tool_call_id)
-    }
+/// Whether this call waits for the user, for the client that executes it, or for its provider.
+fn waits(chat: &Chat, part: &ToolPart) -> bool {
+    let mut of_client = chat.client_executed.iter();
+    part.approval_id().is_some() || of_client.any(|it| it.tool_call_id == part.tool_call_id)
+}
 
-    /// Whether the conversation holds the call of this result, and the result changes it.
-    pub(crate) fn accepts_result(&self, result: &DeferredToolResult) -> bool {
-        let Some((message, part)) = self.find_call(result) else { return false };
-        let is_executed = matches!(result.outcome, DeferredOutcome::Executed { .. });
-        let is_unknown =
-            || is_outcome_unknown(&self.call_outcomes, &message.id, &part.tool_call_id);
-        let is_granted = matches!(result.outcome, DeferredOutcome::ForwardToProvider { .. })
-            && is_approved_provider_call(part);
-        let can_be_recorded = result.is_final
-            && !matches!(
-                result.outcome,
-                DeferredOutcome::Approved { .. }
-                    | DeferredOutcome::Executing { .. }
-                    | DeferredOutcome::ForwardedToProvider
-                    | DeferredOutcome::Rejected
-                    | DeferredOutcome::Forgotten
-            );
-        can_be_recorded && !is_granted && (!part.is_settled() || is_executed && is_unknown())
-    }
+/// Whether the conversation holds the call of this result, and the result changes it.
+pub(crate) fn accepts_result(chat: &Chat, result: &DeferredToolResult) -> bool {
+    let Some((message, part)) = chat.find_call(result) else { return false };
+    let is_executed = matches!(result.outcome, DeferredOutcome::Executed { .. });
+    let is_unknown = || is_outcome_unknown(&chat.call_outcomes, &message.id, &part.tool_call_id);
+    let is_granted = matches!(result.outcome, DeferredOutcome::ForwardToProvider { .. })
+        && is_approved_provider_call(part);
+    let can_be_recorded = result.is_final
+        && !matches!(
+            result.outcome,
+            DeferredOutcome::Approved { .. }
+                | DeferredOutcome::Executing { .. }
+                | DeferredOutcome::ForwardedToProvider
+                | DeferredOutcome::Rejected
+                | DeferredOutcome::Forgotten
+        );
+    can_be_recorded && !is_granted && (!part.is_settled() || is_executed && is_unknown())
 }
 
 /// The error of a call that has ended without a result.

@@ -15,11 +15,11 @@ mod delivery;
 mod history_completeness;
 mod history_import;
 #[cfg(all(test, feature = "approvals"))]
-mod live_message;
+pub(crate) mod live_message;
 mod live_run;
 mod messages;
 mod recorder;
-mod request_change;
+pub(crate) mod request_change;
 mod resolve_calls;
 mod stop_reason;
 mod stored;
@@ -44,8 +44,6 @@ pub use self::messages::{Messages, MessagesIter};
 #[cfg(feature = "approvals")]
 pub(crate) use self::recorder::{RECORDED_VERSION, call_outcome};
 pub use self::recorder::{RecordedMessage, Recorder};
-#[cfg(all(test, feature = "approvals"))]
-pub(crate) use self::request_change::RequestChange;
 pub use self::stop_reason::StopReason;
 
 use self::apply_answers::apply_answers;
@@ -270,6 +268,10 @@ impl Chat {
             });
         }
         Some(chat)
+    }
+
+    fn place_of_last_question(&self) -> Option<usize> {
+        self.messages.iter().rposition(|message| message.role == Role::User)
     }
 
     /// Inserts an assistant message at the end, or replaces the stored message with its id. The

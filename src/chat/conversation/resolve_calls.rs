@@ -1,4 +1,4 @@
-//! Records the results of open calls in the messages that hold these calls.
+//! What a request changes in a conversation, and the results of its open calls.
 
 use super::call_state::{
     error_state, is_approved_provider_call, is_call, is_call_of, not_executed_state,
@@ -7,7 +7,10 @@ use super::call_state::{
 #[cfg(feature = "approvals")]
 use super::live_run::ReceivedResult;
 use super::recorder::call_outcome;
-use super::{Chat, is_outcome_of, is_outcome_unknown};
+#[cfg(feature = "approvals")]
+use super::request_change::kept_messages;
+use super::request_change::{apply_change, change_of};
+use super::{Chat, PostedHistory, RequestEffect, is_outcome_of, is_outcome_unknown};
 use crate::approval::{
     self, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
 };
@@ -17,6 +20,52 @@ use crate::event::{APPROVAL_DATA_NAME, AgentEvent};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
+use crate::request::ChatRequest;
+
+impl Chat {
+    /// Applies the user's new message, edit or regeneration of a request to this conversation.
+    ///
+    /// - A new message is appended. With [`PostedHistory::Truncate`], the messages that the posted
+    ///   history lacks at its end are removed before.
+    /// - An edit replaces the message with its id and removes all messages after it. A message is an
+    ///   edit if `messageId` names it and its parts are new for this message. A known message with
+    ///   other parts that `messageId` does not name is [refused](super::RequestConflict::UnnamedEdit).
+    /// - [`Trigger::RegenerateMessage`](crate::request::Trigger) removes the response that the agent must write again, and
+    ///   all messages after it, with each [`PostedHistory`]: the page has removed them as well.
+    ///   `messageId` names it, or the user's message before it. Without `messageId` the last posted
+    ///   message does, and without posted messages it is the response to the user's last stored one.
+    /// - Approval responses and tool outputs continue the message that holds their calls.
+    ///
+    /// If tool calls are removed, the [history](Self::history) is no longer complete.
+    ///
+    /// A request that was delivered before changes nothing: its message is known, whether the
+    /// conversation still holds it or not, or the response that it regenerates was replaced. A
+    /// request that regenerates the response to a user message, and does not name this response,
+    /// changes nothing while this response is being written, and regenerates it again afterwards. If
+    /// other user messages follow, it regenerates the response only if the same request cannot have
+    /// been delivered before: no response to this text was regenerated, or, if the request posts no
+    /// text, no response to this message.
+    pub fn apply_request(
+        &mut self,
+        request: &ChatRequest,
+        posted_history: PostedHistory,
+    ) -> RequestEffect {
+        match change_of(self, request, posted_history) {
+            Ok(change) => {
+                apply_change(self, change);
+                RequestEffect::NewResponse
+            }
+            Err(effect) => effect,
+        }
+    }
+
+    /// Returns the number of messages before the new message of this request that the posted history
+    /// lacks at its end. They are kept with [`PostedHistory::Keep`].
+    #[cfg(feature = "approvals")]
+    pub(crate) fn kept_messages(&self, request: &ChatRequest) -> usize {
+        kept_messages(self, request)
+    }
+}
 
 impl Chat {
     /// Returns whether a call of this conversation has its final result. Returns `None` if there is

@@ -4,8 +4,7 @@ use super::world::World;
 use crate::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
 use crate::chat::chat_log::decide::Response;
-use crate::chat::chat_log::entry::OtherEntry;
-use crate::chat::chat_log::store::{AppendResult, LoadLog, LogStore, PutSnapshot};
+use crate::chat::chat_log::store::{AppendResult, LoadLog};
 use crate::chat::chat_log::turn::{Action, CallAgent, Effect, EffectId, Input, Reply};
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::simulator::agent;
@@ -14,7 +13,6 @@ use crate::chat::simulator::random::Random;
 use crate::chat::simulator::users::outcome_of;
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId};
-use futures_util::FutureExt;
 
 /// One step of the driver of a turn.
 pub(super) struct Step<'a> {
@@ -173,9 +171,11 @@ impl Step<'_> {
             }
             Effect::Append(append) => {
                 let number = self.world.drivers[self.at].number;
-                self.world.check_append(number, &append);
+                let head = self.world.load(LoadLog::Control).map(|loaded| loaded.head);
                 let result = self.world.append(&append);
                 if let AppendResult::Appended { .. } = result {
+                    let is_lost = head.is_some_and(|head| head.is_lost);
+                    self.world.check_ends(number, &append, is_lost);
                     self.world.count_append(number, &append);
                 }
                 self.reply(id, Reply::Appended(result));
@@ -383,59 +383,4 @@ impl Step<'_> {
 
 fn driver_mut(world: &mut World, at: usize) -> &mut super::world::Driver {
     &mut world.drivers[at]
-}
-
-impl World {
-    /// Executes an operation for whose reply nobody waits.
-    pub(super) fn execute_late(&mut self, effect: Effect) {
-        match effect {
-            Effect::Append(append) => {
-                let _ = self.append(&append);
-            }
-            Effect::Delete { epoch, control } => {
-                let deleted = self.store.delete(&self.key, epoch, control);
-                let is_deleted = deleted.now_or_never().unwrap().unwrap();
-                self.counts.deleted += u64::from(is_deleted);
-            }
-            Effect::PutSnapshot { epoch, snapshot } => {
-                self.counts.snapshots += 1;
-                let (key, snapshot) = (&self.key, &snapshot);
-                let put = PutSnapshot { key, epoch, snapshot, unchanged: 0 };
-                self.store.put_snapshot(put).now_or_never().unwrap().unwrap();
-            }
-            Effect::RevokePending(epoch) => {
-                let asked_in = &self.asked_in;
-                self.ledger.revoke(|id, _| {
-                    epoch.is_some() && asked_in.get(id).map(|(of, _)| *of) == epoch
-                });
-            }
-            Effect::RevokeUnshown => {
-                let Some(shadow) = self.shadow() else { return };
-                let live = shadow.state.live().map(|live| live.message_id.clone());
-                let messages = shadow.state.chat().messages.clone();
-                self.ledger.revoke(|id, approval| {
-                    let is_shown = messages.iter().any(|message| super::world::shows(message, id));
-                    !is_shown && live.as_ref() != Some(&approval.message)
-                });
-            }
-            _ => {}
-        }
-    }
-
-    /// An approved call is executed by a turn that has ended.
-    pub(super) fn run_task(&mut self, approval: &ApprovalId) {
-        if !self.effects.contains_key(approval) {
-            self.effect(approval);
-        }
-        let _ = self.ledger.execute(approval, self.now);
-    }
-
-    pub(super) fn load_is_live(&self) -> bool {
-        self.load(LoadLog::Control).is_some_and(|loaded| loaded.head.live_run.is_some())
-    }
-
-    pub(super) fn begins_in(append: &crate::chat::chat_log::decide::Append) -> bool {
-        let mut entries = append.entries.iter();
-        entries.any(|entry| matches!(entry.other(), Some(OtherEntry::Begin { .. })))
-    }
 }

@@ -70,12 +70,13 @@ impl World {
         found.into_iter().for_each(|what| self.violated(what));
     }
 
-    /// Only a wish of a user ends a run whose lease has not passed.
-    pub(super) fn check_append(&mut self, number: u32, append: &Append) {
+    /// Only a wish of a user ends a run whose lease has not passed. `is_lost` is whether it had passed when
+    /// the append arrived.
+    pub(super) fn check_ends(&mut self, number: u32, append: &Append, is_lost: bool) {
         for entry in &append.entries {
             if let Some(OtherEntry::End { run, end }) = entry.other() {
                 let is_wish = matches!(end, RunEnd::Stopped | RunEnd::Replaced);
-                if !is_own(run, number) && !is_wish && !append.only_lost {
+                if !is_own(run, number) && !is_wish && !is_lost {
                     self.violated(format!("{run:?} was ended by turn {number}: {end:?}"));
                 }
             }

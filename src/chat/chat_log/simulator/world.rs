@@ -14,7 +14,7 @@ use crate::chat::chat_log::memory::InMemoryLogStore;
 use crate::chat::chat_log::state::ChatState;
 use crate::chat::chat_log::store::{
     AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, ReadLogEntries, UserLimits,
+    LogStore, PutSnapshot, ReadLogEntries, UserLimits,
 };
 use crate::chat::chat_log::turn::{Effect, EffectId, LogTurn};
 use crate::chat::simulator::ledger::{LEASE, Ledger};
@@ -249,6 +249,59 @@ impl World {
             Some(id) => self.ledger.is_asked(id),
             None => !self.answered_outputs.contains(&seen.call),
         }
+    }
+
+    /// Executes an operation for whose reply nobody waits.
+    pub(super) fn execute_late(&mut self, effect: Effect) {
+        match effect {
+            Effect::Append(append) => {
+                let _ = self.append(&append);
+            }
+            Effect::Delete { epoch, control } => {
+                let deleted = self.store.delete(&self.key, epoch, control);
+                let is_deleted = deleted.now_or_never().unwrap().unwrap();
+                self.counts.deleted += u64::from(is_deleted);
+            }
+            Effect::PutSnapshot { epoch, snapshot } => {
+                self.counts.snapshots += 1;
+                let (key, snapshot) = (&self.key, &snapshot);
+                let put = PutSnapshot { key, epoch, snapshot, unchanged: 0 };
+                self.store.put_snapshot(put).now_or_never().unwrap().unwrap();
+            }
+            Effect::RevokePending(epoch) => {
+                let asked_in = &self.asked_in;
+                self.ledger.revoke(|id, _| {
+                    epoch.is_some() && asked_in.get(id).map(|(of, _)| *of) == epoch
+                });
+            }
+            Effect::RevokeUnshown => {
+                let Some(shadow) = self.shadow() else { return };
+                let live = shadow.state.live().map(|live| live.message_id.clone());
+                let messages = shadow.state.chat().messages.clone();
+                self.ledger.revoke(|id, approval| {
+                    let is_shown = messages.iter().any(|message| shows(message, id));
+                    !is_shown && live.as_ref() != Some(&approval.message)
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// An approved call is executed by a turn that has ended.
+    pub(super) fn run_task(&mut self, approval: &ApprovalId) {
+        if !self.effects.contains_key(approval) {
+            self.effect(approval);
+        }
+        let _ = self.ledger.execute(approval, self.now);
+    }
+
+    pub(super) fn load_is_live(&self) -> bool {
+        self.load(LoadLog::Control).is_some_and(|loaded| loaded.head.live_run.is_some())
+    }
+
+    pub(super) fn begins_in(append: &Append) -> bool {
+        let mut entries = append.entries.iter();
+        entries.any(|entry| matches!(entry.other(), Some(OtherEntry::Begin { .. })))
     }
 
     /// A turn has ended, or its server was lost. `continues` says whether its tools go on.
