@@ -388,6 +388,7 @@ fn answer(view: &View, mine: &Mine, message_id: &MessageId, plan: &ResumePlan) -
     let is_last = chat.messages.last().is_some_and(|last| last.id == *message_id);
     let may_begin = live.is_none() && is_last && !mine.has_no_place();
     let begin = || mine.begin(message_id);
+    let is_due = |chat: &Chat| chat.message_to_continue() == Some(message_id);
     let results = accepted(chat, &mine.outbox);
     match mine.redemption {
         Redemption::Due => {
@@ -413,18 +414,18 @@ fn answer(view: &View, mine: &Mine, message_id: &MessageId, plan: &ResumePlan) -
         _ if !results.is_empty() => {
             // The results that complete the message, and the run that reads them, are one append.
             let (mut entries, mut next) = (results, state.clone());
-            let is_due = entries.iter().all(|entry| next.apply(entry).is_ok())
-                && next.chat().message_to_continue() == Some(message_id);
-            entries.extend((may_begin && is_due).then(begin));
+            let has_to_call =
+                entries.iter().all(|entry| next.apply(entry).is_ok()) && is_due(next.chat());
+            entries.extend((may_begin && has_to_call).then(begin));
             mine.append(view.control(), entries)
         }
         Redemption::Running => Decision::AwaitResults,
         Redemption::Failed => Decision::Done(Response::Failed),
         Redemption::None | Redemption::Done => match live {
             Some(live) if live.message_id == *message_id => join(view, live, mine),
-            None if may_begin && chat.message_to_continue() == Some(message_id) => {
-                mine.append(view.control(), vec![begin()])
-            }
+            None if may_begin && is_due(chat) => mine.append(view.control(), vec![begin()]),
+            // The client sends the same answers again.
+            None if is_last && is_due(chat) => Decision::Done(Response::TooManyRuns),
             _ => Decision::Done(Response::Stored(message_id.clone())),
         },
     }
