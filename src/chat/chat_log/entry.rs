@@ -126,6 +126,18 @@ impl Entry {
         }
     }
 
+    /// Returns the number of bytes that the client of the run reads of this entry.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Entry::Frame(frame) => frame.len(),
+            Entry::Other(other) => match &**other {
+                OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => frame.len(),
+                OtherEntry::Call { frames, .. } => frames.len(),
+                _ => 0,
+            },
+        }
+    }
+
     pub(crate) fn kind(&self) -> EntryKind {
         let Entry::Other(other) = self else { return EntryKind::Frame };
         match &**other {

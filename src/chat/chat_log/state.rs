@@ -257,7 +257,7 @@ impl ChatState {
         match entry.other() {
             None | Some(OtherEntry::Chunk { .. }) => self.live_of("frame").map(drop)?,
             Some(OtherEntry::Call { call, .. }) => self.add_client_call(call),
-            Some(OtherEntry::Settled { .. } | OtherEntry::Claimed { .. }) => {}
+            Some(OtherEntry::Claimed { .. }) => {}
             Some(other) => self.apply_other(other)?,
         }
         self.length += 1;
@@ -309,11 +309,8 @@ impl ChatState {
                 self.apply_call(call, frames)?;
             }
             OtherEntry::Settled { call, chunk, .. } => {
-                let id = self.live_of("settled")?.message_id.clone();
-                match self.lacks_frames {
-                    true => live_message::settle_call(&mut self.chat, &id, call),
-                    false => self.push_received(ReceivedChunk::parse(chunk).ok()),
-                }
+                self.live_of("settled")?;
+                self.settle(call, chunk);
             }
             OtherEntry::Step => {
                 self.live_of("step")?.has_stepped = true;
@@ -431,6 +428,20 @@ impl ChatState {
         }
         self.add_client_call(call);
         Ok(())
+    }
+
+    /// The agent has given a result to a call that waits. A result that was appended before is kept, unless
+    /// it says only that it is unknown whether the call was executed.
+    fn settle(&mut self, call: &ToolCallId, chunk: &str) {
+        self.return_message();
+        let Some(id) = self.live.as_ref().map(|live| live.message_id.clone()) else { return };
+        if !live_message::forget_unknown(&mut self.chat, &id, call) {
+            return;
+        }
+        match self.lacks_frames {
+            true => live_message::settle_call(&mut self.chat, &id, call),
+            false => self.push_received(ReceivedChunk::parse(chunk).ok()),
+        }
     }
 
     fn end_step(&mut self, end: &StepEnd) -> Result<(), FoldError> {

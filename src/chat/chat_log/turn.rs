@@ -43,6 +43,8 @@ pub(crate) enum Action {
     StopAgent,
     /// Log that an event of the agent had no valid translation.
     Report(TranslateError),
+    /// Log that this version cannot read the chat. The turn writes nothing more.
+    RefuseLog(FoldError),
     /// Wait for an input.
     Wait,
     /// The turn has ended.
@@ -347,7 +349,7 @@ impl LogTurn {
         let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
         match ChatState::of_loaded(chat_id, owner, &loaded) {
             Ok(state) => self.view = Some(View { state, head: loaded.head }),
-            Err(error) => return self.refuse_log(&error),
+            Err(error) => return self.refuse_log(error),
         }
         self.has_read();
         self.leave_or_hold();
@@ -362,7 +364,7 @@ impl LogTurn {
         for entry in &page.entries {
             match Entry::read(entry) {
                 Ok(entry) => entries.push(entry),
-                Err(error) => return self.refuse_log(&error.into()),
+                Err(error) => return self.refuse_log(error.into()),
             }
         }
         view.head = page.head;
@@ -434,12 +436,15 @@ impl LogTurn {
             let queue = self.hold.as_mut().map(|hold| &mut hold.queue);
             let is_own = queue
                 .is_some_and(|queue| queue.front() == Some(&entry) && queue.pop_front().is_some());
+            if let Some(hold) = self.hold.as_mut().filter(|_| is_own) {
+                hold.bytes += entry.bytes();
+            }
             let applied = match is_own {
                 true => view.state.apply_own(&entry),
                 false => view.state.apply(&entry),
             };
             if let Err(error) = applied {
-                return self.refuse_log(&error);
+                return self.refuse_log(error);
             }
             self.follow(&entry);
         }
@@ -545,8 +550,8 @@ impl LogTurn {
     }
 
     /// This version cannot read the log. Nothing is written.
-    fn refuse_log(&mut self, error: &FoldError) {
-        tracing::error!(%error, "a chat cannot be read");
+    fn refuse_log(&mut self, error: FoldError) {
+        self.actions.push_back(Action::RefuseLog(error));
         self.give_up();
     }
 

@@ -159,6 +159,8 @@ fn write_call(
     );
 }
 
+/// Writes a chunk. A chunk that settles a call which waits is added to the message when the log has it: a
+/// turn that has redeemed an answer may append a result first.
 fn write(chunk: &Chunk<'_>, client: LogClient, state: &mut ChatState, queue: &mut Queue) {
     if has_only_text(chunk) {
         state.push_chunk(chunk);
@@ -168,7 +170,9 @@ fn write(chunk: &Chunk<'_>, client: LogClient, state: &mut ChatState, queue: &mu
     let settled = settled_call(chunk).filter(|call| state.is_waiting(call));
     let recorded = chunk.clone().for_version(RECORDED_VERSION);
     let shown = without_model_id(chunk.clone().for_version(client.version));
-    state.push_chunk(&recorded);
+    if settled.is_none() {
+        state.push_chunk(&recorded);
+    }
     let frame = encoded(&shown);
     let chunk = || {
         let chunk = encoded(&recorded);

@@ -97,6 +97,17 @@ pub(crate) fn add_waiting_call(chat: &mut Chat, id: &MessageId, call: &PendingTo
     return_message(chat, message);
 }
 
+/// Returns whether this call of a message may get its result: it has none, or the result says that it is
+/// unknown whether the call was executed. This outcome is forgotten.
+pub(crate) fn forget_unknown(chat: &mut Chat, id: &MessageId, call: &ToolCallId) -> bool {
+    let is_unknown = is_outcome_unknown(&chat.call_outcomes, id, call);
+    if is_unknown {
+        chat.call_outcomes.retain(|known| !is_outcome_of(known, id, call));
+    }
+    let mut parts = chat.message(id).into_iter().flat_map(UiMessage::tool_parts);
+    is_unknown || parts.any(|part| part.tool_call_id == *call && !part.is_settled())
+}
+
 /// Gives a call of this message an error as its result.
 pub(crate) fn settle_call(chat: &mut Chat, id: &MessageId, call: &ToolCallId) {
     let Some(mut message) = lend_message(chat, id) else { return };

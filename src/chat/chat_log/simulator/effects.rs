@@ -121,6 +121,7 @@ impl Step<'_> {
             Action::StopAgent => driver.agent = None,
             Action::Respond(response) => self.respond(response),
             Action::Report(error) => self.world.violated(error.to_string()),
+            Action::RefuseLog(error) => self.world.violated(error.to_string()),
             Action::Wait | Action::End => {}
         }
     }

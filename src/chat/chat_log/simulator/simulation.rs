@@ -38,6 +38,9 @@ impl Simulation {
             limits =
                 limits.with_max_unread_time(Duration::from_millis(10 + random.below(100) as u64));
         }
+        if random.one_in(8) {
+            limits = limits.with_max_log_bytes(150 + random.below(1000));
+        }
         if random.one_in(6) {
             limits = limits.with_max_user_runs(1);
         }
