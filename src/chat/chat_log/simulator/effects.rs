@@ -173,11 +173,13 @@ impl Step<'_> {
             Effect::Append(append) => {
                 let number = self.world.drivers[self.at].number;
                 let head = self.world.load(LoadLog::Control).map(|loaded| loaded.head);
+                let last_end =
+                    self.world.shadow().and_then(|shadow| shadow.state.last_end().cloned());
                 let result = self.world.append(&append);
                 if let AppendResult::Appended { .. } = result {
                     let is_lost = head.is_some_and(|head| head.is_lost);
                     self.world.check_ends(number, &append, is_lost);
-                    self.world.count_append(number, &append);
+                    self.world.count_append(number, &append, last_end);
                 }
                 self.reply(id, Reply::Appended(result));
             }

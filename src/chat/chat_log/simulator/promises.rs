@@ -3,7 +3,7 @@
 use super::world::{Reader, World, shows};
 use crate::chat::chat_log::decide::Append;
 use crate::chat::chat_log::entry::{Entry, OtherEntry, RunEnd};
-use crate::chat::chat_log::state::ChatState;
+use crate::chat::chat_log::state::{ChatState, LastEnd};
 use crate::chat::chat_log::store::{Epoch, LoadLog, LoadedLog};
 use crate::chat::chat_log::turn::CallAgent;
 use crate::id::{ApprovalId, MessageId, RunId};
@@ -83,8 +83,12 @@ impl World {
         }
     }
 
-    /// An append has arrived.
-    pub(super) fn count_append(&mut self, number: u32, append: &Append) {
+    /// An append has arrived. `before` is how the last run had ended before.
+    pub(super) fn count_append(&mut self, number: u32, append: &Append, before: Option<LastEnd>) {
+        let is_stopped = |last: &LastEnd| last.end == RunEnd::Stopped && is_own(&last.run, number);
+        if World::begins_in(append) && before.as_ref().is_some_and(is_stopped) {
+            self.violated(format!("turn {number} goes on after its run was stopped"));
+        }
         let mut stopped = false;
         for entry in &append.entries {
             match entry.other() {
