@@ -348,7 +348,11 @@ impl LogTurn {
         };
         let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
         match ChatState::of_loaded(chat_id, owner, &loaded) {
-            Ok(state) => self.view = Some(View { state, head: loaded.head }),
+            Ok(state) => {
+                let last = state.last_end();
+                self.mine.has_begun |= last.is_some_and(|last| self.mine.is_own(&last.run));
+                self.view = Some(View { state, head: loaded.head });
+            }
             Err(error) => return self.refuse_log(error),
         }
         self.has_read();
@@ -402,6 +406,9 @@ impl LogTurn {
                 self.is_over = true;
             }
             AppendResult::Appended { first, head } => {
+                let mut entries = append.entries.iter().filter_map(Entry::other);
+                self.mine.has_begun |=
+                    entries.any(|entry| matches!(entry, OtherEntry::Begin { .. }));
                 let Some(view) = &mut self.view else {
                     // The append has created the log.
                     return self.retry();
