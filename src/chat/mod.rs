@@ -15,9 +15,9 @@
 
 #[cfg(feature = "approvals")]
 mod agent;
-#[cfg(all(test, feature = "approvals"))]
-#[expect(dead_code, reason = "it is not used yet, see its documentation")]
-mod chat_log;
+#[cfg(any(test, feature = "log-store"))]
+#[doc(hidden)]
+pub mod chat_log;
 #[cfg(feature = "approvals")]
 mod client;
 #[cfg(feature = "approvals")]

@@ -9,7 +9,7 @@ use super::store::{Epoch, Expected, LogHead};
 use crate::approval::{DeferredOutcome, PendingToolCall, Principal, ResumePlan};
 use crate::chat::conversation::request_change::{RequestChange, apply_change, change_of};
 use crate::chat::conversation::{
-    Chat, HistoryImport, PostedHistory, ReceivedResult, RequestConflict, RequestEffect,
+    Chat, HistoryImport, Messages, PostedHistory, ReceivedResult, RequestConflict, RequestEffect,
     live_message,
 };
 use crate::event::MASKED_ERROR;
@@ -71,6 +71,8 @@ pub(crate) struct TurnSettings {
 pub(crate) struct View {
     pub(crate) state: ChatState,
     pub(crate) head: LogHead,
+    /// The position and the messages of the stored state, as far as it is known.
+    pub(crate) stored: Option<(u64, Messages)>,
 }
 
 /// What a turn has learned and begun, beside the chat.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use super::store::{EntryKind, StoredEntry};
 use crate::approval::PendingToolCall;
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::conversation::request_change::RequestChange;
@@ -88,24 +89,6 @@ pub(crate) enum RunEnd {
     ResumedBy(RunId),
 }
 
-/// What a store has to know about an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EntryKind {
-    /// A decision needs no frames, so a load leaves them out.
-    Frame,
-    Note,
-    /// Decisions of other turns depend on it. The head of the log counts these entries.
-    Control,
-}
-
-/// An entry as a store holds it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoredEntry {
-    pub(crate) kind: EntryKind,
-    /// A frame, or one JSON object. A frame never begins with a brace.
-    pub(crate) bytes: Bytes,
-}
-
 /// The reason why a stored entry cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("a log entry cannot be read: {0}")]
@@ -155,7 +138,8 @@ impl Entry {
         }
     }
 
-    /// Returns the entry as a store holds it.
+    /// Returns the entry as a store holds it: a frame, or one JSON value. A frame never begins with a brace
+    /// or a quotation mark.
     pub(crate) fn stored(&self) -> StoredEntry {
         let bytes = match self {
             Entry::Frame(bytes) => bytes.clone(),

@@ -9,6 +9,7 @@ use super::entry::{Entry, OtherEntry, ReadEntryError, RunEnd, StepEnd};
 use super::store::{LoadedLog, Snapshot};
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 use crate::chat::Chat;
+use crate::chat::Messages;
 use crate::chat::conversation::request_change::apply_change;
 use crate::chat::conversation::{EarlyEnd, LiveRun, ReceivedResult, live_message};
 use crate::chat::log::Fence;
@@ -28,8 +29,6 @@ pub(crate) struct ChatState {
     length: u64,
     live: Option<Live>,
     last_end: Option<LastEnd>,
-    /// The position at which the last run begins.
-    last_begin: u64,
     /// How many runs in a row were lost.
     losses: u32,
     /// The results that no model call has read.
@@ -78,6 +77,16 @@ pub(crate) enum FoldError {
     Unexpected { position: u64, entry: &'static str, reason: &'static str },
 }
 
+/// A state that can be stored.
+#[derive(Debug, Clone)]
+pub(crate) struct StateSnapshot {
+    /// The number of entries before it.
+    pub(crate) position: u64,
+    /// Everything but the messages, as JSON.
+    pub(crate) head: String,
+    pub(crate) messages: Messages,
+}
+
 /// Everything of a state but the messages, as it is stored. A state is stored between two steps, when
 /// no part of the message is open.
 #[derive(Serialize, Deserialize)]
@@ -88,7 +97,6 @@ struct StoredState {
     live: Option<StoredLive>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_end: Option<LastEnd>,
-    last_begin: u64,
     losses: u32,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unread: Vec<DeferredToolResult>,
@@ -113,14 +121,13 @@ impl ChatState {
             length: 0,
             live: None,
             last_end: None,
-            last_begin: 0,
             losses: 0,
             unread: Vec::new(),
             lacks_frames: false,
         }
     }
 
-    /// Returns the state of a loaded log.
+    /// Returns the state of a loaded log, and the position and the messages of its snapshot.
     ///
     /// # Errors
     /// [`FoldError`], if this version cannot read the snapshot or an entry, or if the entries do not make
@@ -129,25 +136,28 @@ impl ChatState {
         chat: &ChatId,
         owner: &Principal,
         loaded: &LoadedLog,
-    ) -> Result<Self, FoldError> {
+    ) -> Result<(Self, Option<(u64, Messages)>), FoldError> {
         let mut state = match &loaded.snapshot {
             Some(snapshot) => Self::of_snapshot(snapshot)?,
             None => Self::new(chat.clone(), owner.clone()),
         };
+        let stored = loaded.snapshot.as_ref().map(|_| (state.length, state.chat.messages.clone()));
         for (position, entry) in &loaded.entries {
             state.skip_frames(*position);
             state.apply(&Entry::read(entry)?)?;
         }
         state.skip_frames(loaded.head.length);
         state.return_message();
-        Ok(state)
+        Ok((state, stored))
     }
 
     fn of_snapshot(snapshot: &Snapshot) -> Result<Self, FoldError> {
-        let StoredState { chat, live, last_end, last_begin, losses, unread } =
+        let StoredState { chat, live, last_end, losses, unread } =
             serde_json::from_str(&snapshot.head)?;
         let mut chat = Chat::from_head_json(chat.get())?;
-        chat.messages = snapshot.messages.clone();
+        for message in &snapshot.messages {
+            chat.messages.push(serde_json::from_str::<UiMessage>(message)?);
+        }
         let live = live.map(|live| Live {
             reducer: continuing(chat.message(&live.message_id), &live.message_id),
             run: live.run,
@@ -160,11 +170,11 @@ impl ChatState {
             holds_message: false,
         });
         let (length, lacks_frames) = (snapshot.position, false);
-        Ok(ChatState { chat, length, live, last_end, last_begin, losses, unread, lacks_frames })
+        Ok(ChatState { chat, length, live, last_end, losses, unread, lacks_frames })
     }
 
     /// Returns the state as a store keeps it. Returns `None` within a step, and if frames were left out.
-    pub(crate) fn snapshot(&mut self) -> Option<Snapshot> {
+    pub(crate) fn snapshot(&mut self) -> Option<StateSnapshot> {
         self.return_message();
         let is_in_step = self.live.as_ref().is_some_and(|live| live.is_in_step);
         if is_in_step || self.lacks_frames {
@@ -182,11 +192,10 @@ impl ChatState {
             chat: RawValue::from_string(self.chat.head_json().ok()?).ok()?,
             live,
             last_end: self.last_end.clone(),
-            last_begin: self.last_begin,
             losses: self.losses,
             unread: self.unread.clone(),
         };
-        Some(Snapshot {
+        Some(StateSnapshot {
             position: self.length,
             head: serde_json::to_string(&stored).ok()?,
             messages: self.chat.messages.clone(),
@@ -209,10 +218,6 @@ impl ChatState {
 
     pub(crate) fn last_end(&self) -> Option<&LastEnd> {
         self.last_end.as_ref()
-    }
-
-    pub(crate) fn last_begin(&self) -> u64 {
-        self.last_begin
     }
 
     pub(crate) fn losses(&self) -> u32 {
@@ -347,7 +352,6 @@ impl ChatState {
             resumes: None,
             only_for: None,
         });
-        self.last_begin = self.length;
         self.live = Some(Live {
             run: run.clone(),
             message_id: message_id.clone(),
@@ -651,7 +655,7 @@ mod tests {
         for entry in step() {
             whole.apply(&entry).unwrap();
             match entry.kind() {
-                super::super::entry::EntryKind::Frame => {}
+                super::super::store::EntryKind::Frame => {}
                 _ => {
                     control.skip_frames(whole.length() - 1);
                     control.apply(&entry).unwrap();
@@ -690,7 +694,10 @@ mod tests {
             state.apply(&frame(chunk)).unwrap();
         }
         state.apply(&OtherEntry::StepEnd(StepEnd::default()).into()).unwrap();
-        let mut stored = ChatState::of_snapshot(&state.snapshot().unwrap()).unwrap();
+        let StateSnapshot { position, head, messages } = state.snapshot().unwrap();
+        let messages = messages.iter().map(|it| serde_json::to_string(it).unwrap()).collect();
+        let snapshot = Snapshot { position, head, messages };
+        let mut stored = ChatState::of_snapshot(&snapshot).unwrap();
         let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Finished };
         for entry in [approved(), OtherEntry::Step.into(), end.into()] {
             state.apply(&entry).unwrap();

@@ -16,8 +16,8 @@ use super::decide::{
     decide, joined,
 };
 use super::entry::{Entry, OtherEntry, RunEnd};
-use super::state::{ChatState, FoldError};
-use super::store::{AppendResult, Epoch, LoadLog, LoadedLog, LogPage, Snapshot};
+use super::state::{ChatState, FoldError, StateSnapshot};
+use super::store::{AppendResult, Epoch, LoadedLog, LogPage, Unchanged};
 use super::writer::{EntryWriter, Queue};
 use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
@@ -54,7 +54,9 @@ pub(crate) enum Action {
 /// An operation for the driver to start.
 #[derive(Debug, Clone)]
 pub(crate) enum Effect {
-    Load(LoadLog),
+    Load {
+        has_frames: bool,
+    },
     /// Read the entries from this position on.
     ReadTail {
         epoch: Epoch,
@@ -91,10 +93,11 @@ pub(crate) enum Effect {
     /// Revoke the pending approvals that the newest log does not show: runs that have ended have requested
     /// them in vain. Those of the message that a live run writes stay. Has no reply.
     RevokeUnshown,
-    /// Has no reply.
+    /// Store the state. If the stored one is not as expected, all messages are written. Has no reply.
     PutSnapshot {
         epoch: Epoch,
-        snapshot: Snapshot,
+        snapshot: StateSnapshot,
+        unchanged: Option<Unchanged>,
     },
     /// Call the agent: [`Input::Agent`] and then [`Input::AgentEnded`].
     CallAgent(Box<CallAgent>),
@@ -348,10 +351,10 @@ impl LogTurn {
         };
         let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
         match ChatState::of_loaded(chat_id, owner, &loaded) {
-            Ok(state) => {
+            Ok((state, stored)) => {
                 let last = state.last_end();
                 self.mine.has_begun |= last.is_some_and(|last| self.mine.is_own(&last.run));
-                self.view = Some(View { state, head: loaded.head });
+                self.view = Some(View { state, head: loaded.head, stored });
             }
             Err(error) => return self.refuse_log(error),
         }
@@ -491,7 +494,12 @@ impl LogTurn {
             && let Some(snapshot) = view.state.snapshot()
         {
             let epoch = view.head.epoch;
-            self.start(Effect::PutSnapshot { epoch, snapshot });
+            let unchanged = view.stored.as_ref().map(|(position, messages)| Unchanged {
+                position: *position,
+                messages: snapshot.messages.shared_prefix(messages),
+            });
+            view.stored = Some((snapshot.position, snapshot.messages.clone()));
+            self.start(Effect::PutSnapshot { epoch, snapshot, unchanged });
         }
     }
 
@@ -571,7 +579,7 @@ impl LogTurn {
                         let (epoch, position) = (view.head.epoch, view.state.length());
                         Effect::ReadTail { epoch, position }
                     }
-                    None => Effect::Load(LoadLog::Control),
+                    None => Effect::Load { has_frames: false },
                 });
             } else if self.hold.is_some() {
                 if !self.advance() {
@@ -591,7 +599,7 @@ impl LogTurn {
             Box::new(chat.unwrap_or_else(|| Chat::new(chat_id.clone(), owner.clone())))
         };
         match decide(self.view.as_ref(), &self.goal, &self.mine) {
-            Decision::LoadWhole => self.wait_for(Effect::Load(LoadLog::Whole)),
+            Decision::LoadWhole => self.wait_for(Effect::Load { has_frames: true }),
             Decision::CloseCalls { open, removed, plan } => {
                 let chat = chat();
                 self.wait_for(Effect::CloseCalls { open, removed, plan, chat });
@@ -766,7 +774,7 @@ impl LogTurn {
         };
         if end.is_none() && view.state.lacks_frames() {
             // The model reads the whole message.
-            return self.wait_for(Effect::Load(LoadLog::Whole));
+            return self.wait_for(Effect::Load { has_frames: true });
         }
         let run = hold.run.clone();
         (hold.phase, hold.results) = match end {

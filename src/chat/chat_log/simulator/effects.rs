@@ -4,7 +4,7 @@ use super::world::World;
 use crate::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
 use crate::chat::chat_log::decide::Response;
-use crate::chat::chat_log::store::{AppendResult, LoadLog};
+use crate::chat::chat_log::store::AppendResult;
 use crate::chat::chat_log::turn::{Action, CallAgent, Effect, EffectId, Input, Reply};
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::simulator::agent;
@@ -161,7 +161,7 @@ impl Step<'_> {
             return self.reply(id, Reply::Unknown);
         }
         match effect {
-            Effect::Load(load) => {
+            Effect::Load { has_frames: load } => {
                 let loaded = self.world.load(load);
                 self.world.check_fold(loaded.as_ref(), load);
                 self.reply(id, Reply::Loaded(loaded.map(Box::new)));
@@ -172,7 +172,7 @@ impl Step<'_> {
             }
             Effect::Append(append) => {
                 let number = self.world.drivers[self.at].number;
-                let head = self.world.load(LoadLog::Control).map(|loaded| loaded.head);
+                let head = self.world.load(false).map(|loaded| loaded.head);
                 let last_end =
                     self.world.shadow().and_then(|shadow| shadow.state.last_end().cloned());
                 let result = self.world.append(&append);

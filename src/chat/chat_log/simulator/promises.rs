@@ -4,7 +4,7 @@ use super::world::{Reader, World, shows};
 use crate::chat::chat_log::decide::Append;
 use crate::chat::chat_log::entry::{Entry, OtherEntry, RunEnd};
 use crate::chat::chat_log::state::{ChatState, LastEnd};
-use crate::chat::chat_log::store::{Epoch, LoadLog, LoadedLog};
+use crate::chat::chat_log::store::{Epoch, LoadedLog};
 use crate::chat::chat_log::turn::CallAgent;
 use crate::id::{ApprovalId, MessageId, RunId};
 use crate::message::UiMessage;
@@ -36,17 +36,17 @@ impl World {
     }
 
     /// The fold of what was loaded is the fold of the log.
-    pub(super) fn check_fold(&mut self, loaded: Option<&LoadedLog>, load: LoadLog) {
+    pub(super) fn check_fold(&mut self, loaded: Option<&LoadedLog>, has_frames: bool) {
         self.counts.loads += 1;
-        self.counts.loads_with_frames += u64::from(load == LoadLog::Whole);
+        self.counts.loads_with_frames += u64::from(has_frames);
         let Some(loaded) = loaded else { return };
         let folded = ChatState::of_loaded(&self.key.chat, &self.key.owner, loaded);
         let Some(shadow) = self.shadows.get(&loaded.head.epoch) else {
             return self.violated("a log that nobody has created".into());
         };
         let found = match folded {
-            Err(error) => Some(format!("{load:?}: {error}\n{loaded:?}")),
-            Ok(folded) => {
+            Err(error) => Some(format!("frames: {has_frames}: {error}\n{loaded:?}")),
+            Ok((folded, _)) => {
                 let (one, other) = (folded.chat(), shadow.state.chat());
                 let is_same = if folded.lacks_frames() {
                     one.undecided_calls() == other.undecided_calls()
@@ -62,7 +62,7 @@ impl World {
                         == shadow.state.live().map(|live| &live.run);
                 (!is_same).then(|| {
                     format!(
-                        "the loaded chat is not the fold of its log ({load:?}): {one:?} {other:?}"
+                        "the loaded chat is not the fold of its log (frames: {has_frames}): {one:?} {other:?}"
                     )
                 })
             }
@@ -178,14 +178,13 @@ impl World {
                 _ => None,
             }
         });
-        if begins != Some((run.clone(), message_id.clone())) {
+        if begins != Some((run.clone(), message_id)) {
             self.violated(format!("{run:?} does not begin at {begin}"));
         }
         self.readers.push(Reader {
             server: Some(server),
             epoch,
             run,
-            message_id,
             begin,
             next: begin + 1,
             read: Vec::new(),
@@ -274,7 +273,7 @@ impl World {
             }
         }
         let messages = || chat.messages.iter();
-        let epoch = self.load(LoadLog::Control).map(|loaded| loaded.head.epoch);
+        let epoch = self.load(false).map(|loaded| loaded.head.epoch);
         for (id, _) in self.ledger.asked() {
             let (of, run) = &self.asked_in[id];
             let is_shown = messages().any(|message: &UiMessage| shows(message, id));

@@ -6,21 +6,21 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::counts::Counts;
-use crate::approval::Principal;
+use crate::approval::{Principal, UnixMillis};
 use crate::chat::Chat;
 use crate::chat::chat_log::decide::Append;
-use crate::chat::chat_log::entry::{Entry, OtherEntry, StoredEntry};
+use crate::chat::chat_log::entry::{Entry, OtherEntry};
 use crate::chat::chat_log::memory::InMemoryLogStore;
-use crate::chat::chat_log::state::ChatState;
+use crate::chat::chat_log::state::{ChatState, StateSnapshot};
 use crate::chat::chat_log::store::{
     AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, PutSnapshot, ReadLogEntries, UserLimits,
+    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, UserLimits,
 };
 use crate::chat::chat_log::turn::{Effect, EffectId, LogTurn};
 use crate::chat::simulator::ledger::{LEASE, Ledger};
 use crate::chat::simulator::users::SeenCall;
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, MessageId, RunId};
+use crate::id::{ApprovalId, RunId};
 use crate::limits::ChatLimits;
 use crate::message::UiMessage;
 
@@ -51,7 +51,6 @@ pub(super) struct Reader {
     pub(super) server: Option<usize>,
     pub(super) epoch: Epoch,
     pub(super) run: RunId,
-    pub(super) message_id: MessageId,
     pub(super) begin: u64,
     pub(super) next: u64,
     pub(super) read: Vec<StoredEntry>,
@@ -99,7 +98,7 @@ impl World {
     pub(super) fn new(limits: ChatLimits, ledger_fails: bool, trace: bool) -> Self {
         World {
             now: 0,
-            store: InMemoryLogStore::with_test_clock(),
+            store: InMemoryLogStore::with_test_clock(UnixMillis(0)),
             key: LogKey { owner: Principal::new("ada"), chat: "c".into() },
             shadows: BTreeMap::new(),
             ledger: Ledger::default(),
@@ -123,7 +122,7 @@ impl World {
 
     pub(super) fn pass(&mut self, time: u64) {
         self.now += time;
-        self.store.set_test_time(Duration::from_millis(self.now));
+        self.store.set_test_time(UnixMillis(self.now));
     }
 
     pub(super) fn violated(&mut self, what: String) {
@@ -138,8 +137,9 @@ impl World {
         self.next
     }
 
-    pub(super) fn load(&self, load: LoadLog) -> Option<LoadedLog> {
-        self.store.load(&self.key, load).now_or_never().unwrap().unwrap()
+    pub(super) fn load(&self, has_frames: bool) -> Option<LoadedLog> {
+        let load = LoadLog { key: &self.key, has_frames, has_messages: true };
+        self.store.load(load).now_or_never().unwrap().unwrap()
     }
 
     pub(super) fn read(&self, epoch: Epoch, position: u64, is_reader: bool) -> Option<LogPage> {
@@ -150,7 +150,7 @@ impl World {
 
     /// Returns the fold of all entries of the log that the chat has now.
     pub(super) fn shadow(&self) -> Option<&Shadow> {
-        self.shadows.get(&self.load(LoadLog::Control)?.head.epoch)
+        self.shadows.get(&self.load(false)?.head.epoch)
     }
 
     pub(super) fn chat(&self) -> Option<&Chat> {
@@ -180,6 +180,8 @@ impl World {
             lease: append.lease,
             only_lost: append.only_lost,
             live_run,
+            listed: None,
+            keep_for: None,
             limits,
         };
         let result = self.store.append(append).now_or_never().unwrap().unwrap();
@@ -203,6 +205,8 @@ impl World {
             lease: Some(Duration::from_millis(LEASE)),
             only_lost: false,
             live_run: LiveRunChange::Begins(run),
+            listed: None,
+            keep_for: None,
             limits: UserLimits { chats: usize::MAX, runs: 1, unread: Duration::MAX },
         };
         let _ = self.store.append(append).now_or_never();
@@ -262,11 +266,20 @@ impl World {
                 let is_deleted = deleted.now_or_never().unwrap().unwrap();
                 self.counts.deleted += u64::from(is_deleted);
             }
-            Effect::PutSnapshot { epoch, snapshot } => {
+            Effect::PutSnapshot { epoch, snapshot, unchanged } => {
                 self.counts.snapshots += 1;
-                let (key, snapshot) = (&self.key, &snapshot);
-                let put = PutSnapshot { key, epoch, snapshot, unchanged: 0 };
-                self.store.put_snapshot(put).now_or_never().unwrap().unwrap();
+                let StateSnapshot { position, head, messages } = &snapshot;
+                for unchanged in [unchanged, None] {
+                    let changed = messages.iter().skip(unchanged.map_or(0, |it| it.messages));
+                    let changed: Vec<_> =
+                        changed.map(|it| serde_json::to_string(it).unwrap()).collect();
+                    let (key, changed) = (&self.key, &*changed);
+                    let position = *position;
+                    let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
+                    if self.store.put_snapshot(put).now_or_never().unwrap().unwrap() {
+                        break;
+                    }
+                }
             }
             Effect::RevokePending(epoch) => {
                 let asked_in = &self.asked_in;
@@ -296,7 +309,7 @@ impl World {
     }
 
     pub(super) fn load_is_live(&self) -> bool {
-        self.load(LoadLog::Control).is_some_and(|loaded| loaded.head.live_run.is_some())
+        self.load(false).is_some_and(|loaded| loaded.head.live_run.is_some())
     }
 
     pub(super) fn begins_in(append: &Append) -> bool {
