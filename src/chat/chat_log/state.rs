@@ -470,14 +470,26 @@ impl ChatState {
 
     fn add_result(&mut self, result: &ReceivedResult) -> Result<(), FoldError> {
         self.return_message();
-        // The frames that were left out may show a call that nobody is asked about.
-        let is_unshown = self.lacks_frames && result.result.approval_id.is_none();
-        if !is_unshown && !live_message::accepts_result(&self.chat, &result.result) {
-            return Err(self.unexpected("result", "the chat holds no such open call"));
+        if !self.is_left_out(&result.result) {
+            if !live_message::accepts_result(&self.chat, &result.result) {
+                return Err(self.unexpected("result", "the chat holds no such open call"));
+            }
+            self.chat.record_received(result);
         }
-        self.chat.record_received(result);
         self.unread.push(result.result.clone());
         Ok(())
+    }
+
+    /// Whether the call of this result may be in the frames that were left out. Nobody is asked about it, and
+    /// an earlier message may have a call with its id.
+    fn is_left_out(&self, result: &DeferredToolResult) -> bool {
+        let message = result.message_id.as_ref().and_then(|id| self.chat.message(id));
+        let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);
+        let has_call = parts.any(|part| part.tool_call_id == result.tool_call_id);
+        self.lacks_frames
+            && result.approval_id.is_none()
+            && result.message_id.is_some()
+            && !has_call
     }
 
     fn read_results(&mut self) {
