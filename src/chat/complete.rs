@@ -53,6 +53,11 @@ impl RunEnd {
         RunEnd { outcome, reason: None }
     }
 
+    #[cfg(feature = "log-store")]
+    pub(super) fn new(outcome: ResponseOutcome, reason: Option<FinishReason>) -> Self {
+        RunEnd { outcome, reason }
+    }
+
     /// Reads a log to its end.
     ///
     /// # Errors

@@ -32,6 +32,9 @@ pub(super) struct Inner {
     pub(super) approvals: Approvals,
     pub(super) store: Arc<dyn ChatStore>,
     pub(super) runs: Arc<dyn RunStore>,
+    /// The logs of chats, which replace the two stores above.
+    #[cfg(feature = "log-store")]
+    pub(super) logs: Option<Arc<dyn super::chat_log::LogStore>>,
     pub(super) limits: ChatLimits,
     pub(super) posted_history: PostedHistory,
     /// Whether it was logged that messages are kept which a page has removed.

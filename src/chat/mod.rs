@@ -15,7 +15,7 @@
 
 #[cfg(feature = "approvals")]
 mod agent;
-#[cfg(any(test, feature = "log-store"))]
+#[cfg(feature = "log-store")]
 #[doc(hidden)]
 pub mod chat_log;
 #[cfg(feature = "approvals")]

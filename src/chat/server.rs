@@ -112,6 +112,10 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatStream, ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return server.stream_response(principal, request).await;
+        }
         let posted = request.unsanitized_continued_message().cloned();
         let (principal, id) = (principal.clone(), request.id().clone());
         let client = self.0.clients.client_of(&request);
@@ -163,6 +167,10 @@ impl ChatServer {
         id: &ChatId,
         last_event_id: Option<&str>,
     ) -> Result<Option<ChatStream>, ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return server.resume_stream(principal, id, last_event_id).await;
+        }
         let (client, reader) = (self.0.clients.any_client(), self.reader(principal)?);
         if let Some(last) = last_event_id {
             if self.0.shutdown.has_begun() {
@@ -232,6 +240,10 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return server.complete(reader, principal, request).await;
+        }
         let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
         let response = self.start(principal, request)?.response().await?;
         let (message_id, end) = match response {
@@ -264,6 +276,10 @@ impl ChatServer {
         id: &ChatId,
         answers: &ClientAnswers,
     ) -> Result<ChatRequest, ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return Ok(server.chat(principal, id).await?.request_from_answers(answers)?);
+        }
         let stored = self.0.load(principal, id).await?;
         Ok(self.with_live_run(stored).await?.request_from_answers(answers)?)
     }
@@ -295,6 +311,10 @@ impl ChatServer {
         principal: &Principal,
         decisions: Vec<ApprovalDecision>,
     ) -> Result<Vec<DecisionReceipt>, ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return server.decide(principal, decisions).await;
+        }
         let mut accepted = HashSet::new();
         for on_message in self.0.approvals.group_by_message(principal, decisions.clone()).await? {
             let message_id = on_message.message_id.clone();
@@ -337,6 +357,10 @@ impl ChatServer {
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return server.shown_chat(principal, id).await;
+        }
         self.shown(self.0.load(principal, id).await?).await
     }
 
@@ -364,6 +388,10 @@ impl ChatServer {
     #[doc(alias = "abort")]
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return server.stop(principal, id).await;
+        }
         let client = self.0.clients.any_client();
         self.start_turn(principal, id, client, Request::Stop)?.response().await.map(drop)
     }
@@ -400,6 +428,10 @@ impl ChatServer {
         principal: &Principal,
         list: ListChats<'_>,
     ) -> Result<ChatPage, ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return server.list(principal, list).await;
+        }
         Ok(self.0.store.list(principal, list).await?)
     }
 
@@ -423,6 +455,10 @@ impl ChatServer {
     /// If the future is dropped after it was polled, the conversation is still deleted.
     #[doc(alias = "remove")]
     pub async fn delete(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
+        #[cfg(feature = "log-store")]
+        if let Some(server) = self.with_logs() {
+            return server.delete(principal, id).await;
+        }
         let client = self.0.clients.any_client();
         self.start_turn(principal, id, client, Request::Delete)?.response().await.map(drop)
     }
@@ -464,6 +500,12 @@ impl ChatServer {
             tracing::warn!(stopped, "turns were stopped, because the server is shutting down");
         }
         stopped
+    }
+
+    #[cfg(feature = "log-store")]
+    fn with_logs(&self) -> Option<super::chat_log::LogServer<'_>> {
+        let logs = self.0.logs.as_ref()?;
+        Some(super::chat_log::LogServer { chats: &self.0, logs })
     }
 
     /// Starts to apply a request to its stored conversation.

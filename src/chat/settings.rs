@@ -37,6 +37,8 @@ impl ChatServer {
             approvals,
             store: Arc::new(InMemoryChatStore::new()),
             runs: Arc::new(InMemoryRunStore::new()),
+            #[cfg(feature = "log-store")]
+            logs: super::chat_log::tried_store(),
             limits: ChatLimits::default(),
             posted_history: PostedHistory::default(),
             has_warned_of_kept: Arc::default(),
@@ -154,6 +156,14 @@ impl ChatServer {
             inner.approvals = inner.approvals.clone().with_limits(limits.clone());
             inner.limits = limits;
         })
+    }
+
+    /// Sets the store of the logs of chats, which replaces the two other stores.
+    #[cfg(feature = "log-store")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_log_store(self, logs: Arc<dyn super::chat_log::LogStore>) -> Self {
+        self.configure(|inner| inner.logs = Some(logs))
     }
 
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {

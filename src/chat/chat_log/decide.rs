@@ -6,13 +6,15 @@ use std::time::Duration;
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::state::{ChatState, Live};
 use super::store::{Epoch, Expected, LogHead};
+use super::writer::{result_entry, write_lost_end};
 use crate::approval::{DeferredOutcome, PendingToolCall, Principal, ResumePlan};
 use crate::chat::conversation::request_change::{RequestChange, apply_change, change_of};
 use crate::chat::conversation::{
     Chat, HistoryImport, Messages, PostedHistory, ReceivedResult, RequestConflict, RequestEffect,
     live_message,
 };
-use crate::event::MASKED_ERROR;
+use crate::chat::run_log::INTERRUPTED;
+use crate::event::{AgentEvent, MASKED_ERROR};
 use crate::id::{ChatId, MessageId, RunId};
 use crate::limits::{ChatLimitError, ChatLimits};
 use crate::message::{Part, Role, ToolState, UiMessage};
@@ -152,6 +154,8 @@ pub(crate) struct Append {
     /// The lease that the live run gets.
     pub(crate) lease: Option<Duration>,
     pub(crate) only_lost: bool,
+    /// The title of the chat, and whether it has questions, after an append with a control entry.
+    pub(crate) listed: Option<(String, bool)>,
 }
 
 /// The response to the client.
@@ -221,7 +225,7 @@ impl Mine {
         let begins =
             entries.iter().any(|entry| matches!(entry.other(), Some(OtherEntry::Begin { .. })));
         let lease = begins.then_some(self.settings.lease);
-        Decision::Append(Append { expected, entries, lease, only_lost: false })
+        Decision::Append(Append { expected, entries, lease, only_lost: false, listed: None })
     }
 }
 
@@ -381,7 +385,7 @@ pub(super) fn accepted<'r>(
 ) -> Vec<Entry> {
     let new =
         results.into_iter().filter(|received| live_message::accepts_result(chat, &received.result));
-    new.map(|received| OtherEntry::Result(received.clone()).into()).collect()
+    new.map(|received| result_entry(chat, received)).collect()
 }
 
 fn answer(view: &View, mine: &Mine, message_id: &MessageId, plan: &ResumePlan) -> Decision {
@@ -526,11 +530,22 @@ fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
         false => RunEnd::ResumedBy(mine.run()),
     };
     let is_resumed = matches!(how, RunEnd::ResumedBy(_));
+    match how {
+        RunEnd::Interrupted => {
+            let cut_off = AgentEvent::error(INTERRUPTED);
+            entries.extend(write_lost_end(Some(&cut_off), &mut next));
+        }
+        RunEnd::Finished if live.step_end.is_none() => {
+            entries.extend(write_lost_end(None, &mut next));
+        }
+        _ => {}
+    }
     entries.push(end(live, how));
     entries.extend(is_resumed.then(|| mine.begin(&live.message_id)));
     let lease = is_resumed.then_some(mine.settings.lease);
     // It depends on the frames, so on the position.
-    Decision::Append(Append { expected: view.position(), entries, lease, only_lost: true })
+    let expected = view.position();
+    Decision::Append(Append { expected, entries, lease, only_lost: true, listed: None })
 }
 
 /// Whether the model has to be called for the message of a lost run.
@@ -574,7 +589,7 @@ fn unknown_calls(chat: &Chat, message_id: &MessageId) -> Vec<Entry> {
         );
         let mut result = call.with_outcome(DeferredOutcome::OutcomeUnknown);
         result.message_id = Some(message_id.clone());
-        OtherEntry::Result(ReceivedResult::new(result, None)).into()
+        result_entry(chat, &ReceivedResult::new(result, None))
     });
     unknown.collect()
 }

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::store::{EntryKind, StoredEntry};
-use crate::approval::PendingToolCall;
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::conversation::request_change::RequestChange;
 use crate::chunk::FinishReason;
@@ -32,8 +31,9 @@ pub(crate) enum OtherEntry {
     Begin { run: RunId, message_id: MessageId },
     /// A chunk of which the client of the run reads less than the message gets.
     Chunk { frame: String, chunk: String },
-    /// A call waits for a user, or for the client that executes it. The frames show it.
-    Call { call: PendingToolCall, frames: String },
+    /// A call waits for a user, or for the client that executes it: the message with this call alone, and
+    /// the frames that show it.
+    Call { message: UiMessage, frames: String },
     /// The agent has given a result to a call that waited: what the client of the run reads, and the
     /// chunk that the message gets.
     Settled { call: ToolCallId, frame: String, chunk: String },
@@ -43,8 +43,12 @@ pub(crate) enum OtherEntry {
     StepEnd(StepEnd),
     /// The model call of this step sends these approvals to the provider.
     Claimed { approvals: Vec<ApprovalId> },
-    /// The result of a call that a model call has left open.
-    Result(ReceivedResult),
+    /// The result of a call that a model call has left open, and the chunks that show it.
+    Result {
+        received: ReceivedResult,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        chunks: Vec<String>,
+    },
     /// The run has ended.
     End { run: RunId, end: RunEnd },
 }
@@ -53,6 +57,9 @@ pub(crate) enum OtherEntry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StepEnd {
+    /// The call was cut off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_cut: bool,
     /// The frames that the client reads last, if the run ends here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) last: Vec<String>,
@@ -133,7 +140,7 @@ impl Entry {
             | OtherEntry::Begin { .. }
             | OtherEntry::Call { .. }
             | OtherEntry::Settled { .. }
-            | OtherEntry::Result(_)
+            | OtherEntry::Result { .. }
             | OtherEntry::End { .. } => EntryKind::Control,
         }
     }

@@ -9,29 +9,40 @@
 //! The chapter "One log for each chat" of `DESIGN.md` gives the rules. Nothing but tests uses this module
 //! yet: it replaces the record of a chat and the logs of its runs.
 
-#[cfg(all(test, feature = "approvals"))]
 mod decide;
-#[cfg(all(test, feature = "approvals"))]
+mod driver;
+mod effects;
 mod entry;
-#[cfg(feature = "approvals")]
 mod memory;
-#[cfg(all(test, feature = "approvals"))]
+mod reader;
+mod run_frames;
+mod server;
+#[cfg(test)]
 mod simulator;
-#[cfg(all(test, feature = "approvals"))]
 mod state;
-#[cfg(feature = "approvals")]
 mod store;
-#[cfg(all(test, feature = "approvals"))]
-#[expect(dead_code, reason = "only the simulator uses it yet")]
 mod turn;
-#[cfg(all(test, feature = "approvals"))]
 mod writer;
 
-#[cfg(feature = "approvals")]
+use std::sync::Arc;
+
+pub(super) use self::server::LogServer;
+
 pub use self::memory::InMemoryLogStore;
-#[cfg(feature = "approvals")]
 pub use self::store::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, KEPT_AFTER_END, ListLogs, ListedChat,
     LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey, LogList, LogPage, LogStore, LogSummary,
     PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Unchanged, UserLimits,
 };
+
+/// Returns a store in memory if the tests of a chat server are to try it: with `CHAT_LOG=1`.
+pub(super) fn tried_store() -> Option<Arc<dyn LogStore>> {
+    let is_tried = std::env::var_os("CHAT_LOG").is_some();
+    is_tried.then(|| Arc::new(InMemoryLogStore::new()) as Arc<dyn LogStore>)
+}
+
+/// Returns an error with its causes.
+fn log_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -13,11 +13,11 @@ use crate::chat::Messages;
 use crate::chat::conversation::request_change::apply_change;
 use crate::chat::conversation::{EarlyEnd, LiveRun, ReceivedResult, live_message};
 use crate::chat::log::Fence;
-use crate::chat::run_log::INTERRUPTED;
+use crate::chat::run_log::{INTERRUPTED, OpenChunks};
 use crate::chunk::{Chunk, ReceivedChunk};
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ChatId, MessageId, RunId, ToolCallId};
-use crate::message::{Part, Role, ToolState, UiMessage};
+use crate::message::{Part, Role, UiMessage};
 use crate::reducer::Reducer;
 use crate::sse::Decoder;
 
@@ -52,6 +52,7 @@ pub(crate) struct Live {
     pub(crate) has_stepped: bool,
     /// How the last model call has ended.
     pub(crate) step_end: Option<StepEnd>,
+    open: OpenChunks,
     reducer: Reducer,
     /// Whether the reducer holds the message, and not the chat.
     holds_message: bool,
@@ -167,6 +168,7 @@ impl ChatState {
             is_in_step: false,
             has_stepped: live.has_stepped,
             step_end: live.step_end,
+            open: OpenChunks::default(),
             holds_message: false,
         });
         let (length, lacks_frames) = (snapshot.position, false);
@@ -206,6 +208,11 @@ impl ChatState {
     /// message was [returned](Self::return_message).
     pub(crate) fn chat(&self) -> &Chat {
         &self.chat
+    }
+
+    pub(crate) fn into_chat(mut self) -> Chat {
+        self.return_message();
+        self.chat
     }
 
     pub(crate) fn length(&self) -> u64 {
@@ -261,7 +268,7 @@ impl ChatState {
     pub(crate) fn apply_own(&mut self, entry: &Entry) -> Result<(), FoldError> {
         match entry.other() {
             None | Some(OtherEntry::Chunk { .. }) => self.live_of("frame").map(drop)?,
-            Some(OtherEntry::Call { call, .. }) => self.add_client_call(call),
+            Some(OtherEntry::Call { message, .. }) => self.add_client_call(message),
             Some(OtherEntry::Claimed { .. }) => {}
             Some(other) => self.apply_other(other)?,
         }
@@ -269,9 +276,12 @@ impl ChatState {
         Ok(())
     }
 
-    fn add_client_call(&mut self, call: &PendingToolCall) {
-        if call.approval_id.is_none() {
-            live_message::add_client_call(&mut self.chat, call.clone());
+    fn add_client_call(&mut self, call: &UiMessage) {
+        for part in call.tool_parts().filter(|part| part.approval_id().is_none()) {
+            let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+            let input = part.input().cloned().unwrap_or_else(crate::Json::null);
+            let call = PendingToolCall::client_executed(id, name, input);
+            live_message::add_client_call(&mut self.chat, call);
         }
     }
 
@@ -309,9 +319,9 @@ impl ChatState {
                 self.live_of("chunk")?;
                 self.push_received(ReceivedChunk::parse(chunk).ok());
             }
-            OtherEntry::Call { call, frames } => {
+            OtherEntry::Call { message, frames } => {
                 self.live_of("call")?;
-                self.apply_call(call, frames)?;
+                self.apply_call(message, frames)?;
             }
             OtherEntry::Settled { call, chunk, .. } => {
                 self.live_of("settled")?;
@@ -326,7 +336,7 @@ impl ChatState {
                 self.live_of("claimed")?;
                 self.push_claimed(approvals);
             }
-            OtherEntry::Result(result) => self.add_result(result)?,
+            OtherEntry::Result { received, .. } => self.add_result(received)?,
             OtherEntry::End { run, end } => {
                 if self.live_of("end")?.run != *run {
                     return Err(self.unexpected("end", "another run is live"));
@@ -360,6 +370,7 @@ impl ChatState {
             is_in_step: false,
             has_stepped: false,
             step_end: None,
+            open: OpenChunks::default(),
             reducer,
             holds_message: false,
         });
@@ -401,6 +412,7 @@ impl ChatState {
             Chunk::Data { .. } => {}
             _ => live.is_in_step = true,
         }
+        live.open.push(chunk);
         // The translator emits no chunk that the reducer refuses.
         let _ = live.reducer.push_chunk(chunk);
     }
@@ -423,7 +435,7 @@ impl ChatState {
         }
     }
 
-    fn apply_call(&mut self, call: &PendingToolCall, frames: &str) -> Result<(), FoldError> {
+    fn apply_call(&mut self, call: &UiMessage, frames: &str) -> Result<(), FoldError> {
         match &self.live {
             Some(live) if self.lacks_frames => {
                 live_message::add_waiting_call(&mut self.chat, &live.message_id, call)
@@ -510,7 +522,9 @@ impl ChatState {
         self.chat.set_early_end(match end {
             RunEnd::Failed(error_text) => Some(early_end(Some(error_text))),
             RunEnd::Interrupted => Some(early_end(Some(INTERRUPTED))),
-            RunEnd::Stopped | RunEnd::Replaced | RunEnd::Limit if step_end.is_none() => {
+            RunEnd::Stopped | RunEnd::Replaced | RunEnd::Limit
+                if step_end.as_ref().is_none_or(|end| end.is_cut) =>
+            {
                 Some(early_end(None))
             }
             _ => None,
@@ -533,10 +547,18 @@ impl ChatState {
         self.chat.message(&live.message_id).cloned().unwrap_or_else(new)
     }
 
-    /// Returns the call of the live message with this id, if it waits for an approval.
-    pub(super) fn open_call(&mut self, id: &ToolCallId) -> Option<PendingToolCall> {
+    /// Returns the live message with its newest call of this id alone.
+    pub(super) fn live_call(&mut self, id: &ToolCallId) -> Option<UiMessage> {
         self.return_message();
-        call_of(self.chat.message(&self.live.as_ref()?.message_id)?, id)
+        let message = self.chat.message(&self.live.as_ref()?.message_id)?;
+        let is_it = |part: &&Part| part.as_tool().is_some_and(|it| it.tool_call_id == *id);
+        let part = message.parts.iter().rev().find(is_it)?.clone();
+        Some(UiMessage::new(message.id.clone(), Role::Assistant, vec![part]))
+    }
+
+    /// Returns the chunks of the live run that need an end.
+    pub(super) fn open_chunks(&self) -> OpenChunks {
+        self.live.as_ref().map(|live| live.open.clone()).unwrap_or_default()
     }
 
     /// Returns whether this call of the live message waits for a result that does not come from the agent.
@@ -575,22 +597,6 @@ fn continuing(message: Option<&UiMessage>, id: &MessageId) -> Reducer {
     Reducer::continuing(message.cloned().unwrap_or_else(new))
 }
 
-/// Returns the call with this id that waits for an approval.
-fn call_of(message: &UiMessage, id: &ToolCallId) -> Option<PendingToolCall> {
-    let parts = message.parts.iter().rev().filter_map(Part::as_tool);
-    let mut parts = parts.filter(|part| part.tool_call_id == *id);
-    parts.find_map(|part| {
-        let ToolState::ApprovalRequested { input, approval } = &part.state else { return None };
-        let input = input.clone().unwrap_or_else(crate::Json::null);
-        let name = part.tool_name.clone();
-        let call = PendingToolCall::awaiting_approval(approval.id.clone(), id.clone(), name, input);
-        Some(match part.provider_executed {
-            Some(true) => PendingToolCall { provider_executed: true, ..call },
-            _ => call,
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -599,6 +605,7 @@ mod tests {
     use crate::chat::PostedHistory;
     use crate::chat::conversation::request_change::change_of;
     use crate::json::Json;
+    use crate::message::ToolState;
     use crate::request::{ChatRequest, Limits};
 
     fn state() -> ChatState {
@@ -621,6 +628,15 @@ mod tests {
         PendingToolCall::awaiting_approval("ap1", "c1", "act", Json::parse("{}").unwrap())
     }
 
+    /// The message with the call alone.
+    fn message() -> UiMessage {
+        UiMessage::parse(
+            r#"{"id":"a1","role":"assistant","parts":[{"type":"tool-act","toolCallId":"c1",
+                "state":"approval-requested","input":{},"approval":{"id":"ap1"}}]}"#,
+        )
+        .unwrap()
+    }
+
     /// A text, a call that waits, and a text that is not ended.
     fn step() -> Vec<Entry> {
         let input =
@@ -630,7 +646,7 @@ mod tests {
             frame(r#"{"type":"text-start","id":"0"}"#),
             frame(r#"{"type":"text-delta","id":"0","delta":"Wait"}"#),
             frame(input),
-            OtherEntry::Call { call: call(), frames: format!("data: {asked}\n\n") }.into(),
+            OtherEntry::Call { message: message(), frames: format!("data: {asked}\n\n") }.into(),
             frame(r#"{"type":"text-delta","id":"0","delta":" here"}"#),
         ]
     }
@@ -639,7 +655,8 @@ mod tests {
         let outcome = DeferredOutcome::Executed {
             outcome: crate::approval::ToolOutcome::Output(Json::string("done")),
         };
-        OtherEntry::Result(ReceivedResult::new(call().with_outcome(outcome), None)).into()
+        let received = ReceivedResult::new(call().with_outcome(outcome), None);
+        OtherEntry::Result { received, chunks: Vec::new() }.into()
     }
 
     fn text(state: &ChatState) -> String {

@@ -26,13 +26,16 @@ pub struct LogKey {
 pub struct Epoch(pub u64);
 
 impl Epoch {
+    /// Returns an epoch of random bits.
+    pub(crate) fn of_random(bits: u64) -> Self {
+        Epoch(bits & Self::MAX)
+    }
+
     /// Returns the epoch of a further attempt to create a log.
-    #[cfg(test)]
     pub(crate) fn after(self, attempts: u32) -> Self {
         Epoch((self.0 + u64::from(attempts)) & Self::MAX)
     }
 
-    #[cfg(test)]
     const MAX: u64 = (1 << 53) - 1;
 }
 

@@ -17,7 +17,7 @@ use super::decide::{
 };
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::state::{ChatState, FoldError, StateSnapshot};
-use super::store::{AppendResult, Epoch, LoadedLog, LogPage, Unchanged};
+use super::store::{AppendResult, EntryKind, Epoch, LoadedLog, LogPage, Unchanged};
 use super::writer::{EntryWriter, Queue};
 use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
@@ -25,7 +25,7 @@ use crate::chat::conversation::{ReceivedResult, live_message};
 use crate::chat::run_log::LogClient;
 use crate::chunk::Chunk;
 use crate::event::{AgentEvent, MASKED_ERROR};
-use crate::id::{MessageId, RunId};
+use crate::id::{MessageId, RunId, ToolCallId};
 use crate::translator::TranslateError;
 
 /// The number of an effect. Its replies carry it.
@@ -128,10 +128,11 @@ pub(crate) enum Reply {
     /// It is not known whether an append or a deletion was executed. It may still be.
     Unknown,
     Deleted,
-    /// The outcomes of the calls that the ledger has decided or closed. `None` if it has failed.
-    Calls(Option<Vec<ReceivedResult>>),
-    /// Those of the approvals that the run has claimed. `None` if the ledger has failed.
-    Claimed(Option<Vec<DeferredToolResult>>),
+    /// The outcomes of the calls that the ledger has decided or closed.
+    Calls(Vec<ReceivedResult>),
+    /// Those of the approvals that the run has claimed.
+    Claimed(Vec<DeferredToolResult>),
+    LedgerFailed,
     Revoked,
     Waited,
 }
@@ -146,6 +147,10 @@ pub(crate) enum Input {
     Redeemed(bool),
     Agent(AgentEvent),
     AgentEnded,
+    /// These calls are being executed. The events show it.
+    Executing(Vec<(ToolCallId, AgentEvent)>),
+    /// Another turn may have appended entries.
+    Changed,
     /// A third of a lease has passed.
     Tick,
     /// The server shuts down. The lease passes at once.
@@ -167,6 +172,8 @@ pub(crate) struct LogTurn {
     is_stale: bool,
     hold: Option<Hold>,
     has_responded: bool,
+    /// The turn has appended what other turns have to know.
+    has_changed: bool,
     is_over: bool,
     effects: u32,
     actions: VecDeque<Action>,
@@ -234,6 +241,7 @@ impl LogTurn {
             is_stale: true,
             hold: None,
             has_responded: false,
+            has_changed: false,
             is_over: false,
             effects: 0,
             actions: VecDeque::new(),
@@ -249,13 +257,20 @@ impl LogTurn {
     }
 
     /// Returns the run of this turn, while the turn is its holder.
+    #[cfg(test)]
     pub(crate) fn own_run(&self) -> Option<(&RunId, &MessageId)> {
         self.hold.as_ref().map(|hold| (&hold.run, &hold.message_id))
     }
 
     /// Returns the epoch of the log that the turn has read.
+    #[cfg(test)]
     pub(crate) fn epoch(&self) -> Option<Epoch> {
         self.view.as_ref().map(|view| view.head.epoch)
+    }
+
+    /// Returns whether the turn has appended what other turns have to know, since this was asked last.
+    pub(crate) fn take_has_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     /// Returns whether the driver may poll the stream of the agent: not while too much of what the agent
@@ -285,6 +300,8 @@ impl LogTurn {
             }
             Input::Agent(event) => self.handle_event(&event),
             Input::AgentEnded => self.end_call(None),
+            Input::Executing(calls) => self.show_executing(&calls),
+            Input::Changed => self.is_stale |= self.hold.is_some(),
             Input::Tick => {
                 if let Some(hold) = &mut self.hold {
                     hold.has_to_renew = true;
@@ -306,20 +323,25 @@ impl LogTurn {
             (_, Reply::Loaded(loaded)) => self.loaded(loaded),
             (_, Reply::Tail(page)) => self.read_tail(page),
             (Effect::Append(append), Reply::Appended(result)) => self.appended(append, result),
-            (Effect::CloseCalls { open, .. }, Reply::Calls(results)) => {
-                self.known(open, results, true);
-            }
-            (Effect::FindDecided(open), Reply::Calls(results)) => self.known(open, results, false),
+            (Effect::CloseCalls { open, .. }, reply) => self.known(open, reply, true),
+            (Effect::FindDecided(open), reply) => self.known(open, reply, false),
             (Effect::Claim { approvals, .. }, Reply::Claimed(sent)) => {
-                self.claimed(&approvals, sent)
+                self.claimed(&approvals, Some(sent));
+            }
+            (Effect::Claim { approvals, .. }, Reply::LedgerFailed) => {
+                self.claimed(&approvals, None)
             }
             (_, Reply::Revoked) => {
                 let view = self.view.as_ref();
                 let view = view.filter(|view| self.mine.epoch == Some(view.head.epoch));
                 self.mine.revoked = Some(view.map(|view| (view.head.epoch, view.head.control)));
             }
+            (Effect::Delete { .. }, Reply::Deleted) => {
+                self.has_changed = true;
+                self.retry();
+            }
             // It is loaded what has become of an append or a deletion.
-            (_, Reply::Unknown | Reply::Deleted | Reply::Waited) => self.retry(),
+            (_, Reply::Unknown | Reply::Waited) => self.retry(),
             _ => {}
         }
     }
@@ -332,14 +354,11 @@ impl LogTurn {
         }
     }
 
-    fn known(
-        &mut self,
-        asked: Vec<PendingToolCall>,
-        results: Option<Vec<ReceivedResult>>,
-        are_closed: bool,
-    ) {
-        let has_failed = results.is_none();
-        let results = results.unwrap_or_default();
+    fn known(&mut self, asked: Vec<PendingToolCall>, reply: Reply, are_closed: bool) {
+        let (results, has_failed) = match reply {
+            Reply::Calls(results) => (results, false),
+            _ => (Vec::new(), true),
+        };
         self.mine.known = Some(KnownCalls { asked, are_closed, results, has_failed });
     }
 
@@ -409,6 +428,7 @@ impl LogTurn {
                 self.is_over = true;
             }
             AppendResult::Appended { first, head } => {
+                self.has_changed |= append.listed.is_some();
                 let mut entries = append.entries.iter().filter_map(Entry::other);
                 self.mine.has_begun |=
                     entries.any(|entry| matches!(entry, OtherEntry::Begin { .. }));
@@ -552,6 +572,34 @@ impl LogTurn {
         self.busy = Some((id, effect));
     }
 
+    fn append(&mut self, append: Append) {
+        let listed = self.listed_after(&append.entries);
+        self.wait_for(Effect::Append(Append { listed, ..append }));
+    }
+
+    /// Returns what lists show of the chat after these entries, if they may change it.
+    fn listed_after(&self, entries: &[Entry]) -> Option<(String, bool)> {
+        if entries.iter().all(|entry| entry.kind() != EntryKind::Control) {
+            return None;
+        }
+        let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
+        let view = self.view.as_ref();
+        let mut next = match view {
+            Some(view) => view.state.clone(),
+            None => ChatState::new(chat_id.clone(), owner.clone()),
+        };
+        let queue = self.hold.as_ref().map(|hold| &hold.queue);
+        for entry in entries {
+            // An entry that does not fit is found when the log has it.
+            let _ = match queue.is_some_and(|queue| queue.contains(entry)) {
+                true => next.apply_own(entry),
+                false => next.apply(entry),
+            };
+        }
+        next.return_message();
+        Some((next.chat().title(), next.chat().has_open_questions()))
+    }
+
     fn respond(&mut self, response: Response) {
         if !std::mem::replace(&mut self.has_responded, true) {
             self.actions.push_back(Action::Respond(response));
@@ -605,7 +653,7 @@ impl LogTurn {
                 self.wait_for(Effect::CloseCalls { open, removed, plan, chat });
             }
             Decision::FindDecided(open) => self.wait_for(Effect::FindDecided(open)),
-            Decision::Append(append) => self.wait_for(Effect::Append(append)),
+            Decision::Append(append) => self.append(append),
             Decision::Redeem => self.redeem(),
             Decision::AwaitResults => return false,
             Decision::WaitForHolder => self.wait_for(Effect::Pause),
@@ -646,6 +694,21 @@ impl LogTurn {
             writer.end_call(event, &mut view.state, &mut hold.queue);
             hold.failure = event.and_then(failure);
             hold.phase = Phase::Idle;
+        }
+    }
+
+    /// Writes that calls are being executed, before the model is called.
+    fn show_executing(&mut self, calls: &[(ToolCallId, AgentEvent)]) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        if hold.phase != Phase::Redeeming {
+            return;
+        }
+        let message = view.state.live_message();
+        let mut writer = EntryWriter::new(&message, self.client);
+        for (call, event) in calls {
+            if message.tool_parts().any(|part| part.tool_call_id == *call) {
+                writer.event(event, &mut view.state, &mut hold.queue);
+            }
         }
     }
 
@@ -717,7 +780,8 @@ impl LogTurn {
         let lease = Some(self.mine.settings.lease);
         if hold.is_handed_over {
             let (entries, lease) = (Vec::new(), Some(std::time::Duration::ZERO));
-            let append = Append { expected: position, entries, lease, only_lost: false };
+            let (only_lost, listed) = (false, None);
+            let append = Append { expected: position, entries, lease, only_lost, listed };
             self.start(Effect::Append(append));
             self.is_over = true;
             return true;
@@ -734,8 +798,9 @@ impl LogTurn {
         entries.extend(hold.queue.iter().cloned());
         if !entries.is_empty() || hold.has_to_renew {
             hold.has_to_renew = false;
-            let append = Append { expected: position, entries, lease, only_lost: false };
-            self.wait_for(Effect::Append(append));
+            let (only_lost, listed) = (false, None);
+            let append = Append { expected: position, entries, lease, only_lost, listed };
+            self.append(append);
             return true;
         }
         match hold.phase {
@@ -763,7 +828,7 @@ impl LogTurn {
 
     /// The log holds everything. Calls the model, or ends the run.
     fn decide_step(&mut self) {
-        let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return };
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
         let chat = view.state.chat();
         let is_due = chat.message_to_continue() == Some(&hold.message_id);
         let end = match (&hold.early_end, &hold.failure) {
@@ -777,6 +842,13 @@ impl LogTurn {
             return self.wait_for(Effect::Load { has_frames: true });
         }
         let run = hold.run.clone();
+        if end.is_some() && view.state.live().is_some_and(|live| live.step_end.is_none()) {
+            // The run has called no model. Its readers need an end, too.
+            let event = hold.early_end.as_ref().map(|(_, event)| event.clone());
+            let message = view.state.live_message();
+            let mut writer = EntryWriter::new(&message, self.client);
+            return writer.end_call(event.as_ref(), &mut view.state, &mut hold.queue);
+        }
         (hold.phase, hold.results) = match end {
             Some(end) => {
                 hold.queue.push_back(OtherEntry::End { run, end }.into());

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use super::entry::{Entry, OtherEntry, StepEnd};
 use super::state::ChatState;
-use crate::approval::PendingToolCall;
-use crate::chat::conversation::{RECORDED_VERSION, ReceivedResult};
+use crate::chat::Chat;
+use crate::chat::conversation::{RECORDED_VERSION, ReceivedResult, live_message};
 use crate::chat::run_log::LogClient;
 use crate::chunk::{Chunk, FinishReason, Version};
 use crate::event::{AgentEvent, Executor};
@@ -53,7 +53,8 @@ impl EntryWriter {
         if let AgentEvent::ToolOutput { .. } | AgentEvent::ToolFailed { .. } = event
             && let Some(result) = state.forwarded_result(event)
         {
-            queue.push_back(OtherEntry::Result(ReceivedResult::new(result, None)).into());
+            let (received, chunks) = (ReceivedResult::new(result, None), Vec::new());
+            queue.push_back(OtherEntry::Result { received, chunks }.into());
             return;
         }
         let (mut chunks, client) = (Vec::new(), self.client);
@@ -77,6 +78,7 @@ impl EntryWriter {
         state.return_message();
         self.translator.set_answered(&state.answered_calls());
         let (mut end, client) = (StepEnd::default(), self.client);
+        end.is_cut = matches!(event, Some(AgentEvent::Abort { .. } | AgentEvent::Error { .. }));
         let mut reason = match event {
             Some(AgentEvent::Finish { reason, .. }) => Some(*reason),
             _ => None,
@@ -110,34 +112,27 @@ impl EntryWriter {
 }
 
 /// Returns the call that waits for a user or a client after this event.
-fn waiting_call(event: &AgentEvent, chunks: &[Chunk<'static>]) -> Option<Waiting> {
+fn waiting_call(event: &AgentEvent, chunks: &[Chunk<'static>]) -> Option<ToolCallId> {
     let has = |is_it: fn(&Chunk<'_>) -> bool| chunks.iter().any(is_it);
     match event {
-        AgentEvent::ToolInput { call, input }
+        AgentEvent::ToolInput { call, .. }
             if call.executed_by == Executor::Client
                 && has(|chunk| matches!(chunk, Chunk::ToolInputAvailable { .. })) =>
         {
-            let id = call.id.shortened().unwrap_or_else(|| call.id.clone());
-            let name = call.tool_name.to_string();
-            Some(Waiting::Client(PendingToolCall::client_executed(id, name, input.clone())))
+            Some(call.id.shortened().unwrap_or_else(|| call.id.clone()))
         }
         _ => chunks.iter().find_map(|chunk| match chunk {
             Chunk::ToolApprovalRequest { tool_call_id, .. } => {
-                Some(Waiting::User(ToolCallId::from(&**tool_call_id)))
+                Some(ToolCallId::from(&**tool_call_id))
             }
             _ => None,
         }),
     }
 }
 
-enum Waiting {
-    Client(PendingToolCall),
-    User(ToolCallId),
-}
-
 /// Writes a call that waits, with all chunks that announce it, as one entry.
 fn write_call(
-    waiting: Waiting,
+    waiting: ToolCallId,
     chunks: &[Chunk<'static>],
     client: LogClient,
     state: &mut ChatState,
@@ -149,14 +144,10 @@ fn write_call(
         state.push_chunk(&chunk.clone().for_version(RECORDED_VERSION));
         frames.push_str(&encoded(&shown));
     }
-    let call = match waiting {
-        Waiting::Client(call) => Some(call),
-        Waiting::User(id) => state.open_call(&id),
-    };
-    let frame = || Entry::Frame(frames.clone().into());
-    queue.push_back(
-        call.map_or_else(frame, |call| OtherEntry::Call { call, frames: frames.clone() }.into()),
-    );
+    queue.push_back(match state.live_call(&waiting) {
+        Some(message) => OtherEntry::Call { message, frames }.into(),
+        None => Entry::Frame(frames.into()),
+    });
 }
 
 /// Writes a chunk. A chunk that settles a call which waits is added to the message when the log has it: a
@@ -174,10 +165,7 @@ fn write(chunk: &Chunk<'_>, client: LogClient, state: &mut ChatState, queue: &mu
         state.push_chunk(&recorded);
     }
     let frame = encoded(&shown);
-    let chunk = || {
-        let chunk = encoded(&recorded);
-        chunk.strip_prefix("data: ").unwrap_or_default().trim().to_owned()
-    };
+    let chunk = || json_of(&recorded);
     queue.push_back(match settled {
         Some(call) => OtherEntry::Settled { call, frame, chunk: chunk() }.into(),
         None if recorded == shown => Entry::Frame(frame.into()),
@@ -194,6 +182,38 @@ fn settled_call(chunk: &Chunk<'_>) -> Option<ToolCallId> {
         | Chunk::ToolOutputDenied { tool_call_id, .. } => Some(ToolCallId::from(&**tool_call_id)),
         _ => None,
     }
+}
+
+/// Writes the end of the live run of a server that is gone: an event, or `None` if its message is complete.
+pub(super) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) -> Vec<Entry> {
+    let client = LogClient { version: RECORDED_VERSION, has_approvals: true };
+    let (mut queue, open) = (Queue::new(), state.open_chunks());
+    for chunk in open.ends() {
+        write(&chunk, client, state, &mut queue);
+    }
+    let message = state.live_message();
+    EntryWriter::new(&message, client).end_call(event, state, &mut queue);
+    queue.into()
+}
+
+/// Returns the entry of a result of a call in this chat.
+pub(super) fn result_entry(chat: &Chat, received: &ReceivedResult) -> Entry {
+    let mut chunks = Vec::new();
+    if let Some((message, part)) = live_message::call_of_result(chat, &received.result) {
+        let mut message = message.clone();
+        if part.is_settled() {
+            // It was unknown whether the call was executed.
+            live_message::reopen(&mut message, &part.tool_call_id);
+        }
+        let mut translator = Translator::continuing(&message).with_version(RECORDED_VERSION);
+        translator.start(&mut |_| {});
+        let mut shown = received.clone();
+        shown.result.tool_call_id = part.tool_call_id.clone();
+        for event in shown.events_for_all() {
+            let _ = translator.handle_result(&event, &mut |chunk| chunks.push(json_of(&chunk)));
+        }
+    }
+    OtherEntry::Result { received: received.clone(), chunks }.into()
 }
 
 /// Whether the client stops reading at this chunk.
@@ -223,8 +243,12 @@ fn without_model_id(mut chunk: Chunk<'_>) -> Chunk<'_> {
     chunk
 }
 
+fn json_of(chunk: &Chunk<'_>) -> String {
+    encoded(chunk).strip_prefix("data: ").unwrap_or_default().trim().to_owned()
+}
+
 /// Returns the frame of a chunk.
-fn encoded(chunk: &Chunk<'_>) -> String {
+pub(super) fn encoded(chunk: &Chunk<'_>) -> String {
     let mut frame = Vec::new();
     Encoder::default().encode(chunk, &mut frame);
     String::from_utf8_lossy(&frame).into_owned()

@@ -7,9 +7,7 @@ use super::recorder::call_outcome;
 use super::{Chat, HistoryCompleteness, is_outcome_of, is_outcome_unknown};
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
 use crate::id::{MessageId, ToolCallId};
-use crate::message::{
-    Part, RequestedApproval, Role, TextState, ToolKind, ToolPart, ToolState, UiMessage,
-};
+use crate::message::{Part, Role, TextState, ToolPart, ToolState, UiMessage};
 
 /// Takes the assistant message with this id out of the conversation. Its place stays.
 pub(crate) fn lend_message(chat: &mut Chat, id: &MessageId) -> Option<UiMessage> {
@@ -70,30 +68,11 @@ pub(crate) fn begin_with_imported(chat: &mut Chat, messages: Vec<UiMessage>) {
 }
 
 /// Adds a call that waits for an answer to this message, without anything else of the message.
-pub(crate) fn add_waiting_call(chat: &mut Chat, id: &MessageId, call: &PendingToolCall) {
-    let input = Some(call.input.clone());
-    let state = match &call.approval_id {
-        Some(approval) => {
-            let approval = RequestedApproval { id: approval.clone(), details: Default::default() };
-            ToolState::ApprovalRequested { input, approval: Box::new(approval) }
-        }
-        None => ToolState::InputAvailable { input },
-    };
-    let part = ToolPart {
-        tool_call_id: call.tool_call_id.clone(),
-        tool_name: call.tool_name.clone(),
-        kind: ToolKind::Static,
-        title: None,
-        tool_metadata: None,
-        provider_executed: call.provider_executed.then_some(true),
-        call_provider_metadata: None,
-        state,
-        extra: Default::default(),
-    };
+pub(crate) fn add_waiting_call(chat: &mut Chat, id: &MessageId, call: &UiMessage) {
     let lent = lend_message(chat, id);
     let mut message =
         lent.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
-    message.parts.push(Part::Tool(Box::new(part)));
+    message.parts.extend(call.parts.iter().cloned());
     return_message(chat, message);
 }
 
@@ -106,6 +85,17 @@ pub(crate) fn forget_unknown(chat: &mut Chat, id: &MessageId, call: &ToolCallId)
     }
     let mut parts = chat.message(id).into_iter().flat_map(UiMessage::tool_parts);
     is_unknown || parts.any(|part| part.tool_call_id == *call && !part.is_settled())
+}
+
+/// Makes a call wait for its result again.
+pub(crate) fn reopen(message: &mut UiMessage, call: &ToolCallId) {
+    for part in &mut message.parts {
+        if let Part::Tool(part) = part
+            && part.tool_call_id == *call
+        {
+            part.state = ToolState::InputAvailable { input: part.input().cloned() };
+        }
+    }
 }
 
 /// Gives a call of this message an error as its result.
@@ -151,6 +141,14 @@ pub(crate) fn close_message(chat: &mut Chat, id: &MessageId) {
 fn waits(chat: &Chat, part: &ToolPart) -> bool {
     let mut of_client = chat.client_executed.iter();
     part.approval_id().is_some() || of_client.any(|it| it.tool_call_id == part.tool_call_id)
+}
+
+/// Returns the call of this result, with its message.
+pub(crate) fn call_of_result<'c>(
+    chat: &'c Chat,
+    result: &DeferredToolResult,
+) -> Option<(&'c UiMessage, &'c ToolPart)> {
+    chat.find_call(result)
 }
 
 /// Whether the conversation holds the call of this result, and the result changes it.

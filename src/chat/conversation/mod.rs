@@ -14,7 +14,7 @@ mod client_answers;
 mod delivery;
 mod history_completeness;
 mod history_import;
-#[cfg(all(test, feature = "approvals"))]
+#[cfg(feature = "log-store")]
 pub(crate) mod live_message;
 mod live_run;
 mod messages;

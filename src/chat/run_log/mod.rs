@@ -11,12 +11,14 @@ mod writer;
 
 pub(crate) use self::record::{RunRecord, reason_of_last_call, resumed_by};
 pub(crate) use self::taken_end::TakenEnd;
-#[cfg(test)]
+#[cfg(any(test, feature = "log-store"))]
 pub(crate) use self::writer::INTERRUPTED;
 pub(crate) use self::writer::{LogClient, LogWriter};
 
-use self::record::OpenChunks;
+pub(crate) use self::record::OpenChunks;
 pub(crate) use self::record::each_chunk;
+#[cfg(feature = "log-store")]
+pub(crate) use self::record::each_frame;
 use crate::chat::conversation::{Chat, LiveRun};
 use crate::chat::log::LogEntry;
 use crate::chunk::Chunk;

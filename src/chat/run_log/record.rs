@@ -443,6 +443,20 @@ impl OpenChunks {
         !self.text.is_empty() || !self.reasoning.is_empty()
     }
 
+    /// Returns the chunks that end what is open.
+    #[cfg(feature = "log-store")]
+    pub(crate) fn ends(&self) -> Vec<Chunk<'static>> {
+        let id = |id: &String| std::borrow::Cow::Owned(id.clone());
+        let text =
+            self.text.iter().map(|open| Chunk::TextEnd { id: id(open), provider_metadata: None });
+        let reasoning = self
+            .reasoning
+            .iter()
+            .map(|open| Chunk::ReasoningEnd { id: id(open), provider_metadata: None });
+        let step = self.step.then_some(Chunk::FinishStep {});
+        text.chain(reasoning).chain(step).collect()
+    }
+
     pub(crate) fn push(&mut self, chunk: &Chunk<'_>) {
         match chunk {
             Chunk::TextStart { id, .. } => self.text.push(id.to_string()),
@@ -502,8 +516,14 @@ fn note_of(entry: &LogEntry) -> Option<Note> {
 
 /// Calls a function with each chunk in the frame of an entry. A chunk that this version cannot read is
 /// left out.
-pub(crate) fn each_chunk(entry: &LogEntry, mut handle: impl FnMut(&Chunk<'_>)) {
-    let LogEntry::Frame(bytes) = entry else { return };
+pub(crate) fn each_chunk(entry: &LogEntry, handle: impl FnMut(&Chunk<'_>)) {
+    if let LogEntry::Frame(bytes) = entry {
+        each_frame(bytes, handle);
+    }
+}
+
+/// Passes on the chunks of frames. One that this version cannot read is left out.
+pub(crate) fn each_frame(bytes: &[u8], mut handle: impl FnMut(&Chunk<'_>)) {
     let mut decoder = Decoder::default();
     decoder.push(bytes);
     while let Some(event) = decoder.poll() {

@@ -1,7 +1,7 @@
 //! [`ChatStream`]: the response of a chat server, which reads the log of a run.
 
 mod reader;
-mod replay;
+pub(super) mod replay;
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,8 +14,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use http_body::{Body, Frame};
 use tokio::time::timeout;
 
-use self::reader::KEEP_ALIVE_INTERVAL;
-pub(super) use self::reader::LogReader;
+pub(super) use self::reader::{KEEP_ALIVE_INTERVAL, LogReader};
 use self::replay::whole_response;
 use super::Chat;
 use super::client::Client;
@@ -100,6 +99,13 @@ impl ChatStream {
             let page = stream.0.next().await?;
             Some((page, Later::Known(stream)))
         });
+        ChatStream(pages.boxed())
+    }
+
+    #[cfg(feature = "log-store")]
+    pub(super) fn of_pages(
+        pages: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
+    ) -> Self {
         ChatStream(pages.boxed())
     }
 

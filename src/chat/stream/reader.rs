@@ -327,4 +327,4 @@ const TICK: Duration = Duration::from_secs(1);
 const MAX_READ_TIME: Duration = Duration::from_secs(5);
 
 /// The time without a frame that is followed by a comment.
-pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+pub(in crate::chat) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);

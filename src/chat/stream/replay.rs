@@ -41,7 +41,7 @@ pub(super) fn whole_response(
 
 /// Returns the frames that begin the response of a run which continues this message, for a client
 /// that has posted `posted` of it. Returns `None` if it lacks nothing.
-pub(super) fn front(
+pub(in crate::chat) fn front(
     posted: Option<(&UiMessage, &[ReceivedResult])>,
     message: &UiMessage,
     version: Version,

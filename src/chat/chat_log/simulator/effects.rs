@@ -189,11 +189,11 @@ impl Step<'_> {
             }
             Effect::CloseCalls { open, removed, plan, .. } => {
                 let results = self.close(&open, &removed, &plan);
-                self.reply(id, Reply::Calls(results));
+                self.reply(id, results.map_or(Reply::LedgerFailed, Reply::Calls));
             }
             Effect::FindDecided(open) => {
                 let results = (!self.has_fault()).then(|| self.decided(&open));
-                self.reply(id, Reply::Calls(results));
+                self.reply(id, results.map_or(Reply::LedgerFailed, Reply::Calls));
             }
             Effect::Redeem { plan, chat } => self.redeem(&plan, &chat),
             Effect::Claim { run, approvals } => {
@@ -204,7 +204,7 @@ impl Step<'_> {
                 });
                 let sent: Vec<_> = sent.collect();
                 let is_lost = self.has_fault();
-                self.reply(id, Reply::Claimed((!is_lost).then_some(sent)));
+                self.reply(id, if is_lost { Reply::LedgerFailed } else { Reply::Claimed(sent) });
             }
             Effect::RevokePending(_)
             | Effect::RevokeUnshown

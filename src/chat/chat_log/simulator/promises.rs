@@ -24,8 +24,8 @@ impl World {
         let is_shown =
             self.shadows.values().flat_map(|shadow| &shadow.entries).any(
                 |entry| match Entry::read(entry).unwrap().other() {
-                    Some(OtherEntry::Call { call, .. }) => {
-                        call.approval_id.as_ref() == Some(approval)
+                    Some(OtherEntry::Call { message, .. }) => {
+                        super::world::shows(message, approval)
                     }
                     _ => false,
                 },
@@ -98,7 +98,7 @@ impl World {
                     let is_continued = live.is_some_and(|live| live.begun_parts > 0);
                     self.counts.continued += u64::from(is_continued);
                 }
-                Some(OtherEntry::Result(_)) => {
+                Some(OtherEntry::Result { .. }) => {
                     let live = self.shadow().and_then(|shadow| shadow.state.live());
                     let is_own = live.is_some_and(|live| is_own(&live.run, number));
                     self.counts.late_results += u64::from(!is_own);

@@ -1,0 +1,420 @@
+//! [`Driver`]: performs the effects of a turn, and waits for their results, for events of the agent,
+//! and for hints. It makes no decision about the protocol.
+
+use std::future::poll_fn;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinHandle, consume_budget};
+use tokio::time::sleep;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use super::decide::{Goal, Response, TurnSettings};
+use super::effects::{Effects, Outcome};
+use super::store::{Epoch, LogKey, LogStore};
+use super::turn::{Action, CallAgent, Effect, EffectId, Input, LogTurn, Reply};
+use crate::approval::{DeferredToolResults, Principal};
+use crate::chat::agent::Turn;
+use crate::chat::agent::events::AgentEvents;
+use crate::chat::client::Client;
+use crate::chat::error::ChatError;
+use crate::chat::hints::ChatHints;
+use crate::chat::inner::Inner;
+use crate::chat::redeem::{Accepted, Redeemed};
+use crate::chat::run_log::LogClient;
+use crate::chat::shutdown::Counted;
+use crate::chat::store::ChatStoreError;
+use crate::chat::turn::machine::AgentCall;
+use crate::id::{ChatId, MessageId, RunId};
+use crate::request::ChatRequest;
+use crate::retry::{MAX_FAILURES, MAX_FAILURES_BEFORE_RESPONSE, Retries};
+
+/// A turn with everything that it waits for.
+pub(super) struct Driver {
+    turn: LogTurn,
+    effects: Effects,
+    client: LogClient,
+    posted: Option<Arc<ChatRequest>>,
+    running: FuturesUnordered<BoxFuture<'static, Outcome>>,
+    agent: Option<AgentEvents>,
+    hints: ChatHints,
+    response: Option<oneshot::Sender<TurnResult>>,
+    accepted: Option<oneshot::Sender<AcceptedResult>>,
+    /// The results of the last redemption, for the agent.
+    deferred: DeferredToolResults,
+    failure: Option<ChatError>,
+    /// The writes that have failed in a row.
+    failed_writes: Retries,
+    /// The server waits for this turn when it is shut down. If its time is up, this is `None`, and the
+    /// turn stops.
+    counted: Option<Counted>,
+}
+
+/// A request to a chat, with its user.
+pub(super) struct TurnRequest {
+    /// Who sends the request, and decides on approvals.
+    pub(super) principal: Principal,
+    /// The owner of the chat.
+    pub(super) owner: Principal,
+    pub(super) chat_id: ChatId,
+    /// The client for which a run of this turn is written.
+    pub(super) client: Client,
+    pub(super) goal: Goal,
+    pub(super) posted: Option<Arc<ChatRequest>>,
+}
+
+/// A turn that runs on a task of its own. It continues if this value is dropped.
+pub(super) struct StartedTurn {
+    response: oneshot::Receiver<TurnResult>,
+    /// The response, if it has arrived before it was asked for.
+    received: Option<Result<TurnResult, oneshot::error::RecvError>>,
+    /// Sent when the answers are redeemed, or if that fails after the response. Calls may still be
+    /// executed.
+    accepted: oneshot::Receiver<AcceptedResult>,
+    task: JoinHandle<()>,
+}
+
+type TurnResult = Result<Response, ChatError>;
+
+type AcceptedResult = Result<Accepted, ChatError>;
+
+impl StartedTurn {
+    /// Waits for the answers that the ledger accepts. Returns `None` if the turn redeems none, or if
+    /// the response says why.
+    pub(super) async fn accepted(&mut self) -> Option<AcceptedResult> {
+        (&mut self.accepted).await.ok()
+    }
+
+    /// Waits until the turn has a response, or until it has redeemed its answers. Returns whether it
+    /// has no response, because calls are being executed.
+    pub(super) async fn is_executing(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            response = &mut self.response => {
+                self.received = Some(response);
+                false
+            }
+            accepted = &mut self.accepted => {
+                matches!(accepted, Ok(Ok(Accepted { is_executing: true, .. })))
+            }
+        }
+    }
+
+    /// Waits for the response.
+    pub(super) async fn response(self) -> TurnResult {
+        let received = match self.received {
+            Some(received) => received,
+            None => self.response.await,
+        };
+        if let Ok(response) = received {
+            return response;
+        }
+        // Only code of the host panics, or the runtime shuts down.
+        match self.task.await.map_err(JoinError::try_into_panic) {
+            Err(Ok(panic)) => resume_unwind(panic),
+            Err(Err(error)) => Err(ChatStoreError::new(error).into()),
+            Ok(()) => Err(ChatError::ShuttingDown),
+        }
+    }
+}
+
+impl Driver {
+    /// Starts a turn on a task of its own. A server that is shutting down starts only turns that begin
+    /// no run.
+    pub(super) fn start(
+        chats: &Arc<Inner>,
+        logs: &Arc<dyn LogStore>,
+        request: TurnRequest,
+    ) -> Result<StartedTurn, ChatError> {
+        let TurnRequest { principal, owner, chat_id, client, goal, posted } = request;
+        let may_begin_run = !matches!(goal, Goal::Stop | Goal::Delete);
+        let counted = chats.shutdown.count_turn(may_begin_run).ok_or(ChatError::ShuttingDown)?;
+        let (respond, response) = oneshot::channel();
+        let (accept, accepted) = oneshot::channel();
+        let random = fresh_id();
+        let settings = TurnSettings {
+            owner: owner.clone(),
+            chat_id: chat_id.clone(),
+            posted_history: chats.posted_history,
+            limits: chats.limits.clone(),
+            history_import: chats.history_import,
+            lease: chats.run_lease,
+            message_id: MessageId::new(format!("msg_{}", fresh_id().simple())),
+            run_id: RunId::new(format!("run_{}", random.simple())),
+            epoch: Epoch::of_random(random.as_u64_pair().0),
+        };
+        let client =
+            LogClient { version: client.version(), has_approvals: client.answers_approvals() };
+        let hints = chats.hints.subscribe(&owner, &chat_id);
+        let mut driver = Driver {
+            turn: LogTurn::new(goal, settings, client),
+            effects: Effects::new(chats, logs, principal, LogKey { owner, chat: chat_id }),
+            client,
+            hints,
+            posted,
+            running: FuturesUnordered::new(),
+            agent: None,
+            response: Some(respond),
+            accepted: Some(accept),
+            deferred: DeferredToolResults::default(),
+            failure: None,
+            failed_writes: Retries::default(),
+            counted: Some(counted),
+        };
+        driver.running.push(driver.hint());
+        driver.running.push(driver.tick());
+        driver.running.push(chats.shutdown.closed().map(|()| Outcome::ServerClosed).boxed());
+        let span = tracing::info_span!("chat_turn", run_id = Empty);
+        let task = tokio::spawn(poll_fn(move |cx| driver.poll(cx)).instrument(span));
+        Ok(StartedTurn { response, received: None, accepted, task })
+    }
+
+    /// Performs the actions of the turn until it has to wait, or has ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Whether the agent has no event: it is not polled again before the task is.
+        let mut is_agent_pending = false;
+        while self.counted.is_some() {
+            match self.turn.poll() {
+                Action::Start(id, Effect::CallAgent(call)) => {
+                    self.call_agent(id, *call);
+                    is_agent_pending = false;
+                }
+                Action::Start(
+                    id,
+                    effect @ (Effect::RevokeUnshown | Effect::PutSnapshot { .. }),
+                ) => {
+                    self.spawn(id, effect);
+                }
+                Action::Start(id, effect) => {
+                    let mut effect = self.effects.start(id, effect, self.max_failures());
+                    // A store in memory answers at once.
+                    match (&mut effect).now_or_never() {
+                        Some(outcome) => self.settle(outcome),
+                        None => self.running.push(effect),
+                    }
+                }
+                Action::Respond(response) => self.respond(response),
+                Action::StopAgent => self.agent = None,
+                Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
+                Action::RefuseLog(error) => {
+                    let error = ChatStoreError::new(error);
+                    tracing::error!(error = %super::log_chain(&error), "a chat cannot be read");
+                    self.failure = Some(error.into());
+                }
+                Action::Wait => {
+                    // Other tasks get their turn also if the agent always has an event.
+                    ready!(std::pin::pin!(consume_budget()).poll(cx));
+                    match self.running.poll_next_unpin(cx) {
+                        Poll::Ready(Some(outcome)) => self.settle(outcome),
+                        _ if is_agent_pending => return Poll::Pending,
+                        _ if self.pass_events(&mut is_agent_pending, cx) => {}
+                        _ => return Poll::Pending,
+                    }
+                }
+                Action::End => break,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Waits until another turn of this process has changed the chat.
+    fn hint(&self) -> BoxFuture<'static, Outcome> {
+        self.hints.changed().map(|()| Outcome::Input(Input::Changed)).boxed()
+    }
+
+    /// Waits for a third of a lease.
+    fn tick(&self) -> BoxFuture<'static, Outcome> {
+        let lease = self.effects.context().chats.run_lease;
+        sleep(lease / 3).map(|()| Outcome::Input(Input::Tick)).boxed()
+    }
+
+    /// Returns how often an operation may fail in a row.
+    fn max_failures(&self) -> u32 {
+        if self.response.is_some() { MAX_FAILURES_BEFORE_RESPONSE } else { MAX_FAILURES }
+    }
+
+    /// Performs an effect without a reply on a task of its own: the turn may end before it.
+    fn spawn(&self, id: EffectId, effect: Effect) {
+        // A server that is shut down waits for it, as for a turn.
+        let counted = self.effects.context().chats.shutdown.count_turn(false);
+        let effect = self.effects.start(id, effect, MAX_FAILURES);
+        let task = async move {
+            match effect.await {
+                Outcome::Failed(error) | Outcome::Unknown(_, error) => {
+                    tracing::warn!(%error, "a chat is not tidied up after a turn");
+                }
+                _ => {}
+            }
+            drop(counted);
+        };
+        tokio::spawn(task.in_current_span());
+    }
+
+    fn fail(&mut self, failure: ChatError) {
+        tracing::error!(error = %failure, "a turn has failed");
+        self.failure = Some(failure);
+        self.turn.handle(Input::Failed);
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Input(input) => self.pass(input),
+            Outcome::Unknown(id, failure) => {
+                let Some(pause) = self.failed_writes.fail(self.max_failures()) else {
+                    return self.fail(failure);
+                };
+                tracing::warn!(error = %failure, "a chat may not have been written");
+                let reply = Outcome::Input(Input::Reply(id, Reply::Unknown));
+                self.running.push(sleep(pause).map(|()| reply).boxed());
+            }
+            Outcome::LedgerFailed(id, failure) => {
+                tracing::error!(error = %failure, "the ledger has failed in a turn");
+                self.failure = Some(failure);
+                self.turn.handle(Input::Reply(id, Reply::LedgerFailed));
+            }
+            Outcome::Failed(failure) => self.fail(failure),
+            Outcome::Redeeming(closing, redeemed) => self.redeeming(closing, *redeemed),
+            Outcome::Result(result, calls) => {
+                self.turn.handle(Input::Settled(result));
+                self.running.push(Effects::next_result(calls));
+            }
+            Outcome::Redeemed(is_redeemed) => self.turn.handle(Input::Redeemed(is_redeemed)),
+            Outcome::NotRedeemed(failure) => {
+                tracing::error!(error = %failure, "the answers of a turn could not be redeemed");
+                match self.accepted.take().filter(|_| self.response.is_none()) {
+                    // The caller may have been dropped.
+                    Some(sender) => drop(sender.send(Err(failure))),
+                    None => self.failure = Some(failure),
+                }
+                self.turn.handle(Input::Redeemed(false));
+            }
+            Outcome::ServerClosed => self.hand_over(),
+        }
+    }
+
+    fn redeeming(&mut self, closing: Option<EffectId>, redeemed: Redeemed) {
+        let Redeemed { known, accepted, deferred, executing, calls } = redeemed;
+        if let Some(sender) = self.accepted.take() {
+            // The caller may have been dropped.
+            let _ = sender.send(Ok(accepted));
+        }
+        self.deferred = deferred;
+        match closing {
+            // The results of calls that are being executed are found in the ledger later.
+            Some(id) => self.turn.handle(Input::Reply(id, Reply::Calls(known))),
+            None => {
+                for result in known {
+                    self.turn.handle(Input::Settled(Box::new(result)));
+                }
+                self.turn.handle(Input::Executing(executing));
+                self.running.push(Effects::next_result(calls));
+            }
+        }
+    }
+
+    /// Lets another server continue the run of this turn at once.
+    fn hand_over(&mut self) {
+        let Some(counted) = self.counted.take() else { return };
+        self.turn.handle(Input::HandOver);
+        self.agent = None;
+        loop {
+            match self.turn.poll() {
+                Action::Start(id, effect @ Effect::Append(_)) => {
+                    let effect = self.effects.start(id, effect, MAX_FAILURES);
+                    let task = async move {
+                        if let Outcome::Unknown(_, error) = effect.await {
+                            tracing::warn!(%error, "a run waits until its lease has passed");
+                        }
+                        drop(counted);
+                    };
+                    tokio::spawn(task.in_current_span());
+                    return;
+                }
+                Action::Wait | Action::End => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Passes an input to the turn.
+    fn pass(&mut self, input: Input) {
+        match &input {
+            Input::Changed => self.running.push(self.hint()),
+            Input::Tick => self.running.push(self.tick()),
+            Input::Reply(_, Reply::Appended(_)) => self.failed_writes = Retries::default(),
+            _ => {}
+        }
+        self.turn.handle(input);
+        if self.turn.take_has_changed() {
+            self.hints.notify_others();
+        }
+    }
+
+    fn respond(&mut self, response: Response) {
+        let Some(sender) = self.response.take() else { return };
+        let chats = &self.effects.context().chats;
+        if let Response::TooManyRuns = response {
+            chats.run_counters.count_refused();
+            let value = chats.limits.max_user_runs();
+            tracing::warn!(limit = "max_user_runs", value, "a run was refused because of a limit");
+        }
+        let response = match (response, self.failure.take()) {
+            (Response::Failed, Some(failure)) => Err(failure),
+            (response, _) => Ok(response),
+        };
+        // The caller may have been dropped.
+        let _ = sender.send(response);
+    }
+
+    fn call_agent(&mut self, _id: EffectId, call: CallAgent) {
+        let CallAgent { run, chat, message_id, sent, results } = call;
+        let chats = &self.effects.context().chats;
+        if let Some(request) = &self.posted {
+            chats.warn_of_kept(&chat, request);
+        }
+        Span::current().record("run_id", run.as_str());
+        let call =
+            AgentCall { chat, message_id, sent, not_recorded: Vec::new(), recorded: results };
+        let (deferred, posted) = (self.deferred.clone(), self.posted.clone());
+        let has_approvals = self.client.has_approvals;
+        let turn = Turn::of_run(call, deferred, posted, &chats.approvals, has_approvals);
+        let revoke = (!has_approvals).then(|| self.effects.revoker());
+        self.agent = Some(AgentEvents::new(&*chats.agent, turn, revoke));
+    }
+
+    /// Passes the events that are ready to the turn, so that they are appended together. Returns
+    /// whether there were any.
+    fn pass_events(&mut self, is_agent_pending: &mut bool, cx: &mut Context<'_>) -> bool {
+        let Driver { turn, agent, .. } = self;
+        let mut has_passed = false;
+        for _ in 0..EVENTS_AT_ONCE {
+            let Some(events) = agent.as_mut().filter(|_| turn.accepts_events()) else { break };
+            let polled = events.poll_next_unpin(cx);
+            *is_agent_pending = polled.is_pending();
+            let Poll::Ready(event) = polled else { break };
+            has_passed = true;
+            match event {
+                Some(event) => turn.handle(Input::Agent(event)),
+                None => {
+                    *agent = None;
+                    turn.handle(Input::AgentEnded);
+                }
+            }
+        }
+        has_passed
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the glue hands the core its fresh ids")]
+fn fresh_id() -> uuid::Uuid {
+    uuid::Uuid::new_v4()
+}
+
+/// How many events of the agent are read at once.
+const EVENTS_AT_ONCE: usize = 256;

@@ -1,0 +1,250 @@
+//! [`RunFrames`]: what a client reads of the entries of a run. It does no I/O.
+
+use super::entry::{Entry, OtherEntry, RunEnd, StepEnd};
+use super::store::Epoch;
+use super::writer::encoded;
+use crate::chat::run_log::{INTERRUPTED, OpenChunks, each_frame};
+use crate::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
+use crate::event::AgentEvent;
+use crate::id::RunId;
+use crate::message::UiMessage;
+use crate::reducer::Reducer;
+use crate::sse::DONE;
+use crate::translator::Translator;
+
+/// Makes the frames of a run, from its first entry or from a later one.
+#[derive(Debug)]
+pub(super) struct RunFrames {
+    epoch: Epoch,
+    /// The position of the first entry of the run.
+    begin: u64,
+    version: Version,
+    /// The run whose entries come next. It changes if another one resumes a lost run.
+    run: Option<RunId>,
+    step_end: Option<StepEnd>,
+    /// Why the model has stopped in its last call, if the frames do not say it.
+    reason: Option<FinishReason>,
+}
+
+/// How the frames go on after an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    More,
+    /// The entry was the last one, and its frames are complete.
+    Ended,
+    /// The entry is the end of a run that was cut off, of which [`RunFrames::end`] makes the frames. It
+    /// needs the entries from [`RunFrames::begin`] on.
+    CutOff,
+}
+
+impl RunFrames {
+    /// Creates the frames of the run whose first entry stands at `begin`.
+    pub(super) fn new(epoch: Epoch, begin: u64, version: Version) -> Self {
+        RunFrames { epoch, begin, version, run: None, step_end: None, reason: None }
+    }
+
+    /// Returns why the model has stopped in its last call, if the frames do not say it.
+    pub(super) fn reason(&self) -> Option<FinishReason> {
+        self.reason
+    }
+
+    pub(super) fn begin(&self) -> u64 {
+        self.begin
+    }
+
+    /// Adds what the client reads of the entry at this position.
+    pub(super) fn push(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
+        let other = match entry {
+            Entry::Frame(frame) => {
+                self.frame(position, frame, out);
+                return Next::More;
+            }
+            Entry::Other(other) => &**other,
+        };
+        match other {
+            OtherEntry::Begin { run, message_id } => {
+                if self.run.replace(run.clone()).is_none() && position == self.begin {
+                    let translator = Translator::new(message_id.clone());
+                    self.frame(position, start(translator, self.version).as_bytes(), out);
+                }
+                self.step_end = None;
+            }
+            OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => {
+                self.frame(position, frame.as_bytes(), out);
+            }
+            OtherEntry::Call { frames, .. } => self.frame(position, frames.as_bytes(), out),
+            OtherEntry::Result { chunks, .. } if position > self.begin => {
+                let frames: String = chunks.iter().filter_map(|chunk| self.shown(chunk)).collect();
+                self.frame(position, frames.as_bytes(), out);
+            }
+            OtherEntry::Step => self.step_end = None,
+            OtherEntry::StepEnd(end) => {
+                (self.step_end, self.reason) = (Some(end.clone()), end.reason);
+            }
+            OtherEntry::End { end: RunEnd::ResumedBy(_), .. } => {}
+            OtherEntry::End { .. } => {
+                let Some(end) = self.step_end.take() else { return Next::CutOff };
+                let frames: String = end.last.concat();
+                self.frame(position, frames.as_bytes(), out);
+                out.extend_from_slice(DONE);
+                return Next::Ended;
+            }
+            OtherEntry::Result { .. }
+            | OtherEntry::Import { .. }
+            | OtherEntry::Request(_)
+            | OtherEntry::Claimed { .. } => {}
+        }
+        Next::More
+    }
+
+    /// Adds the end of a run that was cut off. `entries` are those of the run, with its end.
+    pub(super) fn end<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>, out: &mut Vec<u8>) {
+        let (mut reducer, mut open, mut step_end) = (Reducer::new(), OpenChunks::default(), None);
+        let mut event = AgentEvent::Abort { reason: None };
+        for entry in entries {
+            let frames = match entry {
+                Entry::Frame(frame) => &**frame,
+                Entry::Other(other) => match &**other {
+                    OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => {
+                        frame.as_bytes()
+                    }
+                    OtherEntry::Call { frames, .. } => frames.as_bytes(),
+                    OtherEntry::Step => {
+                        step_end = None;
+                        continue;
+                    }
+                    OtherEntry::StepEnd(end) => {
+                        step_end = Some(end);
+                        continue;
+                    }
+                    OtherEntry::End { end: RunEnd::Failed(text), .. } => {
+                        event = AgentEvent::error(text.clone());
+                        continue;
+                    }
+                    OtherEntry::End { end: RunEnd::Interrupted, .. } => {
+                        event = AgentEvent::error(INTERRUPTED);
+                        continue;
+                    }
+                    _ => continue,
+                },
+            };
+            each_frame(frames, |chunk| {
+                // Results of calls before the run are not in this message.
+                let _ = reducer.push_chunk(chunk);
+                open.push(chunk);
+            });
+        }
+        match step_end {
+            Some(end) => out.extend(end.last.iter().flat_map(|frame| frame.bytes())),
+            None => {
+                for chunk in open.ends() {
+                    out.extend_from_slice(encoded(&chunk).as_bytes());
+                }
+                out.extend_from_slice(ended(reducer.message(), &event, self.version).as_bytes());
+            }
+        }
+        out.extend_from_slice(DONE);
+    }
+
+    /// Adds frames with the `id:` from which a client continues after them.
+    fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
+        if frames.is_empty() {
+            return;
+        }
+        // The last of the frames has the id: a client has read all of them, or none.
+        let before = frames.len().saturating_sub(2);
+        let last =
+            frames[..before].windows(2).rposition(|end| end == b"\n\n").map_or(0, |at| at + 2);
+        let (first, last) = frames.split_at(last);
+        out.extend_from_slice(first);
+        out.extend_from_slice(event_id_line(self.epoch, self.begin, position).as_bytes());
+        out.extend_from_slice(last);
+    }
+
+    /// Returns the frame of a chunk that is stored for all versions.
+    fn shown(&self, chunk: &str) -> Option<String> {
+        match ReceivedChunk::parse(chunk) {
+            Ok(ReceivedChunk::Known { chunk, .. }) => {
+                let shown = chunk.for_version(self.version);
+                shown.is_kind_known_to(self.version).then(|| encoded(&shown))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where a client continues: behind an entry of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct EventId {
+    pub(super) epoch: Epoch,
+    pub(super) begin: u64,
+    pub(super) position: u64,
+}
+
+impl EventId {
+    /// The place before the first entry of a run.
+    pub(super) fn of_run(epoch: Epoch, begin: u64) -> Self {
+        EventId { epoch, begin, position: begin }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split('.').map(|number| u64::from_str_radix(number, 16).ok());
+        let id = EventId {
+            epoch: Epoch(numbers.next()??),
+            begin: numbers.next()??,
+            position: numbers.next()??,
+        };
+        numbers.next().is_none().then_some(id)
+    }
+}
+
+fn event_id_line(Epoch(epoch): Epoch, begin: u64, position: u64) -> String {
+    format!("id: {epoch:x}.{begin:x}.{position:x}\n")
+}
+
+/// Returns the first frame of a response.
+pub(super) fn start(translator: Translator, version: Version) -> String {
+    let mut frame = String::new();
+    translator
+        .with_version(version)
+        .start(&mut |chunk: Chunk<'_>| frame.push_str(&encoded(&chunk)));
+    frame
+}
+
+/// Returns the frames that end a message with this event.
+fn ended(message: &UiMessage, event: &AgentEvent, version: Version) -> String {
+    let mut frames = String::new();
+    let mut translator = Translator::continuing(message).with_version(version);
+    let calls: Vec<_> = message.tool_parts().map(|part| part.tool_call_id.clone()).collect();
+    // Nobody gives them results.
+    translator.require_results(&calls);
+    translator.start(&mut |_| {});
+    let mut out = |chunk: Chunk<'_>| frames.push_str(&encoded(&chunk.for_version(version)));
+    let _ = translator.handle_event(event, &mut out);
+    translator.finish(&mut out);
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_id_is_read_as_it_was_written() {
+        let line = event_id_line(Epoch(0xabc), 16, 300);
+        let id = EventId { epoch: Epoch(0xabc), begin: 16, position: 300 };
+        assert_eq!(EventId::parse(line.trim().trim_start_matches("id: ")), Some(id));
+        for wrong in ["", "abc", "abc.10", "abc.10.12c.1", "run_1.2"] {
+            assert_eq!(EventId::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_last_frame_of_an_entry_has_its_id() {
+        let (frames, mut out) = (RunFrames::new(Epoch(1), 2, Version::V6), Vec::new());
+        frames.frame(3, b"data: a\n\ndata: b\n\n", &mut out);
+        frames.frame(4, b"data: c\n\n", &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "data: a\n\nid: 1.2.3\ndata: b\n\nid: 1.2.4\ndata: c\n\n");
+    }
+}
