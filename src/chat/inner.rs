@@ -35,6 +35,9 @@ pub(super) struct Inner {
     /// The logs of chats, which replace the two stores above.
     #[cfg(feature = "log-store")]
     pub(super) logs: Option<Arc<dyn super::chat_log::LogStore>>,
+    /// A sweep of the logs will begin.
+    #[cfg(feature = "log-store")]
+    pub(super) is_sweep_due: Arc<AtomicBool>,
     pub(super) limits: ChatLimits,
     pub(super) posted_history: PostedHistory,
     /// Whether it was logged that messages are kept which a page has removed.

@@ -56,6 +56,18 @@ impl RunCounters {
     }
 
     /// Counts a request that was refused because its user has too many live runs.
+    #[cfg(feature = "log-store")]
+    pub(super) fn count_live(&self) -> CountedRun {
+        self.0.live.fetch_add(1, Ordering::Relaxed);
+        CountedRun(Arc::clone(&self.0))
+    }
+
+    #[cfg(feature = "log-store")]
+    pub(super) fn count_ended(&self, was_lost: bool) {
+        let counter = if was_lost { &self.0.lapsed } else { &self.0.taken };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn count_refused(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }

@@ -39,6 +39,8 @@ impl ChatServer {
             runs: Arc::new(InMemoryRunStore::new()),
             #[cfg(feature = "log-store")]
             logs: super::chat_log::tried_store(),
+            #[cfg(feature = "log-store")]
+            is_sweep_due: Arc::default(),
             limits: ChatLimits::default(),
             posted_history: PostedHistory::default(),
             has_warned_of_kept: Arc::default(),
@@ -125,7 +127,13 @@ impl ChatServer {
     #[doc(alias = "persist")]
     #[must_use]
     pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
-        self.configure(|inner| inner.store = store)
+        self.configure(|inner| {
+            #[cfg(feature = "log-store")]
+            if inner.logs.is_some() {
+                inner.logs = super::chat_log::tried_store_of(&store);
+            }
+            inner.store = store;
+        })
     }
 
     /// Sets the store of the logs of runs. Servers that share conversations have to share it too. The

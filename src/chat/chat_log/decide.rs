@@ -29,6 +29,8 @@ pub(crate) enum Goal {
     Answer {
         message_id: MessageId,
         plan: Box<ResumePlan>,
+        /// The request that has posted the answers.
+        posted: Option<Arc<ChatRequest>>,
     },
     Stop,
     Delete,
@@ -44,7 +46,7 @@ impl Goal {
             (message.id.clone(), Box::new(ResumePlan::new(request.messages(), Some(message))))
         });
         match answered {
-            Some((message_id, plan)) => Goal::Answer { message_id, plan },
+            Some((message_id, plan)) => Goal::Answer { message_id, plan, posted: Some(request) },
             None => Goal::Ask(request),
         }
     }
@@ -235,7 +237,9 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
     let live = view.state.live();
     match goal {
         Goal::Ask(request) => ask(view, mine, request),
-        Goal::Answer { message_id, plan } => answer(view, mine, message_id, plan),
+        Goal::Answer { message_id, plan, posted } => {
+            answer(view, mine, message_id, plan, posted.as_deref())
+        }
         Goal::Stop => match live {
             Some(live) => mine.append(view.control(), vec![end(live, RunEnd::Stopped)]),
             None => Decision::Done(Response::Nothing),
@@ -306,11 +310,12 @@ fn allowed_change(
         })
     })?;
     let outputs = chat.bytes_of_new_outputs(request.messages());
-    let added = usize::from(request.new_user_message().is_some());
-    if added + outputs > 0 {
-        let messages = if added == 0 { 0 } else { chat.messages.len() + added };
+    if request.new_user_message().is_some() || outputs > 0 {
+        let mut next = chat.clone();
+        apply_change(&mut next, change.clone());
+        let messages = request.new_user_message().map_or(0, |_| next.messages.len());
         limits
-            .check_chat(messages, chat.bytes() + outputs)
+            .check_chat(messages, next.bytes() + outputs)
             .map_err(|limit| Decision::Done(Response::Limit(limit)))?;
     }
     Ok(change)
@@ -388,7 +393,13 @@ pub(super) fn accepted<'r>(
     new.map(|received| result_entry(chat, received)).collect()
 }
 
-fn answer(view: &View, mine: &Mine, message_id: &MessageId, plan: &ResumePlan) -> Decision {
+fn answer(
+    view: &View,
+    mine: &Mine,
+    message_id: &MessageId,
+    plan: &ResumePlan,
+    posted: Option<&ChatRequest>,
+) -> Decision {
     let (state, chat) = (&view.state, view.state.chat());
     let live = state.live();
     let is_last = chat.messages.last().is_some_and(|last| last.id == *message_id);
@@ -399,7 +410,7 @@ fn answer(view: &View, mine: &Mine, message_id: &MessageId, plan: &ResumePlan) -
     match mine.redemption {
         Redemption::Due => {
             let Some(message) = chat.message(message_id) else {
-                return Decision::Done(Response::UnknownCalls);
+                return answer_to_removed(view, mine, posted);
             };
             let answered = Answered::of(plan, message, chat);
             if !answered.is_any {
@@ -410,6 +421,12 @@ fn answer(view: &View, mine: &Mine, message_id: &MessageId, plan: &ResumePlan) -
             }
             if answered.is_open && live.is_none() && is_last && mine.has_no_place() {
                 return Decision::Done(Response::TooManyRuns);
+            }
+            let outputs = posted.map_or(0, |posted| chat.bytes_of_new_outputs(posted.messages()));
+            if outputs > 0
+                && let Err(limit) = mine.settings.limits.check_chat(0, chat.bytes() + outputs)
+            {
+                return Decision::Done(Response::Limit(limit));
             }
             // The run shows the results as they come.
             match answered.is_open && may_begin && !mine.has_begun {
@@ -434,6 +451,22 @@ fn answer(view: &View, mine: &Mine, message_id: &MessageId, plan: &ResumePlan) -
             None if is_last && is_due(chat) => Decision::Done(Response::TooManyRuns),
             _ => Decision::Done(Response::Stored(message_id.clone())),
         },
+    }
+}
+
+/// The message was removed, or the chat has never had it. A response that has replaced it is shown.
+fn answer_to_removed(view: &View, mine: &Mine, posted: Option<&ChatRequest>) -> Decision {
+    let chat = view.state.chat();
+    let change = posted.map(|posted| change_of(chat, posted, mine.settings.posted_history));
+    match change {
+        Some(Err(RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id))) => {
+            match view.state.live().filter(|live| live.message_id == id) {
+                Some(live) => join(view, live, mine),
+                None => Decision::Done(Response::Stored(id)),
+            }
+        }
+        Some(Err(_)) => Decision::Done(Response::AlreadyReceived),
+        Some(Ok(_)) | None => Decision::Done(Response::UnknownCalls),
     }
 }
 

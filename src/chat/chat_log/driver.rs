@@ -27,10 +27,11 @@ use crate::chat::error::ChatError;
 use crate::chat::hints::ChatHints;
 use crate::chat::inner::Inner;
 use crate::chat::redeem::{Accepted, Redeemed};
+use crate::chat::run_counts::CountedRun;
 use crate::chat::run_log::LogClient;
 use crate::chat::shutdown::Counted;
 use crate::chat::store::ChatStoreError;
-use crate::chat::turn::machine::AgentCall;
+use crate::chat::turn::machine::{AgentCall, RunLimit};
 use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
 use crate::retry::{MAX_FAILURES, MAX_FAILURES_BEFORE_RESPONSE, Retries};
@@ -51,6 +52,8 @@ pub(super) struct Driver {
     failure: Option<ChatError>,
     /// The writes that have failed in a row.
     failed_writes: Retries,
+    /// The run of this turn.
+    run: Option<CountedRun>,
     /// The server waits for this turn when it is shut down. If its time is up, this is `None`, and the
     /// turn stops.
     counted: Option<Counted>,
@@ -165,6 +168,7 @@ impl Driver {
             deferred: DeferredToolResults::default(),
             failure: None,
             failed_writes: Retries::default(),
+            run: None,
             counted: Some(counted),
         };
         driver.running.push(driver.hint());
@@ -201,6 +205,17 @@ impl Driver {
                 }
                 Action::Respond(response) => self.respond(response),
                 Action::StopAgent => self.agent = None,
+                Action::HoldRun => {
+                    self.run = Some(self.effects.context().chats.run_counters.count_live());
+                }
+                Action::LeaveRun => {
+                    self.run = None;
+                    self.effects.sweep_later();
+                }
+                Action::EndedOther { was_lost } => {
+                    self.effects.context().chats.run_counters.count_ended(was_lost);
+                }
+                Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
                 Action::RefuseLog(error) => {
                     let error = ChatStoreError::new(error);
@@ -221,6 +236,17 @@ impl Driver {
             }
         }
         Poll::Ready(())
+    }
+
+    /// Logs why the run ends.
+    fn report_limit(&self, run_id: &RunId, limit: RunLimit) {
+        let limits = &self.effects.context().chats.limits;
+        let (limit, value) = match limit {
+            RunLimit::LogBytes => ("max_log_bytes", limits.max_log_bytes().to_string()),
+            RunLimit::UnreadTime => ("max_unread_time", format!("{:?}", limits.max_unread_time())),
+            RunLimit::UserRuns => ("max_user_runs", limits.max_user_runs().to_string()),
+        };
+        tracing::warn!(run_id = run_id.as_str(), limit, %value, "a run ends because of a limit");
     }
 
     /// Waits until another turn of this process has changed the chat.
@@ -373,14 +399,13 @@ impl Driver {
     }
 
     fn call_agent(&mut self, _id: EffectId, call: CallAgent) {
-        let CallAgent { run, chat, message_id, sent, results } = call;
+        let CallAgent { run, chat, message_id, sent, results, not_recorded } = call;
         let chats = &self.effects.context().chats;
         if let Some(request) = &self.posted {
             chats.warn_of_kept(&chat, request);
         }
         Span::current().record("run_id", run.as_str());
-        let call =
-            AgentCall { chat, message_id, sent, not_recorded: Vec::new(), recorded: results };
+        let call = AgentCall { chat, message_id, sent, not_recorded, recorded: results };
         let (deferred, posted) = (self.deferred.clone(), self.posted.clone());
         let has_approvals = self.client.has_approvals;
         let turn = Turn::of_run(call, deferred, posted, &chats.approvals, has_approvals);

@@ -1,6 +1,7 @@
 //! [`Effects`]: performs what a turn asks for, with the store of logs and the approvals.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -11,8 +12,8 @@ use super::decide::Append;
 use super::entry::{Entry, OtherEntry};
 use super::state::{ChatState, StateSnapshot};
 use super::store::{
-    AppendLog, AppendResult, Epoch, ListedChat, LiveRunChange, LoadLog, LoadedLog, LogKey,
-    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, UserLimits,
+    AppendLog, AppendResult, Epoch, KEPT_AFTER_END, ListedChat, LiveRunChange, LoadLog, LoadedLog,
+    LogKey, LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, UserLimits,
 };
 use super::turn::{Effect, EffectId, Input, Reply};
 use crate::approval::{
@@ -97,6 +98,23 @@ impl Effects {
             outcome.unwrap_or_else(Outcome::Failed)
         }
         .boxed()
+    }
+
+    /// Removes what readers of a run do not need any more, some time after its end.
+    pub(super) fn sweep_later(&self) {
+        let Context { chats, logs, .. } = &*self.0;
+        if chats.is_sweep_due.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (is_due, logs) = (Arc::clone(&chats.is_sweep_due), Arc::downgrade(logs));
+        tokio::spawn(async move {
+            sleep(KEPT_AFTER_END).await;
+            is_due.store(false, Ordering::Relaxed);
+            let Some(logs) = logs.upgrade() else { return };
+            if let Err(error) = logs.sweep().await {
+                tracing::warn!(%error, "what no reader needs was not removed");
+            }
+        });
     }
 
     /// Waits for the next result of the calls that are executed.

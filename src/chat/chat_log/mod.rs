@@ -24,7 +24,9 @@ mod store;
 mod turn;
 mod writer;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::store::ChatStore;
 
 pub(super) use self::server::LogServer;
 
@@ -39,6 +41,20 @@ pub use self::store::{
 pub(super) fn tried_store() -> Option<Arc<dyn LogStore>> {
     let is_tried = std::env::var_os("CHAT_LOG").is_some();
     is_tried.then(|| Arc::new(InMemoryLogStore::new()) as Arc<dyn LogStore>)
+}
+
+/// Returns the store in memory that stands for this one.
+pub(super) fn tried_store_of(store: &Arc<dyn ChatStore>) -> Option<Arc<dyn LogStore>> {
+    // The keys keep the stores, so that no other one gets the address.
+    type Tried = Vec<(Arc<dyn ChatStore>, Arc<dyn LogStore>)>;
+    static TRIED: Mutex<Tried> = Mutex::new(Vec::new());
+    let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, logs)) = tried.iter().find(|(other, _)| Arc::ptr_eq(other, store)) {
+        return Some(Arc::clone(logs));
+    }
+    let logs: Arc<dyn LogStore> = Arc::new(InMemoryLogStore::new());
+    tried.push((Arc::clone(store), Arc::clone(&logs)));
+    Some(logs)
 }
 
 /// Returns an error with its causes.

@@ -81,7 +81,7 @@ impl LogReader {
             key,
             epoch: place.epoch,
             client,
-            frames: RunFrames::new(place.epoch, place.begin, client.version()),
+            frames: RunFrames::new(place, client.version()),
             position: place.position,
             front: None,
             returned: None,
@@ -94,12 +94,12 @@ impl LogReader {
         }
     }
 
-    /// Lets this reader begin behind its place. Returns `None` if the log does not hold what follows.
-    pub(super) async fn after(mut self) -> Result<Option<Self>, ChatError> {
-        let (key, epoch, position) = (&self.key, self.epoch, self.position + 1);
+    /// Lets this reader continue a response. Returns `None` if the log does not hold what follows.
+    pub(super) async fn continued(mut self) -> Result<Option<Self>, ChatError> {
+        let (key, epoch, position) = (&self.key, self.epoch, self.position);
         let read = ReadLogEntries { key, epoch, position, max_bytes: 0, is_reader: false };
         let page = self.logs.read(read).await?;
-        (self.position, self.has_begun) = (position, true);
+        self.has_begun = true;
         Ok(page.map(|_| self))
     }
 
@@ -159,14 +159,15 @@ impl LogReader {
         let mut end = None;
         while let Some(frames) = self.next_page().await {
             each_frame(&frames.map_err(ChatStoreError::new)?, |chunk| {
-                end = match chunk {
+                let found = match chunk {
                     Chunk::Finish { finish_reason, .. } => {
-                        Some((ResponseOutcome::Finished, *finish_reason))
+                        (ResponseOutcome::Finished, *finish_reason)
                     }
-                    Chunk::Abort { .. } => Some((ResponseOutcome::Aborted, None)),
-                    Chunk::Error { .. } => Some((ResponseOutcome::Failed, None)),
+                    Chunk::Abort { .. } => (ResponseOutcome::Aborted, None),
+                    Chunk::Error { .. } => (ResponseOutcome::Failed, None),
                     _ => return,
                 };
+                end.get_or_insert(found);
             });
         }
         let (outcome, reason) = end.ok_or(ChatError::ShuttingDown)?;
@@ -248,7 +249,7 @@ impl LogReader {
             if next == Next::CutOff {
                 let entries = self.entries_of_run(Some(self.position)).await;
                 let entries = entries.map_err(|_| BodyError::CutOff)?;
-                self.frames.end(&entries, &mut frames);
+                self.frames.end(self.position - 1, &entries, &mut frames);
             }
             if next != Next::More {
                 self.has_ended = true;
@@ -272,8 +273,7 @@ impl LogReader {
             return Err(BodyError::CutOff);
         }
         self.has_ended = true;
-        let mut frames = encoded(&Chunk::Abort { reason: None }).into_bytes();
-        frames.extend_from_slice(DONE);
+        let frames = [encoded(&Chunk::Abort { reason: None }).as_bytes(), DONE].concat();
         Ok(Some(frames.into()))
     }
 

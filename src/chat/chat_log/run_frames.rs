@@ -1,5 +1,7 @@
 //! [`RunFrames`]: what a client reads of the entries of a run. It does no I/O.
 
+use std::fmt;
+
 use super::entry::{Entry, OtherEntry, RunEnd, StepEnd};
 use super::store::Epoch;
 use super::writer::encoded;
@@ -18,6 +20,8 @@ pub(super) struct RunFrames {
     epoch: Epoch,
     /// The position of the first entry of the run.
     begin: u64,
+    /// How many frames of the next entry the client has read.
+    skipped: usize,
     version: Version,
     /// The run whose entries come next. It changes if another one resumes a lost run.
     run: Option<RunId>,
@@ -38,9 +42,10 @@ pub(super) enum Next {
 }
 
 impl RunFrames {
-    /// Creates the frames of the run whose first entry stands at `begin`.
-    pub(super) fn new(epoch: Epoch, begin: u64, version: Version) -> Self {
-        RunFrames { epoch, begin, version, run: None, step_end: None, reason: None }
+    /// Creates the frames of a run from this place on.
+    pub(super) fn new(place: EventId, version: Version) -> Self {
+        let EventId { epoch, begin, frames: skipped, .. } = place;
+        RunFrames { epoch, begin, skipped, version, run: None, step_end: None, reason: None }
     }
 
     /// Returns why the model has stopped in its last call, if the frames do not say it.
@@ -54,6 +59,14 @@ impl RunFrames {
 
     /// Adds what the client reads of the entry at this position.
     pub(super) fn push(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
+        let next = self.push_entry(position, entry, out);
+        if next != Next::CutOff {
+            self.skipped = 0;
+        }
+        next
+    }
+
+    fn push_entry(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
         let other = match entry {
             Entry::Frame(frame) => {
                 self.frame(position, frame, out);
@@ -84,9 +97,8 @@ impl RunFrames {
             OtherEntry::End { end: RunEnd::ResumedBy(_), .. } => {}
             OtherEntry::End { .. } => {
                 let Some(end) = self.step_end.take() else { return Next::CutOff };
-                let frames: String = end.last.concat();
-                self.frame(position, frames.as_bytes(), out);
-                out.extend_from_slice(DONE);
+                let frames = [end.last.concat().as_bytes(), DONE].concat();
+                self.frame(position, &frames, out);
                 return Next::Ended;
             }
             OtherEntry::Result { .. }
@@ -97,8 +109,14 @@ impl RunFrames {
         Next::More
     }
 
-    /// Adds the end of a run that was cut off. `entries` are those of the run, with its end.
-    pub(super) fn end<'e>(&self, entries: impl IntoIterator<Item = &'e Entry>, out: &mut Vec<u8>) {
+    /// Adds the end of a run that was cut off. `entries` are those of the run, with its end, which
+    /// stands at this position.
+    pub(super) fn end<'e>(
+        &self,
+        position: u64,
+        entries: impl IntoIterator<Item = &'e Entry>,
+        out: &mut Vec<u8>,
+    ) {
         let (mut reducer, mut open, mut step_end) = (Reducer::new(), OpenChunks::default(), None);
         let mut event = AgentEvent::Abort { reason: None };
         for entry in entries {
@@ -134,31 +152,34 @@ impl RunFrames {
                 open.push(chunk);
             });
         }
-        match step_end {
-            Some(end) => out.extend(end.last.iter().flat_map(|frame| frame.bytes())),
+        let mut last: String = match step_end {
+            Some(end) => end.last.concat(),
             None => {
-                for chunk in open.ends() {
-                    out.extend_from_slice(encoded(&chunk).as_bytes());
-                }
-                out.extend_from_slice(ended(reducer.message(), &event, self.version).as_bytes());
+                let open: String = open.ends().iter().map(encoded).collect();
+                open + &ended(reducer.message(), &event, self.version)
             }
-        }
-        out.extend_from_slice(DONE);
+        };
+        last.push_str(&String::from_utf8_lossy(DONE));
+        self.frame(position, last.as_bytes(), out);
     }
 
-    /// Adds frames with the `id:` from which a client continues after them.
+    /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
     fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
-        if frames.is_empty() {
-            return;
+        let EventId { epoch, begin, .. } = EventId::of_run(self.epoch, self.begin);
+        let mut rest = frames;
+        for number in 1.. {
+            let Some(end) = rest.windows(2).position(|end| end == b"\n\n") else { break };
+            let (frame, next) = rest.split_at(end + 2);
+            rest = next;
+            if number <= self.skipped {
+                continue;
+            }
+            let (position, frames) =
+                if rest.is_empty() { (position + 1, 0) } else { (position, number) };
+            let id = EventId { epoch, begin, position, frames };
+            out.extend_from_slice(format!("id: {id}\n").as_bytes());
+            out.extend_from_slice(frame);
         }
-        // The last of the frames has the id: a client has read all of them, or none.
-        let before = frames.len().saturating_sub(2);
-        let last =
-            frames[..before].windows(2).rposition(|end| end == b"\n\n").map_or(0, |at| at + 2);
-        let (first, last) = frames.split_at(last);
-        out.extend_from_slice(first);
-        out.extend_from_slice(event_id_line(self.epoch, self.begin, position).as_bytes());
-        out.extend_from_slice(last);
     }
 
     /// Returns the frame of a chunk that is stored for all versions.
@@ -173,18 +194,22 @@ impl RunFrames {
     }
 }
 
-/// Where a client continues: behind an entry of a run.
+/// Where a client continues a run. Its text is the `id:` of the frame before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventId {
     pub(super) epoch: Epoch,
+    /// The position of the first entry of the run.
     pub(super) begin: u64,
+    /// The position of the next entry.
     pub(super) position: u64,
+    /// How many frames of this entry the client has read.
+    pub(super) frames: usize,
 }
 
 impl EventId {
     /// The place before the first entry of a run.
     pub(super) fn of_run(epoch: Epoch, begin: u64) -> Self {
-        EventId { epoch, begin, position: begin }
+        EventId { epoch, begin, position: begin, frames: 0 }
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
@@ -193,13 +218,17 @@ impl EventId {
             epoch: Epoch(numbers.next()??),
             begin: numbers.next()??,
             position: numbers.next()??,
+            frames: usize::try_from(numbers.next()??).ok()?,
         };
-        numbers.next().is_none().then_some(id)
+        (numbers.next().is_none() && id.begin <= id.position).then_some(id)
     }
 }
 
-fn event_id_line(Epoch(epoch): Epoch, begin: u64, position: u64) -> String {
-    format!("id: {epoch:x}.{begin:x}.{position:x}\n")
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let EventId { epoch, begin, position, frames } = self;
+        write!(f, "{:x}.{begin:x}.{position:x}.{frames:x}", epoch.0)
+    }
 }
 
 /// Returns the first frame of a response.
@@ -231,20 +260,22 @@ mod tests {
 
     #[test]
     fn an_event_id_is_read_as_it_was_written() {
-        let line = event_id_line(Epoch(0xabc), 16, 300);
-        let id = EventId { epoch: Epoch(0xabc), begin: 16, position: 300 };
-        assert_eq!(EventId::parse(line.trim().trim_start_matches("id: ")), Some(id));
-        for wrong in ["", "abc", "abc.10", "abc.10.12c.1", "run_1.2"] {
+        let id = EventId { epoch: Epoch(0xabc), begin: 16, position: 300, frames: 2 };
+        assert_eq!(EventId::parse(&id.to_string()), Some(id));
+        for wrong in ["", "abc", "abc.10.12c", "abc.10.12c.1.2", "abc.10.1.0", "run_1.2"] {
             assert_eq!(EventId::parse(wrong), None, "{wrong}");
         }
     }
 
     #[test]
-    fn the_last_frame_of_an_entry_has_its_id() {
-        let (frames, mut out) = (RunFrames::new(Epoch(1), 2, Version::V6), Vec::new());
-        frames.frame(3, b"data: a\n\ndata: b\n\n", &mut out);
-        frames.frame(4, b"data: c\n\n", &mut out);
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "data: a\n\nid: 1.2.3\ndata: b\n\nid: 1.2.4\ndata: c\n\n");
+    fn each_frame_has_the_id_of_what_follows_it() {
+        let text = |place| {
+            let (frames, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+            frames.frame(3, b"data: a\n\ndata: b\n\n", &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let place = EventId { epoch: Epoch(1), begin: 2, position: 3, frames: 0 };
+        assert_eq!(text(place), "id: 1.2.3.1\ndata: a\n\nid: 1.2.4.0\ndata: b\n\n");
+        assert_eq!(text(EventId { frames: 1, ..place }), "id: 1.2.4.0\ndata: b\n\n");
     }
 }

@@ -19,7 +19,7 @@ use crate::chat::inner::Inner;
 use crate::chat::readers::Reader;
 use crate::chat::redeem::Accepted;
 use crate::chat::store::{ChatPage, ChatStoreError, ChatSummary, ListChats};
-use crate::chat::{Chat, ChatError, ChatStream, DecisionReceipt};
+use crate::chat::{Chat, ChatError, ChatStream, DecisionReceipt, RequestConflict};
 use crate::id::ChatId;
 use crate::request::ChatRequest;
 
@@ -80,7 +80,7 @@ impl LogServer<'_> {
                 return Err(ChatError::ShuttingDown);
             }
             let Some(last) = EventId::parse(last) else { return Ok(None) };
-            let log = LogReader::new(*self, reader, key, client, last).after().await?;
+            let log = LogReader::new(*self, reader, key, client, last).continued().await?;
             return Ok(log.map(streamed));
         }
         Ok(match self.start_turn(principal, id, client, Goal::Follow)?.response().await? {
@@ -133,7 +133,11 @@ impl LogServer<'_> {
                     owner: on_message.requester.clone(),
                     chat_id: on_message.chat_id.clone(),
                     client: self.chats.clients.any_client(),
-                    goal: Goal::Answer { message_id, plan: Box::new(on_message.plan()) },
+                    goal: Goal::Answer {
+                        message_id,
+                        plan: Box::new(on_message.plan()),
+                        posted: None,
+                    },
                     posted: None,
                 },
             )?;
@@ -261,9 +265,8 @@ fn refused(response: Response) -> ChatError {
         Response::Limit(limit) => limit.into(),
         Response::Refused(conflict) => conflict.into(),
         Response::TooManyRuns => ChatError::TooManyRuns,
-        Response::AlreadyReceived | Response::Nothing | Response::UnknownCalls => {
-            ChatError::AlreadyReceived
-        }
+        Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
+        Response::UnknownCalls => RequestConflict::UnknownCalls.into(),
         // The driver knows why, and a turn with one of the others is not refused.
         Response::Failed | Response::Join { .. } | Response::Stored(_) => {
             ChatStoreError::new("the request was not answered").into()

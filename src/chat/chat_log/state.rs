@@ -244,6 +244,9 @@ impl ChatState {
     fn skip_frames(&mut self, position: u64) {
         if position > self.length {
             self.return_message();
+            if let Some(live) = &self.live {
+                live_message::add_message(&mut self.chat, &live.message_id);
+            }
             (self.length, self.lacks_frames) = (position, true);
         }
     }

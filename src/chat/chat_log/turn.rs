@@ -23,6 +23,7 @@ use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
 use crate::chat::conversation::{ReceivedResult, live_message};
 use crate::chat::run_log::LogClient;
+use crate::chat::turn::machine::RunLimit;
 use crate::chunk::Chunk;
 use crate::event::{AgentEvent, MASKED_ERROR};
 use crate::id::{MessageId, RunId, ToolCallId};
@@ -43,6 +44,14 @@ pub(crate) enum Action {
     StopAgent,
     /// Log that an event of the agent had no valid translation.
     Report(TranslateError),
+    /// The turn has begun a run.
+    HoldRun,
+    /// The run of the turn has ended, or another turn has ended it.
+    LeaveRun,
+    /// The turn has ended the run of another one, perhaps because it was lost.
+    EndedOther { was_lost: bool },
+    /// Log that a run ends because of a limit.
+    ReportLimit(RunId, RunLimit),
     /// Log that this version cannot read the chat. The turn writes nothing more.
     RefuseLog(FoldError),
     /// Wait for an input.
@@ -115,6 +124,8 @@ pub(crate) struct CallAgent {
     pub(crate) sent: Vec<DeferredToolResult>,
     /// The results since the last model call.
     pub(crate) results: Vec<DeferredToolResult>,
+    /// The outcomes of closed calls that the chat does not hold: they are still being executed.
+    pub(crate) not_recorded: Vec<DeferredToolResult>,
 }
 
 /// The reply to an effect.
@@ -441,6 +452,7 @@ impl LogTurn {
                 let has_ended = ended.is_some_and(|live| ends(&append.entries, &live.run));
                 view.head = head;
                 if has_ended {
+                    self.actions.push_back(Action::EndedOther { was_lost: append.only_lost });
                     self.start(Effect::RevokeUnshown);
                 }
                 match is_next {
@@ -531,7 +543,7 @@ impl LogTurn {
         if let Some(hold) =
             self.hold.take_if(|hold| Some(&hold.run) != own.as_ref().map(|it| &it.0))
         {
-            self.actions.push_back(Action::StopAgent);
+            self.actions.extend([Action::StopAgent, Action::LeaveRun]);
             self.mine.attempts += 1;
             self.start(Effect::RevokeUnshown);
             if !hold.queue.is_empty() {
@@ -541,6 +553,7 @@ impl LogTurn {
         }
         if let (None, Some((run, message_id))) = (&self.hold, own) {
             self.mine.has_begun = true;
+            self.actions.push_back(Action::HoldRun);
             let is_resumed = self.mine.redemption == Redemption::Done;
             let is_answer = matches!(self.goal, Goal::Answer { .. });
             self.hold = Some(Hold {
@@ -763,7 +776,10 @@ impl LogTurn {
         let (run, message_id) = (hold.run.clone(), hold.message_id.clone());
         let chat = view.state.chat().clone();
         let results = std::mem::take(&mut hold.results);
-        let call = CallAgent { run, chat, message_id, sent, results };
+        let closed = self.mine.known.take().map(|known| known.results).unwrap_or_default();
+        let closed = closed.into_iter().map(|received| received.result);
+        let not_recorded = closed.filter(|result| !chat.is_known(result)).collect();
+        let call = CallAgent { run, chat, message_id, sent, results, not_recorded };
         self.start(Effect::CallAgent(Box::new(call)));
     }
 
@@ -787,10 +803,16 @@ impl LogTurn {
             return true;
         }
         let limits = &self.mine.settings.limits;
-        let is_full = view.head.has_to_end
-            || view.head.unread >= limits.max_unread_time()
-            || hold.bytes > limits.max_log_bytes();
-        if is_full && hold.early_end.is_none() && hold.phase != Phase::Ending {
+        let reached = [
+            (view.head.has_to_end, RunLimit::UserRuns),
+            (view.head.unread >= limits.max_unread_time(), RunLimit::UnreadTime),
+            (hold.bytes > limits.max_log_bytes(), RunLimit::LogBytes),
+        ];
+        if let Some((_, limit)) = reached.into_iter().find(|(is_reached, _)| *is_reached)
+            && hold.early_end.is_none()
+            && hold.phase != Phase::Ending
+        {
+            self.actions.push_back(Action::ReportLimit(hold.run.clone(), limit));
             self.end_early(RunEnd::Limit);
             return true;
         }

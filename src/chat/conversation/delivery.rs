@@ -71,6 +71,11 @@ pub enum RequestConflict {
          `messageId`, or the history up to the user's message as `messages`"
     )]
     NothingToRegenerate,
+    /// The request answers tool calls that the conversation does not hold: the server has lost them, or
+    /// their message was removed.
+    #[cfg(feature = "log-store")]
+    #[error("the chat does not hold the tool calls that this message answers; load the chat again")]
+    UnknownCalls,
 }
 
 /// The messages that a conversation no longer holds, and changes of messages that it holds, oldest

@@ -29,6 +29,13 @@ pub(crate) fn return_message(chat: &mut Chat, message: UiMessage) {
     }
 }
 
+/// Adds a message without content, if the conversation does not have it.
+pub(crate) fn add_message(chat: &mut Chat, id: &MessageId) {
+    if chat.place_of(id, Role::Assistant).is_none() {
+        chat.messages.push(UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
+    }
+}
+
 /// Adds a call that the client has to execute.
 pub(crate) fn add_client_call(chat: &mut Chat, call: PendingToolCall) {
     if !chat.client_executed.contains(&call) {

@@ -122,7 +122,12 @@ impl Step<'_> {
             Action::Respond(response) => self.respond(response),
             Action::Report(error) => self.world.violated(error.to_string()),
             Action::RefuseLog(error) => self.world.violated(error.to_string()),
-            Action::Wait | Action::End => {}
+            Action::HoldRun
+            | Action::LeaveRun
+            | Action::EndedOther { .. }
+            | Action::ReportLimit(..)
+            | Action::Wait
+            | Action::End => {}
         }
     }
 

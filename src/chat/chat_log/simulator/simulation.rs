@@ -233,7 +233,9 @@ impl Simulation {
     fn post_new(&mut self, request: Request) {
         let goal = match request {
             Request::Post(request) => Goal::of(request),
-            Request::Decisions { message_id, plan } => Goal::Answer { message_id, plan },
+            Request::Decisions { message_id, plan } => {
+                Goal::Answer { message_id, plan, posted: None }
+            }
             other => panic!("no user posts {other:?}"),
         };
         self.posted.push(goal.clone());
