@@ -325,8 +325,18 @@ fn allowed_change(
 /// messages, and begins a run. All of it is one append.
 fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     let (chat, live) = (view.state.chat(), view.state.live());
+    if let Some(last) = view.state.last_end().filter(|last| mine.is_own(&last.run)) {
+        // The run of this turn is over.
+        return Decision::Done(Response::Join {
+            epoch: view.head.epoch,
+            run: last.run.clone(),
+            message_id: last.message_id.clone(),
+            begin: last.begin,
+            begun: None,
+        });
+    }
     if mine.has_begun {
-        // The run of this turn is over. A regeneration that names no message would remove its answer.
+        // A regeneration that names no message would remove the answer of this turn.
         let last = chat.messages.last().filter(|last| last.role == Role::Assistant);
         let stored = last.map(|last| Response::Stored(last.id.clone()));
         return Decision::Done(stored.unwrap_or(Response::AlreadyReceived));
@@ -366,9 +376,10 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     let run = mine.run();
     let mut entries: Vec<Entry> = Vec::new();
     entries.extend(live.map(|live| end(live, RunEnd::Replaced)));
-    entries.extend(accepted(chat, &known.results));
     entries.push(OtherEntry::Request(change).into());
     entries.push(mine.begin(&mine.settings.message_id));
+    // After the run has begun, because its readers are shown them.
+    entries.extend(accepted(&next, &known.results));
     if known.has_failed {
         // The calls that could not be closed lapse, because a message follows them.
         entries.push(OtherEntry::End { run, end: RunEnd::Failed(MASKED_ERROR.to_owned()) }.into());

@@ -128,6 +128,14 @@ impl Entry {
         }
     }
 
+    /// Whether a run ends here, and no other one resumes it.
+    pub(crate) fn ends_run(&self) -> bool {
+        match self.other() {
+            Some(OtherEntry::End { end, .. }) => !matches!(end, RunEnd::ResumedBy(_)),
+            _ => false,
+        }
+    }
+
     pub(crate) fn kind(&self) -> EntryKind {
         let Entry::Other(other) = self else { return EntryKind::Frame };
         match &**other {

@@ -260,20 +260,21 @@ impl Logs {
         Some(log)
     }
 
-    /// Returns whether the owner may begin a run. If not, the run that was not read for longest has to end.
+    /// Returns whether the owner may begin a run. Another one may have to end for it.
     fn has_place(&mut self, owner: &Principal, limits: UserLimits, now: UnixMillis) -> bool {
         let Some(user) = self.users.get_mut(owner) else { return limits.runs > 0 };
         let live = user.logs.values_mut().filter_map(|log| log.live.as_mut());
-        // A run whose lease has passed takes no place.
-        let mut live: Vec<_> = live.filter(|live| now < live.lease_end).collect();
-        let has_place = live.len() < limits.runs;
-        live.sort_by_key(|live| live.read_at);
-        if let Some(oldest) = live.first_mut().filter(|_| !has_place)
-            && since(oldest.read_at, now) >= limits.unread
-        {
-            oldest.has_to_end = true;
+        let counted = live.filter(|live| now < live.lease_end && !live.has_to_end);
+        let mut live: Vec<_> = counted.collect();
+        if live.len() < limits.runs {
+            return true;
         }
-        has_place
+        let oldest = live.iter_mut().min_by_key(|live| live.read_at);
+        let Some(oldest) = oldest.filter(|it| since(it.read_at, now) >= limits.unread) else {
+            return false;
+        };
+        oldest.has_to_end = true;
+        true
     }
 
     /// Removes the oldest chat of a user, those with questions last, and none with a live run. Returns

@@ -96,11 +96,19 @@ impl LogReader {
 
     /// Lets this reader continue a response. Returns `None` if the log does not hold what follows.
     pub(super) async fn continued(mut self) -> Result<Option<Self>, ChatError> {
-        let (key, epoch, position) = (&self.key, self.epoch, self.position);
+        // The entry before it may be the end of the run.
+        let position = self.position.saturating_sub(1).max(self.frames.begin());
+        let (key, epoch) = (&self.key, self.epoch);
         let read = ReadLogEntries { key, epoch, position, max_bytes: 0, is_reader: false };
-        let page = self.logs.read(read).await?;
+        let Some(page) = self.logs.read(read).await? else { return Ok(None) };
+        if self.position > page.head.length {
+            return Ok(None);
+        }
+        let before = page.entries.first().filter(|_| position < self.position);
+        let before = before.map(Entry::read).transpose().map_err(ChatStoreError::new)?;
+        self.has_ended = before.is_some_and(|before| before.ends_run());
         self.has_begun = true;
-        Ok(page.map(|_| self))
+        Ok(Some(self))
     }
 
     /// Lets this reader of a whole run begin where a client stands that has posted this message. The run

@@ -64,6 +64,8 @@ pub(crate) struct Live {
 pub(crate) struct LastEnd {
     pub(crate) run: RunId,
     pub(crate) message_id: MessageId,
+    /// The position of the first entry of the run.
+    pub(crate) begin: u64,
     pub(crate) end: RunEnd,
 }
 
@@ -517,7 +519,7 @@ impl ChatState {
         let Some(live) = self.live.take() else { return };
         live_message::close_message(&mut self.chat, &live.message_id);
         self.chat.end_live_run();
-        let Live { run, message_id, step_end, .. } = live;
+        let Live { run, message_id, begin, step_end, .. } = live;
         let early_end = |error_text: Option<&str>| EarlyEnd {
             message_id: message_id.clone(),
             error_text: error_text.map(str::to_owned),
@@ -539,7 +541,7 @@ impl ChatState {
             RunEnd::ResumedBy(_) => self.losses + 1,
             _ => 0,
         };
-        self.last_end = Some(LastEnd { run, message_id, end: end.clone() });
+        self.last_end = Some(LastEnd { run, message_id, begin, end: end.clone() });
     }
 
     /// Returns the message of the live run, with everything that was pushed.

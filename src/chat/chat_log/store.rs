@@ -172,9 +172,7 @@ pub enum AppendResult {
     Conflict,
     /// The user has the maximum number of chats. Nothing was changed.
     TooManyChats,
-    /// The user has the maximum number of live runs. The one that no client has read for longest
-    /// [has to end](LogHead::has_to_end), if it was not read for the time in [`UserLimits`]. Nothing else
-    /// was changed.
+    /// The user has the maximum number of live runs, and clients read all of them. Nothing was changed.
     TooManyRuns,
 }
 
@@ -367,8 +365,10 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
 
     /// Appends entries, sets the lease and changes the head, if the log is the expected one.
     ///
-    /// A log that is created has no entry before these. An append that begins a run while none is live
-    /// takes a place of the user, unless all places are taken by live runs whose lease has not passed. A
+    /// A log that is created has no entry before these. An append that begins a run while none is live in the
+    /// log takes a place of the user. Live runs have the places, except those whose lease has passed and
+    /// those that [have to end](LogHead::has_to_end). If there is no place, the run that no client has read
+    /// for longest has to end, and the new one gets its place, if that time is as long as in [`UserLimits`]. A
     /// store that may lose chats, such as one in memory, can delete another chat of the user in place of
     /// [`AppendResult::TooManyChats`], but none with a live run or with questions.
     ///
