@@ -107,6 +107,12 @@ impl LogReader {
         let before = page.entries.first().filter(|_| position < self.position);
         let before = before.map(Entry::read).transpose().map_err(ChatStoreError::new)?;
         self.has_ended = before.is_some_and(|before| before.ends_run());
+        let position = self.frames.begin();
+        let (key, epoch) = (&self.key, self.epoch);
+        let read = ReadLogEntries { key, epoch, position, max_bytes: 0, is_reader: false };
+        let Some(page) = self.logs.read(read).await? else { return Ok(None) };
+        let Some(begin) = page.entries.first() else { return Ok(None) };
+        self.frames.set_begun(&Entry::read(begin).map_err(ChatStoreError::new)?);
         self.has_begun = true;
         Ok(Some(self))
     }

@@ -8,7 +8,7 @@ use super::writer::encoded;
 use crate::chat::run_log::{INTERRUPTED, OpenChunks, each_frame};
 use crate::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
 use crate::event::AgentEvent;
-use crate::id::RunId;
+use crate::id::MessageId;
 use crate::message::UiMessage;
 use crate::reducer::Reducer;
 use crate::sse::DONE;
@@ -23,8 +23,8 @@ pub(super) struct RunFrames {
     /// How many frames of the next entry the client has read.
     skipped: usize,
     version: Version,
-    /// The run whose entries come next. It changes if another one resumes a lost run.
-    run: Option<RunId>,
+    /// The message of the run.
+    message_id: Option<MessageId>,
     step_end: Option<StepEnd>,
     /// Why the model has stopped in its last call, if the frames do not say it.
     reason: Option<FinishReason>,
@@ -45,7 +45,7 @@ impl RunFrames {
     /// Creates the frames of a run from this place on.
     pub(super) fn new(place: EventId, version: Version) -> Self {
         let EventId { epoch, begin, frames: skipped, .. } = place;
-        RunFrames { epoch, begin, skipped, version, run: None, step_end: None, reason: None }
+        RunFrames { epoch, begin, skipped, version, message_id: None, step_end: None, reason: None }
     }
 
     /// Returns why the model has stopped in its last call, if the frames do not say it.
@@ -75,8 +75,9 @@ impl RunFrames {
             Entry::Other(other) => &**other,
         };
         match other {
-            OtherEntry::Begin { run, message_id } => {
-                if self.run.replace(run.clone()).is_none() && position == self.begin {
+            OtherEntry::Begin { message_id, .. } => {
+                self.message_id = Some(message_id.clone());
+                if position == self.begin {
                     let translator = Translator::new(message_id.clone());
                     self.frame(position, start(translator, self.version).as_bytes(), out);
                 }
@@ -86,8 +87,10 @@ impl RunFrames {
                 self.frame(position, frame.as_bytes(), out);
             }
             OtherEntry::Call { frames, .. } => self.frame(position, frames.as_bytes(), out),
-            OtherEntry::Result { chunks, .. } if position > self.begin => {
-                let frames: String = chunks.iter().filter_map(|chunk| self.shown(chunk)).collect();
+            OtherEntry::Result { received, chunks } => {
+                let is_own = received.result.message_id == self.message_id;
+                let shown = chunks.iter().filter_map(|chunk| self.shown(chunk, is_own));
+                let frames: String = shown.collect();
                 self.frame(position, frames.as_bytes(), out);
             }
             OtherEntry::Step => self.step_end = None,
@@ -101,10 +104,7 @@ impl RunFrames {
                 self.frame(position, &frames, out);
                 return Next::Ended;
             }
-            OtherEntry::Result { .. }
-            | OtherEntry::Import { .. }
-            | OtherEntry::Request(_)
-            | OtherEntry::Claimed { .. } => {}
+            OtherEntry::Import { .. } | OtherEntry::Request(_) | OtherEntry::Claimed { .. } => {}
         }
         Next::More
     }
@@ -182,10 +182,20 @@ impl RunFrames {
         }
     }
 
-    /// Returns the frame of a chunk that is stored for all versions.
-    fn shown(&self, chunk: &str) -> Option<String> {
+    /// Lets the frames of a later part of the run know how it has begun.
+    pub(super) fn set_begun(&mut self, entry: &Entry) {
+        if let Some(OtherEntry::Begin { message_id, .. }) = entry.other() {
+            self.message_id = Some(message_id.clone());
+        }
+    }
+
+    /// Returns the frame of a chunk that is stored for all versions. A client does not find a call of
+    /// another message, so it reads only data about it.
+    fn shown(&self, chunk: &str, is_own: bool) -> Option<String> {
         match ReceivedChunk::parse(chunk) {
-            Ok(ReceivedChunk::Known { chunk, .. }) => {
+            Ok(ReceivedChunk::Known { chunk, .. })
+                if is_own || matches!(chunk, Chunk::Data { .. }) =>
+            {
                 let shown = chunk.for_version(self.version);
                 shown.is_kind_known_to(self.version).then(|| encoded(&shown))
             }

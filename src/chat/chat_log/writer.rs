@@ -198,8 +198,9 @@ pub(super) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) 
 
 /// Returns the entry of a result of a call in this chat.
 pub(super) fn result_entry(chat: &Chat, received: &ReceivedResult) -> Entry {
-    let mut chunks = Vec::new();
+    let (mut chunks, mut received) = (Vec::new(), received.clone());
     if let Some((message, part)) = live_message::call_of_result(chat, &received.result) {
+        received.result.message_id.get_or_insert_with(|| message.id.clone());
         let mut message = message.clone();
         if part.is_settled() {
             // It was unknown whether the call was executed.
@@ -213,7 +214,7 @@ pub(super) fn result_entry(chat: &Chat, received: &ReceivedResult) -> Entry {
             let _ = translator.handle_result(&event, &mut |chunk| chunks.push(json_of(&chunk)));
         }
     }
-    OtherEntry::Result { received: received.clone(), chunks }.into()
+    OtherEntry::Result { received, chunks }.into()
 }
 
 /// Whether the client stops reading at this chunk.
