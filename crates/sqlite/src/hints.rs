@@ -13,6 +13,8 @@ use ui_message_stream::chat::log::RunKey;
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     runs: Mutex<HashMap<RunKey, Hint>>,
+    #[cfg(feature = "log-store")]
+    pub(crate) logs: crate::log_store::hints::LogHints,
     /// The thread that watches has to look at once.
     pub(crate) wanted: Notify,
 }
@@ -94,6 +96,10 @@ impl Hints {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
+        #[cfg(feature = "log-store")]
+        if !self.logs.is_empty() {
+            return false;
+        }
         self.lock().is_empty()
     }
 
@@ -116,6 +122,8 @@ impl Hints {
     /// Forgets the runs for which no reader has waited since the last call. A reader that reads
     /// between two waits loses nothing.
     pub(crate) fn forget_idle(&self) {
+        #[cfg(feature = "log-store")]
+        self.logs.forget_idle();
         self.lock().retain(|_, hint| {
             let was_idle = hint.is_idle;
             hint.is_idle = Arc::strong_count(&hint.changed) == 1;

@@ -242,7 +242,8 @@ pub(crate) fn sweep(transaction: &Transaction<'_>, now: i64) -> DbResult<usize> 
 
 const IS_STORED: &str = "SELECT 1 FROM approvals WHERE id = ?1";
 const IS_DELETED: &str = "SELECT 1 FROM deleted_users WHERE owner = ?1 \
-    AND NOT EXISTS (SELECT 1 FROM chats WHERE owner = ?1 AND id = ?2)";
+    AND NOT EXISTS (SELECT 1 FROM chats WHERE owner = ?1 AND id = ?2) \
+    AND NOT EXISTS (SELECT 1 FROM logs WHERE owner = ?1 AND chat = ?2)";
 const INSERT: &str = "INSERT INTO approvals (id, requester, chat, is_pending, requested_at, \
         expires_at, delete_at, revision, record) \
     VALUES (:id, :requester, :chat, :is_pending, :requested_at, :expires_at, :delete_at, \

@@ -13,6 +13,8 @@ mod hints;
 mod journal;
 mod key;
 mod ledger;
+#[cfg(feature = "log-store")]
+mod log_store;
 mod logs;
 mod options;
 mod queue;

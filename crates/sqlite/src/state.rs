@@ -16,8 +16,14 @@ pub(crate) fn now(connection: &Connection, clock: &Clock) -> DbResult<i64> {
 /// Returns the time for a writer, and stores it: no process returns an earlier one.
 pub(crate) fn tell_time(transaction: &Transaction<'_>, clock: &Clock) -> DbResult<i64> {
     let now = now(transaction, clock)?;
-    transaction.prepare_cached("UPDATE state SET latest_time = ?1")?.execute([now])?;
+    keep_time(transaction, now)?;
     Ok(now)
+}
+
+/// Stores the time of a writer.
+pub(crate) fn keep_time(transaction: &Transaction<'_>, now: i64) -> DbResult<()> {
+    transaction.prepare_cached("UPDATE state SET latest_time = ?1")?.execute([now])?;
+    Ok(())
 }
 
 /// Returns the time for a writer, and a revision that no chat has had.

@@ -24,6 +24,8 @@ impl SqliteStore {
     /// # Cancel safety
     /// If the future is dropped, the rest is deleted by the next call.
     pub async fn sweep(&self) -> Result<(), SqliteError> {
+        #[cfg(feature = "log-store")]
+        self.sweep_logs().await?;
         loop {
             let deleted = self.write(Durability::Written, |transaction, clock| {
                 let now = crate::state::now(transaction, clock)?;

@@ -52,6 +52,8 @@ impl SqliteStore {
         loop {
             deleted.runs += self.delete_rows(&owner, RUNS).await?;
             let chats = self.delete_rows(&owner, CHATS).await?;
+            #[cfg(feature = "log-store")]
+            let chats = chats + self.delete_logs(user).await?;
             deleted.chats += chats;
             if chats == 0 {
                 break;
@@ -92,7 +94,7 @@ impl SqliteStore {
 /// A user without chats here may have them in another store, and then this store does not know which
 /// runs have begun since.
 const MARK: &str = "INSERT INTO deleted_users SELECT ?1, ?2 \
-    WHERE EXISTS (SELECT 1 FROM chats WHERE owner = ?1) \
+    WHERE EXISTS (SELECT 1 FROM chats WHERE owner = ?1) OR EXISTS (SELECT 1 FROM logs WHERE owner = ?1) \
     ON CONFLICT (owner) DO UPDATE SET deleted_at = excluded.deleted_at";
 const APPROVALS: &str = "DELETE FROM approvals WHERE id IN \
     (SELECT id FROM approvals WHERE requester = ?1 LIMIT 200)";

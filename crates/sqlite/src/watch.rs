@@ -102,6 +102,8 @@ impl WatchedFile {
             transaction.pragma_query_value(None, "data_version", |row| row.get(0))?;
         let has_changed = self.version.replace(version) != Some(version);
         let (keys, is_complete) = hints.waited_for(has_changed);
+        #[cfg(feature = "log-store")]
+        let is_complete = hints.logs.look(&transaction, has_changed)? && is_complete;
         if !is_complete {
             self.version = None;
         }

@@ -1,0 +1,157 @@
+//! [`LogStore`] of a [`SqliteStore`]: a row for each log, for each entry, and for each message of a snapshot.
+//!
+//! | module | content |
+//! |---|---|
+//! | `head` | the row of a log |
+//! | `append` | appends |
+//! | `reads` | loads, pages of entries and messages, lists |
+//! | `snapshot` | snapshots |
+//! | `removal` | deletions and the sweep |
+//! | `hints` | wakes readers |
+
+mod append;
+mod head;
+pub(crate) mod hints;
+mod reads;
+mod removal;
+mod snapshot;
+
+use std::time::Duration;
+
+use rusqlite::types::Type;
+use ui_message_stream::BoxFuture;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::chat_log::{
+    AppendLog, AppendResult, Epoch, ListLogs, LoadLog, LoadedLog, LogKey, LogList, LogPage,
+    LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
+};
+use ui_message_stream::chat::store::ChatStoreError;
+
+pub(crate) use self::head::KeyColumns;
+
+use self::append::Append;
+use self::snapshot::NewSnapshot;
+use crate::SqliteStore;
+use crate::file::Durability;
+
+impl LogStore for SqliteStore {
+    fn load<'a>(
+        &'a self,
+        load: LoadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LoadedLog>, ChatStoreError>> {
+        Box::pin(async move { self.load_log(load).await.map_err(ChatStoreError::new) })
+    }
+
+    fn messages<'a>(
+        &'a self,
+        read: ReadMessages<'a>,
+    ) -> BoxFuture<'a, Result<Option<Vec<String>>, ChatStoreError>> {
+        Box::pin(async move { self.read_messages(read).await.map_err(ChatStoreError::new) })
+    }
+
+    fn read<'a>(
+        &'a self,
+        read: ReadLogEntries<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, ChatStoreError>> {
+        Box::pin(async move { self.read_entries(read).await.map_err(ChatStoreError::new) })
+    }
+
+    fn append<'a>(
+        &'a self,
+        append: AppendLog<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, ChatStoreError>> {
+        let new = Append::of(append);
+        Box::pin(async move {
+            let appended = self.inner.writer.run(new.durability(), new).await;
+            let appended = self.logged(appended).map_err(ChatStoreError::new)?;
+            if let AppendResult::Appended { head, .. } = &appended {
+                self.inner.hints.logs.add(append.key, Some((head.epoch, head.length)));
+            }
+            Ok(appended)
+        })
+    }
+
+    fn put_snapshot<'a>(
+        &'a self,
+        put: PutSnapshot<'a>,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        let new = NewSnapshot::of(put);
+        Box::pin(async move {
+            let stored = self.write(Durability::Synced, move |transaction, clock| {
+                new.put(transaction, clock)
+            });
+            stored.await.map_err(ChatStoreError::new)
+        })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        key: &'a LogKey,
+        epoch: Epoch,
+        control: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(
+            async move { self.delete_log(key, epoch, control).await.map_err(ChatStoreError::new) },
+        )
+    }
+
+    fn delete_user<'a>(
+        &'a self,
+        owner: &'a Principal,
+    ) -> BoxFuture<'a, Result<usize, ChatStoreError>> {
+        Box::pin(async move { self.delete_logs(owner).await.map_err(ChatStoreError::new) })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        key: &'a LogKey,
+        title: &'a str,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(async move { self.rename_log(key, title).await.map_err(ChatStoreError::new) })
+    }
+
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        list: ListLogs<'a>,
+    ) -> BoxFuture<'a, Result<LogList, ChatStoreError>> {
+        Box::pin(async move { self.list_logs(owner, list).await.map_err(ChatStoreError::new) })
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
+        Box::pin(async move { self.sweep_logs().await.map_err(ChatStoreError::new) })
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
+        Box::pin(async move { self.ping().await.map_err(ChatStoreError::new) })
+    }
+
+    fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
+        Box::pin(self.inner.hints.log_changed(key, length))
+    }
+}
+
+fn utf8(column: usize, bytes: Vec<u8>) -> rusqlite::Result<String> {
+    let unreadable =
+        |error| rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, Box::new(error));
+    String::from_utf8(bytes).map_err(unreadable)
+}
+
+/// Returns a number that was stored.
+fn unsigned(number: i64) -> u64 {
+    number.try_into().unwrap_or(0)
+}
+
+/// Returns a number as SQLite stores it: the largest ones become one.
+fn stored(number: u64) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+fn millis(time: Duration) -> i64 {
+    time.as_millis().try_into().unwrap_or(i64::MAX)
+}
+
+/// The kinds of entries as they are stored.
+const FRAME: i64 = 0;
+const NOTE: i64 = 1;
+const CONTROL: i64 = 2;

@@ -1,0 +1,199 @@
+//! Deletions and the sweep.
+//!
+//! A log is removed in one step, with its row. The rows of its entries and messages are deleted in short
+//! transactions after that, by the deletion, or by the next sweep if the deletion has ended early.
+
+use rusqlite::{Params, Transaction, params};
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::chat_log::{Epoch, KEPT_AFTER_END, LogKey};
+
+use super::head::{Head, KeyColumns};
+use super::{millis, unsigned};
+use crate::clock::Clock;
+use crate::error::{DbResult, SqliteError};
+use crate::file::Durability;
+use crate::{SqliteStore, owner_key, state};
+
+impl SqliteStore {
+    pub(super) async fn delete_log(
+        &self,
+        key: &LogKey,
+        epoch: Epoch,
+        control: u64,
+    ) -> Result<bool, SqliteError> {
+        let columns = KeyColumns::of(key);
+        let removed = self.write(Durability::Synced, move |transaction, clock| {
+            let now = state::now(transaction, clock)?;
+            let log = Head::load(transaction, &columns, now)?
+                .filter(|log| log.epoch == epoch && unsigned(log.control) == control);
+            let Some(log) = log else { return Ok(None) };
+            let removed = remove(transaction, REMOVE, [log.key])?;
+            purge_some(transaction, removed).map(Some)
+        });
+        let Some(rest) = removed.await? else { return Ok(false) };
+        self.inner.hints.logs.add(key, None);
+        self.purge(rest).await?;
+        Ok(true)
+    }
+
+    /// Deletes all logs of a user. Returns their number.
+    pub(crate) async fn delete_logs(&self, user: &Principal) -> Result<usize, SqliteError> {
+        let owner = owner_key(user);
+        let removed = self.write(Durability::Synced, move |transaction, clock| {
+            let now = state::now(transaction, clock)?;
+            let mut statement = transaction.prepare_cached(COUNT)?;
+            let count: i64 = statement.query_row(params![owner, now], |row| row.get(0))?;
+            Ok((count, remove(transaction, REMOVE_OF_USER, [owner])?))
+        });
+        let (count, removed) = removed.await?;
+        self.inner.hints.logs.forget_user(user);
+        self.purge(removed).await?;
+        Ok(count.try_into().unwrap_or(0))
+    }
+
+    pub(super) async fn rename_log(&self, key: &LogKey, title: &str) -> Result<bool, SqliteError> {
+        let (key, title) = (KeyColumns::of(key), title.to_owned());
+        self.write(Durability::Synced, move |transaction, clock| {
+            let now = state::now(transaction, clock)?;
+            let Some(log) = Head::load(transaction, &key, now)? else { return Ok(false) };
+            transaction.prepare_cached(RENAME)?.execute(params![log.key, title])?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Deletes what is kept no longer, in short transactions.
+    pub(crate) async fn sweep_logs(&self) -> Result<(), SqliteError> {
+        loop {
+            let swept = self.write(Durability::Written, |transaction, clock| {
+                let now = state::now(transaction, clock)?;
+                let expired = remove(transaction, REMOVE_EXPIRED, [now])?.len();
+                let until = now.saturating_sub(millis(KEPT_AFTER_END));
+                Ok(expired + transaction.prepare_cached(FORGET_ENDED)?.execute([until])?)
+            });
+            if swept.await? == 0 {
+                break;
+            }
+        }
+        loop {
+            let removed = self.read(|transaction, _| keys(transaction, REMOVED, [])).await?;
+            if removed.is_empty() {
+                break;
+            }
+            self.purge(removed).await?;
+        }
+        let logs = self.read(|transaction, _| keys(transaction, TO_TRIM, [])).await?;
+        for log in logs {
+            let trim = move |transaction: &Transaction<'_>, _: &Clock| {
+                Ok(transaction.prepare_cached(TRIM)?.execute([log])? > 0
+                    && transaction.prepare_cached(DELETE_TRIMMED)?.execute([log])? > 0)
+            };
+            while self.write(Durability::Written, trim).await? {}
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows of logs that were removed.
+    async fn purge(&self, mut removed: Vec<i64>) -> Result<(), SqliteError> {
+        while !removed.is_empty() {
+            let purge =
+                move |transaction: &Transaction<'_>, _: &Clock| purge_some(transaction, removed);
+            removed = self.write(Durability::Written, purge).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes a log whose time has passed, and which may still be there.
+pub(super) fn remove_expired(transaction: &Transaction<'_>, key: &KeyColumns) -> DbResult<()> {
+    remove(transaction, REMOVE_KEY, params![key.owner, key.chat]).map(drop)
+}
+
+/// Removes the logs that a statement deletes. Returns their keys.
+fn remove(
+    transaction: &Transaction<'_>,
+    delete: &str,
+    values: impl Params,
+) -> DbResult<Vec<i64>> {
+    let removed = keys(transaction, delete, values)?;
+    let mut insert = transaction.prepare_cached("INSERT INTO removed_logs (log) VALUES (?1)")?;
+    for log in &removed {
+        insert.execute([log])?;
+    }
+    Ok(removed)
+}
+
+fn keys(
+    transaction: &Transaction<'_>,
+    statement: &str,
+    values: impl Params,
+) -> DbResult<Vec<i64>> {
+    let mut statement = transaction.prepare_cached(statement)?;
+    let keys = statement.query_map(values, |row| row.get(0))?;
+    Ok(keys.collect::<Result<_, _>>()?)
+}
+
+/// Deletes rows of removed logs. Returns the logs that may have more.
+fn purge_some(transaction: &Transaction<'_>, mut removed: Vec<i64>) -> DbResult<Vec<i64>> {
+    let mut left = MAX_ROWS;
+    while left > 0
+        && let Some(log) = removed.last()
+    {
+        for delete in [PURGE_ENTRIES, PURGE_MESSAGES] {
+            let deleted = transaction.prepare_cached(delete)?.execute([*log, left])?;
+            left -= i64::try_from(deleted).unwrap_or(left);
+        }
+        if left > 0 {
+            for delete in [PURGE_SNAPSHOT, PURGE_ENDED_RUNS, FORGET_REMOVED] {
+                transaction.prepare_cached(delete)?.execute([log])?;
+            }
+            left -= 1;
+            removed.pop();
+        }
+    }
+    Ok(removed)
+}
+
+const REMOVE: &str = "DELETE FROM logs WHERE key = ?1 RETURNING key";
+const REMOVE_KEY: &str = "DELETE FROM logs WHERE owner = ?1 AND chat = ?2 RETURNING key";
+const REMOVE_OF_USER: &str = "DELETE FROM logs WHERE owner = ?1 RETURNING key";
+const REMOVE_EXPIRED: &str = "DELETE FROM logs WHERE key IN \
+    (SELECT key FROM logs WHERE expires_at <= ?1 LIMIT 100) RETURNING key";
+const COUNT: &str = "SELECT count(*) FROM logs \
+    WHERE owner = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
+const RENAME: &str = "UPDATE logs SET title = ?2, is_renamed = 1 WHERE key = ?1";
+const REMOVED: &str = "SELECT log FROM removed_logs LIMIT 1000";
+const PURGE_ENTRIES: &str = "DELETE FROM log_entries WHERE log = ?1 AND position < ?2 + \
+    (SELECT min(position) FROM log_entries WHERE log = ?1)";
+const PURGE_MESSAGES: &str = "DELETE FROM log_messages WHERE log = ?1 AND place < ?2 + \
+    (SELECT min(place) FROM log_messages WHERE log = ?1)";
+const PURGE_SNAPSHOT: &str = "DELETE FROM log_snapshots WHERE log = ?1";
+const PURGE_ENDED_RUNS: &str = "DELETE FROM log_ended_runs WHERE log = ?1";
+const FORGET_REMOVED: &str = "DELETE FROM removed_logs WHERE log = ?1";
+const FORGET_ENDED: &str = "DELETE FROM log_ended_runs WHERE (log, begin) IN \
+    (SELECT log, begin FROM log_ended_runs WHERE ended_at <= ?1 LIMIT 200)";
+
+/// The position before which the entries of a log are not needed: neither for the snapshot, nor by readers
+/// of its runs.
+macro_rules! needed_from {
+    () => {
+        "min(folded, coalesce(begin, length), \
+            coalesce((SELECT min(begin) FROM log_ended_runs WHERE log = key), length))"
+    };
+}
+const TO_TRIM: &str = concat!(
+    "SELECT key FROM logs INDEXED BY logs_to_trim WHERE first < folded AND first < ",
+    needed_from!()
+);
+/// At most as many entries as a transaction may delete.
+const TRIM: &str = concat!(
+    "UPDATE logs SET first = min(first + 500, ",
+    needed_from!(),
+    ") WHERE key = ?1 AND first < ",
+    needed_from!()
+);
+const DELETE_TRIMMED: &str = "DELETE FROM log_entries WHERE log = ?1 \
+    AND position < (SELECT first FROM logs WHERE key = ?1)";
+
+/// How many rows a transaction deletes at most.
+const MAX_ROWS: i64 = 500;
