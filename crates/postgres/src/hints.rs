@@ -14,6 +14,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
+#[cfg(feature = "log-store")]
+use ui_message_stream::chat::chat_log::LogKey;
 use ui_message_stream::chat::log::RunKey;
 
 use crate::error::DbResult;
@@ -50,10 +52,10 @@ impl Hints {
     ///
     /// The first wait for a run ends at once: what has changed before is not known, and the caller
     /// looks again.
-    pub(crate) async fn changed(&self, key: &RunKey, after: u64) {
+    pub(crate) async fn changed(&self, digest: String, after: u64) {
         let known = {
             let Runs { by_digest, is_connected } = &mut *self.lock();
-            match by_digest.entry(digest(key)) {
+            match by_digest.entry(digest) {
                 _ if !*is_connected => None,
                 Entry::Occupied(mut hint) => {
                     hint.get_mut().is_idle = false;
@@ -149,10 +151,19 @@ async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<
 }
 
 /// Returns the digest of the key of a run, as the function `publish` of the schema.
-fn digest(key: &RunKey) -> String {
-    let parts = [owner_key(&key.owner).as_bytes(), b"\0", key.chat.as_bytes(), b"\0"].concat();
-    let digest = Sha256::new().chain_update(parts).chain_update(key.run.as_bytes()).finalize();
-    digest.iter().fold(String::new(), |mut text, byte| {
+pub(crate) fn run_digest(key: &RunKey) -> String {
+    let owner = owner_key(&key.owner);
+    digest(&[owner.as_bytes(), b"\0", key.chat.as_bytes(), b"\0", key.run.as_bytes()])
+}
+
+/// Returns the digest of the key of a log, as the function `publish_log` of the schema.
+#[cfg(feature = "log-store")]
+pub(crate) fn log_digest(key: &LogKey) -> String {
+    digest(&[b"log", owner_key(&key.owner).as_bytes(), b"\0", key.chat.as_bytes()])
+}
+
+fn digest(parts: &[&[u8]]) -> String {
+    Sha256::digest(parts.concat()).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -9,6 +9,8 @@ mod error;
 mod guard;
 mod hints;
 mod ledger;
+#[cfg(feature = "log-store")]
+mod log_store;
 mod options;
 mod runs;
 mod schema;
@@ -227,6 +229,11 @@ fn column<'r, T: FromSql<'r>>(row: &'r Row, at: usize) -> Result<T, PostgresErro
 /// Returns a number of a column that holds no negative one.
 fn number(row: &Row, at: usize) -> Result<u64, PostgresError> {
     u64::try_from(column::<i64>(row, at)?).map_err(|_| PostgresError::Unreadable("number"))
+}
+
+/// Returns a time in milliseconds. It is negative if the clock was set back.
+fn time_since(row: &Row, at: usize) -> Result<Duration, PostgresError> {
+    Ok(Duration::from_millis(column::<i64>(row, at)?.try_into().unwrap_or(0)))
 }
 
 /// Returns a number as it is stored: the largest numbers become one.

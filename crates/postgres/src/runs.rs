@@ -3,12 +3,9 @@
 //! An append and a take are one statement, which changes the run if it may. If it has changed
 //! nothing, the run is read, and says why.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use deadpool_postgres::{Client, Pool};
 use tokio::time::Instant;
-use tokio_postgres::Row;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::chat::log::{
     AppendEntries, AppendRefusal, AppendResult, BeginResult, BeginRun, Fence, HolderStatus,
@@ -17,9 +14,10 @@ use ui_message_stream::chat::log::{
 use ui_message_stream::chat::store::{RunStore, RunStoreError};
 
 use crate::error::{DbResult, PostgresError};
+use crate::hints::run_digest;
 use crate::{
     OPERATION_TIMEOUT, PostgresStore, column, give_back, millis, number, owner_key, stored,
-    until_time,
+    time_since, until_time,
 };
 
 impl RunStore for PostgresStore {
@@ -51,7 +49,7 @@ impl RunStore for PostgresStore {
     }
 
     fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
-        Box::pin(self.inner.hints.changed(key, after))
+        Box::pin(self.inner.hints.changed(run_digest(key), after))
     }
 }
 
@@ -71,7 +69,7 @@ impl PostgresStore {
                 )
                 .await?;
             if let Some(row) = appended.first() {
-                let (unread, has_to_end) = (unread(row, 0)?, column(row, 1)?);
+                let (unread, has_to_end) = (time_since(row, 0)?, column(row, 1)?);
                 return Ok(AppendResult::Appended(HolderStatus { unread, has_to_end }));
             }
             let read = ReadLog { key, after: position, max_bytes: usize::MAX, is_reader: false };
@@ -154,7 +152,7 @@ impl PostgresStore {
                 (false, true) => RunState::Leased,
                 (false, false) => RunState::LeasePassed,
             },
-            status: HolderStatus { unread: unread(row, 5)?, has_to_end: column(row, 6)? },
+            status: HolderStatus { unread: time_since(row, 5)?, has_to_end: column(row, 6)? },
             entries,
         }))
     }
@@ -261,11 +259,6 @@ fn check_format(format: i32) -> Result<(), PostgresError> {
         ..=FORMAT => Ok(()),
         _ => Err(PostgresError::NewerRunFormat { format, known: FORMAT }),
     }
-}
-
-/// Returns a time in milliseconds. It is negative if the clock was set back.
-fn unread(row: &Row, at: usize) -> Result<Duration, PostgresError> {
-    Ok(Duration::from_millis(column::<i64>(row, at)?.try_into().unwrap_or(0)))
 }
 
 /// Changes a run, if it has not ended and its format is known.

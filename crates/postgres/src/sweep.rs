@@ -30,11 +30,13 @@ async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
         // The others are executed also if one fails.
         result = result.and(delete_all(pool, statement, max_rows).await);
     }
+    #[cfg(feature = "log-store")]
+    let result = result.and(crate::log_store::sweep(pool).await);
     result
 }
 
 /// Repeats a statement until there is nothing to delete.
-async fn delete_all(
+pub(crate) async fn delete_all(
     pool: &Pool,
     statement: &'static str,
     mut max_rows: i64,
@@ -50,7 +52,7 @@ async fn delete_all(
     }
 }
 
-fn is_too_slow(error: &PostgresError) -> bool {
+pub(crate) fn is_too_slow(error: &PostgresError) -> bool {
     match error {
         PostgresError::Refused { sqlstate } => sqlstate == CANCELED,
         PostgresError::Timeout(_) => true,

@@ -41,6 +41,10 @@ impl PostgresStore {
         self.query(MARK, &[&owner]).await?;
         let approvals = self.delete_rows(&owner, APPROVALS).await?;
         let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
+        #[cfg(feature = "log-store")]
+        {
+            deleted.chats += self.delete_logs(&owner).await?;
+        }
         loop {
             deleted.runs += self.delete_rows(&owner, RUNS).await?;
             let chats = self.delete_rows(&owner, CHATS).await?;

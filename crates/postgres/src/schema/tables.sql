@@ -137,12 +137,14 @@ CREATE FUNCTION has_chat(of_owner TEXT, of_chat BYTEA) RETURNS BOOLEAN LANGUAGE 
 CREATE FUNCTION is_deleted(user_key TEXT, of_chat BYTEA) RETURNS BOOLEAN LANGUAGE SQL AS
     'SELECT pg_advisory_xact_lock_shared(hashtextextended(user_key, hashtext(current_schema() || '' deletion'')));
      SELECT EXISTS (SELECT FROM deleted_users WHERE owner = user_key)
-        AND NOT EXISTS (SELECT FROM chats WHERE owner = user_key AND id = of_chat)';
+        AND NOT EXISTS (SELECT FROM chats WHERE owner = user_key AND id = of_chat)
+        AND NOT EXISTS (SELECT FROM logs WHERE owner = user_key AND id = of_chat)';
 
 -- Stores that a user who has chats is being deleted, and waits for the transactions that have asked is_deleted before.
 CREATE FUNCTION mark_deleted(user_key TEXT) RETURNS VOID LANGUAGE SQL AS
     'SELECT pg_advisory_xact_lock(hashtextextended(user_key, hashtext(current_schema() || '' deletion'')));
      INSERT INTO deleted_users SELECT user_key, now_ms() WHERE EXISTS (SELECT FROM chats WHERE owner = user_key)
+        OR EXISTS (SELECT FROM logs WHERE owner = user_key)
      ON CONFLICT (owner) DO UPDATE SET deleted_at = excluded.deleted_at';
 
 -- Inserts approvals of one requester and one chat, in order, until a limit is reached. Returns how many of them are

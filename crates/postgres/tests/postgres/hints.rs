@@ -52,7 +52,7 @@ async fn many_readers_of_one_store_read_the_whole_log() {
 }
 
 /// Opens a store, and waits until it and the one before listen.
-async fn listening(database: &Database) -> PostgresStore {
+pub(crate) async fn listening(database: &Database) -> PostgresStore {
     let store = database.open().await;
     wait_for_listener(database, 2).await;
     store

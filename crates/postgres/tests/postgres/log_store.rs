@@ -1,0 +1,411 @@
+//! Logs in Postgres: races of several servers, what is kept for how long, and what one append writes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::chat_log::{
+    AppendLog, AppendResult, EntryKind, Epoch, Expected, ListLogs, ListedChat, LiveRunChange,
+    LoadLog, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
+    StoredEntry, Unchanged, UserLimits,
+};
+use ui_message_stream::id::RunId;
+use ui_message_stream_postgres::PostgresStore;
+
+use crate::database::Database;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_16_stores_that_append_at_once_exactly_one_wins() {
+    let Some(database) = Database::new() else { return };
+    let stores = join_all((0..16).map(|_| database.open())).await;
+    let key = key("chat");
+    for round in 0..20 {
+        let expected = |head: Option<&LogHead>| match head {
+            None => Expected::NoLog(Epoch(7)),
+            Some(head) if round % 2 == 0 => {
+                Expected::Control { epoch: head.epoch, control: head.control }
+            }
+            Some(head) => Expected::Position { epoch: head.epoch, position: head.length },
+        };
+        let before = load(&stores[0], &key).await.map(|log| log.head);
+        let expected = expected(before.as_ref());
+        let texts: Vec<String> = (0..16).map(|store| format!("{round} {store}")).collect();
+        let appends = stores.iter().zip(&texts).map(async |(store, text)| {
+            let entries = [control(text)];
+            store.append(AppendLog { entries: &entries, ..append(&key, expected) }).await.unwrap()
+        });
+        let results = join_all(appends).await;
+        let winners: Vec<_> =
+            results.iter().zip(&texts).filter(|(it, _)| **it != AppendResult::Conflict).collect();
+        let [(AppendResult::Appended { first, head }, text)] = winners[..] else {
+            panic!("{winners:?}")
+        };
+        assert_eq!((*first, head.length, head.control), (round, round + 1, round + 1));
+        let log = load(&stores[1], &key).await.unwrap();
+        assert_eq!(log.entries.last(), Some(&(round, control(text))));
+        assert_eq!(log.entries.len() as u64, round + 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_16_stores_that_begin_the_last_run_of_a_user_exactly_one_begins_it() {
+    let Some(database) = Database::new() else { return };
+    let stores = join_all((0..16).map(|_| database.open())).await;
+    for creates in [true, false] {
+        let keys: Vec<_> = (0..17).map(|chat| key(&format!("{creates} {chat}"))).collect();
+        let run = RunId::from("run");
+        let begins = async |store: &PostgresStore, key: &LogKey| {
+            let expected = match creates {
+                true => Expected::NoLog(Epoch(1)),
+                false => Expected::Control { epoch: Epoch(1), control: 0 },
+            };
+            let begin = AppendLog {
+                live_run: LiveRunChange::Begins(&run),
+                lease: Some(MINUTE),
+                limits: UserLimits { chats: 100, runs: 2, unread: MINUTE },
+                ..append(key, expected)
+            };
+            store.append(begin).await.unwrap()
+        };
+        if !creates {
+            for key in &keys {
+                let _ = appended(&stores[0], append(key, Expected::NoLog(Epoch(1)))).await;
+            }
+        }
+        let first = begins(&stores[0], &keys[16]).await;
+        assert!(matches!(first, AppendResult::Appended { .. }), "{first:?}");
+        let results = join_all(stores.iter().zip(&keys).map(|(store, key)| begins(store, key)));
+        let results = results.await;
+        let refused = results.iter().filter(|it| **it == AppendResult::TooManyRuns).count();
+        let begun = results.iter().filter(|it| matches!(it, AppendResult::Appended { .. })).count();
+        assert_eq!((begun, refused), (1, 15), "{results:?}");
+        assert_eq!(database.number(LIVE_RUNS).await, 2);
+        assert_eq!(
+            LogStore::delete_user(&stores[0], &ada()).await.unwrap(),
+            keys.len().min(if creates { 2 } else { 17 })
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_16_stores_that_create_the_last_chat_of_a_user_exactly_one_creates_it() {
+    let Some(database) = Database::new() else { return };
+    let stores = join_all((0..16).map(|_| database.open())).await;
+    let keys: Vec<_> = (0..16).map(|chat| key(&chat.to_string())).collect();
+    let appends = stores.iter().zip(&keys).map(async |(store, key)| {
+        let limits = UserLimits { chats: 3, runs: 1, unread: MINUTE };
+        let create = AppendLog { limits, ..append(key, Expected::NoLog(Epoch(1))) };
+        store.append(create).await.unwrap()
+    });
+    let results = join_all(appends).await;
+    let refused = results.iter().filter(|it| **it == AppendResult::TooManyChats).count();
+    assert_eq!((refused, database.count("logs").await), (13, 3));
+}
+
+#[tokio::test]
+async fn an_append_of_frames_updates_no_index_of_the_heads() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let key = key("chat");
+    let run = RunId::from("run");
+    let begin = AppendLog {
+        live_run: LiveRunChange::Begins(&run),
+        entries: &[control("begin")],
+        ..append(&key, Expected::NoLog(Epoch(1)))
+    };
+    let mut head = appended(&store, begin).await;
+    let entries = [frame("a"), frame("b")];
+    // The page of the head has room for so many rows, also if another test keeps old ones from being removed.
+    for _ in 0..20 {
+        let expected = Expected::Position { epoch: Epoch(1), position: head.length };
+        let frames = AppendLog { entries: &entries, lease: Some(MINUTE), ..append(&key, expected) };
+        head = appended(&store, frames).await;
+    }
+    // The statistics are written when the sessions end.
+    drop(store);
+    let cold = "SELECT coalesce(sum(n_tup_upd - n_tup_hot_upd), 99) FROM pg_stat_user_tables \
+        WHERE schemaname = current_schema() AND relname = 'logs' AND n_tup_upd = 21";
+    let cold = format!("SELECT ({cold})::BIGINT");
+    let written = async {
+        while database.number(&cold).await == 99 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(MINUTE, written).await.unwrap();
+    // The append that began the run.
+    assert_eq!(database.number(&cold).await, 1);
+}
+
+#[tokio::test]
+async fn entries_that_no_reader_needs_are_removed_in_steps_up_to_the_snapshot() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let key = key("chat");
+    let runs = [RunId::from("first"), RunId::from("second")];
+    let begin = |run, expected| AppendLog {
+        live_run: LiveRunChange::Begins(run),
+        entries: &[],
+        lease: Some(MINUTE * 100),
+        ..append(&key, expected)
+    };
+    let head = appended(&store, begin(&runs[0], Expected::NoLog(Epoch(1)))).await;
+    let many: Vec<_> = (0..2500).map(|number| frame(&number.to_string())).collect();
+    let head = appended(&store, AppendLog { entries: &many, ..append(&key, at(&head)) }).await;
+    // The second one ends the first one.
+    let head = appended(&store, begin(&runs[1], at(&head))).await;
+    let head =
+        appended(&store, AppendLog { entries: &[frame("x")], ..append(&key, at(&head)) }).await;
+    assert!(put(&store, &key, head.length, None, &["m"]).await);
+    let first = async |second| {
+        database.set_time(second).await;
+        LogStore::sweep(&store).await.unwrap();
+        let first = database.number("SELECT first FROM logs").await;
+        let stored = "SELECT count(*) - (SELECT length - first FROM logs) FROM log_entries";
+        assert_eq!(database.number(stored).await, 0);
+        first
+    };
+    assert_eq!(first(599).await, 0);
+    // The second run is live.
+    assert_eq!(first(600).await, 2500);
+    let ends = AppendLog { live_run: LiveRunChange::Ends, ..append(&key, at(&head)) };
+    let _ = appended(&store, ends).await;
+    assert_eq!(first(1199).await, 2500);
+    assert_eq!(first(1200).await, 2501);
+    assert_eq!(database.number("SELECT count(*) FROM log_snapshots WHERE is_trimmed").await, 1);
+    assert_eq!(database.count("log_ended_runs").await, 0);
+    assert_eq!(read(&store, &key, 2500).await, None);
+    assert_eq!(read(&store, &key, 2501).await, Some(vec![]));
+    // The next snapshot has new entries before it.
+    let head = LogStore::load(&store, all(&key)).await.unwrap().unwrap().head;
+    let head =
+        appended(&store, AppendLog { entries: &[frame("y")], ..append(&key, at(&head)) }).await;
+    assert!(put(&store, &key, head.length, None, &["m"]).await);
+    assert_eq!(first(1200).await, 2502);
+}
+
+#[tokio::test]
+async fn a_chat_whose_time_has_passed_is_deleted_for_all_functions_and_later_swept() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let key = key("chat");
+    let entries = [control("a")];
+    let create = AppendLog {
+        entries: &entries,
+        keep_for: Some(MINUTE),
+        limits: UserLimits { chats: 1, runs: 1, unread: MINUTE },
+        ..append(&key, Expected::NoLog(Epoch(1)))
+    };
+    let head = appended(&store, create).await;
+    assert!(put(&store, &key, 1, None, &["m"]).await);
+    database.set_time(59).await;
+    assert!(load(&store, &key).await.is_some());
+    database.set_time(60).await;
+    assert_eq!(load(&store, &key).await, None);
+    assert_eq!(read(&store, &key, 0).await, None);
+    assert_eq!(store.append(append(&key, at(&head))).await.unwrap(), AppendResult::Conflict);
+    assert!(!put(&store, &key, 1, None, &["m"]).await);
+    assert!(!store.rename(&key, "title").await.unwrap());
+    assert!(!store.delete(&key, Epoch(1), 1).await.unwrap());
+    assert_eq!(listed(&store, None).await, [""; 0]);
+    assert_eq!(database.count("logs").await, 1);
+    // The place of the chat is free, and nothing is left of it.
+    let head = appended(&store, AppendLog { expected: Expected::NoLog(Epoch(2)), ..create }).await;
+    assert_eq!((head.epoch, head.length), (Epoch(2), 1));
+    assert_eq!(load(&store, &key).await.unwrap().snapshot, None);
+    assert_eq!(database.count("log_messages").await, 0);
+    database.set_time(120).await;
+    store.sweep().await.unwrap();
+    assert_eq!((database.count("logs").await, database.count("log_entries").await), (0, 0));
+}
+
+#[tokio::test]
+async fn ids_and_titles_of_any_text_are_stored_and_found() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let run = RunId::from("run\0");
+    for (chat, title) in [("\0", "Ärger\0\\Über"), ("\0\0", "\\303 ZEBRA"), ("ä", "Äpfel")] {
+        let key = key(chat);
+        let begin = AppendLog {
+            live_run: LiveRunChange::Begins(&run),
+            listed: Some(ListedChat { title, has_questions: false }),
+            ..append(&key, Expected::NoLog(Epoch((1 << 53) - 1)))
+        };
+        let head = appended(&store, begin).await;
+        assert_eq!((head.live_run, head.epoch.0), (Some(run.clone()), (1 << 53) - 1));
+    }
+    assert_eq!(listed(&store, Some("\0\\über")).await, [""; 0]);
+    assert_eq!(listed(&store, Some("\0\\Über")).await, ["\0"]);
+    assert_eq!(listed(&store, Some("\\303 zebrA")).await, ["\0\0"]);
+    assert_eq!(listed(&store, Some("303")).await, ["\0\0"]);
+    assert_eq!(listed(&store, Some("äPFEL")).await, [""; 0]);
+    assert_eq!(listed(&store, Some("ÄPFEL")).await, ["ä"]);
+    assert_eq!(listed(&store, Some("")).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_snapshot_that_keeps_messages_writes_the_others() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let key = key("chat");
+    let entries = [control("a"), frame("b"), control("c")];
+    let create = AppendLog { entries: &entries, ..append(&key, Expected::NoLog(Epoch(1))) };
+    let _ = appended(&store, create).await;
+    let base = |position, messages| Some(Unchanged { position, messages });
+    assert!(!put(&store, &key, 1, base(0, 0), &["a"]).await);
+    assert!(put(&store, &key, 1, None, &["a", "b", "c"]).await);
+    assert!(!put(&store, &key, 1, None, &["x"]).await);
+    assert!(!put(&store, &key, 2, base(1, 4), &["x"]).await);
+    assert!(!put(&store, &key, 2, base(0, 1), &["x"]).await);
+    assert!(put(&store, &key, 2, base(1, 1), &["B"]).await);
+    let snapshot = load(&store, &key).await.unwrap().snapshot.unwrap();
+    assert_eq!((snapshot.position, snapshot.messages), (2, vec!["a".to_owned(), "B".to_owned()]));
+    assert_eq!(database.count("log_messages").await, 2);
+    assert!(!put(&store, &key, 4, None, &["x"]).await);
+    let page = async |first, max_bytes| {
+        let read = ReadMessages { key: &key, epoch: Epoch(1), position: 2, first, max_bytes };
+        store.messages(read).await.unwrap().unwrap()
+    };
+    assert_eq!(page(0, 0).await, ["a"]);
+    assert_eq!(page(0, 2).await, ["a", "B"]);
+    assert_eq!(page(1, 9).await, ["B"]);
+    assert_eq!(page(2, 9).await, [""; 0]);
+    let load = LoadLog { key: &key, has_frames: false, has_messages: false };
+    let loaded = store.load(load).await.unwrap().unwrap();
+    assert_eq!(loaded.snapshot.unwrap().messages, [""; 0]);
+    assert_eq!(loaded.entries, [(2, control("c"))]);
+}
+
+#[tokio::test]
+async fn everything_of_a_log_is_deleted_with_it_and_with_its_user() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let keys = ["a", "b", "c"].map(key);
+    let run = RunId::from("run");
+    for key in &keys {
+        let begin = AppendLog {
+            live_run: LiveRunChange::Begins(&run),
+            entries: &[control("a")],
+            ..append(key, Expected::NoLog(Epoch(1)))
+        };
+        let head = appended(&store, begin).await;
+        let ends = AppendLog { live_run: LiveRunChange::Ends, ..append(key, at(&head)) };
+        let _ = appended(&store, ends).await;
+        assert!(put(&store, key, 1, None, &["m"]).await);
+    }
+    let other = LogKey { owner: Principal::new("bob"), chat: "a".into() };
+    let _ = appended(&store, append(&other, Expected::NoLog(Epoch(1)))).await;
+    assert!(!store.delete(&keys[0], Epoch(1), 0).await.unwrap());
+    assert!(!store.delete(&keys[0], Epoch(2), 1).await.unwrap());
+    assert!(store.delete(&keys[0], Epoch(1), 1).await.unwrap());
+    assert_eq!(database.count("log_entries").await, 2);
+    assert_eq!(PostgresStore::delete_user(&store, &ada()).await.unwrap().chats, 2);
+    assert_eq!(database.count("logs").await, 1);
+    for table in ["log_entries", "log_snapshots", "log_messages", "log_ended_runs"] {
+        assert_eq!(database.count(table).await, 0, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_is_woken_by_an_append_and_by_the_deletion_of_another_store() {
+    let Some(database) = Database::new() else { return };
+    let writer = database.open().await;
+    let reader = crate::hints::listening(&database).await;
+    let key = key("chat");
+    let create = AppendLog { entries: &[frame("a")], ..append(&key, Expected::NoLog(Epoch(1))) };
+    let head = appended(&writer, create).await;
+    // What has changed before the first wait is not known.
+    woken(&reader, &key, 1).await;
+    let next = AppendLog { entries: &[frame("b")], ..append(&key, at(&head)) };
+    tokio::join!(woken(&reader, &key, 1), appended(&writer, next));
+    woken(&reader, &key, 1).await;
+    let delete = async { assert!(writer.delete(&key, Epoch(1), 0).await.unwrap()) };
+    tokio::join!(woken(&reader, &key, 2), delete);
+    woken(&reader, &key, 2).await;
+}
+
+/// Long enough that no poll explains the end of the wait.
+async fn woken(store: &PostgresStore, key: &LogKey, length: u64) {
+    tokio::time::timeout(MINUTE, LogStore::changed(store, key, length)).await.unwrap();
+}
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+fn key(chat: &str) -> LogKey {
+    LogKey { owner: ada(), chat: chat.into() }
+}
+
+fn frame(text: &str) -> StoredEntry {
+    StoredEntry { kind: EntryKind::Frame, bytes: Bytes::copy_from_slice(text.as_bytes()) }
+}
+
+fn control(text: &str) -> StoredEntry {
+    StoredEntry { kind: EntryKind::Control, bytes: Bytes::copy_from_slice(text.as_bytes()) }
+}
+
+fn append<'a>(key: &'a LogKey, expected: Expected) -> AppendLog<'a> {
+    AppendLog {
+        key,
+        expected,
+        entries: &[],
+        lease: None,
+        only_lost: false,
+        live_run: LiveRunChange::None,
+        listed: None,
+        keep_for: None,
+        limits: UserLimits { chats: 100, runs: 100, unread: MINUTE },
+    }
+}
+
+fn at(head: &LogHead) -> Expected {
+    Expected::Position { epoch: head.epoch, position: head.length }
+}
+
+fn all(key: &LogKey) -> LoadLog<'_> {
+    LoadLog { key, has_frames: true, has_messages: true }
+}
+
+async fn load(store: &PostgresStore, key: &LogKey) -> Option<LoadedLog> {
+    LogStore::load(store, all(key)).await.unwrap()
+}
+
+async fn appended(store: &PostgresStore, append: AppendLog<'_>) -> LogHead {
+    match store.append(append).await.unwrap() {
+        AppendResult::Appended { head, .. } => head,
+        refused => panic!("{refused:?}"),
+    }
+}
+
+/// Stores a snapshot of the log with the epoch 1.
+async fn put(
+    store: &PostgresStore,
+    key: &LogKey,
+    position: u64,
+    unchanged: Option<Unchanged>,
+    changed: &[&str],
+) -> bool {
+    let changed: Vec<_> = changed.iter().map(|message| message.to_string()).collect();
+    let (epoch, head, changed) = (Epoch(1), "{}", &*changed);
+    store
+        .put_snapshot(PutSnapshot { key, epoch, position, head, unchanged, changed })
+        .await
+        .unwrap()
+}
+
+async fn read(store: &PostgresStore, key: &LogKey, position: u64) -> Option<Vec<StoredEntry>> {
+    let (epoch, max_bytes, is_reader) = (Epoch(1), usize::MAX, true);
+    let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader };
+    store.read(read).await.unwrap().map(|page| page.entries)
+}
+
+async fn listed(store: &PostgresStore, search: Option<&str>) -> Vec<String> {
+    let list = ListLogs { limit: 10, after: None, search };
+    let chats = LogStore::list(store, &ada(), list).await.unwrap().chats;
+    chats.iter().map(|chat| chat.id.as_str().to_owned()).collect()
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const LIVE_RUNS: &str = "SELECT count(*) FROM logs WHERE live_run IS NOT NULL";
