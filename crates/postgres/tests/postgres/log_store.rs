@@ -1,9 +1,8 @@
-//! Logs in Postgres: races of several servers, what is kept for how long, and what one append writes.
+//! Logs in Postgres: what is kept for how long, what one append writes, and readers that wait.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::join_all;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::chat_log::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, ListLogs, ListedChat, LiveRunChange,
@@ -14,94 +13,6 @@ use ui_message_stream::id::RunId;
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_16_stores_that_append_at_once_exactly_one_wins() {
-    let Some(database) = Database::new() else { return };
-    let stores = join_all((0..16).map(|_| database.open())).await;
-    let key = key("chat");
-    for round in 0..20 {
-        let expected = |head: Option<&LogHead>| match head {
-            None => Expected::NoLog(Epoch(7)),
-            Some(head) if round % 2 == 0 => {
-                Expected::Control { epoch: head.epoch, control: head.control }
-            }
-            Some(head) => Expected::Position { epoch: head.epoch, position: head.length },
-        };
-        let before = load(&stores[0], &key).await.map(|log| log.head);
-        let expected = expected(before.as_ref());
-        let texts: Vec<String> = (0..16).map(|store| format!("{round} {store}")).collect();
-        let appends = stores.iter().zip(&texts).map(async |(store, text)| {
-            let entries = [control(text)];
-            store.append(AppendLog { entries: &entries, ..append(&key, expected) }).await.unwrap()
-        });
-        let results = join_all(appends).await;
-        let winners: Vec<_> =
-            results.iter().zip(&texts).filter(|(it, _)| **it != AppendResult::Conflict).collect();
-        let [(AppendResult::Appended { first, head }, text)] = winners[..] else {
-            panic!("{winners:?}")
-        };
-        assert_eq!((*first, head.length, head.control), (round, round + 1, round + 1));
-        let log = load(&stores[1], &key).await.unwrap();
-        assert_eq!(log.entries.last(), Some(&(round, control(text))));
-        assert_eq!(log.entries.len() as u64, round + 1);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_16_stores_that_begin_the_last_run_of_a_user_exactly_one_begins_it() {
-    let Some(database) = Database::new() else { return };
-    let stores = join_all((0..16).map(|_| database.open())).await;
-    for creates in [true, false] {
-        let keys: Vec<_> = (0..17).map(|chat| key(&format!("{creates} {chat}"))).collect();
-        let run = RunId::from("run");
-        let begins = async |store: &PostgresStore, key: &LogKey| {
-            let expected = match creates {
-                true => Expected::NoLog(Epoch(1)),
-                false => Expected::Control { epoch: Epoch(1), control: 0 },
-            };
-            let begin = AppendLog {
-                live_run: LiveRunChange::Begins(&run),
-                lease: Some(MINUTE),
-                limits: UserLimits { chats: 100, runs: 2, unread: MINUTE },
-                ..append(key, expected)
-            };
-            store.append(begin).await.unwrap()
-        };
-        if !creates {
-            for key in &keys {
-                let _ = appended(&stores[0], append(key, Expected::NoLog(Epoch(1)))).await;
-            }
-        }
-        let first = begins(&stores[0], &keys[16]).await;
-        assert!(matches!(first, AppendResult::Appended { .. }), "{first:?}");
-        let results = join_all(stores.iter().zip(&keys).map(|(store, key)| begins(store, key)));
-        let results = results.await;
-        let refused = results.iter().filter(|it| **it == AppendResult::TooManyRuns).count();
-        let begun = results.iter().filter(|it| matches!(it, AppendResult::Appended { .. })).count();
-        assert_eq!((begun, refused), (1, 15), "{results:?}");
-        assert_eq!(database.number(LIVE_RUNS).await, 2);
-        assert_eq!(
-            LogStore::delete_user(&stores[0], &ada()).await.unwrap(),
-            keys.len().min(if creates { 2 } else { 17 })
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_16_stores_that_create_the_last_chat_of_a_user_exactly_one_creates_it() {
-    let Some(database) = Database::new() else { return };
-    let stores = join_all((0..16).map(|_| database.open())).await;
-    let keys: Vec<_> = (0..16).map(|chat| key(&chat.to_string())).collect();
-    let appends = stores.iter().zip(&keys).map(async |(store, key)| {
-        let limits = UserLimits { chats: 3, runs: 1, unread: MINUTE };
-        let create = AppendLog { limits, ..append(key, Expected::NoLog(Epoch(1))) };
-        store.append(create).await.unwrap()
-    });
-    let results = join_all(appends).await;
-    let refused = results.iter().filter(|it| **it == AppendResult::TooManyChats).count();
-    assert_eq!((refused, database.count("logs").await), (13, 3));
-}
 
 #[tokio::test]
 async fn an_append_of_frames_updates_no_index_of_the_heads() {
@@ -329,23 +240,23 @@ async fn woken(store: &PostgresStore, key: &LogKey, length: u64) {
     tokio::time::timeout(MINUTE, LogStore::changed(store, key, length)).await.unwrap();
 }
 
-fn ada() -> Principal {
+pub(crate) fn ada() -> Principal {
     Principal::new("ada")
 }
 
-fn key(chat: &str) -> LogKey {
+pub(crate) fn key(chat: &str) -> LogKey {
     LogKey { owner: ada(), chat: chat.into() }
 }
 
-fn frame(text: &str) -> StoredEntry {
+pub(crate) fn frame(text: &str) -> StoredEntry {
     StoredEntry { kind: EntryKind::Frame, bytes: Bytes::copy_from_slice(text.as_bytes()) }
 }
 
-fn control(text: &str) -> StoredEntry {
+pub(crate) fn control(text: &str) -> StoredEntry {
     StoredEntry { kind: EntryKind::Control, bytes: Bytes::copy_from_slice(text.as_bytes()) }
 }
 
-fn append<'a>(key: &'a LogKey, expected: Expected) -> AppendLog<'a> {
+pub(crate) fn append<'a>(key: &'a LogKey, expected: Expected) -> AppendLog<'a> {
     AppendLog {
         key,
         expected,
@@ -359,7 +270,7 @@ fn append<'a>(key: &'a LogKey, expected: Expected) -> AppendLog<'a> {
     }
 }
 
-fn at(head: &LogHead) -> Expected {
+pub(crate) fn at(head: &LogHead) -> Expected {
     Expected::Position { epoch: head.epoch, position: head.length }
 }
 
@@ -367,11 +278,11 @@ fn all(key: &LogKey) -> LoadLog<'_> {
     LoadLog { key, has_frames: true, has_messages: true }
 }
 
-async fn load(store: &PostgresStore, key: &LogKey) -> Option<LoadedLog> {
+pub(crate) async fn load(store: &PostgresStore, key: &LogKey) -> Option<LoadedLog> {
     LogStore::load(store, all(key)).await.unwrap()
 }
 
-async fn appended(store: &PostgresStore, append: AppendLog<'_>) -> LogHead {
+pub(crate) async fn appended(store: &PostgresStore, append: AppendLog<'_>) -> LogHead {
     match store.append(append).await.unwrap() {
         AppendResult::Appended { head, .. } => head,
         refused => panic!("{refused:?}"),
@@ -379,7 +290,7 @@ async fn appended(store: &PostgresStore, append: AppendLog<'_>) -> LogHead {
 }
 
 /// Stores a snapshot of the log with the epoch 1.
-async fn put(
+pub(crate) async fn put(
     store: &PostgresStore,
     key: &LogKey,
     position: u64,
@@ -406,6 +317,4 @@ async fn listed(store: &PostgresStore, search: Option<&str>) -> Vec<String> {
     chats.iter().map(|chat| chat.id.as_str().to_owned()).collect()
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
-
-const LIVE_RUNS: &str = "SELECT count(*) FROM logs WHERE live_run IS NOT NULL";
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);

@@ -1,0 +1,218 @@
+//! Several servers that change the same logs in Postgres at once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::future::join_all;
+use ui_message_stream::chat::chat_log::{
+    AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadedLog, LogHead, LogKey, LogStore,
+    PutSnapshot, ReadLogEntries, Unchanged, UserLimits,
+};
+use ui_message_stream::id::RunId;
+use ui_message_stream_postgres::PostgresStore;
+
+use crate::database::Database;
+use crate::log_store::{MINUTE, ada, append, appended, at, control, frame, key, load};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_16_stores_that_append_at_once_exactly_one_wins() {
+    let Some(database) = Database::new() else { return };
+    let stores = join_all((0..16).map(|_| database.open())).await;
+    let key = key("chat");
+    for round in 0..20 {
+        let expected = |head: Option<&LogHead>| match head {
+            None => Expected::NoLog(Epoch(7)),
+            Some(head) if round % 2 == 0 => {
+                Expected::Control { epoch: head.epoch, control: head.control }
+            }
+            Some(head) => Expected::Position { epoch: head.epoch, position: head.length },
+        };
+        let before = load(&stores[0], &key).await.map(|log| log.head);
+        let expected = expected(before.as_ref());
+        let texts: Vec<String> = (0..16).map(|store| format!("{round} {store}")).collect();
+        let appends = stores.iter().zip(&texts).map(async |(store, text)| {
+            let entries = [control(text)];
+            store.append(AppendLog { entries: &entries, ..append(&key, expected) }).await.unwrap()
+        });
+        let results = join_all(appends).await;
+        let winners: Vec<_> =
+            results.iter().zip(&texts).filter(|(it, _)| **it != AppendResult::Conflict).collect();
+        let [(AppendResult::Appended { first, head }, text)] = winners[..] else {
+            panic!("{winners:?}")
+        };
+        assert_eq!((*first, head.length, head.control), (round, round + 1, round + 1));
+        let log = load(&stores[1], &key).await.unwrap();
+        assert_eq!(log.entries.last(), Some(&(round, control(text))));
+        assert_eq!(log.entries.len() as u64, round + 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_16_stores_that_begin_the_last_run_of_a_user_exactly_one_begins_it() {
+    let Some(database) = Database::new() else { return };
+    let stores = join_all((0..16).map(|_| database.open())).await;
+    for creates in [true, false] {
+        let keys: Vec<_> = (0..17).map(|chat| key(&format!("{creates} {chat}"))).collect();
+        let run = RunId::from("run");
+        let begins = async |store: &PostgresStore, key: &LogKey| {
+            let expected = match creates {
+                true => Expected::NoLog(Epoch(1)),
+                false => Expected::Control { epoch: Epoch(1), control: 0 },
+            };
+            let begin = AppendLog {
+                live_run: LiveRunChange::Begins(&run),
+                lease: Some(MINUTE),
+                limits: UserLimits { chats: 100, runs: 2, unread: MINUTE },
+                ..append(key, expected)
+            };
+            store.append(begin).await.unwrap()
+        };
+        if !creates {
+            for key in &keys {
+                let _ = appended(&stores[0], append(key, Expected::NoLog(Epoch(1)))).await;
+            }
+        }
+        let first = begins(&stores[0], &keys[16]).await;
+        assert!(matches!(first, AppendResult::Appended { .. }), "{first:?}");
+        let results = join_all(stores.iter().zip(&keys).map(|(store, key)| begins(store, key)));
+        let results = results.await;
+        let refused = results.iter().filter(|it| **it == AppendResult::TooManyRuns).count();
+        let begun = results.iter().filter(|it| matches!(it, AppendResult::Appended { .. })).count();
+        assert_eq!((begun, refused), (1, 15), "{results:?}");
+        assert_eq!(database.number(LIVE_RUNS).await, 2);
+        // Those that were refused created nothing.
+        assert_eq!(
+            LogStore::delete_user(&stores[0], &ada()).await.unwrap(),
+            keys.len().min(if creates { 2 } else { 17 })
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_16_stores_that_create_the_last_chat_of_a_user_exactly_one_creates_it() {
+    let Some(database) = Database::new() else { return };
+    let stores = join_all((0..16).map(|_| database.open())).await;
+    let keys: Vec<_> = (0..16).map(|chat| key(&chat.to_string())).collect();
+    let appends = stores.iter().zip(&keys).map(async |(store, key)| {
+        let limits = UserLimits { chats: 3, runs: 1, unread: MINUTE };
+        let create = AppendLog { limits, ..append(key, Expected::NoLog(Epoch(1))) };
+        store.append(create).await.unwrap()
+    });
+    let results = join_all(appends).await;
+    let refused = results.iter().filter(|it| **it == AppendResult::TooManyChats).count();
+    assert_eq!((refused, database.count("logs").await), (13, 3));
+}
+
+/// Each snapshot and each entry tells its position. The clock jumps, so that entries are removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_read_while_others_append_and_remove_is_always_of_one_moment() {
+    let Some(database) = Database::new() else { return };
+    let stores = join_all((0..6).map(|_| database.open())).await;
+    database.set_time(0).await;
+    let key = key("chat");
+    let _ = appended(&stores[0], append(&key, Expected::NoLog(Epoch(1)))).await;
+    let (second, snapshots, removed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let work = stores.iter().enumerate().map(async |(number, store)| {
+        for round in 0..80 {
+            let log = load(store, &key).await.unwrap();
+            check_entries(&log);
+            match (number, round % 4) {
+                (0..3, round) => append_some(store, &key, &log.head, round).await,
+                (3, 0) => {
+                    let second = second.fetch_add(400, Ordering::Relaxed);
+                    database.set_time(second).await;
+                }
+                (3, _) => LogStore::sweep(store).await.unwrap(),
+                _ if put_some(store, &key, &log).await => {
+                    snapshots.fetch_add(1, Ordering::Relaxed);
+                }
+                _ => {}
+            }
+            assert_eq!(database.number(REMOVED_TOO_EARLY).await, 0);
+            let position = log.head.length.saturating_sub(30);
+            if read_some(store, &key, position).await.is_none() {
+                removed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    join_all(work).await;
+    let counts = (snapshots.into_inner(), removed.into_inner());
+    assert!(counts.0 > 20 && counts.1 > 20, "{counts:?}");
+    assert!(database.number("SELECT first FROM logs").await > 0);
+    let kept = "SELECT count(*) - (SELECT length - first FROM logs) FROM log_entries";
+    assert_eq!(database.number(kept).await, 0);
+}
+
+/// Appends entries that tell their positions.
+async fn append_some(store: &PostgresStore, key: &LogKey, head: &LogHead, round: u64) {
+    let run = RunId::from("run");
+    let text = |offset: u64| (head.length + offset).to_string();
+    let entries = [control(&text(0)), frame(&text(1)), frame(&text(2))];
+    let live_run = match round {
+        0 => LiveRunChange::Begins(&run),
+        1 => LiveRunChange::Ends,
+        _ => LiveRunChange::None,
+    };
+    let some =
+        AppendLog { live_run, entries: &entries, lease: Some(MINUTE), ..append(key, at(head)) };
+    // A conflict is to be expected.
+    let _ = store.append(some).await.unwrap();
+}
+
+fn check_entries(log: &LoadedLog) {
+    let first = log.snapshot.as_ref().map_or(0, |snapshot| snapshot.position);
+    let positions = log.entries.iter().map(|(position, _)| *position);
+    assert!(positions.eq(first..log.head.length), "{log:?}");
+    for (position, entry) in &log.entries {
+        assert_eq!(entry.bytes, position.to_string());
+    }
+    if let Some(snapshot) = &log.snapshot {
+        assert_eq!(snapshot.head, snapshot.position.to_string());
+        assert_eq!(snapshot.messages, messages(snapshot.position));
+    }
+}
+
+/// The messages of the log up to this position: one that has changed, and others that have not.
+fn messages(position: u64) -> Vec<String> {
+    // Now and then there are fewer messages than before.
+    let count = position / 5 - position % 4;
+    let kept = (0..count).map(|at| format!("message {at}"));
+    kept.chain([format!("message at {position}")]).collect()
+}
+
+async fn put_some(store: &PostgresStore, key: &LogKey, log: &LoadedLog) -> bool {
+    let position = log.head.length;
+    if position < 30 {
+        return false;
+    }
+    let new = messages(position);
+    let unchanged = log.snapshot.as_ref().map(|old| {
+        let same = old.messages.iter().zip(&new).take_while(|(old, new)| old == new);
+        Unchanged { position: old.position, messages: same.count() }
+    });
+    // Every other one writes all messages.
+    let unchanged = unchanged.filter(|_| position % 2 == 0);
+    let changed = &new[unchanged.map_or(0, |base| base.messages)..];
+    let (epoch, head) = (Epoch(1), &*position.to_string());
+    store
+        .put_snapshot(PutSnapshot { key, epoch, position, head, unchanged, changed })
+        .await
+        .unwrap()
+}
+
+/// Reads two entries from this position on. Returns `None` if they were removed.
+async fn read_some(store: &PostgresStore, key: &LogKey, position: u64) -> Option<()> {
+    let max_bytes = 2 * position.to_string().len();
+    let read = ReadLogEntries { key, epoch: Epoch(1), position, max_bytes, is_reader: true };
+    let page = store.read(read).await.unwrap()?;
+    for (position, entry) in (position..).zip(page.entries) {
+        assert_eq!(entry.bytes, position.to_string());
+    }
+    Some(())
+}
+
+const LIVE_RUNS: &str = "SELECT count(*) FROM logs WHERE live_run IS NOT NULL";
+
+/// The runs without their first entries that readers may need.
+const REMOVED_TOO_EARLY: &str = "SELECT \
+    (SELECT count(*) FROM logs WHERE live_run IS NOT NULL AND run_begin < first) \
+    + (SELECT count(*) FROM log_ended_runs JOIN logs ON logs.key = log WHERE begin < first)";
