@@ -11,7 +11,7 @@ use ui_message_stream::id::RunId;
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;
-use crate::log_store::{MINUTE, ada, append, appended, at, control, frame, key, load};
+use crate::log_store::{MINUTE, ada, append, appended, at, control, frame, key, load, put};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_16_stores_that_append_at_once_exactly_one_wins() {
@@ -100,6 +100,55 @@ async fn of_16_stores_that_create_the_last_chat_of_a_user_exactly_one_creates_it
     let results = join_all(appends).await;
     let refused = results.iter().filter(|it| **it == AppendResult::TooManyChats).count();
     assert_eq!((refused, database.count("logs").await), (13, 3));
+}
+
+#[tokio::test]
+async fn of_two_snapshots_at_once_the_newer_one_has_no_messages_of_the_older_one() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let key = key("chat");
+    let entries = [control("a"), control("b"), control("c")];
+    let create = AppendLog { entries: &entries, ..append(&key, Expected::NoLog(Epoch(1))) };
+    let _ = appended(&store, create).await;
+    assert!(put(&store, &key, 1, None, &["m"]).await);
+    // Another server writes a snapshot with two messages, and has not ended this step.
+    let other = database.connect().await;
+    let begun = "BEGIN; UPDATE log_snapshots SET position = 2, messages = 2; \
+        INSERT INTO log_messages SELECT key, 1, 'older' FROM logs";
+    other.batch_execute(begun).await.unwrap();
+    let newer = async {
+        let based = Some(Unchanged { position: 1, messages: 1 });
+        tokio::join!(put(&store, &key, 3, None, &["n"]), put(&store, &key, 3, based, &["x"]))
+    };
+    let end = async {
+        while database.number(WAITING).await < 2 {
+            tokio::task::yield_now().await;
+        }
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    assert_eq!(tokio::join!(newer, end).0, (true, false));
+    assert_eq!(load(&store, &key).await.unwrap().snapshot.unwrap().messages, ["n"]);
+}
+
+#[tokio::test]
+async fn a_deletion_that_has_waited_for_an_append_deletes_its_entries() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let key = key("chat");
+    let _ = appended(&store, append(&key, Expected::NoLog(Epoch(1)))).await;
+    // Another server appends a frame, and has not ended this step.
+    let other = database.connect().await;
+    let begun = "BEGIN; UPDATE logs SET length = 1; \
+        INSERT INTO log_entries SELECT key, 0, 0, 'a' FROM logs";
+    other.batch_execute(begun).await.unwrap();
+    let end = async {
+        while database.number(WAITING).await < 1 {
+            tokio::task::yield_now().await;
+        }
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    assert!(tokio::join!(store.delete(&key, Epoch(1), 0), end).0.unwrap());
+    assert_eq!((database.count("logs").await, database.count("log_entries").await), (0, 0));
 }
 
 /// Each snapshot and each entry tells its position. The clock jumps, so that entries are removed.
@@ -216,3 +265,7 @@ const LIVE_RUNS: &str = "SELECT count(*) FROM logs WHERE live_run IS NOT NULL";
 const REMOVED_TOO_EARLY: &str = "SELECT \
     (SELECT count(*) FROM logs WHERE live_run IS NOT NULL AND run_begin < first) \
     + (SELECT count(*) FROM log_ended_runs JOIN logs ON logs.key = log WHERE begin < first)";
+
+/// The statements of this test that wait for another transaction.
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+    AND (query LIKE '%log_messages%' OR query LIKE 'DELETE FROM logs%')";
