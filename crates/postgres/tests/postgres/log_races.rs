@@ -239,7 +239,7 @@ async fn put_some(store: &PostgresStore, key: &LogKey, log: &LoadedLog) -> bool 
         Unchanged { position: old.position, messages: same.count() }
     });
     // Every other one writes all messages.
-    let unchanged = unchanged.filter(|_| position % 2 == 0);
+    let unchanged = unchanged.filter(|_| position.is_multiple_of(2));
     let changed = &new[unchanged.map_or(0, |base| base.messages)..];
     let (epoch, head) = (Epoch(1), &*position.to_string());
     store
