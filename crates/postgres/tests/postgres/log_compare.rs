@@ -92,7 +92,7 @@ impl Operation {
                     key,
                     expected,
                     entries: &(0..d % 4).map(entry).collect::<Vec<_>>(),
-                    lease: [None, Some(SECOND * 0), Some(SECOND), Some(SECOND * 30)][e % 4],
+                    lease: [None, Some(Duration::ZERO), Some(SECOND), Some(SECOND * 30)][e % 4],
                     only_lost: f == 0,
                     live_run: match f {
                         0..4 => LiveRunChange::Begins(&run),
