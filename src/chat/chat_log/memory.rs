@@ -191,15 +191,18 @@ impl InMemoryLogStore {
             return Err(too_large(bytes));
         }
         let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && live.is_none();
+        let chats = logs.users.get(&key.owner).map_or(0, |user| user.logs.len());
+        let has_room = !matches!(append.expected, Expected::NoLog(_)) || chats < limits.chats;
+        if !has_room && logs.evictable(&key.owner, None).is_none() {
+            return Ok(AppendResult::TooManyChats);
+        }
         if begins && !logs.has_place(&key.owner, limits, now) {
             return Ok(AppendResult::TooManyRuns);
         }
+        if !has_room {
+            logs.evict(&key.owner, None, "max_user_chats");
+        }
         if let Expected::NoLog(epoch) = append.expected {
-            while logs.users.get(&key.owner).is_some_and(|user| user.logs.len() >= limits.chats) {
-                if !logs.evict(&key.owner, None, "max_user_chats") {
-                    return Ok(AppendResult::TooManyChats);
-                }
-            }
             logs.insert(key, Log::new(epoch, now));
         }
         let result = logs.change(key, |log| {
@@ -277,10 +280,10 @@ impl Logs {
         true
     }
 
-    /// Removes the oldest chat of a user, those with questions last, and none with a live run. Returns
-    /// whether there was one.
-    fn evict(&mut self, owner: &Principal, kept: Option<&ChatId>, limit: &str) -> bool {
-        let Some(user) = self.users.get(owner) else { return false };
+    /// Returns the chat of a user that is removed first: the oldest one, those with questions last, and none
+    /// with a live run.
+    fn evictable(&self, owner: &Principal, kept: Option<&ChatId>) -> Option<ChatId> {
+        let user = self.users.get(owner)?;
         let idle = user.by_time.iter().filter_map(|(time, id)| {
             let log = user.logs.get(id)?;
             let may_go = log.live.is_none() && Some(id) != kept;
@@ -288,8 +291,13 @@ impl Logs {
         });
         // Those with questions hold what somebody waits for: they go only for their user's bytes.
         let idle = idle.filter(|(has_questions, ..)| !has_questions || kept.is_some());
-        let Some((.., id)) = idle.min() else { return false };
-        let key = LogKey { owner: owner.clone(), chat: id.clone() };
+        idle.min().map(|(.., id)| id.clone())
+    }
+
+    /// Removes a chat of a user. Returns whether there was one that may go.
+    fn evict(&mut self, owner: &Principal, kept: Option<&ChatId>, limit: &str) -> bool {
+        let Some(chat) = self.evictable(owner, kept) else { return false };
+        let key = LogKey { owner: owner.clone(), chat };
         tracing::warn!(chat_id = key.chat.as_str(), limit, "a chat was removed from memory");
         self.remove(&key).is_some()
     }

@@ -52,11 +52,14 @@ async fn append_with(client: &mut Client, append: AppendLog<'_>) -> DbResult<App
     let result = loop {
         let state = State::read(&transaction, &columns).await?;
         if let Some(refusal) = state.refusal(&append) {
-            if refusal == AppendResult::TooManyRuns {
-                let unread = millis(append.limits.unread);
-                query(&transaction, MARK, &[&columns.owner, &unread]).await?;
-            }
             break refusal;
+        }
+        if state.lacks_place(&append) {
+            // Another run may have to end for this one.
+            let unread = millis(append.limits.unread);
+            if query(&transaction, MARK, &[&columns.owner, &unread]).await?.is_empty() {
+                break AppendResult::TooManyRuns;
+            }
         }
         let mut expected = columns.expected;
         if let Expected::NoLog(_) = append.expected {
@@ -136,20 +139,22 @@ impl State {
             }
         };
         let creates = self.epoch.is_none();
-        let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && !self.is_live;
         match () {
             () if !is_expected => Some(AppendResult::Conflict),
             () if append.only_lost && !(self.is_live && self.is_lost == Some(true)) => {
                 Some(AppendResult::Conflict)
-            }
-            () if begins && self.runs >= append.limits.runs as u64 => {
-                Some(AppendResult::TooManyRuns)
             }
             () if creates && self.chats >= append.limits.chats as u64 => {
                 Some(AppendResult::TooManyChats)
             }
             () => None,
         }
+    }
+
+    /// Whether the owner has no place for the run that begins.
+    fn lacks_place(&self, append: &AppendLog<'_>) -> bool {
+        let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && !self.is_live;
+        begins && self.runs >= append.limits.runs as u64
     }
 }
 
@@ -279,7 +284,8 @@ const LOCK_OWNER: &str =
 const STATE: &str = "SELECT epoch, length, control, live_run IS NOT NULL, \
         NOT is_leased(renewed_at, lease), \
         (SELECT count(*) FROM logs WHERE owner = $1 AND live_run IS NOT NULL \
-            AND is_leased(renewed_at, lease) AND (expires_at IS NULL OR expires_at > now_ms())), \
+            AND NOT has_to_end AND is_leased(renewed_at, lease) \
+            AND (expires_at IS NULL OR expires_at > now_ms())), \
         CASE WHEN epoch IS NULL THEN (SELECT count(*) FROM logs \
             WHERE owner = $1 AND (expires_at IS NULL OR expires_at > now_ms())) ELSE 0 END \
     FROM (VALUES (0)) AS one LEFT JOIN logs ON owner = $1 AND id = $2 \
@@ -288,8 +294,9 @@ const STATE: &str = "SELECT epoch, length, control, live_run IS NOT NULL, \
 const MARK: &str = "UPDATE logs SET has_to_end = TRUE \
     WHERE now_ms() - read_at NOT BETWEEN -60000 AND $2::BIGINT - 1 AND live_run IS NOT NULL \
         AND key = (SELECT key FROM logs WHERE owner = $1 AND live_run IS NOT NULL \
-            AND is_leased(renewed_at, lease) AND (expires_at IS NULL OR expires_at > now_ms()) \
-            ORDER BY read_at <= now_ms() + 60000, read_at, id LIMIT 1)";
+            AND NOT has_to_end AND is_leased(renewed_at, lease) \
+            AND (expires_at IS NULL OR expires_at > now_ms()) \
+            ORDER BY read_at <= now_ms() + 60000, read_at, id LIMIT 1) RETURNING key";
 const DELETE_EXPIRED: &str =
     "DELETE FROM logs WHERE owner = $1 AND id = $2 AND expires_at <= now_ms()";
 const CREATE: &str = "INSERT INTO logs (owner, id, epoch, updated_at) VALUES ($1, $2, $3, \

@@ -90,13 +90,13 @@ impl Append {
         }
     }
 
-    /// Returns whether the owner may begin a run. If not, the run that was not read for longest has to end.
+    /// Returns whether the owner may begin a run. Another one may have to end for it.
     fn has_place(&self, transaction: &Transaction<'_>, now: i64) -> DbResult<bool> {
         let mut statement = transaction.prepare_cached(LIVE)?;
         let live = statement.query_map(params![self.key.owner, now], |row| {
             let (lease, leased_at) = (row.get(2)?, row.get(3)?);
             let run: (i64, i64) = (row.get(0)?, row.get(1)?);
-            // A run whose lease has passed takes no place.
+            // A run whose lease has passed, or that has to end, takes no place.
             Ok((!is_lost(lease, leased_at, now)).then_some(run))
         })?;
         let live: Vec<Option<(i64, i64)>> = live.collect::<Result<_, _>>()?;
@@ -105,14 +105,13 @@ impl Append {
             return Ok(true);
         }
         let oldest = live.into_iter().min_by_key(|(_, read_at)| Reverse(unread(*read_at, now)));
-        if let Some((key, read_at)) = oldest
-            && unread(read_at, now) >= millis(self.limits.unread)
-        {
-            let mut statement =
-                transaction.prepare_cached("UPDATE logs SET has_to_end = 1 WHERE key = ?1")?;
-            statement.execute([key])?;
-        }
-        Ok(false)
+        let is_unread =
+            |(_, read_at): &(i64, i64)| unread(*read_at, now) >= millis(self.limits.unread);
+        let Some((key, _)) = oldest.filter(is_unread) else { return Ok(false) };
+        let mut statement =
+            transaction.prepare_cached("UPDATE logs SET has_to_end = 1 WHERE key = ?1")?;
+        statement.execute([key])?;
+        Ok(true)
     }
 
     /// Returns whether the owner may have another chat.
@@ -140,12 +139,7 @@ impl Append {
     }
 
     /// Changes the live run. Keeps where one that ends has begun.
-    fn change_run(
-        &self,
-        transaction: &Transaction<'_>,
-        head: &mut Head,
-        now: i64,
-    ) -> DbResult<()> {
+    fn change_run(&self, transaction: &Transaction<'_>, head: &mut Head, now: i64) -> DbResult<()> {
         let new = match &self.live_run {
             NewLiveRun::Unchanged => return Ok(()),
             NewLiveRun::Ends => None,
@@ -179,8 +173,7 @@ impl Append {
 
     fn update(&self, transaction: &Transaction<'_>, head: &Head, now: i64) -> DbResult<()> {
         let live = head.live.as_ref();
-        let (lease, leased_at) =
-            (live.map(|live| live.lease), live.map(|live| live.leased_at));
+        let (lease, leased_at) = (live.map(|live| live.lease), live.map(|live| live.leased_at));
         if self.is_plain() {
             // It names no column of an index.
             let values = params![head.key, head.length, lease, leased_at];
@@ -229,12 +222,14 @@ impl Operation<AppendResult> for Append {
             return Ok(AppendResult::Conflict);
         }
         let begins = matches!(self.live_run, NewLiveRun::Begins(_)) && live.is_none();
+        if head.is_none() && !self.has_room(transaction, now)? {
+            return Ok(AppendResult::TooManyChats);
+        }
         if begins && !self.has_place(transaction, now)? {
             return Ok(AppendResult::TooManyRuns);
         }
         let head = match head {
             Some(head) => Some(head),
-            None if !self.has_room(transaction, now)? => return Ok(AppendResult::TooManyChats),
             None => self.create(transaction, now)?,
         };
         let Some(mut head) = head else { return Ok(AppendResult::Conflict) };
@@ -269,8 +264,8 @@ const UPDATE: &str = "UPDATE logs SET length = :length, control = :control, live
 const END: &str = "INSERT INTO log_ended_runs (log, begin, ended_at) VALUES (?1, ?2, ?3) \
     ON CONFLICT (log, begin) DO UPDATE SET ended_at = excluded.ended_at";
 const LIVE: &str = "SELECT key, read_at, lease, leased_at FROM logs INDEXED BY live_logs \
-    WHERE owner = ?1 AND live_run IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2) \
-    ORDER BY chat";
+    WHERE owner = ?1 AND live_run IS NOT NULL AND NOT has_to_end \
+        AND (expires_at IS NULL OR expires_at > ?2) ORDER BY chat";
 const COUNT_ALL: &str = "SELECT count(*) FROM logs WHERE owner = ?1";
 const COUNT: &str = "SELECT count(*) FROM logs \
     WHERE owner = ?1 AND (expires_at IS NULL OR expires_at > ?2)";

@@ -77,9 +77,8 @@ impl LogStore for SqliteStore {
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         let new = NewSnapshot::of(put);
         Box::pin(async move {
-            let stored = self.write(Durability::Synced, move |transaction, clock| {
-                new.put(transaction, clock)
-            });
+            let stored = self
+                .write(Durability::Synced, move |transaction, clock| new.put(transaction, clock));
             stored.await.map_err(ChatStoreError::new)
         })
     }

@@ -54,9 +54,8 @@ impl SqliteStore {
         let key = KeyColumns::of(read.key);
         self.read(move |transaction, clock| {
             let now = state::now(transaction, clock)?;
-            let head = Head::load(transaction, &key, now)?.filter(|head| {
-                head.epoch == epoch && head.folded.map(unsigned) == Some(position)
-            });
+            let head = Head::load(transaction, &key, now)?
+                .filter(|head| head.epoch == epoch && head.folded.map(unsigned) == Some(position));
             let Some(head) = head else { return Ok(None) };
             messages(transaction, &head, first, max_bytes).map(Some)
         })
@@ -72,7 +71,8 @@ impl SqliteStore {
         let found = self.read(move |transaction, clock| {
             let now = state::now(transaction, clock)?;
             let stored = Head::load(transaction, &key, now)?.filter(|head| {
-                let is_stored = unsigned(head.first) <= position && position <= unsigned(head.length);
+                let is_stored =
+                    unsigned(head.first) <= position && position <= unsigned(head.length);
                 head.epoch == epoch && is_stored
             });
             let Some(mut head) = stored else { return Ok(None) };

@@ -110,11 +110,7 @@ pub(super) fn remove_expired(transaction: &Transaction<'_>, key: &KeyColumns) ->
 }
 
 /// Removes the logs that a statement deletes. Returns their keys.
-fn remove(
-    transaction: &Transaction<'_>,
-    delete: &str,
-    values: impl Params,
-) -> DbResult<Vec<i64>> {
+fn remove(transaction: &Transaction<'_>, delete: &str, values: impl Params) -> DbResult<Vec<i64>> {
     let removed = keys(transaction, delete, values)?;
     let mut insert = transaction.prepare_cached("INSERT INTO removed_logs (log) VALUES (?1)")?;
     for log in &removed {
@@ -123,11 +119,7 @@ fn remove(
     Ok(removed)
 }
 
-fn keys(
-    transaction: &Transaction<'_>,
-    statement: &str,
-    values: impl Params,
-) -> DbResult<Vec<i64>> {
+fn keys(transaction: &Transaction<'_>, statement: &str, values: impl Params) -> DbResult<Vec<i64>> {
     let mut statement = transaction.prepare_cached(statement)?;
     let keys = statement.query_map(values, |row| row.get(0))?;
     Ok(keys.collect::<Result<_, _>>()?)

@@ -44,9 +44,8 @@ impl NewSnapshot {
         let kept = match self.unchanged {
             None => 0,
             Some(base) => {
-                let count: i64 = transaction
-                    .prepare_cached(COUNT)?
-                    .query_row([log.key], |row| row.get(0))?;
+                let count: i64 =
+                    transaction.prepare_cached(COUNT)?.query_row([log.key], |row| row.get(0))?;
                 if folded != Some(base.position) || base.messages as u64 > unsigned(count) {
                     return Ok(false);
                 }
