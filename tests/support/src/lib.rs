@@ -13,6 +13,7 @@ pub mod fixture_files;
 pub mod js_numbers;
 pub mod long_answer;
 pub mod prompt_rules;
+pub mod random_logs;
 pub mod random_messages;
 pub mod recorded_conversations;
 pub mod recorded_streams;

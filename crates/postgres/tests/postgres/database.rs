@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use test_support::external_processes::postgres_server::PostgresServer;
 use tokio_postgres::{Client, NoTls};
+use ui_message_stream::approval::UnixMillis;
 use ui_message_stream_postgres::{PostgresOptions, PostgresStore};
 
 pub(crate) struct Database {
@@ -37,7 +38,10 @@ impl Database {
 
     /// Sets the clock of Postgres, as the store reads it.
     pub(crate) async fn set_time(&self, second: u64) {
-        let now = at(second);
+        self.set_time_to(UnixMillis(at(second))).await;
+    }
+
+    pub(crate) async fn set_time_to(&self, UnixMillis(now): UnixMillis) {
         self.execute(&format!(
             "CREATE OR REPLACE FUNCTION now_ms() RETURNS BIGINT LANGUAGE SQL AS 'SELECT {now}::BIGINT'"
         ))

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ui_message_stream::approval::Principal;
+use test_support::random_logs;
+use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::chat::chat_log::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, ListLogs, ListedChat, LiveRunChange,
     LoadLog, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
@@ -12,7 +13,17 @@ use ui_message_stream::chat::chat_log::{
 use ui_message_stream::id::RunId;
 use ui_message_stream_postgres::PostgresStore;
 
-use crate::database::Database;
+use crate::database::{Database, at as time};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn random_operations_have_the_same_results_as_in_memory() {
+    for seed in 0..6 {
+        let Some(database) = Database::new() else { return };
+        let store = database.open_at(0).await;
+        let set_time = async |now: UnixMillis| database.set_time_to(now).await;
+        random_logs::compare_with_memory(&store, seed, UnixMillis(time(0)), set_time).await;
+    }
+}
 
 #[tokio::test]
 async fn an_append_of_frames_updates_no_index_of_the_heads() {

@@ -10,8 +10,6 @@ mod formats;
 mod hints;
 mod insertions;
 #[cfg(feature = "log-store")]
-mod log_compare;
-#[cfg(feature = "log-store")]
 mod log_races;
 #[cfg(feature = "log-store")]
 mod log_store;

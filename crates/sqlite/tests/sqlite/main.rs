@@ -9,6 +9,8 @@ mod folder;
 mod formats;
 mod hints;
 mod journal;
+#[cfg(feature = "log-store")]
+mod log_store;
 mod reopening;
 mod retention;
 mod shared_transactions;

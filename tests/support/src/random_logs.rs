@@ -1,4 +1,4 @@
-//! Random operations, whose results in Postgres are those in memory. Both have a clock that the test sets.
+//! Random operations on logs, whose results in a store are those in memory.
 
 use std::time::Duration;
 
@@ -10,44 +10,41 @@ use ui_message_stream::chat::chat_log::{
 };
 use ui_message_stream::chat::store::ChatCursor;
 use ui_message_stream::id::RunId;
-use ui_message_stream_postgres::PostgresStore;
 
-use crate::database::{Database, at};
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn random_operations_have_the_same_results_as_in_memory() {
-    for seed in 0..6 {
-        let Some(database) = Database::new() else { return };
-        let postgres = database.open_at(0).await;
-        let memory = InMemoryLogStore::with_test_clock(UnixMillis(at(0)));
-        let mut random = Random(seed);
-        let mut second = 0;
-        for step in 0..400 {
-            if random.below(4) == 0 {
-                second += [1, 2, 5, 60, 300][random.below(5)];
-                database.set_time(second).await;
-                memory.set_test_time(UnixMillis(at(second)));
-            }
-            let operation = Operation::new(&mut random);
-            // The state of the log makes most operations valid.
-            let load = LoadLog { key: &operation.key, has_frames: true, has_messages: true };
-            let expected = memory.load(load).await.unwrap();
-            assert_eq!(postgres.load(load).await.unwrap(), expected, "{seed} {step}");
-            let (epoch, position, control) = expected
-                .as_ref()
-                .map_or((1, 0, 0), |log| (log.head.epoch.0, log.head.length, log.head.control));
-            let snapshot = expected.and_then(|log| log.snapshot);
-            let snapshot = snapshot.map(|old| (old.position, old.messages.len()));
-            let state = (epoch, position, control, snapshot);
-            let expected = operation.apply(&memory, state).await;
-            assert_eq!(
-                operation.apply(&postgres, state).await,
-                expected,
-                "{seed} {step} {operation:?}"
-            );
+/// Compares 400 operations on an empty store, whose clock stands at `start`. `set_time` sets it.
+///
+/// # Panics
+/// If a result differs from the one in memory.
+pub async fn compare_with_memory(
+    store: &impl LogStore,
+    seed: u64,
+    start: UnixMillis,
+    set_time: impl AsyncFn(UnixMillis),
+) {
+    let memory = InMemoryLogStore::with_test_clock(start);
+    let (mut random, mut now) = (Random(seed), start);
+    for step in 0..400 {
+        if random.below(4) == 0 {
+            now.0 += [1, 2, 5, 60, 300][random.below(5)] * 1000;
+            set_time(now).await;
+            memory.set_test_time(now);
         }
-        check_lists(&postgres, &memory).await;
+        let operation = Operation::new(&mut random);
+        // The state of the log makes most operations valid.
+        let load = LoadLog { key: &operation.key, has_frames: true, has_messages: true };
+        let expected = memory.load(load).await.unwrap();
+        assert_eq!(store.load(load).await.unwrap(), expected, "{seed} {step}");
+        let (epoch, position, control) = expected
+            .as_ref()
+            .map_or((1, 0, 0), |log| (log.head.epoch.0, log.head.length, log.head.control));
+        let snapshot = expected.and_then(|log| log.snapshot);
+        let snapshot = snapshot.map(|old| (old.position, old.messages.len()));
+        let state = (epoch, position, control, snapshot);
+        let expected = operation.apply(&memory, state).await;
+        let result = operation.apply(store, state).await;
+        assert_eq!(result, expected, "{seed} {step} {operation:?}");
     }
+    compare_lists(store, &memory).await;
 }
 
 #[derive(Debug)]
@@ -142,13 +139,13 @@ impl Operation {
     }
 }
 
-async fn check_lists(postgres: &PostgresStore, memory: &InMemoryLogStore) {
+async fn compare_lists(store: &impl LogStore, memory: &InMemoryLogStore) {
     for owner in ["ada", "bob"].map(Principal::new) {
         for search in [None, Some("TITLE"), Some("äa"), Some("Äa"), Some("")] {
             let mut after: Option<ChatCursor> = None;
             loop {
                 let list = ListLogs { limit: 2, after: after.as_ref(), search };
-                let page = LogStore::list(postgres, &owner, list).await.unwrap();
+                let page = store.list(&owner, list).await.unwrap();
                 assert_eq!(page, memory.list(&owner, list).await.unwrap());
                 let Some(next) = page.next else { break };
                 after = Some(next);
