@@ -36,6 +36,29 @@ use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
 use crate::retry::{MAX_FAILURES, MAX_FAILURES_BEFORE_RESPONSE, Retries};
 
+/// A chat server with a store of logs.
+#[derive(Clone, Copy)]
+pub(in crate::chat) struct LogServer<'s> {
+    pub(in crate::chat) chats: &'s Arc<Inner>,
+    pub(in crate::chat) logs: &'s Arc<dyn LogStore>,
+}
+
+impl LogServer<'_> {
+    /// Starts a turn that no request has posted.
+    pub(super) fn start_turn(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+        client: Client,
+        goal: Goal,
+    ) -> Result<StartedTurn, ChatError> {
+        let (owner, chat_id, posted) = (principal.clone(), id.clone(), None);
+        let principal = principal.clone();
+        let request = TurnRequest { principal, owner, chat_id, client, goal, posted };
+        Driver::start(self.chats, self.logs, request)
+    }
+}
+
 /// A turn with everything that it waits for.
 pub(super) struct Driver {
     turn: LogTurn,

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::store::ChatStore;
 
-pub(super) use self::server::LogServer;
+pub(super) use self::driver::LogServer;
 
 pub use self::memory::InMemoryLogStore;
 pub use self::store::{

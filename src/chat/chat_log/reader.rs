@@ -10,9 +10,9 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::decide::Goal;
+use super::driver::LogServer;
 use super::entry::{Entry, OtherEntry};
 use super::run_frames::{EventId, Next, RunFrames};
-use super::server::LogServer;
 use super::store::{Epoch, LoadLog, LogKey, LogPage, LogStore, ReadLogEntries};
 use super::writer::encoded;
 use crate::chat::client::Client;

@@ -6,29 +6,20 @@ use std::sync::Arc;
 use futures_util::stream;
 
 use super::decide::{Goal, Response};
-use super::driver::{Driver, StartedTurn, TurnRequest};
+use super::driver::{Driver, LogServer, StartedTurn, TurnRequest};
 use super::reader::LogReader;
 use super::run_frames::EventId;
 use super::state::ChatState;
-use super::store::{ListLogs, LoadLog, LogKey, LogStore};
+use super::store::{ListLogs, LoadLog, LogKey};
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Principal};
-use crate::chat::client::Client;
 use crate::chat::complete::{ChatResponse, RunEnd};
-use crate::chat::inner::Inner;
 use crate::chat::readers::Reader;
 use crate::chat::redeem::Accepted;
 use crate::chat::store::{ChatPage, ChatStoreError, ChatSummary, ListChats};
 use crate::chat::{Chat, ChatError, ChatStream, DecisionReceipt, RequestConflict};
 use crate::id::ChatId;
 use crate::request::ChatRequest;
-
-/// A chat server with a store of logs.
-#[derive(Clone, Copy)]
-pub(in crate::chat) struct LogServer<'s> {
-    pub(in crate::chat) chats: &'s Arc<Inner>,
-    pub(in crate::chat) logs: &'s Arc<dyn LogStore>,
-}
 
 impl LogServer<'_> {
     pub(in crate::chat) async fn stream_response(
@@ -226,19 +217,6 @@ impl LogServer<'_> {
         let (chat_id, request) = (request.id().clone(), Arc::new(request));
         let (goal, posted) = (Goal::of(Arc::clone(&request)), Some(request));
         let (owner, principal) = (principal.clone(), principal.clone());
-        let request = TurnRequest { principal, owner, chat_id, client, goal, posted };
-        Driver::start(self.chats, self.logs, request)
-    }
-
-    pub(super) fn start_turn(
-        &self,
-        principal: &Principal,
-        id: &ChatId,
-        client: Client,
-        goal: Goal,
-    ) -> Result<StartedTurn, ChatError> {
-        let (owner, chat_id, posted) = (principal.clone(), id.clone(), None);
-        let principal = principal.clone();
         let request = TurnRequest { principal, owner, chat_id, client, goal, posted };
         Driver::start(self.chats, self.logs, request)
     }
