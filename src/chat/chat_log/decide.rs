@@ -527,6 +527,9 @@ fn join(view: &View, live: &Live, mine: &Mine) -> Decision {
     if view.head.is_lost {
         return end_lost(view, live, mine);
     }
+    if view.state.lacks_begun_message() {
+        return Decision::LoadWhole;
+    }
     Decision::Done(joined(view, live))
 }
 

@@ -357,7 +357,9 @@ impl ChatState {
             return Err(self.unexpected("begin", "a run is live"));
         }
         let message = self.chat.message(message_id);
-        let begun_parts = message.map_or(0, |message| message.parts.len());
+        // Without frames a message may have fewer parts than it has.
+        let known = usize::from(self.lacks_frames);
+        let begun_parts = message.map_or(0, |message| message.parts.len().max(known));
         let reducer = continuing(message, message_id);
         self.chat.set_live_run(LiveRun {
             run: run.clone(),
@@ -517,7 +519,10 @@ impl ChatState {
     fn end(&mut self, end: &RunEnd) {
         self.return_message();
         let Some(live) = self.live.take() else { return };
-        live_message::close_message(&mut self.chat, &live.message_id);
+        if live.step_end.is_none() {
+            // Otherwise the frames have ended what was open.
+            live_message::close_message(&mut self.chat, &live.message_id);
+        }
         self.chat.end_live_run();
         let Live { run, message_id, begin, step_end, .. } = live;
         let early_end = |error_text: Option<&str>| EarlyEnd {
@@ -584,6 +589,11 @@ impl ChatState {
     pub(super) fn answered_calls(&self) -> Vec<ToolCallId> {
         let unsent = self.chat.unsent_approvals.iter().chain(&self.unread);
         unsent.map(|result| result.tool_call_id.clone()).collect()
+    }
+
+    /// Whether the message that the live run continues has to be loaded with its frames.
+    pub(crate) fn lacks_begun_message(&self) -> bool {
+        self.lacks_frames && self.live.as_ref().is_some_and(|live| live.begun_parts > 0)
     }
 
     /// Returns the message that the live run continues, with the parts that it had before. `None` if the

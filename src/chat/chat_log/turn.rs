@@ -788,6 +788,10 @@ impl LogTurn {
         let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return false };
         let Some(live) = view.state.live() else { return false };
         if !self.has_responded {
+            if view.state.lacks_begun_message() {
+                self.wait_for(Effect::Load { has_frames: true });
+                return true;
+            }
             let response = joined(view, live);
             self.respond(response);
             return true;
