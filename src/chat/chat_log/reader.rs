@@ -27,7 +27,7 @@ use crate::chat::store::ChatStoreError;
 use crate::chat::stream::KEEP_ALIVE_INTERVAL;
 use crate::chat::stream::replay::front;
 use crate::chunk::Chunk;
-use crate::id::RunId;
+use crate::id::{MessageId, RunId};
 use crate::message::UiMessage;
 use crate::response::{BodyError, ResponseOutcome};
 use crate::retry::{MAX_FAILING, MAX_FAILURES_BEFORE_RESPONSE, repeat};
@@ -111,8 +111,13 @@ impl LogReader {
         let (key, epoch) = (&self.key, self.epoch);
         let read = ReadLogEntries { key, epoch, position, max_bytes: 0, is_reader: false };
         let Some(page) = self.logs.read(read).await? else { return Ok(None) };
-        let Some(begin) = page.entries.first() else { return Ok(None) };
-        self.frames.set_begun(&Entry::read(begin).map_err(ChatStoreError::new)?);
+        let begin = page.entries.first().map(Entry::read).transpose();
+        let begin = begin.map_err(ChatStoreError::new)?;
+        let Some(OtherEntry::Begin { message_id, .. }) = begin.as_ref().and_then(Entry::other)
+        else {
+            return Ok(None);
+        };
+        self.frames.set_message(message_id.clone());
         self.has_begun = true;
         Ok(Some(self))
     }
@@ -121,9 +126,11 @@ impl LogReader {
     /// continues the message `begun`.
     pub(super) async fn of_message(
         mut self,
+        message_id: MessageId,
         begun: Option<&UiMessage>,
         posted: Option<&UiMessage>,
     ) -> Result<Self, ChatError> {
+        self.frames.set_message(message_id);
         let parts_before = begun.map_or(0, content_parts);
         if let Some(posted) = posted.filter(|posted| content_parts(posted) > parts_before) {
             // The client has read a part of this run.

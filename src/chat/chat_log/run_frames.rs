@@ -182,11 +182,9 @@ impl RunFrames {
         }
     }
 
-    /// Lets the frames of a later part of the run know how it has begun.
-    pub(super) fn set_begun(&mut self, entry: &Entry) {
-        if let Some(OtherEntry::Begin { message_id, .. }) = entry.other() {
-            self.message_id = Some(message_id.clone());
-        }
+    /// Sets the message of the run, if its first entry is not read.
+    pub(super) fn set_message(&mut self, id: MessageId) {
+        self.message_id = Some(id);
     }
 
     /// Returns the frame of a chunk that is stored for all versions. A client does not find a call of
