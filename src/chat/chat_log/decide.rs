@@ -171,6 +171,8 @@ pub(crate) enum Response {
         message_id: MessageId,
         begin: u64,
         begun: Option<Arc<UiMessage>>,
+        /// The position up to which `begun` has the results of its calls.
+        length: u64,
     },
     /// The response is this stored message.
     Stored(MessageId),
@@ -333,6 +335,7 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
             message_id: last.message_id.clone(),
             begin: last.begin,
             begun: None,
+            length: 0,
         });
     }
     if mine.has_begun {
@@ -541,6 +544,7 @@ pub(crate) fn joined(view: &View, live: &Live) -> Response {
         message_id: live.message_id.clone(),
         begin: live.begin,
         begun: view.state.begun_message(),
+        length: view.state.length(),
     }
 }
 

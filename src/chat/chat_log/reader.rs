@@ -123,11 +123,12 @@ impl LogReader {
     }
 
     /// Lets this reader of a whole run begin where a client stands that has posted this message. The run
-    /// continues the message `begun`.
+    /// continues the message `begun`, which has the results before the position `length`.
     pub(super) async fn of_message(
         mut self,
         message_id: MessageId,
         begun: Option<&UiMessage>,
+        length: u64,
         posted: Option<&UiMessage>,
     ) -> Result<Self, ChatError> {
         self.frames.set_message(message_id);
@@ -147,6 +148,7 @@ impl LogReader {
         if let Some(front) = front {
             // These frames replace the first frame of the run, and have no `id:`.
             self.front = Some(Box::new(self.reader.clone().pieces(front)?));
+            self.frames.set_results_before(length);
             self.position += 1;
         }
         Ok(self)

@@ -25,6 +25,8 @@ pub(super) struct RunFrames {
     version: Version,
     /// The message of the run.
     message_id: Option<MessageId>,
+    /// The client has the results of calls before this position.
+    results_before: u64,
     step_end: Option<StepEnd>,
     /// Why the model has stopped in its last call, if the frames do not say it.
     reason: Option<FinishReason>,
@@ -45,7 +47,16 @@ impl RunFrames {
     /// Creates the frames of a run from this place on.
     pub(super) fn new(place: EventId, version: Version) -> Self {
         let EventId { epoch, begin, frames: skipped, .. } = place;
-        RunFrames { epoch, begin, skipped, version, message_id: None, step_end: None, reason: None }
+        RunFrames {
+            epoch,
+            begin,
+            skipped,
+            version,
+            message_id: None,
+            results_before: 0,
+            step_end: None,
+            reason: None,
+        }
     }
 
     /// Returns why the model has stopped in its last call, if the frames do not say it.
@@ -88,7 +99,8 @@ impl RunFrames {
             }
             OtherEntry::Call { frames, .. } => self.frame(position, frames.as_bytes(), out),
             OtherEntry::Result { received, chunks } => {
-                let is_own = received.result.message_id == self.message_id;
+                let is_own = position >= self.results_before
+                    && received.result.message_id == self.message_id;
                 let shown = chunks.iter().filter_map(|chunk| self.shown(chunk, is_own));
                 let frames: String = shown.collect();
                 self.frame(position, frames.as_bytes(), out);
@@ -185,6 +197,11 @@ impl RunFrames {
     /// Sets the message of the run, if its first entry is not read.
     pub(super) fn set_message(&mut self, id: MessageId) {
         self.message_id = Some(id);
+    }
+
+    /// The client reads a message that has the results of calls before this position.
+    pub(super) fn set_results_before(&mut self, position: u64) {
+        self.results_before = position;
     }
 
     /// Returns the frame of a chunk that is stored for all versions. A client does not find a call of

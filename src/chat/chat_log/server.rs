@@ -36,11 +36,11 @@ impl LogServer<'_> {
         let stream = async move |response| {
             let server = LogServer { chats: &chats, logs: &logs };
             Ok(match response {
-                Response::Join { epoch, message_id, begin, begun, .. } => {
+                Response::Join { epoch, message_id, begin, begun, length, .. } => {
                     let posted = posted.as_ref().filter(|posted| posted.id == message_id);
                     let log =
                         LogReader::new(server, reader, key, client, EventId::of_run(epoch, begin));
-                    streamed(log.of_message(message_id, begun.as_deref(), posted).await?)
+                    streamed(log.of_message(message_id, begun.as_deref(), length, posted).await?)
                 }
                 Response::Stored(message_id) => {
                     let chat = server.shown_chat(&key.owner, &key.chat).await?;
@@ -75,9 +75,9 @@ impl LogServer<'_> {
             return Ok(log.map(streamed));
         }
         Ok(match self.start_turn(principal, id, client, Goal::Follow)?.response().await? {
-            Response::Join { epoch, message_id, begin, begun, .. } => {
+            Response::Join { epoch, message_id, begin, begun, length, .. } => {
                 let log = LogReader::new(*self, reader, key, client, EventId::of_run(epoch, begin));
-                Some(streamed(log.of_message(message_id, begun.as_deref(), None).await?))
+                Some(streamed(log.of_message(message_id, begun.as_deref(), length, None).await?))
             }
             _ => None,
         })

@@ -46,8 +46,6 @@ pub(crate) struct Live {
     pub(crate) begin: u64,
     /// The number of parts that its message had then.
     pub(crate) begun_parts: usize,
-    /// The message as it was then. `None` if the run writes a new one.
-    begun: Option<Arc<UiMessage>>,
     /// The model was called, and the call has not ended.
     pub(crate) is_in_step: bool,
     /// The model was called.
@@ -114,8 +112,6 @@ struct StoredLive {
     message_id: MessageId,
     begin: u64,
     begun_parts: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    begun: Option<Arc<UiMessage>>,
     has_stepped: bool,
     step_end: Option<StepEnd>,
 }
@@ -171,7 +167,6 @@ impl ChatState {
             message_id: live.message_id,
             begin: live.begin,
             begun_parts: live.begun_parts,
-            begun: live.begun,
             is_in_step: false,
             has_stepped: live.has_stepped,
             step_end: live.step_end,
@@ -194,7 +189,6 @@ impl ChatState {
             message_id: live.message_id.clone(),
             begin: live.begin,
             begun_parts: live.begun_parts,
-            begun: live.begun.clone(),
             has_stepped: live.has_stepped,
             step_end: live.step_end.clone(),
         });
@@ -366,7 +360,6 @@ impl ChatState {
         // Without frames a message may have fewer parts than it has.
         let known = usize::from(self.lacks_frames);
         let begun_parts = message.map_or(0, |message| message.parts.len().max(known));
-        let begun = message.map(|message| Arc::new(message.clone()));
         let reducer = continuing(message, message_id);
         self.chat.set_live_run(LiveRun {
             run: run.clone(),
@@ -381,7 +374,6 @@ impl ChatState {
             message_id: message_id.clone(),
             begin: self.length,
             begun_parts,
-            begun,
             is_in_step: false,
             has_stepped: false,
             step_end: None,
@@ -604,10 +596,13 @@ impl ChatState {
         self.lacks_frames && self.live.as_ref().is_some_and(|live| live.begun_parts > 0)
     }
 
-    /// Returns the message that the live run continues, as it was before. `None` if the run writes a new
-    /// message.
+    /// Returns the message that the live run continues, with the parts that it had before and the results
+    /// that they have now. `None` if the run writes a new message.
     pub(crate) fn begun_message(&self) -> Option<Arc<UiMessage>> {
-        self.live.as_ref()?.begun.clone()
+        let live = self.live.as_ref().filter(|live| live.begun_parts > 0)?;
+        let mut message = self.chat.message(&live.message_id)?.clone();
+        message.parts.truncate(live.begun_parts);
+        Some(Arc::new(message))
     }
 }
 
