@@ -9,6 +9,7 @@
 //! The chapter "One log for each chat" of `DESIGN.md` gives the rules. Nothing but tests uses this module
 //! yet: it replaces the record of a chat and the logs of its runs.
 
+pub mod conformance;
 mod decide;
 mod driver;
 mod effects;

@@ -11,19 +11,19 @@ use crate::approval::Principal;
 use crate::boxed::BoxFuture;
 
 /// A test case: a name, and a function that runs it against a store.
-pub(super) struct Case<S: ?Sized> {
+pub(crate) struct Case<S: ?Sized> {
     name: &'static str,
     run: Box<dyn FnOnce(Arc<S>) -> BoxFuture<'static, CaseResult> + Send>,
 }
 
-pub(super) type CaseResult = Result<(), CaseFailure>;
+pub(crate) type CaseResult = Result<(), CaseFailure>;
 
 /// The reason why a case failed.
 #[derive(Debug)]
-pub(super) struct CaseFailure(pub(super) String);
+pub(crate) struct CaseFailure(pub(crate) String);
 
 impl<S: ?Sized> Case<S> {
-    pub(super) fn new<Fut>(
+    pub(crate) fn new<Fut>(
         name: &'static str,
         run: impl FnOnce(Arc<S>) -> Fut + Send + 'static,
     ) -> Self
@@ -36,7 +36,7 @@ impl<S: ?Sized> Case<S> {
 
 /// The results of the cases that have run.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     cases: usize,
     failed: usize,
     text: String,
@@ -44,7 +44,7 @@ pub(super) struct Report {
 
 impl Report {
     /// Runs a case.
-    pub(super) async fn run<S: ?Sized>(&mut self, case: Case<S>, store: Arc<S>) {
+    pub(crate) async fn run<S: ?Sized>(&mut self, case: Case<S>, store: Arc<S>) {
         let Case { name, run } = case;
         // Each case has its own task, so that a panic in the store fails only that case.
         let result = timeout(CASE_TIMEOUT, tokio::spawn(run(store))).await;
@@ -63,7 +63,7 @@ impl Report {
     ///
     /// # Panics
     /// If a case failed.
-    pub(super) fn finish(self) -> usize {
+    pub(crate) fn finish(self) -> usize {
         let Report { cases, failed, text } = self;
         assert!(failed == 0, "{failed} of {cases} cases failed:{text}");
         cases
@@ -71,7 +71,7 @@ impl Report {
 }
 
 /// Returns a [`CaseFailure`] unless both values are equal.
-pub(super) fn expect_equal<T: PartialEq + fmt::Debug>(
+pub(crate) fn expect_equal<T: PartialEq + fmt::Debug>(
     what: &str,
     is: T,
     expected: T,
@@ -83,12 +83,12 @@ pub(super) fn expect_equal<T: PartialEq + fmt::Debug>(
 }
 
 /// Returns an owner whom no other case uses.
-pub(super) fn new_owner() -> Principal {
+pub(crate) fn new_owner() -> Principal {
     Principal::new(format!("owner {}", new_number()))
 }
 
 /// Returns a text that no other case uses.
-pub(super) fn new_number() -> String {
+pub(crate) fn new_number() -> String {
     let mut bytes = [0; 8];
     // Without random bytes the number alone separates the cases.
     let _ = getrandom::fill(&mut bytes);

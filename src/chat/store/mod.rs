@@ -6,7 +6,7 @@
 pub mod chat_conformance;
 mod chat_page;
 mod chat_store;
-mod conformance_case;
+pub(crate) mod conformance_case;
 mod error;
 mod memory;
 mod memory_runs;

@@ -3,17 +3,26 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use test_support::external_processes::say;
 use test_support::random_logs;
 use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::chat::chat_log::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, ListLogs, ListedChat, LiveRunChange,
     LoadLog, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
-    StoredEntry, Unchanged, UserLimits,
+    StoredEntry, Unchanged, UserLimits, conformance,
 };
 use ui_message_stream::id::RunId;
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::{Database, at as time};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_in_postgres_pass_the_conformance_suite() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let cases = conformance::check(async || store.clone()).await;
+    say(&format!("conformance of logs in Postgres: {cases} cases"));
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_operations_have_the_same_results_as_in_memory() {

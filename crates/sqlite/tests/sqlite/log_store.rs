@@ -3,16 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use test_support::external_processes::say;
 use test_support::random_logs;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::chat_log::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, ListedChat, LiveRunChange, LoadLog,
-    LoadedLog, LogKey, LogStore, PutSnapshot, StoredEntry, UserLimits,
+    LoadedLog, LogKey, LogStore, PutSnapshot, StoredEntry, UserLimits, conformance,
 };
 use ui_message_stream::id::RunId;
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::{Folder, at};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_in_sqlite_pass_the_conformance_suite() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let cases = conformance::check(async || store.clone()).await;
+    say(&format!("conformance of logs in SQLite: {cases} cases"));
+    assert_eq!(conformance::check(async || folder.open().await).await, cases);
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_operations_have_the_same_results_as_in_memory() {
