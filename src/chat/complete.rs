@@ -39,7 +39,7 @@ debug_without_content!(ChatResponse { stop_reason, outcome; approvals, client_ex
 /// How a run has ended.
 pub(super) struct RunEnd {
     outcome: ResponseOutcome,
-    reason: Option<FinishReason>,
+    pub(super) reason: Option<FinishReason>,
 }
 
 impl RunEnd {
@@ -53,9 +53,20 @@ impl RunEnd {
         RunEnd { outcome, reason: None }
     }
 
-    #[cfg(feature = "log-store")]
-    pub(super) fn new(outcome: ResponseOutcome, reason: Option<FinishReason>) -> Self {
-        RunEnd { outcome, reason }
+    /// Returns the end that this chunk tells the client, if it tells one.
+    pub(super) fn of_chunk(chunk: &Chunk<'_>) -> Option<Self> {
+        let (outcome, reason) = match chunk {
+            Chunk::Finish { finish_reason, .. } => (ResponseOutcome::Finished, *finish_reason),
+            Chunk::Abort { .. } => (ResponseOutcome::Aborted, None),
+            Chunk::Error { .. } => (ResponseOutcome::Failed, None),
+            _ => return None,
+        };
+        Some(RunEnd { outcome, reason })
+    }
+
+    /// Whether the run has finished, and its frames do not say why its model has stopped.
+    pub(super) fn lacks_reason(&self) -> bool {
+        self.outcome == ResponseOutcome::Finished && self.reason.is_none()
     }
 
     /// Reads a log to its end.
@@ -68,19 +79,12 @@ impl RunEnd {
             decoder.push(&frames.map_err(RunStoreError::new)?);
             while let Some(event) = decoder.poll() {
                 if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
-                    // The message is saved before these are written.
-                    let (outcome, reason) = match chunk {
-                        Chunk::Finish { finish_reason: Some(reason), .. } => {
-                            (ResponseOutcome::Finished, Some(reason))
-                        }
-                        Chunk::Finish { .. } => {
-                            (ResponseOutcome::Finished, reader.reason_of_last_call().await)
-                        }
-                        Chunk::Abort { .. } => (ResponseOutcome::Aborted, None),
-                        Chunk::Error { .. } => (ResponseOutcome::Failed, None),
-                        _ => continue,
-                    };
-                    return Ok(RunEnd { outcome, reason });
+                    // The message is saved before a chunk that ends the run is written.
+                    let Some(mut end) = RunEnd::of_chunk(&chunk) else { continue };
+                    if end.lacks_reason() {
+                        end.reason = reader.reason_of_last_call().await;
+                    }
+                    return Ok(end);
                 }
             }
         }

@@ -49,6 +49,8 @@ mod shutdown;
 #[cfg(all(test, feature = "approvals"))]
 mod simulator;
 #[cfg(feature = "approvals")]
+mod started_turn;
+#[cfg(feature = "approvals")]
 pub mod store;
 #[cfg(feature = "approvals")]
 mod stream;

@@ -1,8 +1,11 @@
 //! What a turn asks of the ledger: it redeems answers, finds out what was decided, and revokes requests
 //! that no page shows.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt;
 
+use super::agent::events::Revoke;
 use super::conversation::{Chat, ReceivedResult};
 use super::error::ChatError;
 use super::inner::Inner;
@@ -188,6 +191,19 @@ pub(super) async fn revoke(
     let mut pending = approvals.pending().await?;
     pending.retain(is_revoked);
     revoke_all(chats, pending).await
+}
+
+/// Returns what revokes an approval request that the client cannot answer.
+pub(super) fn revoker(chats: &Arc<Inner>, approvals: ChatApprovals) -> Revoke {
+    let chats = Arc::clone(chats);
+    Arc::new(move |id| {
+        let (chats, approvals) = (Arc::clone(&chats), approvals.clone());
+        async move {
+            // The request may name another message, or none.
+            revoke(&chats, &approvals, |pending| pending.approval_id == id).await
+        }
+        .boxed()
+    })
 }
 
 async fn revoke_all(chats: &Inner, pending: Vec<PendingApproval>) -> Result<(), LedgerStoreError> {

@@ -21,8 +21,9 @@ use super::log::RunKey;
 use super::readers::Reader;
 use super::redeem::Accepted;
 use super::run_counts::RunCounts;
+use super::started_turn::StartedTurn;
 use super::stream::{ChatStream, LogReader};
-use super::turn::driver::{Driver, StartedTurn, TurnRequest};
+use super::turn::driver::{Driver, TurnRequest};
 use super::turn::machine::{Request, Response};
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
@@ -509,7 +510,11 @@ impl ChatServer {
     }
 
     /// Starts to apply a request to its stored conversation.
-    fn start(&self, principal: &Principal, request: ChatRequest) -> Result<StartedTurn, ChatError> {
+    fn start(
+        &self,
+        principal: &Principal,
+        request: ChatRequest,
+    ) -> Result<StartedTurn<Response>, ChatError> {
         self.0.agent.validate_request(&request)?;
         let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
         self.start_turn(principal, &id, client, Request::Post(Arc::new(request)))
@@ -521,7 +526,7 @@ impl ChatServer {
         id: &ChatId,
         client: Client,
         request: Request,
-    ) -> Result<StartedTurn, ChatError> {
+    ) -> Result<StartedTurn<Response>, ChatError> {
         let (owner, chat_id) = (principal.clone(), id.clone());
         let request = TurnRequest { principal: principal.clone(), owner, chat_id, client, request };
         Driver::start(&self.0, request)

@@ -271,7 +271,7 @@ fn without_log(goal: &Goal, mine: &Mine) -> Decision {
             let TurnSettings { owner, history_import, epoch, .. } = &mine.settings;
             let chat = Chat::from_client_history(request, owner.clone(), *history_import);
             let change = match allowed_change(&chat, request, mine) {
-                Ok(change) => change,
+                Ok((change, _)) => change,
                 Err(decision) => return decision,
             };
             let messages: Vec<UiMessage> = chat.messages.iter().cloned().collect();
@@ -294,7 +294,7 @@ fn without_log(goal: &Goal, mine: &Mine) -> Decision {
     }
 }
 
-/// Returns what a request changes in this chat.
+/// Returns what a request changes in this chat, and the changed chat.
 ///
 /// # Errors
 /// What the turn does, if the request changes nothing, or the chat is full.
@@ -302,7 +302,7 @@ fn allowed_change(
     chat: &Chat,
     request: &ChatRequest,
     mine: &Mine,
-) -> Result<RequestChange, Decision> {
+) -> Result<(RequestChange, Chat), Decision> {
     let TurnSettings { posted_history, limits, .. } = &mine.settings;
     let change = change_of(chat, request, *posted_history).map_err(|effect| {
         Decision::Done(match effect {
@@ -312,15 +312,15 @@ fn allowed_change(
         })
     })?;
     let outputs = chat.bytes_of_new_outputs(request.messages());
+    let mut next = chat.clone();
+    apply_change(&mut next, change.clone());
     if request.new_user_message().is_some() || outputs > 0 {
-        let mut next = chat.clone();
-        apply_change(&mut next, change.clone());
         let messages = request.new_user_message().map_or(0, |_| next.messages.len());
         limits
             .check_chat(messages, next.bytes() + outputs)
             .map_err(|limit| Decision::Done(Response::Limit(limit)))?;
     }
-    Ok(change)
+    Ok((change, next))
 }
 
 /// A new message, an edit or a regeneration: ends the live run, closes the open calls, changes the
@@ -344,22 +344,15 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
         let stored = last.map(|last| Response::Stored(last.id.clone()));
         return Decision::Done(stored.unwrap_or(Response::AlreadyReceived));
     }
-    let change = match allowed_change(chat, request, mine) {
-        Ok(change) => change,
-        Err(Decision::Done(Response::Stored(id))) => {
-            return match live.filter(|live| live.message_id == id) {
-                Some(live) => join(view, live, mine),
-                None => Decision::Done(Response::Stored(id)),
-            };
-        }
+    let (change, next) = match allowed_change(chat, request, mine) {
+        Ok(allowed) => allowed,
+        Err(Decision::Done(Response::Stored(id))) => return join_or_stored(view, id, mine),
         Err(decision) => return decision,
     };
     if mine.has_no_place() && live.is_none() {
         return Decision::Done(Response::TooManyRuns);
     }
     let open = open_calls(chat);
-    let mut next = chat.clone();
-    apply_change(&mut next, change.clone());
     let kept = open_calls(&next);
     let removed = open.iter().filter(|call| !kept.contains(call));
     let removed: Vec<PendingToolCall> = removed.cloned().collect();
@@ -474,10 +467,7 @@ fn answer_to_removed(view: &View, mine: &Mine, posted: Option<&ChatRequest>) -> 
     let change = posted.map(|posted| change_of(chat, posted, mine.settings.posted_history));
     match change {
         Some(Err(RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id))) => {
-            match view.state.live().filter(|live| live.message_id == id) {
-                Some(live) => join(view, live, mine),
-                None => Decision::Done(Response::Stored(id)),
-            }
+            join_or_stored(view, id, mine)
         }
         Some(Err(_)) => Decision::Done(Response::AlreadyReceived),
         Some(Ok(_)) | None => Decision::Done(Response::UnknownCalls),
@@ -523,6 +513,14 @@ impl Answered {
 
 fn end(live: &Live, end: RunEnd) -> Entry {
     OtherEntry::End { run: live.run.clone(), end }.into()
+}
+
+/// Joins the live run if it writes this message. Otherwise the response is the stored message.
+fn join_or_stored(view: &View, id: MessageId, mine: &Mine) -> Decision {
+    match view.state.live().filter(|live| live.message_id == id) {
+        Some(live) => join(view, live, mine),
+        None => Decision::Done(Response::Stored(id)),
+    }
 }
 
 /// Joins the live run, unless its lease has passed. Then this turn ends it.

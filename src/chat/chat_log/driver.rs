@@ -2,7 +2,6 @@
 //! and for hints. It makes no decision about the protocol.
 
 use std::future::poll_fn;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -10,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle, consume_budget};
+use tokio::task::consume_budget;
 use tokio::time::sleep;
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
@@ -18,7 +17,8 @@ use tracing::{Instrument, Span};
 use super::decide::{Goal, Response, TurnSettings};
 use super::effects::{Effects, Outcome};
 use super::store::{Epoch, LogKey, LogStore};
-use super::turn::{Action, CallAgent, Effect, EffectId, Input, LogTurn, Reply};
+use super::turn::LogTurn;
+use super::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply};
 use crate::approval::{DeferredToolResults, Principal};
 use crate::chat::agent::Turn;
 use crate::chat::agent::events::AgentEvents;
@@ -26,10 +26,11 @@ use crate::chat::client::Client;
 use crate::chat::error::ChatError;
 use crate::chat::hints::ChatHints;
 use crate::chat::inner::Inner;
-use crate::chat::redeem::{Accepted, Redeemed};
+use crate::chat::redeem::Redeemed;
 use crate::chat::run_counts::CountedRun;
 use crate::chat::run_log::LogClient;
 use crate::chat::shutdown::Counted;
+use crate::chat::started_turn::{AcceptedResult, StartedTurn};
 use crate::chat::store::ChatStoreError;
 use crate::chat::turn::machine::{AgentCall, RunLimit};
 use crate::id::{ChatId, MessageId, RunId};
@@ -51,7 +52,7 @@ impl LogServer<'_> {
         id: &ChatId,
         client: Client,
         goal: Goal,
-    ) -> Result<StartedTurn, ChatError> {
+    ) -> Result<StartedTurn<Response>, ChatError> {
         let (owner, chat_id, posted) = (principal.clone(), id.clone(), None);
         let principal = principal.clone();
         let request = TurnRequest { principal, owner, chat_id, client, goal, posted };
@@ -95,60 +96,7 @@ pub(super) struct TurnRequest {
     pub(super) posted: Option<Arc<ChatRequest>>,
 }
 
-/// A turn that runs on a task of its own. It continues if this value is dropped.
-pub(super) struct StartedTurn {
-    response: oneshot::Receiver<TurnResult>,
-    /// The response, if it has arrived before it was asked for.
-    received: Option<Result<TurnResult, oneshot::error::RecvError>>,
-    /// Sent when the answers are redeemed, or if that fails after the response. Calls may still be
-    /// executed.
-    accepted: oneshot::Receiver<AcceptedResult>,
-    task: JoinHandle<()>,
-}
-
 type TurnResult = Result<Response, ChatError>;
-
-type AcceptedResult = Result<Accepted, ChatError>;
-
-impl StartedTurn {
-    /// Waits for the answers that the ledger accepts. Returns `None` if the turn redeems none, or if
-    /// the response says why.
-    pub(super) async fn accepted(&mut self) -> Option<AcceptedResult> {
-        (&mut self.accepted).await.ok()
-    }
-
-    /// Waits until the turn has a response, or until it has redeemed its answers. Returns whether it
-    /// has no response, because calls are being executed.
-    pub(super) async fn is_executing(&mut self) -> bool {
-        tokio::select! {
-            biased;
-            response = &mut self.response => {
-                self.received = Some(response);
-                false
-            }
-            accepted = &mut self.accepted => {
-                matches!(accepted, Ok(Ok(Accepted { is_executing: true, .. })))
-            }
-        }
-    }
-
-    /// Waits for the response.
-    pub(super) async fn response(self) -> TurnResult {
-        let received = match self.received {
-            Some(received) => received,
-            None => self.response.await,
-        };
-        if let Ok(response) = received {
-            return response;
-        }
-        // Only code of the host panics, or the runtime shuts down.
-        match self.task.await.map_err(JoinError::try_into_panic) {
-            Err(Ok(panic)) => resume_unwind(panic),
-            Err(Err(error)) => Err(ChatStoreError::new(error).into()),
-            Ok(()) => Err(ChatError::ShuttingDown),
-        }
-    }
-}
 
 impl Driver {
     /// Starts a turn on a task of its own. A server that is shutting down starts only turns that begin
@@ -157,7 +105,7 @@ impl Driver {
         chats: &Arc<Inner>,
         logs: &Arc<dyn LogStore>,
         request: TurnRequest,
-    ) -> Result<StartedTurn, ChatError> {
+    ) -> Result<StartedTurn<Response>, ChatError> {
         let TurnRequest { principal, owner, chat_id, client, goal, posted } = request;
         let may_begin_run = !matches!(goal, Goal::Stop | Goal::Delete);
         let counted = chats.shutdown.count_turn(may_begin_run).ok_or(ChatError::ShuttingDown)?;
@@ -199,7 +147,7 @@ impl Driver {
         driver.running.push(chats.shutdown.closed().map(|()| Outcome::ServerClosed).boxed());
         let span = tracing::info_span!("chat_turn", run_id = Empty);
         let task = tokio::spawn(poll_fn(move |cx| driver.poll(cx)).instrument(span));
-        Ok(StartedTurn { response, received: None, accepted, task })
+        Ok(StartedTurn::new(response, accepted, task))
     }
 
     /// Performs the actions of the turn until it has to wait, or has ended.
@@ -208,8 +156,8 @@ impl Driver {
         let mut is_agent_pending = false;
         while self.counted.is_some() {
             match self.turn.poll() {
-                Action::Start(id, Effect::CallAgent(call)) => {
-                    self.call_agent(id, *call);
+                Action::Start(_, Effect::CallAgent(call)) => {
+                    self.call_agent(*call);
                     is_agent_pending = false;
                 }
                 Action::Start(
@@ -242,7 +190,7 @@ impl Driver {
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
                 Action::RefuseLog(error) => {
                     let error = ChatStoreError::new(error);
-                    tracing::error!(error = %super::log_chain(&error), "a chat cannot be read");
+                    tracing::error!(error = %with_causes(&error), "a chat cannot be read");
                     self.failure = Some(error.into());
                 }
                 Action::Wait => {
@@ -333,7 +281,7 @@ impl Driver {
                 self.turn.handle(Input::Settled(result));
                 self.running.push(Effects::next_result(calls));
             }
-            Outcome::Redeemed(is_redeemed) => self.turn.handle(Input::Redeemed(is_redeemed)),
+            Outcome::Redeemed => self.turn.handle(Input::Redeemed(true)),
             Outcome::NotRedeemed(failure) => {
                 tracing::error!(error = %failure, "the answers of a turn could not be redeemed");
                 match self.accepted.take().filter(|_| self.response.is_none()) {
@@ -421,7 +369,7 @@ impl Driver {
         let _ = sender.send(response);
     }
 
-    fn call_agent(&mut self, _id: EffectId, call: CallAgent) {
+    fn call_agent(&mut self, call: CallAgent) {
         let CallAgent { run, chat, message_id, sent, results, not_recorded } = call;
         let chats = &self.effects.context().chats;
         if let Some(request) = &self.posted {
@@ -457,6 +405,12 @@ impl Driver {
         }
         has_passed
     }
+}
+
+/// Returns an error with its causes.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[expect(clippy::disallowed_methods, reason = "the glue hands the core its fresh ids")]

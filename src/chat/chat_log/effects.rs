@@ -9,13 +9,13 @@ use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
 use super::decide::Append;
-use super::entry::{Entry, OtherEntry};
+use super::entry::Entry;
 use super::state::{ChatState, StateSnapshot};
 use super::store::{
-    AppendLog, AppendResult, Epoch, KEPT_AFTER_END, ListedChat, LiveRunChange, LoadLog, LoadedLog,
-    LogKey, LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, UserLimits,
+    AppendLog, AppendResult, Epoch, KEPT_AFTER_END, ListedChat, LoadLog, LoadedLog, LogKey,
+    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, UserLimits,
 };
-use super::turn::{Effect, EffectId, Input, Reply};
+use super::turn_io::{Effect, EffectId, Input, Reply};
 use crate::approval::{
     ChatApprovals, LeaseHolderId, PendingApproval, PendingToolCall, Principal, ResumePlan,
     RunningCalls,
@@ -24,9 +24,10 @@ use crate::boxed::BoxError;
 use crate::chat::agent::events::Revoke;
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::inner::Inner;
-use crate::chat::redeem::{Redeemed, decided, received, revoke};
+use crate::chat::redeem::{Redeemed, decided, received, revoke, revoker};
 use crate::chat::store::ChatStoreError;
 use crate::chat::{Chat, ChatError};
+use crate::limits::ChatLimits;
 use crate::retry::repeat;
 
 /// Performs the effects of one turn. A clone is cheap.
@@ -53,8 +54,8 @@ pub(super) enum Outcome {
     /// Answers are redeemed, perhaps to close calls for this effect, and approved calls are executed.
     Redeeming(Option<EffectId>, Box<Redeemed>),
     Result(Box<ReceivedResult>, Box<RunningCalls>),
-    /// All calls have results. `true` if they were not only closed.
-    Redeemed(bool),
+    /// All answered calls have results.
+    Redeemed,
     NotRedeemed(ChatError),
     /// The server is shut down, and its time is up.
     ServerClosed,
@@ -122,7 +123,7 @@ impl Effects {
         async move {
             match calls.next().await {
                 Some(result) => Outcome::Result(Box::new(received(&calls, &result)), calls),
-                None => Outcome::Redeemed(true),
+                None => Outcome::Redeemed,
             }
         }
         .boxed()
@@ -130,15 +131,7 @@ impl Effects {
 
     /// Returns what revokes an approval request that the client cannot answer.
     pub(super) fn revoker(&self) -> Revoke {
-        let context = Arc::clone(&self.0);
-        Arc::new(move |id| {
-            let context = Arc::clone(&context);
-            async move {
-                let is_it = |pending: &PendingApproval| pending.approval_id == id;
-                revoke(&context.chats, &context.approvals(), is_it).await
-            }
-            .boxed()
-        })
+        revoker(&self.0.chats, self.0.approvals())
     }
 }
 
@@ -153,35 +146,8 @@ impl Context {
         self.logs.load(LoadLog { key: &self.key, has_frames, has_messages: true }).await
     }
 
-    async fn append(&self, append: &Append) -> Result<AppendResult, ChatStoreError> {
-        let entries: Vec<StoredEntry> = append.entries.iter().map(Entry::stored).collect();
-        let mut live_run = LiveRunChange::None;
-        for entry in &append.entries {
-            match entry.other() {
-                Some(OtherEntry::Begin { run, .. }) => live_run = LiveRunChange::Begins(run),
-                Some(OtherEntry::End { .. }) => live_run = LiveRunChange::Ends,
-                _ => {}
-            }
-        }
-        let listed = append.listed.as_ref();
-        let limits = &self.chats.limits;
-        let append = AppendLog {
-            key: &self.key,
-            expected: append.expected,
-            entries: &entries,
-            lease: append.lease,
-            only_lost: append.only_lost,
-            live_run,
-            listed: listed
-                .map(|(title, questions)| ListedChat { title, has_questions: *questions }),
-            keep_for: limits.chat_ttl(),
-            limits: UserLimits {
-                chats: limits.max_user_chats(),
-                runs: limits.max_user_runs(),
-                unread: MIN_UNREAD,
-            },
-        };
-        self.logs.append(append).await
+    async fn append(&self, to_append: &Append) -> Result<AppendResult, ChatStoreError> {
+        append(&*self.logs, &self.key, to_append, &self.chats.limits, MIN_UNREAD).await
     }
 
     /// Performs an effect. Returns an error if it has failed too often.
@@ -248,7 +214,7 @@ impl Context {
                 Reply::Revoked
             }
             Effect::PutSnapshot { epoch, snapshot, unchanged } => {
-                self.put_snapshot(epoch, &snapshot, unchanged).await?;
+                put_snapshot(&**logs, key, epoch, &snapshot, unchanged).await?;
                 Reply::Revoked
             }
             Effect::Pause => {
@@ -318,27 +284,51 @@ impl Context {
         }
         Ok(())
     }
+}
 
-    /// Stores a snapshot. If the stored one is not the expected one, all messages are written.
-    async fn put_snapshot(
-        &self,
-        epoch: Epoch,
-        snapshot: &StateSnapshot,
-        unchanged: Option<Unchanged>,
-    ) -> Result<(), ChatStoreError> {
-        let StateSnapshot { position, head, messages } = snapshot;
-        for unchanged in [unchanged, None] {
-            let changed = messages.iter().skip(unchanged.map_or(0, |base| base.messages));
-            let changed: Result<Vec<_>, _> = changed.map(serde_json::to_string).collect();
-            let changed = &*changed.map_err(ChatStoreError::new)?;
-            let (key, position) = (&self.key, *position);
-            let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
-            if self.logs.put_snapshot(put).await? || unchanged.is_none() {
-                break;
-            }
+/// Appends to a log. `unread` is the time without a reader after which a run may have to end for another one.
+pub(super) async fn append(
+    logs: &dyn LogStore,
+    key: &LogKey,
+    append: &Append,
+    limits: &ChatLimits,
+    unread: Duration,
+) -> Result<AppendResult, ChatStoreError> {
+    let entries: Vec<StoredEntry> = append.entries.iter().map(Entry::stored).collect();
+    let listed = append.listed.as_ref();
+    let append = AppendLog {
+        key,
+        expected: append.expected,
+        entries: &entries,
+        lease: append.lease,
+        only_lost: append.only_lost,
+        live_run: Entry::live_run_change(&append.entries),
+        listed: listed.map(|(title, questions)| ListedChat { title, has_questions: *questions }),
+        keep_for: limits.chat_ttl(),
+        limits: UserLimits { chats: limits.max_user_chats(), runs: limits.max_user_runs(), unread },
+    };
+    logs.append(append).await
+}
+
+/// Stores a snapshot. If the stored one is not the expected one, all messages are written.
+pub(super) async fn put_snapshot(
+    logs: &dyn LogStore,
+    key: &LogKey,
+    epoch: Epoch,
+    snapshot: &StateSnapshot,
+    unchanged: Option<Unchanged>,
+) -> Result<(), ChatStoreError> {
+    let StateSnapshot { position, head, messages } = snapshot;
+    for unchanged in [unchanged, None] {
+        let changed = messages.iter().skip(unchanged.map_or(0, |base| base.messages));
+        let changed: Result<Vec<_>, _> = changed.map(serde_json::to_string).collect();
+        let (changed, position) = (&*changed.map_err(ChatStoreError::new)?, *position);
+        let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
+        if logs.put_snapshot(put).await? || unchanged.is_none() {
+            break;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// A run may have to end for another one if no client has read it for this time.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::store::{EntryKind, StoredEntry};
+use super::store::{EntryKind, LiveRunChange, StoredEntry};
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::conversation::request_change::RequestChange;
 use crate::chunk::FinishReason;
@@ -116,16 +116,28 @@ impl Entry {
         }
     }
 
-    /// Returns the number of bytes that the client of the run reads of this entry.
-    pub(crate) fn bytes(&self) -> usize {
+    /// Returns the frames of the agent in this entry, as the client of the run reads them.
+    pub(crate) fn frames(&self) -> &[u8] {
         match self {
-            Entry::Frame(frame) => frame.len(),
+            Entry::Frame(frame) => frame,
             Entry::Other(other) => match &**other {
-                OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => frame.len(),
-                OtherEntry::Call { frames, .. } => frames.len(),
-                _ => 0,
+                OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => {
+                    frame.as_bytes()
+                }
+                OtherEntry::Call { frames, .. } => frames.as_bytes(),
+                _ => &[],
             },
         }
+    }
+
+    /// Returns what these entries change about the live run.
+    pub(crate) fn live_run_change(entries: &[Self]) -> LiveRunChange<'_> {
+        let changes = entries.iter().filter_map(|entry| match entry.other()? {
+            OtherEntry::Begin { run, .. } => Some(LiveRunChange::Begins(run)),
+            OtherEntry::End { .. } => Some(LiveRunChange::Ends),
+            _ => None,
+        });
+        changes.last().unwrap_or_default()
     }
 
     /// Whether a run ends here, and no other one resumes it.

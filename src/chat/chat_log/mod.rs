@@ -23,6 +23,7 @@ mod simulator;
 mod state;
 mod store;
 mod turn;
+mod turn_io;
 mod writer;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,10 +57,4 @@ pub(super) fn tried_store_of(store: &Arc<dyn ChatStore>) -> Option<Arc<dyn LogSt
     let logs: Arc<dyn LogStore> = Arc::new(InMemoryLogStore::new());
     tried.push((Arc::clone(store), Arc::clone(&logs)));
     Some(logs)
-}
-
-/// Returns an error with its causes.
-fn log_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

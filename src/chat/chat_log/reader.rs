@@ -29,7 +29,7 @@ use crate::chat::stream::replay::front;
 use crate::chunk::Chunk;
 use crate::id::{MessageId, RunId};
 use crate::message::UiMessage;
-use crate::response::{BodyError, ResponseOutcome};
+use crate::response::BodyError;
 use crate::retry::{MAX_FAILING, MAX_FAILURES_BEFORE_RESPONSE, repeat};
 use crate::sse::{DONE, KEEP_ALIVE};
 
@@ -96,30 +96,27 @@ impl LogReader {
 
     /// Lets this reader continue a response. Returns `None` if the log does not hold what follows.
     pub(super) async fn continued(mut self) -> Result<Option<Self>, ChatError> {
-        // The entry before it may be the end of the run.
-        let position = self.position.saturating_sub(1).max(self.frames.begin());
-        let (key, epoch) = (&self.key, self.epoch);
-        let read = ReadLogEntries { key, epoch, position, max_bytes: 0, is_reader: false };
-        let Some(page) = self.logs.read(read).await? else { return Ok(None) };
-        if self.position > page.head.length {
-            return Ok(None);
-        }
-        let before = page.entries.first().filter(|_| position < self.position);
-        let before = before.map(Entry::read).transpose().map_err(ChatStoreError::new)?;
-        self.has_ended = before.is_some_and(|before| before.ends_run());
-        let position = self.frames.begin();
-        let (key, epoch) = (&self.key, self.epoch);
-        let read = ReadLogEntries { key, epoch, position, max_bytes: 0, is_reader: false };
-        let Some(page) = self.logs.read(read).await? else { return Ok(None) };
-        let begin = page.entries.first().map(Entry::read).transpose();
-        let begin = begin.map_err(ChatStoreError::new)?;
+        let begin = self.entry_at(self.frames.begin()).await?;
         let Some(OtherEntry::Begin { message_id, .. }) = begin.as_ref().and_then(Entry::other)
         else {
             return Ok(None);
         };
         self.frames.set_message(message_id.clone());
+        if self.position > self.frames.begin() {
+            let Some(before) = self.entry_at(self.position - 1).await? else { return Ok(None) };
+            self.has_ended = before.ends_run();
+        }
         self.has_begun = true;
         Ok(Some(self))
+    }
+
+    /// Reads one entry. Returns `None` if the log does not hold it.
+    async fn entry_at(&mut self, position: u64) -> Result<Option<Entry>, ChatStoreError> {
+        let (key, epoch) = (&self.key, self.epoch);
+        let read = ReadLogEntries { key, epoch, position, max_bytes: 0, is_reader: false };
+        let page = self.logs.read(read).await?;
+        let entry = page.and_then(|page| page.entries.into_iter().next());
+        entry.as_ref().map(Entry::read).transpose().map_err(ChatStoreError::new)
     }
 
     /// Lets this reader of a whole run begin where a client stands that has posted this message. The run
@@ -182,20 +179,14 @@ impl LogReader {
         let mut end = None;
         while let Some(frames) = self.next_page().await {
             each_frame(&frames.map_err(ChatStoreError::new)?, |chunk| {
-                let found = match chunk {
-                    Chunk::Finish { finish_reason, .. } => {
-                        (ResponseOutcome::Finished, *finish_reason)
-                    }
-                    Chunk::Abort { .. } => (ResponseOutcome::Aborted, None),
-                    Chunk::Error { .. } => (ResponseOutcome::Failed, None),
-                    _ => return,
-                };
-                end.get_or_insert(found);
+                end = end.take().or_else(|| RunEnd::of_chunk(chunk));
             });
         }
-        let (outcome, reason) = end.ok_or(ChatError::ShuttingDown)?;
-        let reason = reason.or(self.frames.reason());
-        Ok(RunEnd::new(outcome, reason.filter(|_| outcome == ResponseOutcome::Finished)))
+        let mut end = end.ok_or(ChatError::ShuttingDown)?;
+        if end.lacks_reason() {
+            end.reason = self.frames.reason();
+        }
+        Ok(end)
     }
 
     /// Returns the next frames, or a comment if there are none for a while. Returns `None` at the end
@@ -373,19 +364,12 @@ impl LogReader {
 
 /// Returns what a client reads of an entry, to find out where it stands.
 fn frames_of(entry: &Entry) -> LogEntry {
-    let frames = match entry {
-        Entry::Frame(frame) => frame.clone(),
-        Entry::Other(other) => match &**other {
-            OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => {
-                frame.clone().into()
-            }
-            OtherEntry::Call { frames, .. } => frames.clone().into(),
-            OtherEntry::Result { chunks, .. } => {
-                let frames = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
-                frames.collect::<String>().into()
-            }
-            _ => return LogEntry::Note(Bytes::new()),
-        },
+    let frames = match entry.other() {
+        Some(OtherEntry::Result { chunks, .. }) => {
+            let frames = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
+            frames.collect::<String>().into()
+        }
+        _ => Bytes::copy_from_slice(entry.frames()),
     };
     LogEntry::Frame(frames)
 }

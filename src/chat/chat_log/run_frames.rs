@@ -1,5 +1,6 @@
 //! [`RunFrames`]: what a client reads of the entries of a run. It does no I/O.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::entry::{Entry, OtherEntry, RunEnd, StepEnd};
@@ -78,26 +79,18 @@ impl RunFrames {
     }
 
     fn push_entry(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
-        let other = match entry {
-            Entry::Frame(frame) => {
-                self.frame(position, frame, out);
-                return Next::More;
-            }
-            Entry::Other(other) => &**other,
-        };
+        self.frame(position, entry.frames(), out);
+        let Some(other) = entry.other() else { return Next::More };
         match other {
             OtherEntry::Begin { message_id, .. } => {
                 self.message_id = Some(message_id.clone());
                 if position == self.begin {
-                    let translator = Translator::new(message_id.clone());
-                    self.frame(position, start(translator, self.version).as_bytes(), out);
+                    let message_id = Some(Cow::Borrowed(message_id.as_str()));
+                    let start = encoded(&Chunk::Start { message_id, message_metadata: None });
+                    self.frame(position, start.as_bytes(), out);
                 }
                 self.step_end = None;
             }
-            OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => {
-                self.frame(position, frame.as_bytes(), out);
-            }
-            OtherEntry::Call { frames, .. } => self.frame(position, frames.as_bytes(), out),
             OtherEntry::Result { received, chunks } => {
                 let is_own = position >= self.results_before
                     && received.result.message_id == self.message_id;
@@ -116,7 +109,12 @@ impl RunFrames {
                 self.frame(position, &frames, out);
                 return Next::Ended;
             }
-            OtherEntry::Import { .. } | OtherEntry::Request(_) | OtherEntry::Claimed { .. } => {}
+            OtherEntry::Chunk { .. }
+            | OtherEntry::Settled { .. }
+            | OtherEntry::Call { .. }
+            | OtherEntry::Import { .. }
+            | OtherEntry::Request(_)
+            | OtherEntry::Claimed { .. } => {}
         }
         Next::More
     }
@@ -132,33 +130,18 @@ impl RunFrames {
         let (mut reducer, mut open, mut step_end) = (Reducer::new(), OpenChunks::default(), None);
         let mut event = AgentEvent::Abort { reason: None };
         for entry in entries {
-            let frames = match entry {
-                Entry::Frame(frame) => &**frame,
-                Entry::Other(other) => match &**other {
-                    OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => {
-                        frame.as_bytes()
-                    }
-                    OtherEntry::Call { frames, .. } => frames.as_bytes(),
-                    OtherEntry::Step => {
-                        step_end = None;
-                        continue;
-                    }
-                    OtherEntry::StepEnd(end) => {
-                        step_end = Some(end);
-                        continue;
-                    }
-                    OtherEntry::End { end: RunEnd::Failed(text), .. } => {
-                        event = AgentEvent::error(text.clone());
-                        continue;
-                    }
-                    OtherEntry::End { end: RunEnd::Interrupted, .. } => {
-                        event = AgentEvent::error(INTERRUPTED);
-                        continue;
-                    }
-                    _ => continue,
-                },
-            };
-            each_frame(frames, |chunk| {
+            match entry.other() {
+                Some(OtherEntry::Step) => step_end = None,
+                Some(OtherEntry::StepEnd(end)) => step_end = Some(end),
+                Some(OtherEntry::End { end: RunEnd::Failed(text), .. }) => {
+                    event = AgentEvent::error(text.clone());
+                }
+                Some(OtherEntry::End { end: RunEnd::Interrupted, .. }) => {
+                    event = AgentEvent::error(INTERRUPTED);
+                }
+                _ => {}
+            }
+            each_frame(entry.frames(), |chunk| {
                 // Results of calls before the run are not in this message.
                 let _ = reducer.push_chunk(chunk);
                 open.push(chunk);
@@ -256,21 +239,12 @@ impl fmt::Display for EventId {
     }
 }
 
-/// Returns the first frame of a response.
-pub(super) fn start(translator: Translator, version: Version) -> String {
-    let mut frame = String::new();
-    translator
-        .with_version(version)
-        .start(&mut |chunk: Chunk<'_>| frame.push_str(&encoded(&chunk)));
-    frame
-}
-
 /// Returns the frames that end a message with this event.
 fn ended(message: &UiMessage, event: &AgentEvent, version: Version) -> String {
     let mut frames = String::new();
     let mut translator = Translator::continuing(message).with_version(version);
     let calls: Vec<_> = message.tool_parts().map(|part| part.tool_call_id.clone()).collect();
-    // Nobody gives them results.
+    // They get a result here, because their run has ended.
     translator.require_results(&calls);
     translator.start(&mut |_| {});
     let mut out = |chunk: Chunk<'_>| frames.push_str(&encoded(&chunk.for_version(version)));

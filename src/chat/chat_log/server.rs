@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::stream;
 
 use super::decide::{Goal, Response};
-use super::driver::{Driver, LogServer, StartedTurn, TurnRequest};
+use super::driver::{Driver, LogServer, TurnRequest};
 use super::reader::LogReader;
 use super::run_frames::EventId;
 use super::state::ChatState;
@@ -16,6 +16,7 @@ use crate::approval::{ApprovalDecision, Principal};
 use crate::chat::complete::{ChatResponse, RunEnd};
 use crate::chat::readers::Reader;
 use crate::chat::redeem::Accepted;
+use crate::chat::started_turn::StartedTurn;
 use crate::chat::store::{ChatPage, ChatStoreError, ChatSummary, ListChats};
 use crate::chat::{Chat, ChatError, ChatStream, DecisionReceipt, RequestConflict};
 use crate::id::ChatId;
@@ -211,7 +212,11 @@ impl LogServer<'_> {
         Ok(ChatPage { chats: chats.collect(), next: page.next })
     }
 
-    fn start(&self, principal: &Principal, request: ChatRequest) -> Result<StartedTurn, ChatError> {
+    fn start(
+        &self,
+        principal: &Principal,
+        request: ChatRequest,
+    ) -> Result<StartedTurn<Response>, ChatError> {
         self.chats.agent.validate_request(&request)?;
         let client = self.chats.clients.client_of(&request);
         let (chat_id, request) = (request.id().clone(), Arc::new(request));

@@ -499,8 +499,8 @@ impl ChatState {
         Ok(())
     }
 
-    /// Whether the call of this result may be in the frames that were left out. Nobody is asked about it, and
-    /// an earlier message may have a call with its id.
+    /// Whether the call of this result may be in the frames that were left out: it has no approval, and its
+    /// message lacks it. An earlier message may have a call with its id.
     fn is_left_out(&self, result: &DeferredToolResult) -> bool {
         let message = result.message_id.as_ref().and_then(|id| self.chat.message(id));
         let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);

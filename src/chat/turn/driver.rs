@@ -2,7 +2,6 @@
 //! and for hints. It makes no decision about the protocol.
 
 use std::future::poll_fn;
-use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -10,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinHandle, consume_budget};
+use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
@@ -27,10 +26,11 @@ use crate::chat::conversation::LiveRun;
 use crate::chat::error::ChatError;
 use crate::chat::hints::ChatHints;
 use crate::chat::inner::Inner;
-use crate::chat::redeem::{Accepted, Redeemed};
+use crate::chat::redeem::Redeemed;
 use crate::chat::run_counts::CountedRun;
 use crate::chat::run_log::LogClient;
 use crate::chat::shutdown::Counted;
+use crate::chat::started_turn::{AcceptedResult, StartedTurn};
 use crate::chat::store::{ChatStoreError, SaveResult, VersionedChat};
 use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
@@ -71,60 +71,7 @@ pub(in crate::chat) struct TurnRequest {
     pub(in crate::chat) request: Request,
 }
 
-/// A turn that runs on a task of its own. It continues if this value is dropped.
-pub(in crate::chat) struct StartedTurn {
-    response: oneshot::Receiver<TurnResult>,
-    /// The response, if it has arrived before it was asked for.
-    received: Option<Result<TurnResult, oneshot::error::RecvError>>,
-    /// Sent when the answers are redeemed, or if that fails after the response. Calls may still be
-    /// executed.
-    accepted: oneshot::Receiver<AcceptedResult>,
-    task: JoinHandle<()>,
-}
-
 type TurnResult = Result<Response, ChatError>;
-
-type AcceptedResult = Result<Accepted, ChatError>;
-
-impl StartedTurn {
-    /// Waits for the answers that the ledger accepts. Returns `None` if the turn redeems none, or if
-    /// the response says why.
-    pub(in crate::chat) async fn accepted(&mut self) -> Option<AcceptedResult> {
-        (&mut self.accepted).await.ok()
-    }
-
-    /// Waits until the turn has a response, or until it has redeemed its answers. Returns whether it
-    /// has no response, because calls are being executed.
-    pub(in crate::chat) async fn is_executing(&mut self) -> bool {
-        tokio::select! {
-            biased;
-            response = &mut self.response => {
-                self.received = Some(response);
-                false
-            }
-            accepted = &mut self.accepted => {
-                matches!(accepted, Ok(Ok(Accepted { is_executing: true, .. })))
-            }
-        }
-    }
-
-    /// Waits for the response.
-    pub(in crate::chat) async fn response(self) -> Result<Response, ChatError> {
-        let received = match self.received {
-            Some(received) => received,
-            None => self.response.await,
-        };
-        if let Ok(response) = received {
-            return response;
-        }
-        // Only code of the host panics, or the runtime shuts down.
-        match self.task.await.map_err(JoinError::try_into_panic) {
-            Err(Ok(panic)) => resume_unwind(panic),
-            Err(Err(error)) => Err(ChatStoreError::new(error).into()),
-            Ok(()) => Err(ChatError::ShuttingDown),
-        }
-    }
-}
 
 impl Driver {
     /// Starts a turn on a task of its own. A server that is shutting down starts only turns that begin
@@ -132,7 +79,7 @@ impl Driver {
     pub(in crate::chat) fn start(
         chats: &Arc<Inner>,
         request: TurnRequest,
-    ) -> Result<StartedTurn, ChatError> {
+    ) -> Result<StartedTurn<Response>, ChatError> {
         let TurnRequest { principal, owner, chat_id, client, request } = request;
         let may_begin_run = !matches!(request, Request::Stop | Request::Delete);
         let counted = chats.shutdown.count_turn(may_begin_run).ok_or(ChatError::ShuttingDown)?;
@@ -176,7 +123,7 @@ impl Driver {
         driver.running.push(chats.shutdown.closed().map(|()| Outcome::ServerClosed).boxed());
         let span = tracing::info_span!("chat_turn", run_id = Empty, fence = Empty);
         let task = tokio::spawn(poll_fn(move |cx| driver.poll(cx)).instrument(span));
-        Ok(StartedTurn { response, received: None, accepted, task })
+        Ok(StartedTurn::new(response, accepted, task))
     }
 
     /// Performs the actions of the turn until it has to wait, or has ended.

@@ -9,16 +9,15 @@ use tracing::Instrument;
 
 use super::machine::{Effect, EndedMessage, Input};
 use crate::approval::{
-    ChatApprovals, LeaseHolderId, PendingApproval, PendingToolCall, Principal, ResumePlan,
-    RunningCalls,
+    ChatApprovals, LeaseHolderId, PendingToolCall, Principal, ResumePlan, RunningCalls,
 };
 use crate::chat::agent::events::Revoke;
 use crate::chat::conversation::{LiveRun, ReceivedResult};
 use crate::chat::inner::Inner;
 use crate::chat::log::{AppendEntries, BeginRun, ReadLog, RunKey, TakeRun};
 use crate::chat::redeem::{
-    Redeemed, decided, received, revoke, revoke_if_unchanged, revoke_requested_in_vain,
-    revoke_unshown,
+    Redeemed, decided, received, revoke_if_unchanged, revoke_requested_in_vain, revoke_unshown,
+    revoker,
 };
 use crate::chat::shutdown::Counted;
 use crate::chat::store::{SaveChat, SaveResult, VersionedChat};
@@ -147,16 +146,7 @@ impl Effects {
 
     /// Returns what revokes an approval request that the client cannot answer.
     pub(super) fn revoker(&self) -> Revoke {
-        let context = Arc::clone(&self.context);
-        Arc::new(move |id| {
-            let context = Arc::clone(&context);
-            async move {
-                // The request may name another message, or none.
-                let is_it = |pending: &PendingApproval| pending.approval_id == id;
-                revoke(&context.chats, &context.approvals(), is_it).await
-            }
-            .boxed()
-        })
+        revoker(&self.context.chats, self.context.approvals())
     }
 }
 

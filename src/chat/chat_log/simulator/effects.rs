@@ -5,7 +5,7 @@ use crate::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
 use crate::chat::chat_log::decide::Response;
 use crate::chat::chat_log::store::AppendResult;
-use crate::chat::chat_log::turn::{Action, CallAgent, Effect, EffectId, Input, Reply};
+use crate::chat::chat_log::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply};
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::simulator::agent;
 use crate::chat::simulator::ledger::{Answered, LEASE};

@@ -5,7 +5,7 @@ use crate::chat::chat_log::decide::Append;
 use crate::chat::chat_log::entry::{Entry, OtherEntry, RunEnd};
 use crate::chat::chat_log::state::{ChatState, LastEnd};
 use crate::chat::chat_log::store::{Epoch, LoadedLog};
-use crate::chat::chat_log::turn::CallAgent;
+use crate::chat::chat_log::turn_io::CallAgent;
 use crate::id::{ApprovalId, MessageId, RunId};
 use crate::message::UiMessage;
 

@@ -8,7 +8,8 @@ use super::effects::Step;
 use super::world::{Driver, World};
 use crate::chat::chat_log::decide::{Goal, TurnSettings};
 use crate::chat::chat_log::store::{Epoch, LogStore};
-use crate::chat::chat_log::turn::{Input, LogTurn};
+use crate::chat::chat_log::turn::LogTurn;
+use crate::chat::chat_log::turn_io::Input;
 use crate::chat::conversation::{HistoryImport, PostedHistory};
 use crate::chat::run_log::LogClient;
 use crate::chat::simulator::ledger::LEASE;
@@ -309,7 +310,7 @@ impl Simulation {
                 for driver in world.drivers.iter_mut().filter(|driver| driver.server == server) {
                     world.counts.handed_over += u64::from(driver.turn.own_run().is_some());
                     driver.turn.handle(Input::HandOver);
-                    while let crate::chat::chat_log::turn::Action::Start(id, effect) =
+                    while let crate::chat::chat_log::turn_io::Action::Start(id, effect) =
                         driver.turn.poll()
                     {
                         driver.effects.push((id, effect));

@@ -9,14 +9,16 @@ use super::counts::Counts;
 use crate::approval::{Principal, UnixMillis};
 use crate::chat::Chat;
 use crate::chat::chat_log::decide::Append;
+use crate::chat::chat_log::effects;
 use crate::chat::chat_log::entry::{Entry, OtherEntry};
 use crate::chat::chat_log::memory::InMemoryLogStore;
-use crate::chat::chat_log::state::{ChatState, StateSnapshot};
+use crate::chat::chat_log::state::ChatState;
 use crate::chat::chat_log::store::{
     AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, UserLimits,
+    LogStore, ReadLogEntries, StoredEntry, UserLimits,
 };
-use crate::chat::chat_log::turn::{Effect, EffectId, LogTurn};
+use crate::chat::chat_log::turn::LogTurn;
+use crate::chat::chat_log::turn_io::{Effect, EffectId};
 use crate::chat::simulator::ledger::{LEASE, Ledger};
 use crate::chat::simulator::users::SeenCall;
 use crate::event::AgentEvent;
@@ -159,33 +161,11 @@ impl World {
 
     /// Appends to the log. Returns the result of the store.
     pub(super) fn append(&mut self, append: &Append) -> AppendResult {
-        let entries: Vec<StoredEntry> = append.entries.iter().map(Entry::stored).collect();
-        let mut live_run = LiveRunChange::None;
-        for entry in &append.entries {
-            match entry.other() {
-                Some(OtherEntry::Begin { run, .. }) => live_run = LiveRunChange::Begins(run),
-                Some(OtherEntry::End { .. }) => live_run = LiveRunChange::Ends,
-                _ => {}
-            }
-        }
-        let limits = UserLimits {
-            chats: self.limits.max_user_chats(),
-            runs: self.limits.max_user_runs(),
-            unread: Duration::from_millis(30),
-        };
-        let append = AppendLog {
-            key: &self.key,
-            expected: append.expected,
-            entries: &entries,
-            lease: append.lease,
-            only_lost: append.only_lost,
-            live_run,
-            listed: None,
-            keep_for: None,
-            limits,
-        };
-        let result = self.store.append(append).now_or_never().unwrap().unwrap();
+        let unread = Duration::from_millis(30);
+        let appended = effects::append(&self.store, &self.key, append, &self.limits, unread);
+        let result = appended.now_or_never().unwrap().unwrap();
         if let AppendResult::Appended { first, head } = &result {
+            let entries = append.entries.iter().map(Entry::stored).collect();
             self.has_appended(head.epoch, *first, entries);
         } else {
             self.counts.conflicts += 1;
@@ -268,18 +248,9 @@ impl World {
             }
             Effect::PutSnapshot { epoch, snapshot, unchanged } => {
                 self.counts.snapshots += 1;
-                let StateSnapshot { position, head, messages } = &snapshot;
-                for unchanged in [unchanged, None] {
-                    let changed = messages.iter().skip(unchanged.map_or(0, |it| it.messages));
-                    let changed: Vec<_> =
-                        changed.map(|it| serde_json::to_string(it).unwrap()).collect();
-                    let (key, changed) = (&self.key, &*changed);
-                    let position = *position;
-                    let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
-                    if self.store.put_snapshot(put).now_or_never().unwrap().unwrap() {
-                        break;
-                    }
-                }
+                let (store, key) = (&self.store, &self.key);
+                let put = effects::put_snapshot(store, key, epoch, &snapshot, unchanged);
+                put.now_or_never().unwrap().unwrap();
             }
             Effect::RevokePending(epoch) => {
                 let asked_in = &self.asked_in;
