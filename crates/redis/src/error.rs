@@ -42,6 +42,17 @@ pub enum RedisStoreError {
         /// The newest format that this version reads.
         known: u64,
     },
+    /// A newer version of this package has written the chat.
+    #[error(
+        "chat: format {format} is newer than this version of ui-message-stream-redis reads \
+         ({known}); upgrade the server"
+    )]
+    NewerChatFormat {
+        /// The format of the chat.
+        format: u64,
+        /// The newest format that this version reads.
+        known: u64,
+    },
     /// The user was [deleted](crate::RedisStore::delete_user) during a run, which requests no more
     /// approvals.
     #[error("the user was deleted, and has no such chat since")]
@@ -57,11 +68,17 @@ pub enum RedisStoreError {
 impl RedisStoreError {
     /// Wraps an error of the client, whose type is not public here.
     pub(crate) fn redis(error: RedisError) -> Self {
-        if error.code() == Some(NEWER_RUN) {
-            let numbers = error.detail().unwrap_or_default().split_whitespace();
-            let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
-            let mut next = || numbers.next().unwrap_or(0);
-            return RedisStoreError::NewerRunFormat { format: next(), known: next() };
+        let numbers = error.detail().unwrap_or_default().split_whitespace();
+        let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
+        let mut next = || numbers.next().unwrap_or(0);
+        match error.code() {
+            Some(NEWER_RUN) => {
+                return RedisStoreError::NewerRunFormat { format: next(), known: next() };
+            }
+            Some(NEWER_LOG) => {
+                return RedisStoreError::NewerChatFormat { format: next(), known: next() };
+            }
+            _ => {}
         }
         if let Some((code, reason)) = refusal(&error) {
             return RedisStoreError::Refused { code, reason };
@@ -111,3 +128,6 @@ const REFUSALS: [(&str, &str); 9] = [
 /// The error with which `run.lua` refuses a run of a newer format. The format of the run and the
 /// newest format that the script reads follow.
 const NEWER_RUN: &str = "NEWERRUN";
+
+/// As [`NEWER_RUN`], of a chat that is a log.
+const NEWER_LOG: &str = "NEWERLOG";

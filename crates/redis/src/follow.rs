@@ -125,8 +125,10 @@ async fn follow_node(
                     return Err(RedisStoreError::Redis("the connection is closed".into()));
                 };
                 let progress = message.get_payload::<String>().ok();
-                if let Some(progress) = progress.and_then(|text| Progress::parse(&text)) {
-                    hints.add(message.get_channel_name(), progress);
+                match progress.and_then(|text| Progress::parse(&text)) {
+                    Some(progress) => hints.add(message.get_channel_name(), progress),
+                    // A log was created or deleted: what was known is of another one.
+                    None => hints.forget(message.get_channel_name()),
                 }
             }
             request = requests.recv() => {

@@ -72,7 +72,24 @@ impl Keys {
 
     /// Returns the keys of a user.
     pub(crate) fn user(&self, owner: &Principal) -> UserKeys {
-        UserKeys(format!("{}{{{}}}:", self.prefix, user_digest(owner)))
+        self.user_of(&user_digest(owner))
+    }
+
+    fn user_of(&self, digest: &str) -> UserKeys {
+        UserKeys(format!("{}{{{digest}}}:", self.prefix))
+    }
+
+    /// Returns a chat as the list of the chats that are swept names it.
+    #[cfg(feature = "log-store")]
+    pub(crate) fn swept(&self, owner: &Principal, chat: &ChatId) -> String {
+        format!("{}:{chat}", user_digest(owner))
+    }
+
+    /// Returns the keys of the user, and the id, of a chat in the list of those that are swept.
+    #[cfg(feature = "log-store")]
+    pub(crate) fn of_swept<'a>(&self, swept: &'a str) -> (UserKeys, &'a str) {
+        let (digest, chat) = swept.split_once(':').unwrap_or_default();
+        (self.user_of(digest), chat)
     }
 }
 
@@ -113,6 +130,27 @@ impl UserKeys {
     /// Returns the log of the run with this [field](run_field) among the states.
     pub(crate) fn log(&self, field: &str) -> String {
         format!("{}log:{field}", self.0)
+    }
+
+    /// Returns the keys of a chat that is a log, in the order in which the scripts have them.
+    #[cfg(feature = "log-store")]
+    pub(crate) fn log_of_chat(&self, id: &str) -> [String; 7] {
+        let of_chat = ["head", "entries", "others", "messages"].map(|it| self.of(it, id));
+        let [head, entries, others, messages] = of_chat;
+        let of_user = ["live", "listed", "updated"].map(|key| format!("{}{key}", self.0));
+        let [live, listed, updated] = of_user;
+        [head, entries, others, messages, live, listed, updated]
+    }
+
+    /// Returns the channel on which the changes of a chat that is a log are announced.
+    #[cfg(feature = "log-store")]
+    pub(crate) fn log_channel(&self, id: &str) -> String {
+        self.of("appended", id)
+    }
+
+    #[cfg(feature = "log-store")]
+    fn of(&self, key: &str, id: &str) -> String {
+        format!("{}{key}:{id}", self.0)
     }
 
     /// Returns the channel on which the changes of a run are announced.

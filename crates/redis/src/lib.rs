@@ -12,6 +12,8 @@ mod guard;
 mod hints;
 mod keys;
 mod ledger;
+#[cfg(feature = "log-store")]
+mod log_store;
 mod options;
 mod runs;
 mod scripts;

@@ -94,6 +94,28 @@ script!(RUN_APPEND, "run", "publish", "run_append");
 script!(RUN_READ, "run", "run_read");
 script!(RUN_TAKE, "run", "publish", "run_take");
 
+#[cfg(feature = "log-store")]
+mod logs {
+    use super::*;
+
+    script!(LOG_LOAD, "log", "log_load");
+    script!(LOG_READ, "log", "log_read");
+    script!(LOG_MESSAGES, "log", "log_messages");
+    script!(LOG_APPEND, "log", "publish", "log_append");
+    script!(LOG_SNAPSHOT, "log", "log_snapshot");
+    script!(LOG_DELETE, "log", "publish", "log_delete");
+    script!(LOG_RENAME, "log", "log_rename");
+    script!(LOG_LIST, "log", "log_list");
+    script!(LOG_TRIM, "log", "log_trim");
+    script!(LOG_CHATS, "log_chats");
+
+    script!(SWEEP_ADD, "sweep_add");
+    script!(SWEEP_NEXT, "sweep_next");
+    script!(SWEEP_DONE, "sweep_done");
+}
+#[cfg(feature = "log-store")]
+pub(crate) use logs::*;
+
 script!(LEDGER_LOAD, "ledger_clock", "ledger_load");
 script!(LEDGER_PENDING, "ledger_clock", "ledger_pending");
 script!(LEDGER_INSERT, "ledger_clock", "ledger_identity", "ledger_write", "ledger_insert");

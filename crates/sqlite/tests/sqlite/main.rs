@@ -10,6 +10,8 @@ mod formats;
 mod hints;
 mod journal;
 #[cfg(feature = "log-store")]
+mod log_removal;
+#[cfg(feature = "log-store")]
 mod log_store;
 mod reopening;
 mod retention;

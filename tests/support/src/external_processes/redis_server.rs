@@ -29,6 +29,21 @@ impl RedisServer {
     /// Starts a Redis server that writes nothing to its disk, unless these settings say so. Returns
     /// `None` if `redis-server` is not installed.
     pub fn start_with(settings: &[&str]) -> Option<Self> {
+        Self::start_with_clock(settings, None)
+    }
+
+    /// Starts a Redis server whose clock stands at this time, in milliseconds, until
+    /// [`set_time`](Self::set_time) sets it. Returns `None` if `redis-server` is not installed.
+    pub fn start_at(time: u64) -> Option<Self> {
+        Self::start_with_clock(&[], Some(time))
+    }
+
+    /// Sets the clock of a server that was started with one.
+    pub fn set_time(&self, time: u64) {
+        set_time(&self.folder, time);
+    }
+
+    fn start_with_clock(settings: &[&str], time: Option<u64>) -> Option<Self> {
         if Command::new("redis-server").arg("--version").output().is_err() {
             missing("redis-server is not installed");
             return None;
@@ -40,6 +55,10 @@ impl RedisServer {
         // Another process may take a free port before the server listens on it.
         for _ in 0..50 {
             fs::create_dir_all(&folder).unwrap();
+            if let Some(time) = time {
+                build_clock(&folder);
+                set_time(&folder, time);
+            }
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             // The nodes of a cluster talk on another port.
             if port > u16::MAX - CLUSTER_PORT_OFFSET {
@@ -108,7 +127,10 @@ impl Drop for RedisServer {
 
 fn run(port: u16, folder: &Path, settings: &[String]) -> Child {
     let port = port.to_string();
+    let (clock, time) = (folder.join(CLOCK), folder.join(TIME));
+    let clock = clock.exists().then_some([("LD_PRELOAD", clock), ("TEST_TIME", time)]);
     Command::new("redis-server")
+        .envs(clock.into_iter().flatten())
         .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
         .arg("--dir")
         .arg(folder)
@@ -118,6 +140,21 @@ fn run(port: u16, folder: &Path, settings: &[String]) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap()
+}
+
+/// Builds the library that gives a server the time of a file.
+fn build_clock(folder: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/external_processes/test_clock.c");
+    let mut build = Command::new("cc");
+    build.args(["-shared", "-fPIC", "-o"]).arg(folder.join(CLOCK)).arg(source);
+    assert!(build.status().unwrap().success(), "the library of the test clock is not built");
+}
+
+fn set_time(folder: &Path, time: u64) {
+    // The server never reads a part of the file.
+    let new = folder.join("new-time");
+    fs::write(&new, time.to_string()).unwrap();
+    fs::rename(new, folder.join(TIME)).unwrap();
 }
 
 /// Waits until this process replies on its port. Returns `false` if it does not.
@@ -167,3 +204,7 @@ fn read_reply(stream: &mut TcpStream) -> std::io::Result<String> {
 
 /// The distance between the two ports of a node of a cluster.
 const CLUSTER_PORT_OFFSET: u16 = 10_000;
+
+/// The library of the test clock, and the file that holds its time, in the folder of a server.
+const CLOCK: &str = "clock.so";
+const TIME: &str = "time";

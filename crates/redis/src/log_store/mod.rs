@@ -1,0 +1,203 @@
+//! [`LogStore`] of a [`RedisStore`]: a hash for the head of each log, a list for its entries, and a list for
+//! the messages of its snapshot.
+//!
+//! Each function is one script, but for loads and pages of more than 512 KiB, the deletion of a user, and
+//! the sweep. A script that was sent twice finds another head the second time: an append may return
+//! [`AppendResult::Conflict`] then, and a deletion `false`.
+
+mod append;
+mod pages;
+mod sweep;
+
+use bytes::Bytes;
+use redis::FromRedisValue;
+use ui_message_stream::BoxFuture;
+use ui_message_stream::approval::{Principal, UnixMillis};
+use ui_message_stream::chat::chat_log::{
+    AppendLog, AppendResult, EntryKind, Epoch, ListLogs, LoadLog, LoadedLog, LogHead, LogKey,
+    LogList, LogPage, LogStore, LogSummary, PutSnapshot, ReadLogEntries, ReadMessages, StoredEntry,
+};
+use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream::id::RunId;
+
+use crate::RedisStore;
+use crate::error::RedisStoreError;
+use crate::keys::UserKeys;
+use crate::scripts::{self, Invocation, Script};
+
+impl LogStore for RedisStore {
+    fn load<'a>(
+        &'a self,
+        load: LoadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LoadedLog>, ChatStoreError>> {
+        Box::pin(async move { self.load_log(load).await.map_err(ChatStoreError::new) })
+    }
+
+    fn messages<'a>(
+        &'a self,
+        read: ReadMessages<'a>,
+    ) -> BoxFuture<'a, Result<Option<Vec<String>>, ChatStoreError>> {
+        Box::pin(async move { self.read_messages(read).await.map_err(ChatStoreError::new) })
+    }
+
+    fn read<'a>(
+        &'a self,
+        read: ReadLogEntries<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, ChatStoreError>> {
+        Box::pin(async move { self.read_entries(read).await.map_err(ChatStoreError::new) })
+    }
+
+    fn append<'a>(
+        &'a self,
+        append: AppendLog<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, ChatStoreError>> {
+        Box::pin(async move { self.append_to_log(append).await.map_err(ChatStoreError::new) })
+    }
+
+    fn put_snapshot<'a>(
+        &'a self,
+        put: PutSnapshot<'a>,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(async move { self.put_log_snapshot(put).await.map_err(ChatStoreError::new) })
+    }
+
+    fn delete<'a>(
+        &'a self,
+        key: &'a LogKey,
+        epoch: Epoch,
+        control: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(async move {
+            let log = self.log_of(key);
+            let mut delete = log.prepare(&scripts::LOG_DELETE);
+            delete.arg(&log.channel).arg(epoch.0).arg(control);
+            let is_deleted = self.run(&delete).await.map_err(ChatStoreError::new)?;
+            self.inner.hints.forget(&log.channel);
+            Ok(is_deleted)
+        })
+    }
+
+    fn delete_user<'a>(
+        &'a self,
+        owner: &'a Principal,
+    ) -> BoxFuture<'a, Result<usize, ChatStoreError>> {
+        Box::pin(async move { self.delete_logs(owner).await.map_err(ChatStoreError::new) })
+    }
+
+    fn rename<'a>(
+        &'a self,
+        key: &'a LogKey,
+        title: &'a str,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        Box::pin(async move {
+            let mut rename = self.log_of(key).prepare(&scripts::LOG_RENAME);
+            self.run(rename.arg(title)).await.map_err(ChatStoreError::new)
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        list: ListLogs<'a>,
+    ) -> BoxFuture<'a, Result<LogList, ChatStoreError>> {
+        Box::pin(async move { self.list_logs(owner, list).await.map_err(ChatStoreError::new) })
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
+        Box::pin(async move { self.sweep_logs().await.map_err(ChatStoreError::new) })
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
+        Box::pin(async move { self.ping().await.map_err(ChatStoreError::new) })
+    }
+
+    fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
+        Box::pin(self.inner.follower.changed(self.log_of(key).channel, length))
+    }
+}
+
+impl RedisStore {
+    /// Returns the keys of a log.
+    fn log_of(&self, key: &LogKey) -> LogKeys {
+        LogKeys::new(&self.inner.keys.user(&key.owner), key.chat.as_str())
+    }
+
+    async fn run<T: FromRedisValue + Send>(
+        &self,
+        script: &Invocation<'_>,
+    ) -> Result<T, RedisStoreError> {
+        self.inner.connection.run(script).await
+    }
+}
+
+/// The names of what belongs to a log.
+struct LogKeys {
+    chat: String,
+    keys: [String; 7],
+    channel: String,
+}
+
+impl LogKeys {
+    fn new(user: &UserKeys, chat: &str) -> Self {
+        let (keys, channel) = (user.log_of_chat(chat), user.log_channel(chat));
+        LogKeys { chat: chat.to_owned(), keys, channel }
+    }
+
+    /// Prepares a script with the keys and the argument that all scripts of logs have.
+    fn prepare<'s>(&self, script: &'s Script) -> Invocation<'s> {
+        let mut invocation = script.prepare_invoke();
+        for key in &self.keys {
+            invocation.key(key);
+        }
+        invocation.arg(&self.chat);
+        invocation
+    }
+}
+
+/// A head as `log.lua` returns it: the epoch, the length and the number of control entries, the live run,
+/// whether it is lost, how long it was not read, in milliseconds, and whether it has to end.
+type HeadReply = ((u64, u64, u64), Option<String>, bool, u64, bool);
+
+fn log_head((numbers, live_run, is_lost, unread, has_to_end): HeadReply) -> LogHead {
+    let (epoch, length, control) = numbers;
+    LogHead {
+        epoch: Epoch(epoch),
+        length,
+        control,
+        live_run: live_run.map(RunId::from),
+        is_lost,
+        unread: std::time::Duration::from_millis(unread),
+        has_to_end,
+    }
+}
+
+/// Returns an entry as it is stored: its kind, and its bytes.
+fn stored_entry(entry: &StoredEntry) -> Vec<u8> {
+    let kind = match entry.kind {
+        EntryKind::Frame => b'F',
+        EntryKind::Note => b'N',
+        EntryKind::Control => b'C',
+    };
+    let mut stored = Vec::with_capacity(1 + entry.bytes.len());
+    stored.push(kind);
+    stored.extend_from_slice(&entry.bytes);
+    stored
+}
+
+fn read_entry(stored: Vec<u8>) -> Result<StoredEntry, RedisStoreError> {
+    let mut bytes = Bytes::from(stored);
+    let kind = match bytes.first() {
+        Some(b'F') => EntryKind::Frame,
+        Some(b'N') => EntryKind::Note,
+        Some(b'C') => EntryKind::Control,
+        _ => return Err(RedisStoreError::Unreadable("entry of a chat")),
+    };
+    Ok(StoredEntry { kind, bytes: bytes.split_off(1) })
+}
+
+fn summary(
+    (id, updated_at, title, is_live, has_questions): (String, u64, String, bool, bool),
+) -> LogSummary {
+    let (id, updated_at) = (id.into(), UnixMillis(updated_at));
+    LogSummary { id, title, updated_at, is_live, has_questions }
+}

@@ -1,0 +1,35 @@
+-- Removes the entries that neither the snapshot nor a reader needs. If the time of the chat has passed,
+-- removes what lists show of it. Returns when there may be more to remove, or nothing if that needs another
+-- run, snapshot or end.
+local head, newer = load_head()
+-- The version that has written it removes it.
+if newer then return text(now + KEPT_AFTER_END) end
+if not head then
+    if not load_listed(ARGV[1]) then unlist(ARGV[1]) end
+    return false
+end
+local live, kept, begins, due = load_live(ARGV[1]), {}, head.length, head.expires_at
+if live then begins = live.begin end
+local ended = cjson.decode(redis.call('HGET', KEYS[1], 'ended') or '[]')
+for _, run in ipairs(ended) do
+    local left = run[2] + KEPT_AFTER_END - now
+    if left > 0 and left <= KEPT_AFTER_END + MAX_SET_BACK then
+        kept[#kept + 1] = run
+        begins = math.min(begins, run[1])
+        due = math.min(due or math.huge, now + left)
+    end
+end
+if #kept < #ended then
+    if #kept > 0 then
+        redis.call('HSET', KEYS[1], 'ended', cjson.encode(kept))
+    else
+        redis.call('HDEL', KEYS[1], 'ended')
+    end
+end
+local first = math.min(begins, head.folded or 0)
+if first > head.first then
+    redis.call('HSET', KEYS[1], 'first', text(first))
+    redis.call('LTRIM', KEYS[2], text(first - head.first), -1)
+    redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. text(first))
+end
+return due and text(due) or false
