@@ -1,7 +1,6 @@
 //! [`RunFrames`]: what a client reads of the entries of a run. It does no I/O.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use super::entry::{Entry, OtherEntry, RunEnd, StepEnd};
 use super::store::Epoch;
@@ -79,8 +78,14 @@ impl RunFrames {
     }
 
     fn push_entry(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
+        let other = match entry {
+            Entry::Frame(frame) => {
+                self.one_frame(position, (1, true), frame, out);
+                return Next::More;
+            }
+            Entry::Other(other) => &**other,
+        };
         self.frame(position, entry.frames(), out);
-        let Some(other) = entry.other() else { return Next::More };
         match other {
             OtherEntry::Begin { message_id, .. } => {
                 self.message_id = Some(message_id.clone());
@@ -160,21 +165,33 @@ impl RunFrames {
 
     /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
     fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
-        let EventId { epoch, begin, .. } = EventId::of_run(self.epoch, self.begin);
         let mut rest = frames;
         for number in 1.. {
             let Some(end) = rest.windows(2).position(|end| end == b"\n\n") else { break };
             let (frame, next) = rest.split_at(end + 2);
             rest = next;
-            if number <= self.skipped {
-                continue;
-            }
-            let (position, frames) =
-                if rest.is_empty() { (position + 1, 0) } else { (position, number) };
-            let id = EventId { epoch, begin, position, frames };
-            out.extend_from_slice(format!("id: {id}\n").as_bytes());
-            out.extend_from_slice(frame);
+            self.one_frame(position, (number, rest.is_empty()), frame, out);
         }
+    }
+
+    /// Adds a frame, unless the client has read it: the one with this number, from 1 on, of the entry at
+    /// this position. Whether it is the last one is said, too.
+    fn one_frame(
+        &self,
+        position: u64,
+        (number, is_last): (usize, bool),
+        frame: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        if number <= self.skipped {
+            return;
+        }
+        let (position, frames) = if is_last { (position + 1, 0) } else { (position, number) };
+        let (epoch, begin) = (self.epoch, self.begin);
+        out.extend_from_slice(b"id: ");
+        EventId { epoch, begin, position, frames }.put(out);
+        out.push(b'\n');
+        out.extend_from_slice(frame);
     }
 
     /// Sets the message of the run, if its first entry is not read.
@@ -230,13 +247,25 @@ impl EventId {
         };
         (numbers.next().is_none() && id.begin <= id.position).then_some(id)
     }
+
+    /// Appends the text of the id.
+    fn put(&self, out: &mut Vec<u8>) {
+        let EventId { epoch, begin, position, frames } = *self;
+        put_hex(epoch.0, out);
+        for number in [begin, position, frames as u64] {
+            out.push(b'.');
+            put_hex(number, out);
+        }
+    }
 }
 
-impl fmt::Display for EventId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let EventId { epoch, begin, position, frames } = self;
-        write!(f, "{:x}.{begin:x}.{position:x}.{frames:x}", epoch.0)
-    }
+/// Appends a number in hexadecimal digits. Each frame has four of them, so this is no `write!`.
+fn put_hex(number: u64, out: &mut Vec<u8>) {
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
+    out.extend((0..digits).rev().map(|at| match (number >> (4 * at)) as u8 & 0xf {
+        digit @ 0..10 => b'0' + digit,
+        digit => b'a' + digit - 10,
+    }));
 }
 
 /// Returns the frames that end a message with this event.
@@ -260,7 +289,15 @@ mod tests {
     #[test]
     fn an_event_id_is_read_as_it_was_written() {
         let id = EventId { epoch: Epoch(0xabc), begin: 16, position: 300, frames: 2 };
-        assert_eq!(EventId::parse(&id.to_string()), Some(id));
+        let mut text = Vec::new();
+        id.put(&mut text);
+        assert_eq!(text, b"abc.10.12c.2");
+        assert_eq!(EventId::parse("abc.10.12c.2"), Some(id));
+        for number in [0, 9, 10, 0xf0, u64::MAX] {
+            text.clear();
+            put_hex(number, &mut text);
+            assert_eq!(text, format!("{number:x}").as_bytes());
+        }
         for wrong in ["", "abc", "abc.10.12c", "abc.10.12c.1.2", "abc.10.1.0", "run_1.2"] {
             assert_eq!(EventId::parse(wrong), None, "{wrong}");
         }

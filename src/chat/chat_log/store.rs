@@ -168,7 +168,8 @@ pub enum AppendResult {
         /// The head after the append.
         head: LogHead,
     },
-    /// The log is not the expected one, or its lease has not passed. Nothing was changed.
+    /// The log is not the expected one, or its lease has not passed. Nothing was changed, unless the store
+    /// has sent this append twice, and the log is not the expected one because of the first time.
     Conflict,
     /// The user has the maximum number of chats. Nothing was changed.
     TooManyChats,

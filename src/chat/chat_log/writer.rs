@@ -20,6 +20,7 @@ use crate::translator::{ResultKind, TranslateError, Translator};
 pub(super) struct EntryWriter {
     client: LogClient,
     translator: Translator,
+    encoder: Encoder,
     /// Why events of the agent were dropped, until this is reported.
     dropped: Vec<TranslateError>,
 }
@@ -41,7 +42,7 @@ impl EntryWriter {
         let mut translator = translator.with_version(version).recording_model_ids();
         // Readers write the start themselves.
         translator.start(&mut |_| {});
-        EntryWriter { client, translator, dropped: Vec::new() }
+        EntryWriter { client, translator, encoder: Encoder::default(), dropped: Vec::new() }
     }
 
     pub(super) fn take_dropped(&mut self) -> Vec<TranslateError> {
@@ -57,13 +58,20 @@ impl EntryWriter {
             queue.push_back(OtherEntry::Result { received, chunks }.into());
             return;
         }
-        let (mut chunks, client) = (Vec::new(), self.client);
-        let handled =
-            self.translator.handle_event(event, &mut |chunk| chunks.push(chunk.into_owned()));
-        self.dropped.extend(handled.err());
+        let EntryWriter { client, translator, encoder, dropped } = self;
+        let client = *client;
+        let mut write = |chunk: &Chunk<'_>| write(chunk, client, encoder, state, queue);
+        if let AgentEvent::TextDelta { .. } | AgentEvent::ReasoningDelta { .. } = event {
+            // It needs no list, and is the most frequent one.
+            let handled = translator.handle_event(event, &mut |chunk| write(&chunk));
+            return dropped.extend(handled.err());
+        }
+        let mut chunks = Vec::new();
+        let handled = translator.handle_event(event, &mut |chunk| chunks.push(chunk.into_owned()));
+        dropped.extend(handled.err());
         match waiting_call(event, &chunks) {
             Some(waiting) => write_call(waiting, &chunks, client, state, queue),
-            None => chunks.iter().for_each(|chunk| write(chunk, client, state, queue)),
+            None => chunks.iter().for_each(write),
         }
     }
 
@@ -77,7 +85,7 @@ impl EntryWriter {
     ) {
         state.return_message();
         self.translator.set_answered(&state.answered_calls());
-        let (mut end, client) = (StepEnd::default(), self.client);
+        let (mut end, client, encoder) = (StepEnd::default(), self.client, &mut self.encoder);
         end.is_cut = matches!(event, Some(AgentEvent::Abort { .. } | AgentEvent::Error { .. }));
         let mut reason = match event {
             Some(AgentEvent::Finish { reason, .. }) => Some(*reason),
@@ -85,7 +93,7 @@ impl EntryWriter {
         };
         let mut out = |chunk: Chunk<'_>| {
             if !is_final(&chunk) {
-                return write(&chunk, client, state, queue);
+                return write(&chunk, client, encoder, state, queue);
             }
             if let Chunk::Finish { message_metadata: Some(given), .. } = &chunk {
                 end.metadata = Some((**given).clone());
@@ -138,24 +146,35 @@ fn write_call(
     state: &mut ChatState,
     queue: &mut Queue,
 ) {
-    let mut frames = String::new();
+    let mut frames = Vec::new();
     for chunk in chunks {
         let shown = without_model_id(chunk.clone().for_version(client.version));
         state.push_chunk(&chunk.clone().for_version(RECORDED_VERSION));
-        frames.push_str(&encoded(&shown));
+        frames.push(encoded(&shown));
     }
-    queue.push_back(match state.live_call(&waiting) {
-        Some(message) => OtherEntry::Call { message, frames }.into(),
-        None => Entry::Frame(frames.into()),
-    });
+    match state.live_call(&waiting) {
+        Some(message) => {
+            let frames = frames.concat();
+            queue.push_back(OtherEntry::Call { message, frames }.into());
+        }
+        None => queue.extend(frames.into_iter().map(|frame| Entry::Frame(frame.into()))),
+    }
 }
 
 /// Writes a chunk. A chunk that settles a call which waits is added to the message when the log has it: a
 /// turn that has redeemed an answer may append a result first.
-fn write(chunk: &Chunk<'_>, client: LogClient, state: &mut ChatState, queue: &mut Queue) {
+fn write(
+    chunk: &Chunk<'_>,
+    client: LogClient,
+    encoder: &mut Encoder,
+    state: &mut ChatState,
+    queue: &mut Queue,
+) {
     if has_only_text(chunk) {
         state.push_chunk(chunk);
-        queue.push_back(Entry::Frame(encoded(chunk).into()));
+        let mut frame = Vec::new();
+        encoder.encode(chunk, &mut frame);
+        queue.push_back(Entry::Frame(frame.into()));
         return;
     }
     let settled = settled_call(chunk).filter(|call| state.is_waiting(call));
@@ -189,7 +208,7 @@ pub(super) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) 
     let client = LogClient { version: RECORDED_VERSION, has_approvals: true };
     let (mut queue, open) = (Queue::new(), state.open_chunks());
     for chunk in open.ends() {
-        write(&chunk, client, state, &mut queue);
+        write(&chunk, client, &mut Encoder::default(), state, &mut queue);
     }
     let message = state.live_message();
     EntryWriter::new(&message, client).end_call(event, state, &mut queue);

@@ -161,7 +161,12 @@ impl Step<'_> {
                 self.world.counts.late_operations += 1;
                 self.world.late.push(effect);
             } else {
+                let is_append = matches!(effect, Effect::Append(_));
                 self.world.execute_late(effect);
+                if is_append && self.random.one_in(2) {
+                    // The store has sent the append again.
+                    return self.reply(id, Reply::Appended(AppendResult::Conflict));
+                }
             }
             return self.reply(id, Reply::Unknown);
         }
