@@ -17,9 +17,10 @@ use crate::translator::Translator;
 /// Makes the frames of a run, from its first entry or from a later one.
 #[derive(Debug)]
 pub(super) struct RunFrames {
-    epoch: Epoch,
     /// The position of the first entry of the run.
     begin: u64,
+    /// What the `id:` of each frame begins with.
+    id_head: Vec<u8>,
     /// How many frames of the next entry the client has read.
     skipped: usize,
     version: Version,
@@ -48,8 +49,8 @@ impl RunFrames {
     pub(super) fn new(place: EventId, version: Version) -> Self {
         let EventId { epoch, begin, frames: skipped, .. } = place;
         RunFrames {
-            epoch,
             begin,
+            id_head: format!("id: {:x}.{begin:x}.", epoch.0).into_bytes(),
             skipped,
             version,
             message_id: None,
@@ -187,9 +188,11 @@ impl RunFrames {
             return;
         }
         let (position, frames) = if is_last { (position + 1, 0) } else { (position, number) };
-        let (epoch, begin) = (self.epoch, self.begin);
-        out.extend_from_slice(b"id: ");
-        EventId { epoch, begin, position, frames }.put(out);
+        out.reserve(self.id_head.len() + MAX_ID_TAIL + frame.len());
+        out.extend_from_slice(&self.id_head);
+        put_hex(position, out);
+        out.push(b'.');
+        put_hex(frames as u64, out);
         out.push(b'\n');
         out.extend_from_slice(frame);
     }
@@ -247,26 +250,21 @@ impl EventId {
         };
         (numbers.next().is_none() && id.begin <= id.position).then_some(id)
     }
+}
 
-    /// Appends the text of the id.
-    fn put(&self, out: &mut Vec<u8>) {
-        let EventId { epoch, begin, position, frames } = *self;
-        put_hex(epoch.0, out);
-        for number in [begin, position, frames as u64] {
-            out.push(b'.');
-            put_hex(number, out);
-        }
+/// Appends a number in hexadecimal digits. Each frame has two of them, so this is no `write!`.
+fn put_hex(number: u64, out: &mut Vec<u8>) {
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
+    for at in (0..digits).rev() {
+        out.push(match (number >> (4 * at)) as u8 & 0xf {
+            digit @ 0..10 => b'0' + digit,
+            digit => b'a' + digit - 10,
+        });
     }
 }
 
-/// Appends a number in hexadecimal digits. Each frame has four of them, so this is no `write!`.
-fn put_hex(number: u64, out: &mut Vec<u8>) {
-    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
-    out.extend((0..digits).rev().map(|at| match (number >> (4 * at)) as u8 & 0xf {
-        digit @ 0..10 => b'0' + digit,
-        digit => b'a' + digit - 10,
-    }));
-}
+/// The maximum number of bytes of an `id:` after its beginning: two numbers, a point and the end of the line.
+const MAX_ID_TAIL: usize = 34;
 
 /// Returns the frames that end a message with this event.
 fn ended(message: &UiMessage, event: &AgentEvent, version: Version) -> String {
@@ -290,8 +288,8 @@ mod tests {
     fn an_event_id_is_read_as_it_was_written() {
         let id = EventId { epoch: Epoch(0xabc), begin: 16, position: 300, frames: 2 };
         let mut text = Vec::new();
-        id.put(&mut text);
-        assert_eq!(text, b"abc.10.12c.2");
+        RunFrames::new(id, Version::V6).one_frame(300, (3, false), b"", &mut text);
+        assert_eq!(text, b"id: abc.10.12c.3\n");
         assert_eq!(EventId::parse("abc.10.12c.2"), Some(id));
         for number in [0, 9, 10, 0xf0, u64::MAX] {
             text.clear();

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
+use bytes::{Bytes, BytesMut};
+
 use super::entry::{Entry, OtherEntry, StepEnd};
 use super::state::ChatState;
 use crate::chat::Chat;
@@ -20,9 +22,26 @@ use crate::translator::{ResultKind, TranslateError, Translator};
 pub(super) struct EntryWriter {
     client: LogClient,
     translator: Translator,
-    encoder: Encoder,
+    encoder: FrameEncoder,
     /// Why events of the agent were dropped, until this is reported.
     dropped: Vec<TranslateError>,
+}
+
+/// Encodes frames into blocks, which the frames of a block share: one allocation for many frames.
+#[derive(Debug, Default)]
+struct FrameEncoder {
+    encoder: Encoder,
+    block: BytesMut,
+}
+
+impl FrameEncoder {
+    fn encode(&mut self, chunk: &Chunk<'_>) -> Bytes {
+        if self.block.capacity() < BLOCK_BYTES / 8 {
+            self.block = BytesMut::with_capacity(BLOCK_BYTES);
+        }
+        self.encoder.encode(chunk, &mut self.block);
+        self.block.split().freeze()
+    }
 }
 
 /// The entries that were not appended yet.
@@ -42,7 +61,7 @@ impl EntryWriter {
         let mut translator = translator.with_version(version).recording_model_ids();
         // Readers write the start themselves.
         translator.start(&mut |_| {});
-        EntryWriter { client, translator, encoder: Encoder::default(), dropped: Vec::new() }
+        EntryWriter { client, translator, encoder: FrameEncoder::default(), dropped: Vec::new() }
     }
 
     pub(super) fn take_dropped(&mut self) -> Vec<TranslateError> {
@@ -166,15 +185,13 @@ fn write_call(
 fn write(
     chunk: &Chunk<'_>,
     client: LogClient,
-    encoder: &mut Encoder,
+    encoder: &mut FrameEncoder,
     state: &mut ChatState,
     queue: &mut Queue,
 ) {
     if has_only_text(chunk) {
         state.push_chunk(chunk);
-        let mut frame = Vec::new();
-        encoder.encode(chunk, &mut frame);
-        queue.push_back(Entry::Frame(frame.into()));
+        queue.push_back(Entry::Frame(encoder.encode(chunk)));
         return;
     }
     let settled = settled_call(chunk).filter(|call| state.is_waiting(call));
@@ -208,7 +225,7 @@ pub(super) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) 
     let client = LogClient { version: RECORDED_VERSION, has_approvals: true };
     let (mut queue, open) = (Queue::new(), state.open_chunks());
     for chunk in open.ends() {
-        write(&chunk, client, &mut Encoder::default(), state, &mut queue);
+        write(&chunk, client, &mut FrameEncoder::default(), state, &mut queue);
     }
     let message = state.live_message();
     EntryWriter::new(&message, client).end_call(event, state, &mut queue);
@@ -273,3 +290,6 @@ pub(super) fn encoded(chunk: &Chunk<'_>) -> String {
     Encoder::default().encode(chunk, &mut frame);
     String::from_utf8_lossy(&frame).into_owned()
 }
+
+/// The size of a block of frames.
+const BLOCK_BYTES: usize = 4 << 10;
