@@ -152,7 +152,8 @@ pub(crate) enum Decision {
 #[derive(Debug, Clone)]
 pub(crate) struct Append {
     pub(crate) expected: Expected,
-    pub(crate) entries: Vec<Entry>,
+    /// The turn keeps them until the store has replied.
+    pub(crate) entries: Arc<[Entry]>,
     /// The lease that the live run gets.
     pub(crate) lease: Option<Duration>,
     pub(crate) only_lost: bool,
@@ -229,7 +230,8 @@ impl Mine {
         let begins =
             entries.iter().any(|entry| matches!(entry.other(), Some(OtherEntry::Begin { .. })));
         let lease = begins.then_some(self.settings.lease);
-        Decision::Append(Append { expected, entries, lease, only_lost: false, listed: None })
+        let (entries, only_lost) = (entries.into(), false);
+        Decision::Append(Append { expected, entries, lease, only_lost, listed: None })
     }
 }
 
@@ -594,7 +596,8 @@ fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     let lease = is_resumed.then_some(mine.settings.lease);
     // It depends on the frames, so on the position.
     let expected = view.position();
-    Decision::Append(Append { expected, entries, lease, only_lost: true, listed: None })
+    let (entries, only_lost) = (entries.into(), true);
+    Decision::Append(Append { expected, entries, lease, only_lost, listed: None })
 }
 
 /// Whether the model has to be called for the message of a lost run.

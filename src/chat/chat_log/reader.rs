@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::decide::Goal;
 use super::driver::LogServer;
 use super::entry::{Entry, OtherEntry};
-use super::run_frames::{EventId, Next, RunFrames};
+use super::run_frames::{EventId, ID_BYTES, Next, RunFrames};
 use super::store::{Epoch, LoadLog, LogKey, LogPage, LogStore, ReadLogEntries};
 use super::writer::encoded;
 use crate::chat::client::Client;
@@ -252,7 +252,8 @@ impl LogReader {
             Err(_) => return Err(BodyError::CutOff),
         };
         self.has_begun = true;
-        let mut frames = Vec::new();
+        let bytes = page.entries.iter().map(|entry| entry.bytes.len() + ID_BYTES);
+        let mut frames = Vec::with_capacity(bytes.sum());
         for stored in &page.entries {
             let entry = Entry::read(stored).map_err(|error| {
                 tracing::error!(%error, "a chat cannot be read");

@@ -188,7 +188,6 @@ impl RunFrames {
             return;
         }
         let (position, frames) = if is_last { (position + 1, 0) } else { (position, number) };
-        out.reserve(self.id_head.len() + MAX_ID_TAIL + frame.len());
         out.extend_from_slice(&self.id_head);
         put_hex(position, out);
         out.push(b'.');
@@ -263,8 +262,8 @@ fn put_hex(number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// The maximum number of bytes of an `id:` after its beginning: two numbers, a point and the end of the line.
-const MAX_ID_TAIL: usize = 34;
+/// How many bytes the `id:` of a frame has at most in most runs.
+pub(super) const ID_BYTES: usize = 40;
 
 /// Returns the frames that end a message with this event.
 fn ended(message: &UiMessage, event: &AgentEvent, version: Version) -> String {

@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::decide::{
     Append, Decision, Goal, KnownCalls, Mine, Redemption, Response, TurnSettings, View, accepted,
@@ -267,7 +268,7 @@ impl LogTurn {
         // A page may end before the log does.
         let end = view.state.length() + entries.len() as u64;
         self.is_stale = end < view.head.length;
-        self.apply(entries);
+        self.apply(&entries);
         self.has_read();
     }
 
@@ -315,7 +316,7 @@ impl LogTurn {
                     self.start(Effect::RevokeUnshown);
                 }
                 match is_next {
-                    true => self.apply(append.entries),
+                    true => self.apply(&append.entries),
                     // Frames of the holder came first.
                     false => self.is_stale = true,
                 }
@@ -324,8 +325,8 @@ impl LogTurn {
     }
 
     /// Applies the next entries of the log. Those of the holder are no longer queued.
-    fn apply(&mut self, entries: Vec<Entry>) {
-        if self.was_ended_by_other(&entries) {
+    fn apply(&mut self, entries: &[Entry]) {
+        if self.was_ended_by_other(entries) {
             (self.view, self.is_stale) = (None, true);
             return self.leave_or_hold();
         }
@@ -336,18 +337,18 @@ impl LogTurn {
             let Some(view) = &mut self.view else { return };
             let queue = self.hold.as_mut().map(|hold| &mut hold.queue);
             let is_own = queue
-                .is_some_and(|queue| queue.front() == Some(&entry) && queue.pop_front().is_some());
+                .is_some_and(|queue| queue.front() == Some(entry) && queue.pop_front().is_some());
             if let Some(hold) = self.hold.as_mut().filter(|_| is_own) {
                 hold.bytes += entry.frames().len();
             }
             let applied = match is_own {
-                true => view.state.apply_own(&entry),
-                false => view.state.apply(&entry),
+                true => view.state.apply_own(entry),
+                false => view.state.apply(entry),
             };
             if let Err(error) = applied {
                 return self.refuse_log(error);
             }
-            self.follow(&entry);
+            self.follow(entry);
         }
         let Some(view) = &mut self.view else { return };
         let chat = view.state.chat();
@@ -370,8 +371,11 @@ impl LogTurn {
     /// not.
     fn was_ended_by_other(&self, entries: &[Entry]) -> bool {
         let Some(hold) = &self.hold else { return false };
+        if hold.phase == Phase::Ending || !ends(entries, &hold.run) {
+            return false;
+        }
         let own = hold.queue.iter().zip(entries).take_while(|(own, entry)| own == entry).count();
-        own < hold.queue.len() && hold.phase != Phase::Ending && ends(entries, &hold.run)
+        own < hold.queue.len()
     }
 
     /// The log has got this entry: the chat may be stored.
@@ -658,7 +662,7 @@ impl LogTurn {
         let position = view.position();
         let lease = Some(self.mine.settings.lease);
         if hold.is_handed_over {
-            let (entries, lease) = (Vec::new(), Some(std::time::Duration::ZERO));
+            let (entries, lease) = (Arc::default(), Some(std::time::Duration::ZERO));
             let (only_lost, listed) = (false, None);
             let append = Append { expected: position, entries, lease, only_lost, listed };
             self.start(Effect::Append(append));
@@ -683,7 +687,7 @@ impl LogTurn {
         entries.extend(hold.queue.iter().cloned());
         if !entries.is_empty() || hold.has_to_renew {
             hold.has_to_renew = false;
-            let (only_lost, listed) = (false, None);
+            let (entries, only_lost, listed) = (entries.into(), false, None);
             let append = Append { expected: position, entries, lease, only_lost, listed };
             self.append(append);
             return true;

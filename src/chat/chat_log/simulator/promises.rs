@@ -73,7 +73,7 @@ impl World {
     /// Only a wish of a user ends a run whose lease has not passed. `is_lost` is whether it had passed when
     /// the append arrived.
     pub(super) fn check_ends(&mut self, number: u32, append: &Append, is_lost: bool) {
-        for entry in &append.entries {
+        for entry in &*append.entries {
             if let Some(OtherEntry::End { run, end }) = entry.other() {
                 let is_wish = matches!(end, RunEnd::Stopped | RunEnd::Replaced);
                 if !is_own(run, number) && !is_wish && !is_lost {
@@ -90,7 +90,7 @@ impl World {
             self.violated(format!("turn {number} goes on after its run was stopped"));
         }
         let mut stopped = false;
-        for entry in &append.entries {
+        for entry in &*append.entries {
             match entry.other() {
                 Some(OtherEntry::Begin { .. }) => {
                     self.counts.runs += 1;
