@@ -40,4 +40,5 @@ mod run_counts;
 mod run_store;
 mod same_chat_id;
 mod shutdown;
+mod stop_at_another_server;
 mod stored_formats;

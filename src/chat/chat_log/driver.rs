@@ -3,7 +3,9 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -15,7 +17,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::decide::{Goal, Response, TurnSettings};
-use super::effects::{Effects, Outcome};
+use super::effects::{Context as Stores, Effects, Outcome};
 use super::store::{Epoch, LogKey, LogStore};
 use super::turn::LogTurn;
 use super::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply};
@@ -69,6 +71,8 @@ pub(super) struct Driver {
     running: FuturesUnordered<BoxFuture<'static, Outcome>>,
     agent: Option<AgentEvents>,
     hints: ChatHints,
+    /// The number of entries that the turn knows, for [`Driver::watch`].
+    known_length: Arc<AtomicU64>,
     response: Option<oneshot::Sender<TurnResult>>,
     accepted: Option<oneshot::Sender<AcceptedResult>>,
     /// The results of the last redemption, for the agent.
@@ -131,6 +135,7 @@ impl Driver {
             effects: Effects::new(chats, logs, principal, LogKey { owner, chat: chat_id }),
             client,
             hints,
+            known_length: Arc::default(),
             posted,
             running: FuturesUnordered::new(),
             agent: None,
@@ -178,6 +183,7 @@ impl Driver {
                 Action::StopAgent => self.agent = None,
                 Action::HoldRun => {
                     self.run = Some(self.effects.context().chats.run_counters.count_live());
+                    self.running.push(self.watch());
                 }
                 Action::LeaveRun => {
                     self.run = None;
@@ -223,6 +229,29 @@ impl Driver {
     /// Waits until another turn of this process has changed the chat.
     fn hint(&self) -> BoxFuture<'static, Outcome> {
         self.hints.changed().map(|()| Outcome::Input(Input::Changed)).boxed()
+    }
+
+    /// Waits until another server has appended to the log of a run that is quiet: while it is not, the next
+    /// append finds that out.
+    fn watch(&self) -> BoxFuture<'static, Outcome> {
+        let (effects, known) = (self.effects.clone(), Arc::clone(&self.known_length));
+        async move {
+            let Stores { logs, key, .. } = effects.context();
+            loop {
+                let length = known.load(Ordering::Relaxed);
+                sleep(QUIET).await;
+                if length != known.load(Ordering::Relaxed) {
+                    continue;
+                }
+                logs.changed(key, length).await;
+                // Its own appends are followed by their replies.
+                sleep(QUIET).await;
+                if length == known.load(Ordering::Relaxed) {
+                    return Outcome::OtherAppended;
+                }
+            }
+        }
+        .boxed()
     }
 
     /// Waits for a third of a lease.
@@ -291,8 +320,14 @@ impl Driver {
                 }
                 self.turn.handle(Input::Redeemed(false));
             }
+            Outcome::OtherAppended if self.run.is_some() => {
+                self.turn.handle(Input::Changed);
+                self.running.push(self.watch());
+            }
+            Outcome::OtherAppended => {}
             Outcome::ServerClosed => self.hand_over(),
         }
+        self.known_length.store(self.turn.known_length(), Ordering::Relaxed);
     }
 
     fn redeeming(&mut self, closing: Option<EffectId>, redeemed: Redeemed) {
@@ -420,3 +455,6 @@ fn fresh_id() -> uuid::Uuid {
 
 /// How many events of the agent are read at once.
 const EVENTS_AT_ONCE: usize = 256;
+
+/// A run to which nothing was appended for this time is quiet.
+const QUIET: Duration = Duration::from_millis(250);

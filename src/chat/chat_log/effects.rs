@@ -57,6 +57,8 @@ pub(super) enum Outcome {
     /// All answered calls have results.
     Redeemed,
     NotRedeemed(ChatError),
+    /// Another server may have appended to the log.
+    OtherAppended,
     /// The server is shut down, and its time is up.
     ServerClosed,
 }

@@ -144,6 +144,11 @@ impl LogTurn {
         std::mem::take(&mut self.has_changed)
     }
 
+    /// Returns the number of entries that the turn knows.
+    pub(crate) fn known_length(&self) -> u64 {
+        self.view.as_ref().map_or(0, |view| view.state.length())
+    }
+
     /// Returns whether the driver may poll the stream of the agent: not while too much of what the agent
     /// has emitted is not in the log.
     pub(crate) fn accepts_events(&self) -> bool {
