@@ -14,12 +14,12 @@ use crate::message::UiMessage;
 /// An entry of the log of a chat.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Entry {
-    /// One chunk, as the client of the run reads it.
+    /// The frames of chunks, as the client of the run reads them.
     Frame(Bytes),
     Other(Box<OtherEntry>),
 }
 
-/// Every entry that is not only one chunk.
+/// Every entry that is not only frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub(crate) enum OtherEntry {
@@ -108,7 +108,7 @@ impl From<OtherEntry> for Entry {
 }
 
 impl Entry {
-    /// Returns the entry, unless it is only one chunk.
+    /// Returns the entry, unless it is only frames.
     pub(crate) fn other(&self) -> Option<&OtherEntry> {
         match self {
             Entry::Frame(_) => None,

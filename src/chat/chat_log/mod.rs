@@ -15,6 +15,7 @@ mod driver;
 mod effects;
 mod entry;
 mod memory;
+mod queue;
 mod reader;
 mod run_frames;
 mod server;

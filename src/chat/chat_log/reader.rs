@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::decide::Goal;
 use super::driver::LogServer;
 use super::entry::{Entry, OtherEntry};
-use super::run_frames::{EventId, ID_BYTES, Next, RunFrames};
+use super::run_frames::{EventId, Next, RunFrames, each};
 use super::store::{Epoch, LoadLog, LogKey, LogPage, LogStore, ReadLogEntries};
 use super::writer::encoded;
 use crate::chat::client::Client;
@@ -133,10 +133,16 @@ impl LogReader {
         if let Some(posted) = posted.filter(|posted| content_parts(posted) > parts_before) {
             // The client has read a part of this run.
             let entries = self.entries_of_run(None).await?;
-            let frames: Vec<LogEntry> = entries.iter().map(frames_of).collect();
+            let entries = (self.frames.begin()..).zip(&entries);
+            let frames = entries.flat_map(|(position, entry)| frames_of(position, entry));
+            let (places, frames): (Vec<_>, Vec<_>) = frames.unzip();
             if let Some(read) = position_of(begun, &frames, posted) {
-                self.position += read;
-                self.has_begun = read > 0;
+                let read = usize::try_from(read).unwrap_or(usize::MAX);
+                if let Some((position, frames)) = read.checked_sub(1).and_then(|it| places.get(it))
+                {
+                    (self.position, self.has_begun) = (*position, true);
+                    self.frames.skip(*frames);
+                }
                 return Ok(self);
             }
         }
@@ -252,8 +258,9 @@ impl LogReader {
             Err(_) => return Err(BodyError::CutOff),
         };
         self.has_begun = true;
-        let bytes = page.entries.iter().map(|entry| entry.bytes.len() + ID_BYTES);
-        let mut frames = Vec::with_capacity(bytes.sum());
+        let bytes = page.entries.iter().map(|entry| entry.bytes.len());
+        // Each frame gets an `id:`.
+        let mut frames = Vec::with_capacity(bytes.sum::<usize>() * 3 / 2);
         for stored in &page.entries {
             let entry = Entry::read(stored).map_err(|error| {
                 tracing::error!(%error, "a chat cannot be read");
@@ -363,16 +370,20 @@ impl LogReader {
     }
 }
 
-/// Returns what a client reads of an entry, to find out where it stands.
-fn frames_of(entry: &Entry) -> LogEntry {
-    let frames = match entry.other() {
-        Some(OtherEntry::Result { chunks, .. }) => {
-            let frames = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
-            frames.collect::<String>().into()
-        }
-        _ => Bytes::copy_from_slice(entry.frames()),
-    };
-    LogEntry::Frame(frames)
+/// Returns what a client reads of an entry, to find out where it stands. Each frame has the place after it:
+/// a position, and how many frames of the entry there were read.
+fn frames_of(position: u64, entry: &Entry) -> Vec<((u64, usize), LogEntry)> {
+    let after = (position + 1, 0);
+    if let Some(OtherEntry::Result { chunks, .. }) = entry.other() {
+        let frames = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
+        return vec![(after, LogEntry::Frame(frames.collect::<String>().into()))];
+    }
+    let frames = each(entry.frames()).map(|(number, frame, is_last)| {
+        let place = if is_last { after } else { (position, number) };
+        (place, LogEntry::Frame(Bytes::copy_from_slice(frame)))
+    });
+    let frames: Vec<_> = frames.collect();
+    if frames.is_empty() { vec![(after, LogEntry::Frame(Bytes::new()))] } else { frames }
 }
 
 /// The maximum number of bytes that are read from a log at once. hyper holds up to 16 pages until it

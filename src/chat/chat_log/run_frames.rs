@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use memchr::memchr;
+
 use super::entry::{Entry, OtherEntry, RunEnd, StepEnd};
 use super::store::Epoch;
 use super::writer::encoded;
@@ -79,14 +81,8 @@ impl RunFrames {
     }
 
     fn push_entry(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
-        let other = match entry {
-            Entry::Frame(frame) => {
-                self.one_frame(position, (1, true), frame, out);
-                return Next::More;
-            }
-            Entry::Other(other) => &**other,
-        };
         self.frame(position, entry.frames(), out);
+        let Some(other) = entry.other() else { return Next::More };
         match other {
             OtherEntry::Begin { message_id, .. } => {
                 self.message_id = Some(message_id.clone());
@@ -166,34 +162,23 @@ impl RunFrames {
 
     /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
     fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
-        let mut rest = frames;
-        for number in 1.. {
-            let Some(end) = rest.windows(2).position(|end| end == b"\n\n") else { break };
-            let (frame, next) = rest.split_at(end + 2);
-            rest = next;
-            self.one_frame(position, (number, rest.is_empty()), frame, out);
+        for (number, frame, is_last) in each(frames) {
+            if number <= self.skipped {
+                continue;
+            }
+            let (position, read) = if is_last { (position + 1, 0) } else { (position, number) };
+            out.extend_from_slice(&self.id_head);
+            put_hex(position, out);
+            out.push(b'.');
+            put_hex(read as u64, out);
+            out.push(b'\n');
+            out.extend_from_slice(frame);
         }
     }
 
-    /// Adds a frame, unless the client has read it: the one with this number, from 1 on, of the entry at
-    /// this position. Whether it is the last one is said, too.
-    fn one_frame(
-        &self,
-        position: u64,
-        (number, is_last): (usize, bool),
-        frame: &[u8],
-        out: &mut Vec<u8>,
-    ) {
-        if number <= self.skipped {
-            return;
-        }
-        let (position, frames) = if is_last { (position + 1, 0) } else { (position, number) };
-        out.extend_from_slice(&self.id_head);
-        put_hex(position, out);
-        out.push(b'.');
-        put_hex(frames as u64, out);
-        out.push(b'\n');
-        out.extend_from_slice(frame);
+    /// The client has read so many frames of the next entry.
+    pub(super) fn skip(&mut self, frames: usize) {
+        self.skipped = frames;
     }
 
     /// Sets the message of the run, if its first entry is not read.
@@ -219,6 +204,18 @@ impl RunFrames {
             _ => None,
         }
     }
+}
+
+/// Returns each frame of an entry, with its number, from 1 on, and whether it is the last one.
+pub(super) fn each(frames: &[u8]) -> impl Iterator<Item = (usize, &[u8], bool)> {
+    let (mut rest, mut number) = (frames, 0);
+    std::iter::from_fn(move || {
+        // A frame is one line, and an empty one.
+        let end = memchr(b'\n', rest)? + 2;
+        let (frame, next) = rest.split_at_checked(end)?;
+        (rest, number) = (next, number + 1);
+        Some((number, frame, rest.is_empty()))
+    })
 }
 
 /// Where a client continues a run. Its text is the `id:` of the frame before.
@@ -262,9 +259,6 @@ fn put_hex(number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// How many bytes the `id:` of a frame has at most in most runs.
-pub(super) const ID_BYTES: usize = 40;
-
 /// Returns the frames that end a message with this event.
 fn ended(message: &UiMessage, event: &AgentEvent, version: Version) -> String {
     let mut frames = String::new();
@@ -287,8 +281,12 @@ mod tests {
     fn an_event_id_is_read_as_it_was_written() {
         let id = EventId { epoch: Epoch(0xabc), begin: 16, position: 300, frames: 2 };
         let mut text = Vec::new();
-        RunFrames::new(id, Version::V6).one_frame(300, (3, false), b"", &mut text);
-        assert_eq!(text, b"id: abc.10.12c.3\n");
+        RunFrames::new(id, Version::V6).frame(
+            300,
+            b"data: 1\n\ndata: 2\n\ndata: 3\n\ndata: 4\n\n",
+            &mut text,
+        );
+        assert_eq!(text, b"id: abc.10.12c.3\ndata: 3\n\nid: abc.10.12d.0\ndata: 4\n\n");
         assert_eq!(EventId::parse("abc.10.12c.2"), Some(id));
         for number in [0, 9, 10, 0xf0, u64::MAX] {
             text.clear();

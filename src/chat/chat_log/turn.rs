@@ -17,10 +17,11 @@ use super::decide::{
     decide, joined,
 };
 use super::entry::{Entry, OtherEntry, RunEnd};
+use super::queue::Queue;
 use super::state::{ChatState, FoldError};
 use super::store::{AppendResult, EntryKind, LoadedLog, LogPage, Unchanged};
 use super::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply};
-use super::writer::{EntryWriter, Queue};
+use super::writer::EntryWriter;
 use crate::approval::{DeferredToolResult, PendingToolCall};
 use crate::chat::Chat;
 use crate::chat::conversation::live_message;
@@ -153,7 +154,7 @@ impl LogTurn {
     /// has emitted is not in the log.
     pub(crate) fn accepts_events(&self) -> bool {
         let hold = self.hold.as_ref();
-        hold.is_some_and(|hold| hold.phase == Phase::Agent && hold.queue.len() < MAX_QUEUE)
+        hold.is_some_and(|hold| hold.phase == Phase::Agent && !hold.queue.is_full())
     }
 
     /// Handles an input. The reply to an effect for which the turn does not wait is ignored.
@@ -340,9 +341,7 @@ impl LogTurn {
                 self.mine.has_begun |= self.mine.is_own(run);
             }
             let Some(view) = &mut self.view else { return };
-            let queue = self.hold.as_mut().map(|hold| &mut hold.queue);
-            let is_own = queue
-                .is_some_and(|queue| queue.front() == Some(entry) && queue.pop_front().is_some());
+            let is_own = self.hold.as_mut().is_some_and(|hold| hold.queue.remove(entry));
             if let Some(hold) = self.hold.as_mut().filter(|_| is_own) {
                 hold.bytes += entry.frames().len();
             }
@@ -366,7 +365,7 @@ impl LogTurn {
             && matches!(hold.phase, Phase::Stepping | Phase::Ending)
             && !hold.queue.is_empty()
         {
-            hold.queue.pop_back();
+            hold.queue.remove_last();
             hold.phase = Phase::Idle;
         }
         self.leave_or_hold();
@@ -376,11 +375,7 @@ impl LogTurn {
     /// not.
     fn was_ended_by_other(&self, entries: &[Entry]) -> bool {
         let Some(hold) = &self.hold else { return false };
-        if hold.phase == Phase::Ending || !ends(entries, &hold.run) {
-            return false;
-        }
-        let own = hold.queue.iter().zip(entries).take_while(|(own, entry)| own == entry).count();
-        own < hold.queue.len()
+        hold.phase != Phase::Ending && ends(entries, &hold.run) && !hold.queue.is_in(entries)
     }
 
     /// The log has got this entry: the chat may be stored.
@@ -429,7 +424,7 @@ impl LogTurn {
                 message_id,
                 phase: Phase::Redeeming,
                 writer: None,
-                queue: Queue::new(),
+                queue: Queue::default(),
                 has_to_call: !is_answer && !is_resumed,
                 early_end: None,
                 failure: None,
@@ -627,7 +622,7 @@ impl LogTurn {
         let claimed: Vec<_> = approvals.iter().filter_map(|it| it.approval_id.clone()).collect();
         if let Some(view) = self.view.as_mut().filter(|_| !claimed.is_empty()) {
             view.state.push_claimed(&claimed);
-            hold.queue.push_back(OtherEntry::Claimed { approvals: claimed }.into());
+            hold.queue.push(OtherEntry::Claimed { approvals: claimed });
         }
         if hold.early_end.is_some() || hold.is_handed_over {
             hold.phase = Phase::Idle;
@@ -689,7 +684,7 @@ impl LogTurn {
             return true;
         }
         let mut entries = accepted(view.state.chat(), &self.mine.outbox);
-        entries.extend(hold.queue.iter().cloned());
+        entries.extend(hold.queue.sealed());
         if !entries.is_empty() || hold.has_to_renew {
             hold.has_to_renew = false;
             let (entries, only_lost, listed) = (entries.into(), false, None);
@@ -745,11 +740,11 @@ impl LogTurn {
         }
         (hold.phase, hold.results) = match end {
             Some(end) => {
-                hold.queue.push_back(OtherEntry::End { run, end }.into());
+                hold.queue.push(OtherEntry::End { run, end });
                 (Phase::Ending, Vec::new())
             }
             None => {
-                hold.queue.push_back(OtherEntry::Step.into());
+                hold.queue.push(OtherEntry::Step);
                 (Phase::Stepping, view.state.unread().to_vec())
             }
         };
@@ -784,6 +779,3 @@ fn failure(event: &AgentEvent) -> Option<String> {
         _ => None,
     }
 }
-
-/// How many entries may wait for the store.
-const MAX_QUEUE: usize = 64;

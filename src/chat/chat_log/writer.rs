@@ -1,11 +1,9 @@
 //! [`EntryWriter`]: writes the events of the agent as entries of the log.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
-
-use bytes::{Bytes, BytesMut};
 
 use super::entry::{Entry, OtherEntry, StepEnd};
+use super::queue::Queue;
 use super::state::ChatState;
 use crate::chat::Chat;
 use crate::chat::conversation::{RECORDED_VERSION, ReceivedResult, live_message};
@@ -22,30 +20,9 @@ use crate::translator::{ResultKind, TranslateError, Translator};
 pub(super) struct EntryWriter {
     client: LogClient,
     translator: Translator,
-    encoder: FrameEncoder,
     /// Why events of the agent were dropped, until this is reported.
     dropped: Vec<TranslateError>,
 }
-
-/// Encodes frames into blocks, which the frames of a block share: one allocation for many frames.
-#[derive(Debug, Default)]
-struct FrameEncoder {
-    encoder: Encoder,
-    block: BytesMut,
-}
-
-impl FrameEncoder {
-    fn encode(&mut self, chunk: &Chunk<'_>) -> Bytes {
-        if self.block.capacity() < BLOCK_BYTES / 8 {
-            self.block = BytesMut::with_capacity(BLOCK_BYTES);
-        }
-        self.encoder.encode(chunk, &mut self.block);
-        self.block.split().freeze()
-    }
-}
-
-/// The entries that were not appended yet.
-pub(super) type Queue = VecDeque<Entry>;
 
 impl EntryWriter {
     /// Creates the writer of a model call that continues this message.
@@ -61,7 +38,7 @@ impl EntryWriter {
         let mut translator = translator.with_version(version).recording_model_ids();
         // Readers write the start themselves.
         translator.start(&mut |_| {});
-        EntryWriter { client, translator, encoder: FrameEncoder::default(), dropped: Vec::new() }
+        EntryWriter { client, translator, dropped: Vec::new() }
     }
 
     pub(super) fn take_dropped(&mut self) -> Vec<TranslateError> {
@@ -74,12 +51,11 @@ impl EntryWriter {
             && let Some(result) = state.forwarded_result(event)
         {
             let (received, chunks) = (ReceivedResult::new(result, None), Vec::new());
-            queue.push_back(OtherEntry::Result { received, chunks }.into());
-            return;
+            return queue.push(OtherEntry::Result { received, chunks });
         }
-        let EntryWriter { client, translator, encoder, dropped } = self;
+        let EntryWriter { client, translator, dropped } = self;
         let client = *client;
-        let mut write = |chunk: &Chunk<'_>| write(chunk, client, encoder, state, queue);
+        let mut write = |chunk: &Chunk<'_>| write(chunk, client, state, queue);
         if let AgentEvent::TextDelta { .. } | AgentEvent::ReasoningDelta { .. } = event {
             // It needs no list, and is the most frequent one.
             let handled = translator.handle_event(event, &mut |chunk| write(&chunk));
@@ -104,7 +80,7 @@ impl EntryWriter {
     ) {
         state.return_message();
         self.translator.set_answered(&state.answered_calls());
-        let (mut end, client, encoder) = (StepEnd::default(), self.client, &mut self.encoder);
+        let (mut end, client) = (StepEnd::default(), self.client);
         end.is_cut = matches!(event, Some(AgentEvent::Abort { .. } | AgentEvent::Error { .. }));
         let mut reason = match event {
             Some(AgentEvent::Finish { reason, .. }) => Some(*reason),
@@ -112,7 +88,7 @@ impl EntryWriter {
         };
         let mut out = |chunk: Chunk<'_>| {
             if !is_final(&chunk) {
-                return write(&chunk, client, encoder, state, queue);
+                return write(&chunk, client, state, queue);
             }
             if let Chunk::Finish { message_metadata: Some(given), .. } = &chunk {
                 end.metadata = Some((**given).clone());
@@ -134,7 +110,7 @@ impl EntryWriter {
         end.rejected = of(ResultKind::Rejected);
         end.unknown = of(ResultKind::OutcomeUnknown);
         end.reason = reason.filter(|reason| *reason != FinishReason::Stop);
-        queue.push_back(OtherEntry::StepEnd(end).into());
+        queue.push(OtherEntry::StepEnd(end));
     }
 }
 
@@ -165,34 +141,26 @@ fn write_call(
     state: &mut ChatState,
     queue: &mut Queue,
 ) {
-    let mut frames = Vec::new();
+    let shown =
+        chunks.iter().map(|chunk| without_model_id(chunk.clone().for_version(client.version)));
     for chunk in chunks {
-        let shown = without_model_id(chunk.clone().for_version(client.version));
         state.push_chunk(&chunk.clone().for_version(RECORDED_VERSION));
-        frames.push(encoded(&shown));
     }
     match state.live_call(&waiting) {
         Some(message) => {
-            let frames = frames.concat();
-            queue.push_back(OtherEntry::Call { message, frames }.into());
+            let frames = shown.map(|chunk| encoded(&chunk)).collect();
+            queue.push(OtherEntry::Call { message, frames });
         }
-        None => queue.extend(frames.into_iter().map(|frame| Entry::Frame(frame.into()))),
+        None => shown.for_each(|chunk| queue.push_chunk(&chunk)),
     }
 }
 
 /// Writes a chunk. A chunk that settles a call which waits is added to the message when the log has it: a
 /// turn that has redeemed an answer may append a result first.
-fn write(
-    chunk: &Chunk<'_>,
-    client: LogClient,
-    encoder: &mut FrameEncoder,
-    state: &mut ChatState,
-    queue: &mut Queue,
-) {
+fn write(chunk: &Chunk<'_>, client: LogClient, state: &mut ChatState, queue: &mut Queue) {
     if has_only_text(chunk) {
         state.push_chunk(chunk);
-        queue.push_back(Entry::Frame(encoder.encode(chunk)));
-        return;
+        return queue.push_chunk(chunk);
     }
     let settled = settled_call(chunk).filter(|call| state.is_waiting(call));
     let recorded = chunk.clone().for_version(RECORDED_VERSION);
@@ -200,13 +168,14 @@ fn write(
     if settled.is_none() {
         state.push_chunk(&recorded);
     }
-    let frame = encoded(&shown);
-    let chunk = || json_of(&recorded);
-    queue.push_back(match settled {
-        Some(call) => OtherEntry::Settled { call, frame, chunk: chunk() }.into(),
-        None if recorded == shown => Entry::Frame(frame.into()),
-        None => OtherEntry::Chunk { frame, chunk: chunk() }.into(),
-    });
+    let (frame, chunk) = (|| encoded(&shown), || json_of(&recorded));
+    match settled {
+        Some(call) => {
+            queue.push(OtherEntry::Settled { call, frame: frame(), chunk: chunk() });
+        }
+        None if recorded == shown => queue.push_chunk(&shown),
+        None => queue.push(OtherEntry::Chunk { frame: frame(), chunk: chunk() }),
+    }
 }
 
 /// Returns the call that gets its final result with this chunk.
@@ -223,13 +192,13 @@ fn settled_call(chunk: &Chunk<'_>) -> Option<ToolCallId> {
 /// Writes the end of the live run of a server that is gone: an event, or `None` if its message is complete.
 pub(super) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) -> Vec<Entry> {
     let client = LogClient { version: RECORDED_VERSION, has_approvals: true };
-    let (mut queue, open) = (Queue::new(), state.open_chunks());
+    let (mut queue, open) = (Queue::default(), state.open_chunks());
     for chunk in open.ends() {
-        write(&chunk, client, &mut FrameEncoder::default(), state, &mut queue);
+        write(&chunk, client, state, &mut queue);
     }
     let message = state.live_message();
     EntryWriter::new(&message, client).end_call(event, state, &mut queue);
-    queue.into()
+    queue.into_entries()
 }
 
 /// Returns the entry of a result of a call in this chat.
@@ -290,6 +259,3 @@ pub(super) fn encoded(chunk: &Chunk<'_>) -> String {
     Encoder::default().encode(chunk, &mut frame);
     String::from_utf8_lossy(&frame).into_owned()
 }
-
-/// The size of a block of frames.
-const BLOCK_BYTES: usize = 4 << 10;
