@@ -201,10 +201,11 @@ impl Context {
             Effect::Claim { run, approvals } => {
                 let (chat, sender) = (self.approvals(), LeaseHolderId::digest_of(run.as_str()));
                 let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();
-                match repeat("claim approvals for a provider", attempts, claim).await {
-                    Ok(claimed) => Reply::Claimed(claimed),
-                    Err(error) => return Ok(Outcome::LedgerFailed(id, error.into())),
-                }
+                let sent = repeat("claim approvals for a provider", attempts, claim).await;
+                let failed =
+                    |error: &_| tracing::error!(%error, "approvals for a provider are not claimed");
+                let sent = sent.inspect_err(failed).ok();
+                return Ok(Outcome::Input(Input::Claimed { run, approvals, sent }));
             }
             Effect::RevokePending(epoch) => {
                 let revoke = || self.revoke_pending(epoch).boxed();

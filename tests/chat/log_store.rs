@@ -82,7 +82,7 @@ async fn what_a_turn_writes_does_not_depend_on_the_length_of_the_chat() {
     }
     say(&format!("bytes that a turn writes, and loads, at 10, 1 000, 5 000 messages: {costs:?}"));
     assert!(costs.iter().all(|cost| cost.0.abs_diff(costs[0].0) <= 50), "{costs:?}");
-    assert!(costs.iter().all(|cost| cost.1 == 1), "a turn loads its chat once: {costs:?}");
+    assert!(costs.iter().all(|cost| cost.1 == 0), "this server has read the chat: {costs:?}");
 }
 
 #[tokio::test]

@@ -189,6 +189,7 @@ impl LogTurn {
                     self.end_early(RunEnd::Failed(MASKED_ERROR.to_owned()));
                 }
             }
+            Input::Claimed { run, approvals, sent } => self.claimed(&run, &approvals, sent),
             Input::Agent(event) => self.handle_event(&event),
             Input::AgentEnded => self.end_call(None),
             Input::Executing(calls) => self.show_executing(&calls),
@@ -216,12 +217,6 @@ impl LogTurn {
             (Effect::Append(append), Reply::Appended(result)) => self.appended(append, result),
             (Effect::CloseCalls { open, .. }, reply) => self.known(open, reply, true),
             (Effect::FindDecided(open), reply) => self.known(open, reply, false),
-            (Effect::Claim { approvals, .. }, Reply::Claimed(sent)) => {
-                self.claimed(&approvals, Some(sent));
-            }
-            (Effect::Claim { approvals, .. }, Reply::LedgerFailed) => {
-                self.claimed(&approvals, None)
-            }
             (_, Reply::Revoked) => {
                 let view = self.view.as_ref();
                 let view = view.filter(|view| self.mine.epoch == Some(view.head.epoch));
@@ -638,10 +633,14 @@ impl LogTurn {
     }
 
     /// The approvals for the provider are claimed, and the model can be called.
-    fn claimed(&mut self, approvals: &[DeferredToolResult], sent: Option<Vec<DeferredToolResult>>) {
-        let Some(hold) = self.hold.as_mut().filter(|hold| hold.phase == Phase::Claiming) else {
-            return;
-        };
+    fn claimed(
+        &mut self,
+        run: &RunId,
+        approvals: &[DeferredToolResult],
+        sent: Option<Vec<DeferredToolResult>>,
+    ) {
+        let is_it = |hold: &&mut Hold| hold.phase == Phase::Claiming && hold.run == *run;
+        let Some(hold) = self.hold.as_mut().filter(is_it) else { return };
         // Also those that another run has claimed, and those whose claim has failed or has no reply.
         if let Some(view) = &mut self.view {
             view.state.push_claimed(approvals);
@@ -735,7 +734,7 @@ impl LogTurn {
                     (hold.run.clone(), view.state.chat().clone().take_unsent_approvals());
                 match approvals.is_empty() {
                     true => self.call_agent(Vec::new()),
-                    false => self.wait_for(Effect::Claim { run, approvals }),
+                    false => drop(self.start(Effect::Claim { run, approvals })),
                 }
             }
             Phase::Claiming | Phase::Agent | Phase::Ending => return false,

@@ -89,7 +89,8 @@ pub(crate) enum Effect {
         plan: Box<ResumePlan>,
         chat: Box<Chat>,
     },
-    /// Claim these approvals for the next model call of this run.
+    /// Claim these approvals for the next model call of this run: [`Input::Claimed`]. The holder does not
+    /// wait for it, because it has to renew its lease meanwhile.
     Claim {
         run: RunId,
         approvals: Vec<DeferredToolResult>,
@@ -138,8 +139,6 @@ pub(crate) enum Reply {
     Deleted,
     /// The outcomes of the calls that the ledger has decided or closed.
     Calls(Vec<ReceivedResult>),
-    /// Those of the approvals that the run has claimed.
-    Claimed(Vec<DeferredToolResult>),
     LedgerFailed,
     Revoked,
     Waited,
@@ -153,6 +152,12 @@ pub(crate) enum Input {
     Settled(Box<ReceivedResult>),
     /// All answered calls have their results. `false` if the ledger has failed.
     Redeemed(bool),
+    /// Those of the approvals that the run has claimed. `None` if the ledger has failed.
+    Claimed {
+        run: RunId,
+        approvals: Vec<DeferredToolResult>,
+        sent: Option<Vec<DeferredToolResult>>,
+    },
     Agent(AgentEvent),
     AgentEnded,
     /// These calls are being executed. The events show it.

@@ -213,13 +213,13 @@ impl Step<'_> {
             Effect::Redeem { plan, chat } => self.redeem(&plan, &chat),
             Effect::Claim { run, approvals } => {
                 let now = self.world.now;
-                let sent = approvals.into_iter().filter(|approval| {
+                let sent = approvals.iter().filter(|approval| {
                     let id = approval.approval_id.as_ref();
                     id.is_some_and(|id| self.world.ledger.claim(id, &run, now))
                 });
-                let sent: Vec<_> = sent.collect();
-                let is_lost = self.has_fault();
-                self.reply(id, if is_lost { Reply::LedgerFailed } else { Reply::Claimed(sent) });
+                let sent: Vec<_> = sent.cloned().collect();
+                let sent = (!self.has_fault()).then_some(sent);
+                self.deliver(Input::Claimed { run, approvals, sent });
             }
             Effect::RevokePending(_)
             | Effect::RevokeUnshown
