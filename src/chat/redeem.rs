@@ -62,6 +62,16 @@ impl Redeemed {
             ReceivedResult::new(call.with_outcome(DeferredOutcome::Superseded), descriptor)
         });
         let mut known: Vec<ReceivedResult> = superseded.collect();
+        // Requests that no answer can reach are closed.
+        let undecided = chat.undecided_calls();
+        let void = undecided.iter().filter(|call| {
+            let answered = answers.iter().map(|(id, _)| id);
+            let is_it = |id: &&ApprovalId| call.approval_id.as_ref() == Some(id);
+            answered.filter(is_it).any(|id| approvals.is_void(id))
+        });
+        known.extend(
+            void.map(|call| ReceivedResult::new(call.with_outcome(DeferredOutcome::Revoked), None)),
+        );
         let is_executing = loop {
             match calls.next().now_or_never() {
                 Some(Some(result)) => known.push(received(&calls, &result)),

@@ -19,6 +19,7 @@ use crate::approval::store::{
     LedgerStoreError, PendingFilter, PendingLimit, PendingLimits, Snapshot, VersionedRecord,
     system_time,
 };
+use crate::approval::token::Token;
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, NewApprovalRequest, OnNewMessage, Principal,
     RecordId, RecordedDecision, RejectionReason, ResumePlan, RevocationReason, UnixMillis,
@@ -50,6 +51,12 @@ pub struct ChatApprovals {
 }
 
 impl ChatApprovals {
+    /// Whether no key of this server has sealed this approval id. A request of the server with such an id
+    /// cannot be answered any more, for example because its key was deleted with a restore.
+    pub(crate) fn is_void(&self, id: &ApprovalId) -> bool {
+        Token::open(&self.inner.keys, id, system_time()).is_none()
+    }
+
     /// Records the rejection of responses to calls that the chat does not hold.
     pub(crate) fn audit_unknown_calls(&self, plan: &ResumePlan) {
         let at = system_time();
