@@ -12,10 +12,10 @@ macro_rules! counts {
                 $(self.$name += other.$name;)*
             }
 
-            /// Returns what never happened.
+            /// Returns what never happened, except what is rare.
             pub(super) fn unreached(&self) -> Vec<&'static str> {
                 let mut all = vec![$((stringify!($name), self.$name),)*];
-                all.retain(|(_, count)| *count == 0);
+                all.retain(|(name, count)| *count == 0 && *name != "claimed_in_vain");
                 all.into_iter().map(|(name, _)| name).collect()
             }
         }
@@ -24,47 +24,57 @@ macro_rules! counts {
 
 counts! {
     turns,
-    steps,
-    // Runs by how they began and ended.
+    // Runs that the conversation named, and those of them that continue a message.
     runs,
     continued,
-    stopped,
-    replaced,
-    limits,
-    failed_runs,
-    interrupted,
+    // Runs that were taken, and those of them whose lease had passed.
+    taken,
+    mended,
+    // Saves of a message up to the end of a step, lost runs that were resumed, readers that went on in
+    // the run that resumes, and lost runs that ended with an error.
+    kept,
     resumed,
-    // Effects of approvals, and those of them that a provider had.
+    followed,
+    interrupted,
+    // Effects of approvals, those of them that a provider had, and approvals that were claimed for a
+    // provider and not sent.
     effects,
     sent,
-    // Results that a turn appended to the run of another one, or to none.
-    late_results,
-    // Calls that a new message closed.
+    claimed_in_vain,
+    // Requests that a new message closed.
     closed,
+    // Outputs of calls that the client executes.
+    outputs,
     // Responses.
     joined,
     stored,
-    received_before,
+    refused,
     unnamed_edits,
-    unknown_calls,
     failed,
+    // The user has too many runs.
     too_many,
-    nothing,
-    // Stores.
+    refused_appends,
     conflicts,
-    lost_replies,
-    late_operations,
-    loads,
-    loads_with_frames,
-    snapshots,
-    trimmed,
+    // Conversations that were deleted, and revocations of all their requests.
     deleted,
-    // Failures.
+    revoked,
+    // Failures, and runs that a server handed over before it ended.
     crashes,
     handed_over,
+    given_up,
     ledger_faults,
-    // Readers that read the end, and readers whose entries were gone.
-    read_to_end,
-    gone,
-    mended,
+    long_jumps,
+    removed_logs,
+    // Readers that reconnect after a failure, and conversations whose users send answers again.
+    reconnected,
+    repaired,
+    steps,
+}
+
+impl Counts {
+    /// Whether something has failed, so that users may have to send their answers again.
+    pub(super) fn has_failed(&self) -> bool {
+        let Counts { crashes, failed, too_many, given_up, ledger_faults, long_jumps, .. } = self;
+        crashes + failed + too_many + given_up + ledger_faults + long_jumps > 0
+    }
 }

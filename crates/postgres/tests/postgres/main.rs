@@ -9,8 +9,10 @@ mod faults;
 mod formats;
 mod hints;
 mod insertions;
+#[cfg(feature = "log-store")]
 mod log_races;
-mod log_pages;
+#[cfg(feature = "log-store")]
 mod log_store;
+mod logs;
 mod retention;
 mod users;

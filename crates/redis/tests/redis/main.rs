@@ -9,6 +9,8 @@ mod faults;
 mod formats;
 mod hints;
 mod ledger;
+#[cfg(feature = "log-store")]
+mod log_store;
 mod restarts;
 mod retention;
 mod users;

@@ -1,0 +1,71 @@
+-- The tables of `LogStore`: one log for each chat. A position is a number of entries.
+
+CREATE TABLE logs (
+    -- Never used again: rows of a removed log may still be there.
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
+    owner TEXT NOT NULL,
+    chat BLOB NOT NULL,
+    epoch INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    control INTEGER NOT NULL,
+    -- The entries before this position were removed.
+    first INTEGER NOT NULL,
+    -- The position of the snapshot.
+    folded INTEGER,
+    -- The live run, and the position of its first entry. NULL without a live run, as are the columns after it.
+    live_run BLOB,
+    begin INTEGER,
+    -- The lease, in milliseconds, and when it was set.
+    lease INTEGER,
+    leased_at INTEGER,
+    read_at INTEGER,
+    has_to_end INTEGER,
+    title TEXT NOT NULL,
+    is_renamed INTEGER NOT NULL,
+    has_questions INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    UNIQUE (owner, chat)
+) STRICT;
+CREATE INDEX logs_by_time ON logs (owner, updated_at, chat);
+CREATE INDEX logs_by_expiry ON logs (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX live_logs ON logs (owner) WHERE live_run IS NOT NULL;
+CREATE INDEX logs_to_trim ON logs (key) WHERE first < folded;
+
+CREATE TABLE log_entries (
+    log INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    -- 0: a frame. 1: a note. 2: a control entry.
+    kind INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (log, position)
+) STRICT, WITHOUT ROWID;
+-- A load without frames does not read the pages of the frames.
+CREATE INDEX log_entries_without_frames ON log_entries (log, position) WHERE kind <> 0;
+
+-- The snapshots. The position of each is in its log.
+CREATE TABLE log_snapshots (
+    log INTEGER PRIMARY KEY,
+    head TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE log_messages (
+    log INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (log, place)
+) STRICT;
+
+-- The runs that ended within the last 10 minutes, and the positions of their first entries.
+CREATE TABLE log_ended_runs (
+    log INTEGER NOT NULL,
+    begin INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL,
+    PRIMARY KEY (log, begin)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX log_ended_runs_by_time ON log_ended_runs (ended_at);
+
+-- The logs that were removed, and whose rows in the other tables are deleted in steps.
+CREATE TABLE removed_logs (
+    log INTEGER PRIMARY KEY
+) STRICT;

@@ -1,0 +1,70 @@
+//! [`Counts`]: what happened in the interleavings.
+
+macro_rules! counts {
+    ($($name:ident,)*) => {
+        #[derive(Default, Debug)]
+        pub(super) struct Counts {
+            $(pub(super) $name: u64,)*
+        }
+
+        impl Counts {
+            pub(super) fn add(&mut self, other: &Counts) {
+                $(self.$name += other.$name;)*
+            }
+
+            /// Returns what never happened.
+            pub(super) fn unreached(&self) -> Vec<&'static str> {
+                let mut all = vec![$((stringify!($name), self.$name),)*];
+                all.retain(|(_, count)| *count == 0);
+                all.into_iter().map(|(name, _)| name).collect()
+            }
+        }
+    };
+}
+
+counts! {
+    turns,
+    steps,
+    // Runs by how they began and ended.
+    runs,
+    continued,
+    stopped,
+    replaced,
+    limits,
+    failed_runs,
+    interrupted,
+    resumed,
+    // Effects of approvals, and those of them that a provider had.
+    effects,
+    sent,
+    // Results that a turn appended to the run of another one, or to none.
+    late_results,
+    // Calls that a new message closed.
+    closed,
+    // Responses.
+    joined,
+    stored,
+    received_before,
+    unnamed_edits,
+    unknown_calls,
+    failed,
+    too_many,
+    nothing,
+    // Stores.
+    conflicts,
+    lost_replies,
+    late_operations,
+    loads,
+    loads_with_frames,
+    snapshots,
+    trimmed,
+    deleted,
+    // Failures.
+    crashes,
+    handed_over,
+    ledger_faults,
+    // Readers that read the end, and readers whose entries were gone.
+    read_to_end,
+    gone,
+    mended,
+}
