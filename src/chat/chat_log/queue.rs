@@ -20,6 +20,10 @@ pub(super) struct Queue {
 impl Queue {
     /// Adds a chunk that the client of the run reads as it is.
     pub(super) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
+        if self.frames.is_empty() && self.frames.capacity() < BLOCK_BYTES / 8 {
+            // The entries of a block share it: one allocation for many small ones.
+            self.frames = BytesMut::with_capacity(BLOCK_BYTES);
+        }
         self.encoder.encode(chunk, &mut self.frames);
         if self.frames.len() >= MAX_FRAME_BYTES {
             self.seal();
@@ -86,3 +90,6 @@ const MAX_ENTRIES: usize = 32;
 
 /// With so many bytes, the frames become an entry. A reader holds some pages of this size.
 const MAX_FRAME_BYTES: usize = 8 << 10;
+
+/// The size of a block of frames.
+const BLOCK_BYTES: usize = 4 << 10;
