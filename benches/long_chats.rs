@@ -5,16 +5,14 @@
 //!   cargo bench --bench long_chats
 
 use std::fs;
-use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore, SaveChat};
-use ui_message_stream::chat::{Chat, ChatServer, Turn};
+use ui_message_stream::chat::{ChatServer, HistoryImport, Turn};
 use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
+use ui_message_stream::{AgentEvent, ChatRequest};
 
 /// The chats in which each figure is measured, and the turns that are measured in each of them.
 const CHATS: usize = 40;
@@ -73,25 +71,20 @@ async fn main() {
 async fn in_chats(what: &str, lengths: [usize; 2], body: impl Fn(usize, usize) -> Value) {
     let mut first = None;
     for length in lengths {
-        let store = Arc::new(InMemoryChatStore::default());
-        let ada = Principal::new("ada");
-        let mut chat = Chat::new("chat", ada.clone());
-        chat.messages = (0..length)
-            .map(|at| UiMessage::parse(&message(at).to_string()).expect("a message"))
-            .collect();
-        let _ = store.save(SaveChat::new(&chat)).await.expect("a new chat");
         let agent = |_: Turn| stream::iter([AgentEvent::text("I see.")]);
         let limits = ChatLimits::default()
             .with_max_chat_messages(usize::MAX)
             .with_max_chat_bytes(usize::MAX);
         let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-        let chats = chats.with_store(store).with_limits(limits);
+        let chats = chats.with_limits(limits).with_history_import(HistoryImport::TextsAndResults);
+        // The last message of the history is one of the user.
+        let history: Vec<_> = (0..length - 1).map(message).collect();
+        answer(&chats, parse(&json!({"id": "chat", "messages": history}))).await;
         let mut nanos = 0;
         for round in 0..ROUNDS {
             let request = parse(&body(length, round));
             let before = cpu_nanos();
-            let mut response = chats.stream_response(&ada, request).await.expect("a response");
-            while response.next().await.is_some() {}
+            answer(&chats, request).await;
             nanos += cpu_nanos() - before;
         }
         let micros = nanos as f64 / ROUNDS as f64 / 1_000.0;
@@ -128,6 +121,10 @@ fn parse(body: &Value) -> ChatRequest {
 async fn turn(chats: &ChatServer, chat: usize, number: usize) {
     let message = user(&format!("m{number}"), "Go on");
     let request = parse(&json!({"id": format!("chat {chat}"), "message": message}));
+    answer(chats, request).await;
+}
+
+async fn answer(chats: &ChatServer, request: ChatRequest) {
     let ada = Principal::new("ada");
     let mut response = chats.stream_response(&ada, request).await.expect("a response");
     while response.next().await.is_some() {}

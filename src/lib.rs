@@ -42,7 +42,7 @@
 //! - Without an agent: `agent::Agent`, a model with tools.
 //! - Conversations that the server stores: `chat::ChatServer` and its routes, `axum::chat_routes`.
 //! - The identity of the user: [`approval::Principal`].
-//! - Storage: `chat::store::ChatStore` for conversations, `chat::store::RunStore` for live responses,
+//! - Storage: `chat::store::LogStore` for conversations and live responses,
 //!   `approval::store::LedgerStore` for approvals.
 //! - Tests of your own routes: `testing`.
 //!

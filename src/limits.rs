@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// A [`ChatServer`](crate::chat::ChatServer) applies them with every store. What a store in memory
 /// keeps is limited by the store, for example by
-/// [`InMemoryChatStore::with_max_store_bytes`](crate::chat::store::InMemoryChatStore::with_max_store_bytes).
+/// [`InMemoryLogStore::with_max_store_bytes`](crate::chat::store::InMemoryLogStore::with_max_store_bytes).
 /// How much one request may hold is limited by [`Limits`](crate::request::Limits). A refusal because
 /// of the size of a chat, the number of chats or the approvals names its setting and its value.
 ///
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// |---|---|---|
 /// | [`with_max_chat_messages`](Self::with_max_chat_messages) | 10 000 | a new message is refused with status 413 |
 /// | [`with_max_chat_bytes`](Self::with_max_chat_bytes) | 16 MiB | a new message or tool output of the client is refused with status 413 |
-/// | [`with_max_user_chats`](Self::with_max_user_chats) | 4 096 | a new chat is refused with status 413; `InMemoryChatStore` evicts the user's oldest one instead |
+/// | [`with_max_user_chats`](Self::with_max_user_chats) | 4 096 | a new chat is refused with status 413; `InMemoryLogStore` evicts the user's oldest one instead |
 /// | [`with_max_chat_approvals`](Self::with_max_chat_approvals) | 64 | a tool call is not executed: too many questions wait |
 /// | [`with_max_user_approvals`](Self::with_max_user_approvals) | 4 096 | a tool call is not executed: too many questions wait |
 /// | [`with_max_description_bytes`](Self::with_max_description_bytes) | 16 KiB | a tool call is not executed: its description is too long |
@@ -105,7 +105,7 @@ impl ChatLimits {
     /// Sets the maximum number of chats of a user.
     ///
     /// At the limit a new chat is refused, and no stored chat is removed: the user has to delete one.
-    /// Only [`InMemoryChatStore`](crate::chat::store::InMemoryChatStore) removes the user's oldest
+    /// Only [`InMemoryLogStore`](crate::chat::store::InMemoryLogStore) removes the user's oldest
     /// chat and saves the new one.
     #[must_use]
     pub fn with_max_user_chats(mut self, chats: usize) -> Self {
@@ -222,7 +222,7 @@ impl ChatLimits {
     /// Sets the time to live of a chat. It begins again each time the chat is saved: with each message
     /// of the user or the agent, and with each answer to an approval request.
     ///
-    /// Every [`ChatStore`](crate::chat::store::ChatStore) removes the chat after this time. Its pending
+    /// Every [`LogStore`](crate::chat::store::LogStore) removes the chat after this time. Its pending
     /// approval requests have a time to live of their own.
     ///
     /// A save stores the time to live with the chat, so a new value applies to each chat from its next

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     failures: u32,
-    /// The times of the first and the last failure.
-    failing: Option<(Instant, Instant)>,
+    /// The time of the first failure.
+    failing_since: Option<Instant>,
 }
 
 impl Retries {
@@ -39,22 +39,12 @@ impl Retries {
     /// [`MAX_FAILING`].
     pub(crate) fn fail(&mut self, max_failures: u32) -> Option<Duration> {
         let now = Instant::now();
-        let first = self.failing.map_or(now, |(first, _)| first);
-        self.failing = Some((first, now));
+        let first = *self.failing_since.get_or_insert(now);
         self.failures += 1;
         let pause = (RETRY_INTERVAL * self.failures).min(MAX_PAUSE);
         let is_over =
             self.failures >= max_failures || now.duration_since(first) + pause > MAX_FAILING;
         (!is_over).then_some(pause)
-    }
-
-    /// Counts a failure of an attempt that began at this time. If that was long after the last failure, the
-    /// count begins again: an attempt that has failed may have had an effect, so that it was not repeated.
-    pub(crate) fn fail_since(&mut self, begun: Instant, max_failures: u32) -> Option<Duration> {
-        if self.failing.is_some_and(|(_, last)| begun.duration_since(last) > MAX_FAILING) {
-            *self = Retries::default();
-        }
-        self.fail(max_failures)
     }
 }
 
@@ -104,18 +94,6 @@ mod tests {
                 return attempts;
             }
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_failure_long_after_another_one_is_the_first_in_a_row() {
-        let mut retries = Retries::default();
-        for _ in 0..3 {
-            assert_eq!(retries.fail_since(Instant::now(), 2), Some(RETRY_INTERVAL));
-            sleep(MAX_FAILING + RETRY_INTERVAL).await;
-        }
-        // An attempt that takes long is none.
-        let begun = Instant::now() - MAX_FAILING;
-        assert_eq!(retries.fail_since(begun, 2), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,7 +55,7 @@ async fn measure_redis(delay: Duration) {
     let store = Arc::new(RedisStore::connect(&proxy.url).await.expect("a Redis"));
     proxy.delay(delay);
     let words = 1_000;
-    let stored = chats(words).with_store(store.clone()).with_run_store(store);
+    let stored = chats(words).with_store(store);
     let in_memory = start(chats(words)).await;
     let in_redis = start(stored).await;
     let (in_memory, in_redis) = tokio::join!(answer(&in_memory, 0), answer(&in_redis, 0));
@@ -101,7 +101,7 @@ async fn serve_from(store: &str) {
         "sqlite" => {
             let file = std::env::var("UIMS_DATA").expect("a file");
             let store = Arc::new(SqliteStore::open(file).await.expect("a file"));
-            chats(WORDS).with_store(store.clone()).with_run_store(store)
+            chats(WORDS).with_store(store)
         }
         _ => chats(WORDS),
     };

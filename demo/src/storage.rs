@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::{Approvals, KeyRing};
 use ui_message_stream::chat::ChatServer;
-use ui_message_stream::chat::store::InMemoryChatStore;
+use ui_message_stream::chat::store::InMemoryLogStore;
 use ui_message_stream_postgres::PostgresStore;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
@@ -32,7 +32,7 @@ pub struct Storage {
 /// that seals its approvals.
 #[derive(Debug)]
 enum Store {
-    Memory(Arc<InMemoryChatStore>),
+    Memory(Arc<InMemoryLogStore>),
     Sqlite(SqliteStore, KeyRing),
     Redis(RedisStore, KeyRing),
     Postgres(PostgresStore, KeyRing),
@@ -66,8 +66,8 @@ impl Storage {
     /// machine that share their chats must share the file too, also with Redis or Postgres.
     /// `APPROVAL_SECRET` seals the approvals in place of the key in the file.
     ///
-    /// With `memory`, `UIMS_MAX_USER_BYTES`, `UIMS_MAX_STORE_CHATS` and `UIMS_MAX_STORE_BYTES` set how
-    /// much is kept before chats are evicted.
+    /// With `memory`, `UIMS_MAX_USER_BYTES` and `UIMS_MAX_STORE_BYTES` set how much is kept before chats
+    /// are evicted.
     ///
     /// # Errors
     /// If one of these variables has another value, or has no effect with this store, if the file cannot
@@ -182,18 +182,9 @@ impl Storage {
         }
         match &self.store {
             Store::Memory(store) => chats.with_store(store.clone()),
-            Store::Sqlite(store, _) => {
-                let store = Arc::new(store.clone());
-                chats.with_store(store.clone()).with_run_store(store)
-            }
-            Store::Redis(store, _) => {
-                let store = Arc::new(store.clone());
-                chats.with_store(store.clone()).with_run_store(store)
-            }
-            Store::Postgres(store, _) => {
-                let store = Arc::new(store.clone());
-                chats.with_store(store.clone()).with_run_store(store)
-            }
+            Store::Sqlite(store, _) => chats.with_store(Arc::new(store.clone())),
+            Store::Redis(store, _) => chats.with_store(Arc::new(store.clone())),
+            Store::Postgres(store, _) => chats.with_store(Arc::new(store.clone())),
         }
     }
 
@@ -305,8 +296,8 @@ fn check_used(
 /// Creates the store of the chats in memory, with the limits that the variables set.
 fn memory_store(
     variable: impl Fn(&str) -> Result<Option<String>, Box<dyn Error>>,
-) -> Result<InMemoryChatStore, Box<dyn Error>> {
-    let mut store = InMemoryChatStore::new();
+) -> Result<InMemoryLogStore, Box<dyn Error>> {
+    let mut store = InMemoryLogStore::new();
     for (name, set) in MEMORY_VARIABLES {
         if let Some(value) = variable(name)? {
             store = set(store, number(name, &value)?);
@@ -315,13 +306,12 @@ fn memory_store(
     Ok(store)
 }
 
-type SetMemoryLimit = fn(InMemoryChatStore, usize) -> InMemoryChatStore;
+type SetMemoryLimit = fn(InMemoryLogStore, usize) -> InMemoryLogStore;
 
 /// The variables that set what a store in memory keeps.
-const MEMORY_VARIABLES: [(&str, SetMemoryLimit); 3] = [
-    ("UIMS_MAX_USER_BYTES", InMemoryChatStore::with_max_user_bytes),
-    ("UIMS_MAX_STORE_CHATS", InMemoryChatStore::with_max_store_chats),
-    ("UIMS_MAX_STORE_BYTES", InMemoryChatStore::with_max_store_bytes),
+const MEMORY_VARIABLES: [(&str, SetMemoryLimit); 2] = [
+    ("UIMS_MAX_USER_BYTES", InMemoryLogStore::with_max_user_bytes),
+    ("UIMS_MAX_STORE_BYTES", InMemoryLogStore::with_max_store_bytes),
 ];
 
 /// Returns an error if a URL needs TLS and this build has none.
@@ -392,11 +382,8 @@ mod tests {
             let store = memory_store(|name| Ok((name == set).then(|| "7".to_owned()))).unwrap();
             format!("{store:?}")
         });
-        for (at, (name, field)) in MEMORY_VARIABLES
-            .map(|it| it.0)
-            .into_iter()
-            .zip(["user_bytes", "store_chats", "store_bytes"])
-            .enumerate()
+        for (at, (name, field)) in
+            MEMORY_VARIABLES.map(|it| it.0).into_iter().zip(["user", "store"]).enumerate()
         {
             assert!(limits[at].contains(&format!("{field}: 7")) && limits[at] != default, "{name}");
         }

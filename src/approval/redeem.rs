@@ -27,6 +27,8 @@ use super::{
 use crate::id::MessageId;
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
+#[cfg(feature = "approvals")]
+use crate::message::ToolPart;
 
 /// The approval responses of a [`ResumePlan`] while they are checked against records and the
 /// ledger.
@@ -507,6 +509,21 @@ fn check_response(
     match &response.input {
         Some(input) if !is_same_value(input, &record.input) => Err(RejectionReason::InputChanged),
         _ => Ok(()),
+    }
+}
+
+#[cfg(feature = "approvals")]
+impl UnverifiedApprovalResponse {
+    /// Whether the client names this call, as a stored message holds it.
+    pub(crate) fn is_of(&self, part: &ToolPart) -> bool {
+        let is_same_input = match (&self.input, part.input()) {
+            (Some(sent), Some(stored)) => is_same_value(sent, stored),
+            (sent, _) => sent.is_none(),
+        };
+        part.approval_id() == Some(&self.approval_id)
+            && part.tool_call_id == self.tool_call_id
+            && part.tool_name == self.tool_name
+            && is_same_input
     }
 }
 

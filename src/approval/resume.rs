@@ -237,12 +237,6 @@ impl ResumePlan {
         self
     }
 
-    /// Returns whether the plan was created [`from_decisions`](Self::from_decisions).
-    #[cfg(feature = "approvals")]
-    pub(crate) fn is_from_decisions(&self) -> bool {
-        self.is_from_decisions
-    }
-
     /// Sets the ids that the calls have in a conversation, if the plan was created
     /// [`from_decisions`](Self::from_decisions). The records hold the ids of the agent, and a message
     /// does not hold two calls with the same id.

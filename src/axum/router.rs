@@ -226,7 +226,7 @@ async fn list(
     let limit = limit.ok_or_else(|| field(FieldError::new("limit", NO_LIMIT)))?;
     let after = query_parameter(query, "after").map(str::parse::<ChatCursor>).transpose();
     let after = after.map_err(|_| field(FieldError::new("after", NO_CHAT_PLACE)))?;
-    let list = ListChats { limit, after: after.as_ref() };
+    let list = ListChats { limit, after: after.as_ref(), search: None };
     let page = chats.list(&principal, list).await.map_err(ChatRejection::chat)?;
     let summaries = page.chats.iter().map(|chat| ChatSummaryBody {
         id: &chat.id,

@@ -3,15 +3,12 @@
 use super::conversation::{Chat, EarlyEnd, StopReason};
 use super::error::ChatError;
 use super::inner::Inner;
-use super::store::RunStoreError;
-use super::stream::LogReader;
 use crate::approval::{PendingApproval, PendingToolCall};
-use crate::chunk::{Chunk, FinishReason, ReceivedChunk};
+use crate::chunk::{Chunk, FinishReason};
 use crate::id::MessageId;
 use crate::json::Json;
 use crate::message::UiMessage;
 use crate::response::ResponseOutcome;
-use crate::sse::Decoder;
 
 /// The complete response to a request, for clients that do not read a stream.
 #[derive(Clone, PartialEq)]
@@ -67,28 +64,6 @@ impl RunEnd {
     /// Whether the run has finished, and its frames do not say why its model has stopped.
     pub(super) fn lacks_reason(&self) -> bool {
         self.outcome == ResponseOutcome::Finished && self.reason.is_none()
-    }
-
-    /// Reads a log to its end.
-    ///
-    /// # Errors
-    /// The rest of the log cannot be read now, or the server is shut down before the run has ended.
-    pub(super) async fn of_log(mut reader: LogReader) -> Result<Self, ChatError> {
-        let mut decoder = Decoder::default();
-        while let Some(frames) = reader.next_page().await {
-            decoder.push(&frames.map_err(RunStoreError::new)?);
-            while let Some(event) = decoder.poll() {
-                if let Ok(ReceivedChunk::Known { chunk, .. }) = ReceivedChunk::parse(&event.data) {
-                    // The message is saved before a chunk that ends the run is written.
-                    let Some(mut end) = RunEnd::of_chunk(&chunk) else { continue };
-                    if end.lacks_reason() {
-                        end.reason = reader.reason_of_last_call().await;
-                    }
-                    return Ok(end);
-                }
-            }
-        }
-        Err(ChatError::ShuttingDown)
     }
 
     /// Returns the response of a run that has written this message of the stored conversation.

@@ -1,7 +1,7 @@
 //! [`ChatError`]: the error of an operation on a conversation.
 
 use super::conversation::RequestConflict;
-use super::store::{ChatStoreError, RunStoreError};
+use super::store::ChatStoreError;
 use crate::approval::store::LedgerStoreError;
 use crate::limits::ChatLimitError;
 use crate::request::ParseRequestError;
@@ -41,12 +41,9 @@ pub enum ChatError {
     /// The server is [shutting down](super::ChatServer::shut_down) and begins no more runs.
     #[error("the server is shutting down; send the request again")]
     ShuttingDown,
-    /// The conversation cannot be loaded or saved.
+    /// The log of the conversation cannot be read or written.
     #[error(transparent)]
     Store(#[from] ChatStoreError),
-    /// The log of a run cannot be read or written.
-    #[error(transparent)]
-    Runs(#[from] RunStoreError),
     /// The ledger of approvals cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),

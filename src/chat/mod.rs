@@ -15,31 +15,33 @@
 
 #[cfg(feature = "approvals")]
 mod agent;
-#[cfg(feature = "log-store")]
-#[doc(hidden)]
-pub mod chat_log;
-#[cfg(feature = "approvals")]
-mod client;
 #[cfg(feature = "approvals")]
 mod complete;
 mod conversation;
 #[cfg(feature = "approvals")]
+mod driver;
+#[cfg(feature = "approvals")]
+mod effects;
+#[cfg(feature = "approvals")]
 mod error;
+#[cfg(feature = "approvals")]
+mod folds;
 #[cfg(feature = "approvals")]
 mod hints;
 #[cfg(feature = "approvals")]
 mod inner;
-pub mod log;
 #[cfg(feature = "approvals")]
 mod loads;
+#[cfg(feature = "approvals")]
+mod log;
+#[cfg(feature = "approvals")]
+mod reader;
 #[cfg(feature = "approvals")]
 mod readers;
 #[cfg(feature = "approvals")]
 mod redeem;
 #[cfg(feature = "approvals")]
 mod run_counts;
-#[cfg(feature = "approvals")]
-mod run_log;
 #[cfg(feature = "approvals")]
 mod server;
 #[cfg(feature = "approvals")]
@@ -55,9 +57,7 @@ pub mod store;
 #[cfg(feature = "approvals")]
 mod stream;
 #[cfg(feature = "approvals")]
-mod turn;
-#[cfg(all(test, feature = "approvals"))]
-mod turn_tables;
+mod tail;
 
 #[cfg(feature = "approvals")]
 pub use self::agent::{AgentEventStream, ChatAgent, Turn};

@@ -7,16 +7,14 @@ use futures_util::FutureExt;
 
 use super::agent::events::Revoke;
 use super::conversation::{Chat, ReceivedResult};
-use super::error::ChatError;
 use super::inner::Inner;
-use super::turn::machine::EndedMessage;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{
     ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingApproval,
-    PendingToolCall, Principal, ResumePlan, RunningCalls,
+    PendingToolCall, ResumePlan, RunningCalls,
 };
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, ChatId, ToolCallId};
+use crate::id::{ApprovalId, ToolCallId};
 
 /// Answers that were redeemed.
 pub(super) struct Redeemed {
@@ -43,18 +41,11 @@ pub(super) struct Accepted {
 impl Redeemed {
     /// Redeems the answers of a plan. With a list of open calls, closes these calls too.
     pub(super) async fn new(
-        chats: &Inner,
         approvals: &ChatApprovals,
         mut plan: ResumePlan,
         chat: Chat,
         open: Option<Vec<PendingToolCall>>,
     ) -> Result<Self, LedgerStoreError> {
-        // The calls of the live run may be in the log alone.
-        let is_stored = |approval: &ApprovalId| chat.call_of_approval(approval).is_some();
-        let is_in_log = plan.unverified_outputs().next().is_some()
-            || plan.is_from_decisions()
-                && !plan.unverified_responses().all(|it| is_stored(&it.approval_id));
-        let chat = if is_in_log { chats.with_live_run(chat).await } else { chat };
         plan.set_call_ids(|approval| chat.call_of_approval(approval));
         let answers = plan.unverified_responses();
         let answers: Vec<_> =
@@ -71,6 +62,16 @@ impl Redeemed {
             ReceivedResult::new(call.with_outcome(DeferredOutcome::Superseded), descriptor)
         });
         let mut known: Vec<ReceivedResult> = superseded.collect();
+        // Requests that no answer can reach are closed.
+        let undecided = chat.undecided_calls();
+        let void = undecided.iter().filter(|call| {
+            let answered = answers.iter().map(|(id, _)| id);
+            let is_it = |id: &&ApprovalId| call.approval_id.as_ref() == Some(id);
+            answered.filter(is_it).any(|id| approvals.is_void(id))
+        });
+        known.extend(
+            void.map(|call| ReceivedResult::new(call.with_outcome(DeferredOutcome::Revoked), None)),
+        );
         let is_executing = loop {
             match calls.next().now_or_never() {
                 Some(Some(result)) => known.push(received(&calls, &result)),
@@ -114,72 +115,6 @@ pub(super) async fn decided(
         Some(ReceivedResult::new(call.with_outcome(resolved.outcome), resolved.descriptor))
     });
     Ok(results.collect())
-}
-
-/// Revokes the pending approval requests of a message that this version of the conversation does not
-/// show: the agent was cut off after it had requested them, or its event was dropped. `revision` is
-/// the one that this version replaces.
-pub(super) async fn revoke_unshown(
-    chats: &Inner,
-    approvals: &ChatApprovals,
-    chat: &Chat,
-    revision: Option<u64>,
-    ended: &EndedMessage,
-) -> Result<(), ChatError> {
-    let EndedMessage { id, requested } = ended;
-    let shown = || chat.message(id).into_iter().flat_map(|message| message.tool_parts());
-    revoke_if_unchanged(chats, approvals, (&chat.owner, &chat.id, revision), |pending| {
-        let is_shown = shown().any(|part| part.approval_id() == Some(&pending.approval_id));
-        // A request names no message if the agent has approvals of its own.
-        let is_of_run =
-            pending.record.message_id == *id || requested.contains(&pending.approval_id);
-        is_of_run && !is_shown
-    })
-    .await
-}
-
-/// Revokes those approval requests of a run that was taken which the conversation does not show, or
-/// all of them if the user has deleted the conversation.
-pub(super) async fn revoke_requested_in_vain(
-    chats: &Inner,
-    approvals: &ChatApprovals,
-    (owner, chat_id): (&Principal, &ChatId),
-    ended: &EndedMessage,
-) -> Result<(), ChatError> {
-    let EndedMessage { id, requested } = ended;
-    // Before the conversation is loaded: a later run has requested nothing of this.
-    let mut pending = approvals.pending().await?;
-    let chat = match chats.load(owner, chat_id).await? {
-        Some(stored) => Some(chats.with_live_run(stored.chat).await),
-        None => None,
-    };
-    pending.retain(|pending| {
-        let is_requested = requested.contains(&pending.approval_id);
-        let Some(chat) = &chat else { return is_requested || pending.record.message_id == *id };
-        let mut parts = chat.messages.iter().flat_map(|message| message.tool_parts());
-        is_requested && !parts.any(|part| part.approval_id() == Some(&pending.approval_id))
-    });
-    Ok(revoke_all(chats, pending).await?)
-}
-
-/// Revokes some of the pending approval requests of a conversation, if it still has this revision, or
-/// if there still is none. Otherwise it revokes nothing.
-///
-/// A later run requests nothing before a newer revision names it. So it has requested nothing of what
-/// was pending before the revision was compared.
-pub(super) async fn revoke_if_unchanged(
-    chats: &Inner,
-    approvals: &ChatApprovals,
-    (owner, id, revision): (&Principal, &ChatId, Option<u64>),
-    is_revoked: impl Fn(&PendingApproval) -> bool,
-) -> Result<(), ChatError> {
-    let mut pending = approvals.pending().await?;
-    pending.retain(is_revoked);
-    let stored = if pending.is_empty() { None } else { chats.load(owner, id).await? };
-    if stored.map(|stored| stored.revision) == revision {
-        revoke_all(chats, pending).await?;
-    }
-    Ok(())
 }
 
 /// Revokes some of the pending approval requests of a conversation.

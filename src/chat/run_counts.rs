@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::log::{BeginResult, TakeCondition, TakeResult};
-
 /// What a [`ChatServer`](super::ChatServer) has done with runs since it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -48,39 +46,21 @@ impl RunCounters {
         }
     }
 
-    /// Counts the reply to a request to begin a run.
-    pub(super) fn count_begun(&self, result: BeginResult) -> Option<CountedRun> {
-        let BeginResult::Begun(_) = result else { return None };
-        self.0.live.fetch_add(1, Ordering::Relaxed);
-        Some(CountedRun(Arc::clone(&self.0)))
-    }
-
-    /// Counts a request that was refused because its user has too many live runs.
-    #[cfg(feature = "log-store")]
+    /// Counts a run until the result is dropped.
     pub(super) fn count_live(&self) -> CountedRun {
         self.0.live.fetch_add(1, Ordering::Relaxed);
         CountedRun(Arc::clone(&self.0))
     }
 
-    #[cfg(feature = "log-store")]
+    /// Counts a run of another turn that this server has ended.
     pub(super) fn count_ended(&self, was_lost: bool) {
         let counter = if was_lost { &self.0.lapsed } else { &self.0.taken };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a request that was refused because its user has too many live runs.
     pub(super) fn count_refused(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts the reply to a request to take a run.
-    pub(super) fn count_taken(&self, condition: TakeCondition, result: TakeResult) {
-        let counter = match condition {
-            TakeCondition::Any => &self.0.taken,
-            TakeCondition::LeasePassed => &self.0.lapsed,
-        };
-        if let TakeResult::Taken(_) = result {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
     }
 }
 

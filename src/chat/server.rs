@@ -14,22 +14,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::client::Client;
+use futures_util::stream;
+
 use super::complete::{ChatResponse, RunEnd};
+use super::driver::{Driver, TurnRequest};
 use super::inner::Inner;
-use super::log::RunKey;
+use super::log::client::Client;
+use super::log::decide::{Goal, Response, View};
+use super::log::run_frames::EventId;
+use super::log::state::ChatState;
+use super::reader::LogReader;
 use super::readers::Reader;
 use super::redeem::Accepted;
 use super::run_counts::RunCounts;
 use super::started_turn::StartedTurn;
-use super::stream::{ChatStream, LogReader};
-use super::turn::driver::{Driver, TurnRequest};
-use super::turn::machine::{Request, Response};
+use super::stream::ChatStream;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
-use crate::chat::store::{ChatPage, ChatStoreError, ListChats, VersionedChat};
-use crate::chat::{Chat, ChatError, ClientAnswers};
-use crate::id::{ChatId, RunId};
+use crate::chat::store::{ChatPage, ChatStoreError, ListChats, LoadLog, LogKey, ReadLogEntries};
+use crate::chat::{Chat, ChatError, ClientAnswers, RequestConflict};
+use crate::id::ChatId;
 use crate::request::ChatRequest;
 
 /// Serves conversations: stores them, and lets an agent answer each turn.
@@ -44,19 +48,18 @@ use crate::request::ChatRequest;
 /// use ui_message_stream::approval::store::LedgerStore;
 /// use ui_message_stream::approval::{Approvals, KeyRing};
 /// use ui_message_stream::chat::ChatServer;
-/// use ui_message_stream::chat::store::{ChatStore, RunStore};
+/// use ui_message_stream::chat::store::LogStore;
 ///
-/// /// With shared stores, several servers serve the same conversations and redeem each approval
+/// /// With a shared store, several servers serve the same conversations and redeem each approval
 /// /// once.
 /// fn chat_server(
 ///     agent: Agent,
 ///     keys: KeyRing,
 ///     ledger: Arc<dyn LedgerStore>,
-///     store: Arc<dyn ChatStore>,
-///     runs: Arc<dyn RunStore>,
+///     store: Arc<dyn LogStore>,
 /// ) -> ChatServer {
 ///     let approvals = Approvals::new(agent.clone()).with_keys(keys).with_ledger(ledger);
-///     ChatServer::new(agent, approvals).with_store(store).with_run_store(runs)
+///     ChatServer::new(agent, approvals).with_store(store)
 /// }
 /// ```
 #[derive(Clone)]
@@ -101,7 +104,7 @@ impl ChatServer {
     ///   response to it.
     /// - [`ChatError::TooManyRuns`] if the user has too many live runs.
     /// - [`ChatError::TooManyReaders`] if the user reads too many responses.
-    /// - [`ChatError::Store`] and [`ChatError::Runs`] if the conversation or the log cannot be read
+    /// - [`ChatError::Store`] if the conversation or the log cannot be read
     ///   or written, and [`ChatError::Ledger`] if its open approval requests cannot be closed.
     ///
     /// # Cancel safety
@@ -113,30 +116,28 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatStream, ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return server.stream_response(principal, request).await;
-        }
         let posted = request.unsanitized_continued_message().cloned();
-        let (principal, id) = (principal.clone(), request.id().clone());
         let client = self.0.clients.client_of(&request);
-        let reader = self.reader(&principal)?;
-        let mut turn = self.start(&principal, request)?;
+        let reader = self.reader(principal)?;
+        let key = LogKey { owner: principal.clone(), chat: request.id().clone() };
+        let mut turn = self.start(principal, request)?;
         let chats = self.clone();
         let stream = async move |response| {
             Ok(match response {
-                Response::Join { run, message_id, begun, shown } => {
+                Response::Join { epoch, message_id, begin, begun, length, .. } => {
                     let posted = posted.as_ref().filter(|posted| posted.id == message_id);
-                    let posted = posted.map(|posted| (posted, &*shown));
-                    let (key, begun) = (run_key(&principal, &id, run), begun.as_deref());
-                    let log = LogReader::of_message(&chats.0, reader, key, begun, posted, client);
-                    ChatStream::of_log(log.await?)
+                    let log = LogReader::new(
+                        &chats.0,
+                        reader,
+                        key,
+                        client,
+                        EventId::of_run(epoch, begin),
+                    );
+                    streamed(log.of_message(message_id, begun.as_deref(), length, posted).await?)
                 }
-                Response::Stored { message_id, shown } => {
-                    let (stored, _turn) = chats.0.load_in_turn(&principal, &id).await?;
-                    let chat = chats.shown(stored).await?;
-                    let posted = posted.as_ref().map(|posted| (posted, &*shown));
-                    ChatStream::of_stored(&chat, &message_id, posted, client, reader)?
+                Response::Stored(message_id) => {
+                    let chat = chats.chat(&key.owner, &key.chat).await?;
+                    ChatStream::of_stored(&chat, &message_id, posted.as_ref(), client, reader)?
                 }
                 other => return Err(refused(other)),
             })
@@ -160,7 +161,7 @@ impl ChatServer {
     ///
     /// # Errors
     /// [`ChatError::TooManyReaders`] if the user reads too many responses. [`ChatError::Store`] and
-    /// [`ChatError::Runs`] if the conversation or the log cannot be read.
+    /// [`ChatError::Store`] if the conversation or the log cannot be read.
     #[doc(alias = "reconnect")]
     pub async fn resume_stream(
         &self,
@@ -168,24 +169,22 @@ impl ChatServer {
         id: &ChatId,
         last_event_id: Option<&str>,
     ) -> Result<Option<ChatStream>, ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return server.resume_stream(principal, id, last_event_id).await;
-        }
-        let (client, reader) = (self.0.clients.any_client(), self.reader(principal)?);
+        let client = self.0.clients.any_client();
+        let reader = self.reader(principal)?;
+        let key = LogKey { owner: principal.clone(), chat: id.clone() };
         if let Some(last) = last_event_id {
             if self.0.shutdown.has_begun() {
                 return Err(ChatError::ShuttingDown);
             }
-            let key = |run| run_key(principal, id, run);
-            let log = LogReader::after_event(&self.0, reader, key, last, client).await?;
-            return Ok(log.map(ChatStream::of_log));
+            let Some(last) = EventId::parse(last) else { return Ok(None) };
+            let log = LogReader::new(&self.0, reader, key, client, last).continued().await?;
+            return Ok(log.map(streamed));
         }
-        Ok(match self.start_turn(principal, id, client, Request::Follow)?.response().await? {
-            Response::Join { run, begun, .. } => {
-                let (key, begun) = (run_key(principal, id, run), begun.as_deref());
-                let log = LogReader::of_message(&self.0, reader, key, begun, None, client).await?;
-                Some(ChatStream::of_log(log))
+        Ok(match self.start_turn(principal, id, client, Goal::Follow)?.response().await? {
+            Response::Join { epoch, message_id, begin, begun, length, .. } => {
+                let log =
+                    LogReader::new(&self.0, reader, key, client, EventId::of_run(epoch, begin));
+                Some(streamed(log.of_message(message_id, begun.as_deref(), length, None).await?))
             }
             _ => None,
         })
@@ -214,7 +213,7 @@ impl ChatServer {
     /// - [`ChatError::NotFound`] if the store no longer holds the conversation when the run has
     ///   ended.
     /// - [`ChatError::Ledger`] if the pending approvals cannot be read.
-    /// - [`ChatError::Runs`] if the rest of the log cannot be read, and [`ChatError::ShuttingDown`] if
+    /// - [`ChatError::Store`] if the rest of the log cannot be read, and [`ChatError::ShuttingDown`] if
     ///   the server is shut down before the run has ended. The run may go on. The same request gets its
     ///   response later, or on another server. A regeneration that names no response may regenerate it
     ///   again.
@@ -241,19 +240,16 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return server.complete(reader, principal, request).await;
-        }
         let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
         let response = self.start(principal, request)?.response().await?;
         let (message_id, end) = match response {
-            Response::Join { run, message_id, .. } => {
-                let key = run_key(principal, &id, run);
-                let log = LogReader::new(&self.0, reader.clone(), key, 0, client);
-                (message_id, Some(RunEnd::of_log(log).await?))
+            Response::Join { epoch, message_id, begin, .. } => {
+                let key = LogKey { owner: principal.clone(), chat: id.clone() };
+                let begin = EventId::of_run(epoch, begin);
+                let log = LogReader::new(&self.0, reader.clone(), key, client, begin);
+                (message_id, Some(log.run_end().await?))
             }
-            Response::Stored { message_id, .. } => (message_id, None),
+            Response::Stored(message_id) => (message_id, None),
             other => return Err(refused(other)),
         };
         let chat = self.chat(principal, &id).await?;
@@ -277,12 +273,7 @@ impl ChatServer {
         id: &ChatId,
         answers: &ClientAnswers,
     ) -> Result<ChatRequest, ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return Ok(server.chat(principal, id).await?.request_from_answers(answers)?);
-        }
-        let stored = self.0.load(principal, id).await?;
-        Ok(self.with_live_run(stored).await?.request_from_answers(answers)?)
+        Ok(self.stored_chat(principal, id).await?.request_from_answers(answers)?)
     }
 
     /// Applies decisions that did not come in a chat request, for example from a second screen or a
@@ -297,7 +288,7 @@ impl ChatServer {
     /// - [`ChatError::TooManyRuns`] if the owner of a conversation has too many live runs. A denial
     ///   needs a run too, because the agent continues the conversation.
     /// - [`ChatError::Ledger`] if the ledger cannot be read or written.
-    /// - [`ChatError::Store`] and [`ChatError::Runs`] if a conversation or a log cannot be read or
+    /// - [`ChatError::Store`] if a conversation or a log cannot be read or
     ///   written.
     ///
     /// The decisions on the current message and on the remaining ones are then not applied. After
@@ -312,10 +303,6 @@ impl ChatServer {
         principal: &Principal,
         decisions: Vec<ApprovalDecision>,
     ) -> Result<Vec<DecisionReceipt>, ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return server.decide(principal, decisions).await;
-        }
         let mut accepted = HashSet::new();
         for on_message in self.0.approvals.group_by_message(principal, decisions.clone()).await? {
             let message_id = on_message.message_id.clone();
@@ -326,11 +313,20 @@ impl ChatServer {
                     owner: on_message.requester.clone(),
                     chat_id: on_message.chat_id.clone(),
                     client: self.0.clients.any_client(),
-                    request: Request::Decisions { message_id, plan: Box::new(on_message.plan()) },
+                    goal: Goal::Answer {
+                        message_id,
+                        plan: Box::new(on_message.plan()),
+                        posted: None,
+                    },
+                    posted: None,
                 },
             )?;
             let Some(redeemed) = turn.accepted().await else {
-                return Err(refused(turn.response().await?));
+                match turn.response().await? {
+                    // The decisions were made before, or the chat does not hold the calls.
+                    Response::Stored(_) | Response::UnknownCalls => continue,
+                    other => return Err(refused(other)),
+                }
             };
             let Accepted { answers, is_incomplete, .. } = redeemed?;
             if is_incomplete {
@@ -358,23 +354,39 @@ impl ChatServer {
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return server.shown_chat(principal, id).await;
-        }
-        self.shown(self.0.load(principal, id).await?).await
-    }
-
-    /// Returns a stored conversation as a page shows it.
-    async fn shown(&self, stored: Option<VersionedChat>) -> Result<Chat, ChatError> {
-        let mut chat = self.with_live_run(stored).await?;
+        let mut chat = self.stored_chat(principal, id).await?;
         self.0.show_closed_requests(&mut chat).await;
         Ok(chat)
     }
 
-    async fn with_live_run(&self, stored: Option<VersionedChat>) -> Result<Chat, ChatError> {
-        let chat = stored.map(|stored| stored.chat).ok_or(ChatError::NotFound)?;
-        Ok(self.0.with_live_run(chat).await)
+    /// Loads a conversation with what its live run has written so far.
+    async fn stored_chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
+        let key = LogKey { owner: principal.clone(), chat: id.clone() };
+        let _turn = self.0.loads.turn(principal).await;
+        if let Some(known) = self.0.folds.of(&key)
+            && let Some(state) = self.continued(&key, known).await?
+        {
+            return Ok(state.into_chat());
+        }
+        let load = LoadLog { key: &key, has_frames: true, has_messages: true };
+        let loaded = self.0.logs.load(load).await?.ok_or(ChatError::NotFound)?;
+        let (state, _) =
+            ChatState::of_loaded(id, principal, &loaded).map_err(ChatStoreError::new)?;
+        Ok(state.into_chat())
+    }
+
+    /// Adds the newest entries to a state. Returns `None` if the log does not continue it.
+    async fn continued(&self, key: &LogKey, known: View) -> Result<Option<ChatState>, ChatError> {
+        let View { mut state, head, .. } = known;
+        loop {
+            let (epoch, position, max_bytes) = (head.epoch, state.length(), MAX_READ_BYTES);
+            let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader: false };
+            let Some(page) = self.0.logs.read(read).await? else { return Ok(None) };
+            state.apply_stored(&page.entries).map_err(ChatStoreError::new)?;
+            if page.entries.is_empty() || state.length() >= page.head.length {
+                return Ok(Some(state));
+            }
+        }
     }
 
     /// Stops the live run of a conversation of this principal, and keeps what it has written.
@@ -384,23 +396,19 @@ impl ChatServer {
     /// happens.
     ///
     /// # Errors
-    /// [`ChatError::Store`] and [`ChatError::Runs`] if the conversation or the log cannot be read or
+    /// [`ChatError::Store`] if the conversation or the log cannot be read or
     /// written.
     #[doc(alias = "abort")]
     #[doc(alias = "cancel")]
     pub async fn stop(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return server.stop(principal, id).await;
-        }
         let client = self.0.clients.any_client();
-        self.start_turn(principal, id, client, Request::Stop)?.response().await.map(drop)
+        done(self.start_turn(principal, id, client, Goal::Stop)?.response().await?)
     }
 
     /// Lists the conversations of this principal, the last saved first, page by page.
     ///
     /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
-    /// before. [`ChatStore::list`](super::store::ChatStore::list) says what the pages hold if
+    /// before. [`LogStore::list`](super::store::LogStore::list) says what the pages hold if
     /// conversations are saved meanwhile.
     ///
     /// ```
@@ -411,7 +419,7 @@ impl ChatServer {
     /// async fn titles(chats: &ChatServer, user: &Principal) -> Result<Vec<String>, ChatError> {
     ///     let (mut titles, mut after) = (Vec::new(), None);
     ///     loop {
-    ///         let page = chats.list(user, ListChats { limit: 20, after: after.as_ref() }).await?;
+    ///         let page = chats.list(user, ListChats { limit: 20, after: after.as_ref(), search: None }).await?;
     ///         titles.extend(page.chats.into_iter().map(|chat| chat.title));
     ///         after = page.next;
     ///         if after.is_none() {
@@ -429,11 +437,7 @@ impl ChatServer {
         principal: &Principal,
         list: ListChats<'_>,
     ) -> Result<ChatPage, ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return server.list(principal, list).await;
-        }
-        Ok(self.0.store.list(principal, list).await?)
+        Ok(self.0.logs.list(principal, list).await?)
     }
 
     /// Deletes a conversation of this principal. If there is none, nothing is deleted.
@@ -448,7 +452,7 @@ impl ChatServer {
     /// server imports from the history of the page ([`HistoryImport`](super::HistoryImport)).
     ///
     /// # Errors
-    /// [`ChatError::Store`], [`ChatError::Runs`] and [`ChatError::Ledger`] if the conversation, the
+    /// [`ChatError::Store`] and [`ChatError::Ledger`] if the conversation, the
     /// log or the approval requests cannot be read or written. Call this function again: it does what
     /// is left to do. Until then no approval has an effect if the conversation is gone.
     ///
@@ -456,12 +460,8 @@ impl ChatServer {
     /// If the future is dropped after it was polled, the conversation is still deleted.
     #[doc(alias = "remove")]
     pub async fn delete(&self, principal: &Principal, id: &ChatId) -> Result<(), ChatError> {
-        #[cfg(feature = "log-store")]
-        if let Some(server) = self.with_logs() {
-            return server.delete(principal, id).await;
-        }
         let client = self.0.clients.any_client();
-        self.start_turn(principal, id, client, Request::Delete)?.response().await.map(drop)
+        done(self.start_turn(principal, id, client, Goal::Delete)?.response().await?)
     }
 
     /// Lets the live runs end, and hands over those that have not ended after this time. Call it when
@@ -503,33 +503,46 @@ impl ChatServer {
         stopped
     }
 
-    #[cfg(feature = "log-store")]
-    fn with_logs(&self) -> Option<super::chat_log::LogServer<'_>> {
-        let logs = self.0.logs.as_ref()?;
-        Some(super::chat_log::LogServer { chats: &self.0, logs })
-    }
-
-    /// Starts to apply a request to its stored conversation.
+    /// Starts to apply a request to its conversation.
     fn start(
         &self,
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<StartedTurn<Response>, ChatError> {
         self.0.agent.validate_request(&request)?;
-        let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
-        self.start_turn(principal, &id, client, Request::Post(Arc::new(request)))
+        let client = self.0.clients.client_of(&request);
+        let (chat_id, request) = (request.id().clone(), Arc::new(request));
+        let (goal, posted) = (Goal::of(Arc::clone(&request)), Some(request));
+        let (owner, principal) = (principal.clone(), principal.clone());
+        let request = TurnRequest { principal, owner, chat_id, client, goal, posted };
+        Driver::start(&self.0, request)
     }
 
+    /// Starts a turn that no request has posted.
     fn start_turn(
         &self,
         principal: &Principal,
         id: &ChatId,
         client: Client,
-        request: Request,
+        goal: Goal,
     ) -> Result<StartedTurn<Response>, ChatError> {
-        let (owner, chat_id) = (principal.clone(), id.clone());
-        let request = TurnRequest { principal: principal.clone(), owner, chat_id, client, request };
-        Driver::start(&self.0, request)
+        let key = LogKey { owner: principal.clone(), chat: id.clone() };
+        Driver::start(&self.0, TurnRequest::of_owner(key, client, goal))
+    }
+}
+
+fn streamed(reader: LogReader) -> ChatStream {
+    // It is moved for each page.
+    ChatStream::of_pages(stream::unfold(Box::new(reader), async |mut reader| {
+        let page = reader.next_page().await?;
+        Some((page, reader))
+    }))
+}
+
+fn done(response: Response) -> Result<(), ChatError> {
+    match response {
+        Response::Nothing => Ok(()),
+        other => Err(refused(other)),
     }
 }
 
@@ -540,22 +553,19 @@ fn refused(response: Response) -> ChatError {
         Response::Refused(conflict) => conflict.into(),
         Response::TooManyRuns => ChatError::TooManyRuns,
         Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
+        Response::UnknownCalls => RequestConflict::UnknownCalls.into(),
         // The driver knows why, and a turn with one of the others is not refused.
-        Response::Failed | Response::Join { .. } | Response::Stored { .. } => {
+        Response::Failed | Response::Join { .. } | Response::Stored(_) => {
             ChatStoreError::new("the request was not answered").into()
         }
     }
-}
-
-fn run_key(owner: &Principal, chat: &ChatId, run: RunId) -> RunKey {
-    RunKey { owner: owner.clone(), chat: chat.clone(), run }
 }
 
 impl fmt::Debug for ChatServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChatServer")
             .field("approvals", &self.0.approvals)
-            .field("store", &self.0.store)
+            .field("store", &self.0.logs)
             .finish_non_exhaustive()
     }
 }
@@ -570,3 +580,6 @@ pub struct DecisionReceipt {
     /// is not disclosed.
     pub accepted: bool,
 }
+
+/// How many bytes of a log are read at once.
+const MAX_READ_BYTES: usize = 1 << 20;

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::agent::ChatAgent;
-use super::client::ClientSettings;
+use super::folds::Folds;
 use super::hints::Hints;
 use super::inner::Inner;
 use super::loads::Loads;
+use super::log::client::ClientSettings;
 use super::readers::Readers;
 use super::run_counts::RunCounters;
 use super::server::ChatServer;
 use super::shutdown::Shutdown;
-use super::store::{ChatStore, InMemoryChatStore, InMemoryRunStore, RunCache, RunStore};
+use super::store::{InMemoryLogStore, LogStore};
+use super::tail::Tails;
 use super::{HistoryImport, PostedHistory};
 use crate::approval::Approvals;
 use crate::chunk::Version;
@@ -21,7 +23,7 @@ use crate::request::ChatRequest;
 
 impl ChatServer {
     /// Creates a server whose conversations this agent answers. The conversations are stored in an
-    /// [`InMemoryChatStore`].
+    /// [`InMemoryLogStore`].
     ///
     /// # Panics
     /// If the approvals are [stateless](Approvals::stateless_replayable). A chat server asks the
@@ -35,11 +37,7 @@ impl ChatServer {
         ChatServer(Arc::new(Inner {
             agent: Arc::new(agent),
             approvals,
-            store: Arc::new(InMemoryChatStore::new()),
-            runs: Arc::new(InMemoryRunStore::new()),
-            #[cfg(feature = "log-store")]
-            logs: super::chat_log::tried_store(),
-            #[cfg(feature = "log-store")]
+            logs: Arc::new(InMemoryLogStore::new()),
             is_sweep_due: Arc::default(),
             limits: ChatLimits::default(),
             posted_history: PostedHistory::default(),
@@ -50,7 +48,9 @@ impl ChatServer {
             hints: Hints::default(),
             run_counters: RunCounters::default(),
             readers: Readers::default(),
+            tails: Tails::default(),
             loads: Loads::default(),
+            folds: Folds::default(),
             shutdown: Shutdown::default(),
         }))
     }
@@ -121,26 +121,16 @@ impl ChatServer {
         self.configure(|inner| inner.clients.disable_approvals())
     }
 
-    /// Sets the store of the conversations. Call it before the first request: conversations in the
-    /// previous store are not moved.
+    /// Sets the store of the conversations. Servers that share conversations have to share it. Call it
+    /// before the first request: conversations in the previous store are not moved.
     #[doc(alias = "database")]
     #[doc(alias = "persist")]
     #[must_use]
-    pub fn with_store(self, store: Arc<dyn ChatStore>) -> Self {
+    pub fn with_store(self, store: Arc<dyn LogStore>) -> Self {
         self.configure(|inner| {
-            #[cfg(feature = "log-store")]
-            if inner.logs.is_some() {
-                inner.logs = super::chat_log::tried_store_of(&store);
-            }
-            inner.store = store;
+            inner.logs = store;
+            inner.folds = Folds::default();
         })
-    }
-
-    /// Sets the store of the logs of runs. Servers that share conversations have to share it too. The
-    /// default is an [`InMemoryRunStore`].
-    #[must_use]
-    pub fn with_run_store(self, runs: Arc<dyn RunStore>) -> Self {
-        self.configure(|inner| inner.runs = Arc::new(RunCache::new(runs)))
     }
 
     /// Sets the time after which another server may take over a run whose server has failed. It takes it
@@ -157,21 +147,13 @@ impl ChatServer {
     /// request.
     ///
     /// They apply with every store. What a store in memory keeps is limited by the store, for example
-    /// by [`InMemoryChatStore::with_max_store_bytes`].
+    /// by [`InMemoryLogStore::with_max_store_bytes`].
     #[must_use]
     pub fn with_limits(self, limits: ChatLimits) -> Self {
         self.configure(|inner| {
             inner.approvals = inner.approvals.clone().with_limits(limits.clone());
             inner.limits = limits;
         })
-    }
-
-    /// Sets the store of the logs of chats, which replaces the two other stores.
-    #[cfg(feature = "log-store")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_log_store(self, logs: Arc<dyn super::chat_log::LogStore>) -> Self {
-        self.configure(|inner| inner.logs = Some(logs))
     }
 
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {

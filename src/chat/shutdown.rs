@@ -1,15 +1,9 @@
 //! [`Shutdown`]: lets the turns and the responses of a server end, and stops those that do not.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
-
-use super::log::{Fence, RunKey, TakeCondition, TakeRun};
-use super::store::RunStore;
-use crate::approval::LeaseHolderId;
-use crate::retry::{MAX_FAILURES, repeat};
 
 /// Whether a server works, and what has not ended. All clones share this.
 #[derive(Debug, Clone, Default)]
@@ -112,25 +106,6 @@ impl State {
 
     fn responses(&mut self) -> &mut usize {
         &mut self.responses
-    }
-}
-
-impl Counted {
-    /// Hands the run of a turn over to the server that a reader asks next: its lease passes at once, and
-    /// an append of the turn that is late is refused.
-    pub(super) async fn hand_over(
-        self,
-        runs: Arc<dyn RunStore>,
-        key: RunKey,
-        fence: Fence,
-        holder: LeaseHolderId,
-    ) {
-        let condition = TakeCondition::Any;
-        let take = TakeRun { key: &key, fence, holder, condition, lease: Duration::ZERO };
-        let taken = repeat("hand a run over", MAX_FAILURES, || runs.take(take)).await;
-        if let Err(error) = taken {
-            tracing::warn!(%error, "a run is not handed over: it waits until its lease has passed");
-        }
     }
 }
 

@@ -16,7 +16,7 @@ use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, KeyRing, NewApprovalRequest, Principal, ResumePlan,
     ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
-use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore};
+use ui_message_stream::chat::store::{InMemoryLogStore, LoadLog, LogKey, LogStore};
 use ui_message_stream::chat::{
     AgentEventStream, ChatAgent, ChatServer, ClientAnswers, Recorder, Turn,
 };
@@ -145,7 +145,7 @@ async fn nothing_that_holds_a_conversation_or_a_key_prints_it() {
     let printed = Printed::default();
     let agent = agent(&printed);
     let ledger = Arc::new(InMemoryLedger::new());
-    let store = Arc::new(InMemoryChatStore::new());
+    let store = Arc::new(InMemoryLogStore::new());
     let keys = KeyRing::new(1, b"a secret of more than thirty-two bytes").unwrap();
     printed.print("key ring", &keys);
     let prints = Prints(agent.clone(), printed.clone());
@@ -182,7 +182,9 @@ async fn nothing_that_holds_a_conversation_or_a_key_prints_it() {
     services("services that hold a pending approval");
     let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
     printed.print("chat", &chat);
-    printed.print("stored chat", &store.load(&ada, &"chat".into()).await.unwrap());
+    let key = LogKey { owner: ada.clone(), chat: "chat".into() };
+    let load = LoadLog { key: &key, has_frames: true, has_messages: true };
+    printed.print("stored chat", &store.load(load).await.unwrap());
     printed.print("pending", &ledger.pending(PendingFilter::Requester(&ada).into()).await.unwrap());
 
     let approval_id = response.approvals[0].approval_id.clone();

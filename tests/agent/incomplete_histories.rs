@@ -11,10 +11,10 @@ use serde_json::json;
 use ui_message_stream::agent::tool_policy::{ApprovalRequirement, ToolPolicy};
 use ui_message_stream::agent::{Agent, ApprovalContext, Tool, ToolError};
 use ui_message_stream::approval::{Approvals, NOT_PERMITTED, Principal};
-use ui_message_stream::chat::store::InMemoryChatStore;
 use ui_message_stream::chat::{Chat, ChatServer, HistoryCompleteness, HistoryImport};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::message::{ToolState, UiMessage};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
@@ -80,10 +80,10 @@ enum Loss {
     Eviction,
 }
 
-/// A server whose store holds one chat.
+/// A server that holds one chat of each user.
 fn server(agent: &Agent) -> ChatServer {
     let chats = ChatServer::new(agent.clone(), Approvals::new(agent.clone()));
-    chats.with_store(Arc::new(InMemoryChatStore::new().with_max_store_chats(1)))
+    chats.with_limits(ChatLimits::default().with_max_user_chats(1))
 }
 
 /// The browser of a user whose server may lose the chat.

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{
-    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, ListChats, SaveChat, SaveResult,
-    VersionedChat,
-};
-use ui_message_stream::id::ChatId;
+use test_support::log_double::{Answer, Intercepts, LogDouble};
+use ui_message_stream::ChatRequest;
+use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream::chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
+use ui_message_stream::chat::{ChatError, RequestConflict};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxFuture, ChatRequest};
 
 use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part, user_message};
 
@@ -39,13 +37,17 @@ async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approval_for_an_evicted_chat_is_answered() {
+async fn an_approval_for_an_evicted_chat_is_refused_and_stays_pending() {
     let host = Host::with_replies(&[Reply::ApprovalRequest]);
     host.say("m1").await;
-    let decision_body = host.body_with_decisions(&[("link", true)]).await;
-    let with_empty_store = host.chats.clone().with_store(Arc::new(InMemoryChatStore::new()));
-    let answer = host.post_to(&with_empty_store, decision_body).await;
-    assert!(answer.iter().any(|chunk| chunk["delta"] == "Done"), "{answer:?}");
+    let body = host.body_with_decisions(&[("link", true)]).await.to_string();
+    let empty = host.chats.clone().with_store(Arc::new(InMemoryLogStore::new()));
+    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let refused = empty.stream_response(&ada(), request).await;
+    let is_conflict = matches!(refused, Err(ChatError::Conflict(RequestConflict::UnknownCalls)));
+    assert!(is_conflict, "{refused:?}");
+    assert_eq!(host.chats.approvals().pending(&ada()).await.unwrap().len(), 1);
+    assert_eq!(host.provider_inputs(), ["nothing"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,37 +122,16 @@ async fn a_server_returns_the_output_of_an_approval_that_another_server_sent() {
     assert!(is_shortened(&first), "{first:?}");
 }
 
-/// A store that cannot be written.
+/// A store to which nothing can be appended.
 #[derive(Debug)]
-struct ReadOnly(Arc<InMemoryChatStore>);
+struct ReadOnly(Arc<InMemoryLogStore>);
 
-impl ChatStore for ReadOnly {
-    fn load<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
-        self.0.load(owner, id)
+impl Intercepts for ReadOnly {
+    fn store(&self) -> &dyn LogStore {
+        &*self.0
     }
 
-    fn save<'a>(&'a self, _: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
-        Box::pin(async { Err(ChatStoreError::new("read only")) })
-    }
-
-    fn list<'a>(
-        &'a self,
-        owner: &'a Principal,
-        list: ListChats<'a>,
-    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
-        self.0.list(owner, list)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        _: &'a Principal,
-        _: &'a ChatId,
-        _: u64,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+    fn append<'a>(&'a self, _: AppendLog<'a>) -> Answer<'a, AppendResult> {
         Box::pin(async { Err(ChatStoreError::new("read only")) })
     }
 }
@@ -162,7 +143,8 @@ async fn an_approval_that_its_server_could_not_save_is_sent_after_a_late_denial(
     tokio::time::sleep(Duration::from_secs(1)).await;
     let approval = host.body_with_decisions(&[("link", true)]).await;
     let denial = host.body_with_decisions(&[("link", false)]).await;
-    let read_only = host.other.clone().with_store(Arc::new(ReadOnly(host.store.clone())));
+    let read_only = LogDouble(ReadOnly(host.store.clone()));
+    let read_only = host.other.clone().with_store(Arc::new(read_only));
     let request = ChatRequest::parse(approval.to_string().as_bytes(), &Limits::default()).unwrap();
     assert!(read_only.stream_response(&ada(), request).await.is_err(), "nothing is saved");
     // The first decision counts.

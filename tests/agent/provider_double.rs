@@ -14,7 +14,7 @@ use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
 use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, Principal, UnixMillis};
 use ui_message_stream::chat::ChatServer;
-use ui_message_stream::chat::store::{InMemoryChatStore, InMemoryRunStore};
+use ui_message_stream::chat::store::InMemoryLogStore;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
@@ -122,7 +122,7 @@ pub(crate) struct Host {
     pub(crate) provider: Provider,
     pub(crate) deleted: Arc<AtomicUsize>,
     pub(crate) ledger: Arc<InMemoryLedger>,
-    pub(crate) store: Arc<InMemoryChatStore>,
+    pub(crate) store: Arc<InMemoryLogStore>,
 }
 
 pub(crate) const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
@@ -165,13 +165,12 @@ impl Host {
             .tool(slow);
         let ledger = Arc::new(InMemoryLedger::with_test_clock(NOW));
         let used_ledger = ledger_of(ledger.clone());
-        let store = Arc::new(InMemoryChatStore::new());
-        let runs = Arc::new(InMemoryRunStore::new());
+        let store = Arc::new(InMemoryLogStore::new());
         let server = |secret: u8| {
             let keys = KeyRing::new(1, &test_support::secret(secret)).unwrap();
             let approvals = Approvals::new(agent.clone()).with_ledger(used_ledger.clone());
             let chats = ChatServer::new(agent.clone(), approvals.with_keys(keys));
-            chats.with_store(store.clone()).with_run_store(runs.clone())
+            chats.with_store(store.clone())
         };
         let (chats, other, with_another_secret) = (server(7), server(7), server(8));
         Host { chats, other, with_another_secret, provider, deleted, ledger, store }

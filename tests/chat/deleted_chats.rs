@@ -9,6 +9,7 @@ use async_stream::stream;
 use axum::http::{Method, StatusCode};
 use futures::StreamExt;
 use serde_json::json;
+use test_support::log_double::{Answer, Intercepts, LogDouble};
 use test_support::test_server::{Client, Host};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -17,13 +18,10 @@ use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal, ToolInfo,
     ToolOutcome, Toolbox,
 };
-use ui_message_stream::chat::store::{
-    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, ListChats, SaveChat,
-    SaveResult, VersionedChat,
-};
+use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream::chat::store::{Epoch, InMemoryLogStore, LogKey, LogStore};
 use ui_message_stream::chat::{ChatError, ChatServer, ChatStream, Turn};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
 
@@ -49,7 +47,8 @@ async fn a_deleted_chat_is_gone_and_its_approval_has_no_effect() {
     let approval = json!({"decisions": [{"approvalId": id, "approved": true}]});
     assert_eq!(host.decide("alice", &approval).await.json()["decisions"][0]["accepted"], false);
     // The page that is still open sends its answer in the chat.
-    alice.answer(&host, true).await;
+    let answer = host.chat("alice", alice.answered(true).to_string()).await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
     assert!(host.tools.effects().is_empty());
 }
 
@@ -126,43 +125,22 @@ impl Toolbox for Bell {
 /// A store whose deletions fail, before or after the chat is deleted.
 #[derive(Debug, Default)]
 struct FailingDeletions {
-    store: InMemoryChatStore,
+    store: InMemoryLogStore,
     fails_before: AtomicBool,
     fails_after: AtomicBool,
 }
 
-impl ChatStore for FailingDeletions {
-    fn load<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
-        self.store.load(owner, id)
+impl Intercepts for FailingDeletions {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
     }
 
-    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
-        self.store.save(save)
-    }
-
-    fn list<'a>(
-        &'a self,
-        owner: &'a Principal,
-        list: ListChats<'a>,
-    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
-        self.store.list(owner, list)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+    fn delete<'a>(&'a self, key: &'a LogKey, epoch: Epoch, control: u64) -> Answer<'a, bool> {
         Box::pin(async move {
             if self.fails_before.load(Ordering::SeqCst) {
                 return Err(ChatStoreError::new("no connection"));
             }
-            let deleted = self.store.delete(owner, id, revision).await;
+            let deleted = self.store.delete(key, epoch, control).await;
             match self.fails_after.load(Ordering::SeqCst) {
                 true => Err(ChatStoreError::new("no reply")),
                 false => deleted,
@@ -176,7 +154,7 @@ impl ChatStore for FailingDeletions {
 struct Servers {
     first: ChatServer,
     second: ChatServer,
-    store: Arc<FailingDeletions>,
+    store: Arc<LogDouble<FailingDeletions>>,
     permits: Arc<Semaphore>,
     bell: Bell,
 }
@@ -184,7 +162,7 @@ struct Servers {
 impl Servers {
     fn new() -> Self {
         let (permits, bell) = (Arc::new(Semaphore::new(0)), Bell::default());
-        let (store, runs) = (Arc::default(), Arc::new(InMemoryRunStore::new()));
+        let store = Arc::<LogDouble<FailingDeletions>>::default();
         let (ledger, keys) =
             (Arc::new(InMemoryLedger::new()), KeyRing::new(1, &test_support::secret(7)).unwrap());
         let server = || {
@@ -201,9 +179,7 @@ impl Servers {
             };
             let approvals = Approvals::new(bell.clone());
             let approvals = approvals.with_keys(keys.clone()).with_ledger(ledger.clone());
-            let chats = ChatServer::new(agent, approvals).with_run_store(runs.clone());
-            let store: Arc<FailingDeletions> = Arc::clone(&store);
-            chats.with_store(store)
+            ChatServer::new(agent, approvals).with_store(store.clone())
         };
         let (first, second) = (server(), server());
         Servers { first, second, store, permits, bell }
@@ -222,12 +198,21 @@ impl Servers {
     }
 
     async fn is_stored(&self) -> bool {
-        self.store.load(&ada(), &"chat".into()).await.unwrap().is_some()
+        self.first.chat(&ada(), &"chat".into()).await.is_ok()
     }
 }
 
 fn ada() -> Principal {
     Principal::new("ada")
+}
+
+/// Reads a response up to this text.
+async fn read_until(response: &mut ChatStream, last: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(last) {
+        text += str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
+    }
+    text
 }
 
 async fn read(response: ChatStream) -> String {
@@ -240,11 +225,11 @@ async fn read(response: ChatStream) -> String {
 async fn the_run_of_a_deleted_chat_stops_on_any_server_and_does_not_save_it() {
     for is_other_server in [false, true] {
         let servers = Servers::new();
-        let response = servers.post().await;
-        sleep(Duration::from_millis(100)).await;
+        let mut response = servers.post().await;
+        let begun = read_until(&mut response, "Wait. ").await;
         let deleting = if is_other_server { &servers.second } else { &servers.first };
         deleting.delete(&ada(), &"chat".into()).await.unwrap();
-        let text = read(response).await;
+        let text = begun + &read(response).await;
         assert!(text.contains("Wait. ") && text.contains(r#""type":"abort""#), "{text}");
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
         sleep(Duration::from_secs(30)).await;
@@ -289,7 +274,11 @@ async fn a_deletion_that_fails_leaves_no_approval_with_an_effect_and_can_be_repe
         };
         fails.store(true, Ordering::SeqCst);
         let failed = servers.first.delete(&ada(), &"chat".into()).await;
-        assert!(matches!(failed, Err(ChatError::Store(_))), "{failed:?}");
+        // After a lost reply the server looks whether the chat is gone.
+        match fails_before {
+            true => assert!(matches!(failed, Err(ChatError::Store(_))), "{failed:?}"),
+            false => failed.unwrap(),
+        }
         assert_eq!(servers.is_stored().await, fails_before);
         let approval = ApprovalDecision { approval_id, approved: true, reason: None };
         let decided = servers.second.decide(&ada(), vec![approval]).await.unwrap();
@@ -301,22 +290,24 @@ async fn a_deletion_that_fails_leaves_no_approval_with_an_effect_and_can_be_repe
     }
 }
 
-/// The server that deletes fails after it has taken the run: the readers get an end when the lease
-/// of the run has passed.
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_deletion_was_interrupted_has_an_end() {
+async fn a_run_goes_on_if_the_deletion_of_its_chat_fails_and_has_an_end_if_only_the_reply_is_lost()
+{
     for fails_before in [true, false] {
         let servers = Servers::new();
-        let response = servers.post().await;
-        sleep(Duration::from_millis(100)).await;
+        let mut response = servers.post().await;
+        read_until(&mut response, "Wait. ").await;
         let fails = match fails_before {
             true => &servers.store.fails_before,
             false => &servers.store.fails_after,
         };
         fails.store(true, Ordering::SeqCst);
-        assert!(servers.second.delete(&ada(), &"chat".into()).await.is_err());
+        let deleted = servers.second.delete(&ada(), &"chat".into()).await;
+        assert_eq!(deleted.is_err(), fails_before, "{deleted:?}");
+        servers.permits.add_permits(1);
         let text = read(response).await;
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        assert_eq!(text.contains("ring"), fails_before, "{text}");
         assert_eq!(servers.is_stored().await, fails_before);
     }
 }
@@ -340,8 +331,8 @@ async fn a_chat_that_is_posted_to_while_it_is_deleted_is_there_or_gone() {
         let text = read(posted.unwrap()).await;
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
         // The message was applied before the deletion, or it has begun a new chat.
-        if let Some(stored) = servers.store.load(&ada(), id).await.unwrap() {
-            assert_eq!(stored.chat.messages[0].id.as_str(), "m2");
+        if let Ok(stored) = servers.first.chat(&ada(), id).await {
+            assert_eq!(stored.messages[0].id.as_str(), "m2");
         } else {
             assert_eq!(servers.pending().await, 0);
         }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use test_support::log_double::LogDouble;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox};
-use ui_message_stream::chat::store::ChatStore;
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ChatId;
@@ -21,7 +21,7 @@ async fn a_save_whose_reply_is_lost_is_compared_with_the_chat_and_the_run_goes_o
     for lost in [1, 2] {
         let server = server();
         server.permits.add_permits(1);
-        server.faults.lost_saves.store(lost, Ordering::SeqCst);
+        server.faults.lost_appends.store(lost, Ordering::SeqCst);
         let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
         assert!(text_of(response).await.contains("answer"));
         assert_eq!(server.calls.load(Ordering::SeqCst), 1);
@@ -32,7 +32,7 @@ async fn a_save_whose_reply_is_lost_is_compared_with_the_chat_and_the_run_goes_o
 async fn a_message_whose_save_never_has_a_reply_is_refused_and_can_be_sent_again() {
     let server = server();
     server.permits.add_permits(2);
-    server.faults.lost_saves.store(3, Ordering::SeqCst);
+    server.faults.lost_appends.store(3, Ordering::SeqCst);
     let mut refused = server.chats.stream_response(&ada(), post("m1", "Hi")).await;
     // A save can arrive without its reply. The run that it names is not driven.
     for _ in 0..3 {
@@ -130,11 +130,11 @@ async fn an_answer_goes_on_while_its_servers_shut_down_although_its_store_was_aw
 async fn a_server_that_shuts_down_hands_a_run_over_although_its_store_fails_twice() {
     let server = server();
     let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
-    server.faults.failing_takes.store(2, Ordering::SeqCst);
+    server.faults.failing_appends.store(2, Ordering::SeqCst);
     let (stopped, begun) =
         tokio::join!(server.chats.shut_down(Duration::from_secs(1)), text_of(response));
     assert_eq!(stopped, 1);
-    assert_eq!(server.faults.failing_takes.load(Ordering::SeqCst), 0);
+    assert_eq!(server.faults.failing_appends.load(Ordering::SeqCst), 0);
     let other = server.other();
     let last = begun.lines().rev().find_map(|line| line.strip_prefix("id: "));
     let asked_at = tokio::time::Instant::now();
@@ -151,7 +151,7 @@ async fn a_reader_of_a_run_whose_task_has_panicked_gets_the_end_of_the_response(
     while server.calls.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The run loads the chat at the next third of its lease.
+    // The run renews its lease at the next third of it.
     server.faults.panics.store(true, Ordering::SeqCst);
     let renewed_at = tokio::time::Instant::now();
     let text = text_of(response).await;
@@ -191,7 +191,7 @@ async fn a_request_that_is_repeated_after_its_run_was_stopped_gets_an_abort() {
 /// The agent calls a tool in its first step. Its second step never ends, or, in a second run, at once.
 #[tokio::test(start_paused = true)]
 async fn a_response_goes_on_when_its_run_is_lost_between_two_steps() {
-    let (faults, calls) = (Arc::new(Faults::default()), Arc::new(AtomicUsize::new(0)));
+    let (faults, calls) = (Arc::new(LogDouble::<Faults>::default()), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&calls);
     let agent = move |_: Turn| {
         let first = [
@@ -206,13 +206,14 @@ async fn a_response_goes_on_when_its_run_is_lost_between_two_steps() {
         }
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_store(faults.clone()).with_run_store(faults.clone());
+    let chats = chats.with_store(faults.clone());
     let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
     let id = ChatId::from("chat");
-    while faults.chats.load(&ada(), &id).await.unwrap().unwrap().chat.messages.len() < 2 {
+    while calls.load(Ordering::SeqCst) == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The run loads the chat at the next third of its lease.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The run renews its lease at the next third of it.
     faults.panics.store(true, Ordering::SeqCst);
     let text = text_of(response).await;
     let count = |part: &str| text.matches(part).count();
@@ -233,13 +234,12 @@ async fn a_response_goes_on_when_its_run_is_lost_between_two_steps() {
     assert_eq!(text_of(rest).await, text[text.find("seen").unwrap() + "seen\"}\n\n".len()..]);
 }
 
-/// A save of a step is not repeated, and the next step is saved with the one before.
 #[tokio::test(start_paused = true)]
-async fn a_run_goes_on_although_no_save_of_its_steps_has_a_reply() {
-    let faults = Arc::new(Faults::default());
+async fn a_run_goes_on_although_no_append_of_its_steps_has_a_reply() {
+    let faults = Arc::new(LogDouble::<Faults>::default());
     let lost = Arc::clone(&faults);
     let agent = move |_: Turn| {
-        lost.lost_saves.store(25, Ordering::SeqCst);
+        lost.lost_appends.store(20, Ordering::SeqCst);
         let steps = stream::iter(0..25).then(|step| async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let text = AgentEvent::text(format!("Step {step}."));
@@ -251,11 +251,11 @@ async fn a_run_goes_on_although_no_save_of_its_steps_has_a_reply() {
         }))
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_store(faults.clone()).with_run_store(faults.clone());
+    let chats = chats.with_store(faults.clone());
     let response = chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
     let text = text_of(response).await;
     assert!(text.contains("All of it.") && text.contains("[DONE]"), "{text}");
-    assert_eq!(faults.lost_saves.load(Ordering::SeqCst), 0, "each step was saved");
+    assert_eq!(faults.lost_appends.load(Ordering::SeqCst), 0, "each append has lost its reply");
     let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert!(serde_json::to_string(&chat.messages[1]).unwrap().contains("All of it."));
 }

@@ -1,56 +1,53 @@
-//! Stores that fail, lose replies or panic, and servers on them.
+//! A store that fails, loses replies or panics, and servers on it.
 
-use std::future::pending;
+use std::future::{pending, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
+use test_support::log_double::{Answer, Intercepts, LogDouble};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::log::{
-    AppendEntries, AppendResult, BeginResult, BeginRun, LogPage, ReadLog, TakeResult, TakeRun,
-};
+use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
-    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, ListChats, RunStore,
-    RunStoreError, SaveChat, SaveResult, VersionedChat,
+    AppendLog, AppendResult, InMemoryLogStore, LoadLog, LoadedLog, LogPage, LogStore,
+    ReadLogEntries,
 };
 use ui_message_stream::chat::{ChatServer, ChatStream, Turn};
-use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
+use ui_message_stream::{AgentEvent, ChatRequest};
 
-/// Stores of chats and of logs that fail.
+/// A store that fails.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    pub chats: InMemoryChatStore,
-    pub runs: InMemoryRunStore,
-    /// How many saves are applied without a reply.
-    pub lost_saves: AtomicUsize,
-    /// Saves are answered by an error, after the time that a store waits for its database.
+    pub logs: InMemoryLogStore,
+    /// How many appends are applied without a reply.
+    pub lost_appends: AtomicUsize,
+    /// Appends are answered by an error, after the time that a store waits for its database.
     pub hangs: AtomicBool,
-    /// The next load panics.
+    /// The next append panics.
     pub panics: AtomicBool,
     /// Logs cannot be read.
     pub is_unreadable: AtomicBool,
-    /// A read of a log that fails never has a reply.
+    /// A read that fails never has a reply.
     pub hangs_reads: AtomicBool,
-    /// No run can be taken, and nothing can be appended to logs.
+    /// Nothing can be appended.
     pub is_unwritable: AtomicBool,
-    /// How many takes fail.
-    pub failing_takes: AtomicUsize,
-    /// How many reads of whole logs fail.
+    /// How many appends fail.
+    pub failing_appends: AtomicUsize,
+    /// How many reads fail.
     pub failing_reads: AtomicUsize,
-    /// Logs have lost all entries but the first one.
+    /// Logs have lost their entries.
     pub has_lost_entries: AtomicBool,
     /// How many times a log was read.
-    pub log_reads: AtomicUsize,
+    pub reads: AtomicUsize,
 }
 
 impl Faults {
-    /// Lets all operations of runs fail for this time.
+    /// Lets all operations fail for this time.
     pub(crate) async fn be_away(&self, time: Duration) {
         let set_away = |is_away| {
             self.is_unreadable.store(is_away, Ordering::SeqCst);
@@ -60,96 +57,53 @@ impl Faults {
         tokio::time::sleep(time).await;
         set_away(false);
     }
+
+    /// The answer to a read that fails.
+    fn failed_read<'a, T: Send + 'a>(&self) -> Answer<'a, T> {
+        match self.hangs_reads.load(Ordering::SeqCst) {
+            true => Box::pin(pending()),
+            false => Box::pin(ready(Err(ChatStoreError::new("no connection")))),
+        }
+    }
 }
 
-impl ChatStore for Faults {
-    fn load<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
-        assert!(!self.panics.swap(false, Ordering::SeqCst), "the store panics");
-        self.chats.load(owner, id)
+impl Intercepts for Faults {
+    fn store(&self) -> &dyn LogStore {
+        &self.logs
     }
 
-    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
+    fn load<'a>(&'a self, load: LoadLog<'a>) -> Answer<'a, Option<LoadedLog>> {
+        match self.is_unreadable.load(Ordering::SeqCst) {
+            true => self.failed_read(),
+            false => self.logs.load(load),
+        }
+    }
+
+    fn read<'a>(&'a self, read: ReadLogEntries<'a>) -> Answer<'a, Option<LogPage>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        match self.is_unreadable.load(Ordering::SeqCst) || count_down(&self.failing_reads) {
+            true => self.failed_read(),
+            false if self.has_lost_entries.load(Ordering::SeqCst) => Box::pin(ready(Ok(None))),
+            false => self.logs.read(read),
+        }
+    }
+
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "the store panics");
+        if self.is_unwritable.load(Ordering::SeqCst) || count_down(&self.failing_appends) {
+            return Box::pin(ready(Err(ChatStoreError::new("no connection"))));
+        }
         Box::pin(async move {
             if self.hangs.load(Ordering::SeqCst) {
                 tokio::time::sleep(STORE_TIMEOUT).await;
                 return Err(ChatStoreError::new("no reply"));
             }
-            let result = self.chats.save(save).await;
-            match count_down(&self.lost_saves) {
+            let result = self.logs.append(append).await;
+            match count_down(&self.lost_appends) {
                 true => Err(ChatStoreError::new("no reply")),
                 false => result,
             }
         })
-    }
-
-    fn list<'a>(
-        &'a self,
-        owner: &'a Principal,
-        list: ListChats<'a>,
-    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
-        self.chats.list(owner, list)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
-        self.chats.delete(owner, id, revision)
-    }
-}
-
-impl RunStore for Faults {
-    fn begin<'a>(
-        &'a self,
-        begin: BeginRun<'a>,
-    ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
-        self.runs.begin(begin)
-    }
-
-    fn append<'a>(
-        &'a self,
-        append: AppendEntries<'a>,
-    ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
-        match self.is_unwritable.load(Ordering::SeqCst) {
-            true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
-            false => self.runs.append(append),
-        }
-    }
-
-    fn read<'a>(
-        &'a self,
-        read: ReadLog<'a>,
-    ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
-        self.log_reads.fetch_add(1, Ordering::SeqCst);
-        let is_unreadable = self.is_unreadable.load(Ordering::SeqCst);
-        let is_of_whole_log = read.after == 0 && !read.is_reader;
-        match is_unreadable || is_of_whole_log && count_down(&self.failing_reads) {
-            true if self.hangs_reads.load(Ordering::SeqCst) => Box::pin(pending()),
-            true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
-            false if self.has_lost_entries.load(Ordering::SeqCst) => Box::pin(async move {
-                let page = self.runs.read(read).await?;
-                let left = 1_usize.saturating_sub(read.after.try_into().unwrap_or(usize::MAX));
-                Ok(page.map(|page| LogPage {
-                    entries: page.entries.into_iter().take(left).collect(),
-                    length: 1,
-                    ..page
-                }))
-            }),
-            false => self.runs.read(read),
-        }
-    }
-
-    fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        match self.is_unwritable.load(Ordering::SeqCst) || count_down(&self.failing_takes) {
-            true => Box::pin(async { Err(RunStoreError::new("no connection")) }),
-            false => self.runs.take(take),
-        }
     }
 }
 
@@ -164,22 +118,22 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server whose agent says a word, and then waits for a permit.
 pub(crate) struct Server {
     pub chats: ChatServer,
-    pub faults: Arc<Faults>,
+    pub faults: Arc<LogDouble<Faults>>,
     pub calls: Arc<AtomicUsize>,
     pub permits: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Returns another server on the same stores, whose agent says nothing.
+    /// Returns another server on the same store, whose agent says nothing.
     pub(crate) fn other(&self) -> ChatServer {
         let agent = |_: Turn| stream::empty::<AgentEvent>();
         let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-        chats.with_store(self.faults.clone()).with_run_store(self.faults.clone())
+        chats.with_store(self.faults.clone())
     }
 }
 
 pub(crate) fn server() -> Server {
-    let faults = Arc::new(Faults::default());
+    let faults = Arc::new(LogDouble::<Faults>::default());
     let (calls, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (counted, awaited) = (Arc::clone(&calls), Arc::clone(&permits));
     let agent = move |_: Turn| {
@@ -192,7 +146,7 @@ pub(crate) fn server() -> Server {
         stream::once(async { AgentEvent::text("An ") }).chain(stream::once(rest))
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_store(faults.clone()).with_run_store(faults.clone());
+    let chats = chats.with_store(faults.clone());
     Server { chats, faults, calls, permits }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_stream::stream;
 use serde_json::json;
+use test_support::log_double::{Answer, Intercepts, LogDouble};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::InMemoryLedger;
@@ -14,13 +15,10 @@ use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal, ToolInfo,
     ToolOutcome, Toolbox,
 };
-use ui_message_stream::chat::store::{
-    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, ListChats, SaveChat,
-    SaveResult, VersionedChat,
-};
+use ui_message_stream::chat::store::{InMemoryLogStore, LoadLog, LoadedLog, LogStore};
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::id::{ApprovalId, ChatId};
+use ui_message_stream::id::ApprovalId;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
 
@@ -45,7 +43,7 @@ impl Toolbox for Bell {
 /// A store that can hold back the reply to the next load.
 #[derive(Debug)]
 struct SlowLoads {
-    store: Arc<InMemoryChatStore>,
+    store: Arc<InMemoryLogStore>,
     holds_next: AtomicBool,
     released: Semaphore,
 }
@@ -60,40 +58,19 @@ impl SlowLoads {
     }
 }
 
-impl ChatStore for SlowLoads {
-    fn load<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
+impl Intercepts for SlowLoads {
+    fn store(&self) -> &dyn LogStore {
+        &*self.store
+    }
+
+    fn load<'a>(&'a self, load: LoadLog<'a>) -> Answer<'a, Option<LoadedLog>> {
         Box::pin(async move {
-            let loaded = self.store.load(owner, id).await;
+            let loaded = self.store.load(load).await;
             if self.holds_next.swap(false, Ordering::SeqCst) {
                 self.released.acquire().await.unwrap().forget();
             }
             loaded
         })
-    }
-
-    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
-        self.store.save(save)
-    }
-
-    fn list<'a>(
-        &'a self,
-        owner: &'a Principal,
-        list: ListChats<'a>,
-    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
-        self.store.list(owner, list)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
-        self.store.delete(owner, id, revision)
     }
 }
 
@@ -102,21 +79,21 @@ impl ChatStore for SlowLoads {
 struct Servers {
     slow: ChatServer,
     fast: ChatServer,
-    loads: Arc<SlowLoads>,
+    loads: Arc<LogDouble<SlowLoads>>,
     permits: Arc<Semaphore>,
 }
 
 impl Servers {
     fn new() -> Self {
-        let (runs, ledger) = (Arc::new(InMemoryRunStore::new()), Arc::new(InMemoryLedger::new()));
+        let ledger = Arc::new(InMemoryLedger::new());
         let (keys, permits) =
             (KeyRing::new(1, &test_support::secret(7)).unwrap(), Arc::new(Semaphore::new(0)));
-        let store = Arc::new(InMemoryChatStore::new());
-        let loads = Arc::new(SlowLoads {
+        let store = Arc::new(InMemoryLogStore::new());
+        let loads = Arc::new(LogDouble(SlowLoads {
             store: Arc::clone(&store),
             holds_next: AtomicBool::new(false),
             released: Semaphore::new(0),
-        });
+        }));
         let server = |permits: Option<Arc<Semaphore>>| {
             let agent = move |turn: Turn| {
                 let permits = permits.clone();
@@ -132,7 +109,7 @@ impl Servers {
             };
             let approvals =
                 Approvals::new(Bell).with_keys(keys.clone()).with_ledger(ledger.clone());
-            ChatServer::new(agent, approvals).with_run_store(runs.clone())
+            ChatServer::new(agent, approvals)
         };
         let slow = server(Some(Arc::clone(&permits))).with_store(loads.clone());
         Servers { slow, fast: server(None).with_store(store), loads, permits }

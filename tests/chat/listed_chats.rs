@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use test_support::test_server::{Client, Host};
 use ui_message_stream::approval::{Principal, UnixMillis};
-use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore, ListChats};
+use ui_message_stream::chat::store::{InMemoryLogStore, ListChats, LogStore};
 use ui_message_stream::limits::ChatLimits;
 
 /// Begins chats with these ids, each later than the one before.
@@ -93,7 +93,7 @@ async fn an_invalid_limit_or_cursor_is_refused_with_its_name() {
 
 #[tokio::test]
 async fn a_chat_is_neither_read_nor_listed_after_its_time_to_live() {
-    let store = std::sync::Arc::new(InMemoryChatStore::with_test_clock(UnixMillis(1_000_000)));
+    let store = std::sync::Arc::new(InMemoryLogStore::with_test_clock(UnixMillis(1_000_000)));
     let limits = ChatLimits::default().with_chat_ttl(Duration::from_secs(60));
     let shared = store.clone();
     let host = Host::new().with_chats(|chats| chats.with_limits(limits).with_store(shared));
@@ -107,6 +107,6 @@ async fn a_chat_is_neither_read_nor_listed_after_its_time_to_live() {
     store.set_test_time(UnixMillis(1_110_000));
     assert_eq!(ids(&host.get("alice", "/api/chat").await.json()), Vec::<String>::new());
     assert_eq!(host.get("alice", "/api/chat/chat").await.status, StatusCode::NOT_FOUND);
-    let list = ListChats { limit: 1, after: None };
+    let list = ListChats { limit: 1, after: None, search: None };
     assert_eq!(store.list(&Principal::new("alice"), list).await.unwrap().chats, []);
 }

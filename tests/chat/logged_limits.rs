@@ -1,4 +1,4 @@
-//! A run or a response that ends at a limit is logged, with the id of the run and without content.
+//! A run or a response that ends at a limit is logged, with the id of the run or of the chat, and without content.
 
 use std::time::Duration;
 
@@ -27,13 +27,6 @@ async fn post(chats: &ChatServer, chat: &str) -> Result<ChatStream, ChatError> {
     chats.stream_response(&Principal::new("ada"), request).await
 }
 
-/// Returns the id of the run that the next frame of a response names.
-async fn run_of(response: &mut ChatStream) -> String {
-    let frame = String::from_utf8(response.next().await.unwrap().unwrap().to_vec()).unwrap();
-    let id = frame.lines().find_map(|line| line.strip_prefix("id: ")).unwrap();
-    id.split('.').next().unwrap().to_owned()
-}
-
 /// Runs a test, and returns the lines that are logged about limits.
 async fn logged(test: impl Future) -> Vec<String> {
     let log = CapturedLog::default();
@@ -54,38 +47,39 @@ fn check(lines: &[String], level: &str, texts: &[&str]) {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_log_is_full_is_logged_with_the_limit() {
-    let mut run = String::new();
     let lines = logged(async {
         let chats = server(ChatLimits::default().with_max_log_bytes(10));
         let mut response = post(&chats, "chat").await.unwrap();
-        run = run_of(&mut response).await;
+        response.next().await.unwrap().unwrap();
         response.for_each(async |_| {}).await;
     });
     let lines = lines.await;
-    check(&lines, "WARN", &["a run ends", &run, r#"limit="max_log_bytes" value=10"#]);
+    check(&lines, "WARN", &["a run ends", r#"run_id="run_"#, r#"limit="max_log_bytes" value=10"#]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_nobody_reads_is_logged_with_the_limit() {
-    let mut run = String::new();
     let lines = logged(async {
         let time = Duration::from_secs(90);
         let chats = server(ChatLimits::default().with_max_unread_time(time));
-        run = run_of(&mut post(&chats, "chat").await.unwrap()).await;
+        post(&chats, "chat").await.unwrap().next().await.unwrap().unwrap();
         tokio::time::sleep(2 * time).await;
     });
     let lines = lines.await;
-    check(&lines, "WARN", &["a run ends", &run, r#"limit="max_unread_time" value=90s"#]);
+    check(
+        &lines,
+        "WARN",
+        &["a run ends", r#"run_id="run_"#, r#"limit="max_unread_time" value=90s"#],
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_ends_for_another_and_one_that_is_refused_are_logged_with_the_limit() {
-    let mut run = String::new();
     let limits = ChatLimits::default().with_max_user_runs(1);
     let chats = server(limits);
     let mut first = post(&chats, "a").await.unwrap();
     let lines = logged(async {
-        run = run_of(&mut first).await;
+        first.next().await.unwrap().unwrap();
         let refused = post(&chats, "b").await;
         assert!(matches!(refused, Err(ChatError::TooManyRuns)), "{refused:?}");
     });
@@ -98,20 +92,27 @@ async fn a_run_that_ends_for_another_and_one_that_is_refused_are_logged_with_the
         let _second = post(&chats, "b").await.unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
     });
-    check(&lines.await, "WARN", &["a run ends", &run, r#"limit="max_user_runs" value=1"#]);
+    check(
+        &lines.await,
+        "WARN",
+        &["a run ends", r#"run_id="run_"#, r#"limit="max_user_runs" value=1"#],
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_whose_client_does_not_read_is_logged_with_the_limit() {
-    let mut run = String::new();
     let lines = logged(async {
         let time = Duration::from_secs(20);
         let chats = server(ChatLimits::default().with_max_stalled_time(time));
         let mut response = post(&chats, "chat").await.unwrap();
-        run = run_of(&mut response).await;
+        response.next().await.unwrap().unwrap();
         tokio::time::sleep(time).await;
         assert!(response.next().await.is_none());
     });
     let lines = lines.await;
-    check(&lines, "INFO", &["a response ends", &run, r#"limit="max_stalled_time" value=20s"#]);
+    check(
+        &lines,
+        "INFO",
+        &["a response ends", r#"chat_id="chat""#, r#"limit="max_stalled_time" value=20s"#],
+    );
 }

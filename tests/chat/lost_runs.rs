@@ -7,17 +7,15 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream};
 use serde_json::{Value, json};
+use test_support::log_double::{Answer, Intercepts, LogDouble};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::store::{
-    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, InMemoryRunStore, ListChats, RunStore,
-    SaveChat, SaveResult, VersionedChat,
-};
-use ui_message_stream::chat::{Chat, ChatError, ChatServer, ChatStream, PostedHistory, Turn};
-use ui_message_stream::id::ChatId;
+use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream::chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
+use ui_message_stream::chat::{Chat, ChatError, ChatServer, ChatStream, Turn};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, UiMessage};
+use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
 
 fn ada() -> Principal {
     Principal::new("ada")
@@ -50,7 +48,7 @@ struct Server {
     permits: Arc<Semaphore>,
 }
 
-fn server(store: &Arc<impl ChatStore>) -> Server {
+fn server(store: &Arc<impl LogStore>) -> Server {
     let (calls, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (counted, awaited) = (Arc::clone(&calls), Arc::clone(&permits));
     let agent = move |_: Turn| {
@@ -63,8 +61,7 @@ fn server(store: &Arc<impl ChatStore>) -> Server {
         stream::once(async { AgentEvent::text("An ") }).chain(stream::once(rest))
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let store: Arc<dyn ChatStore> = store.clone();
-    Server { chats: chats.with_store(store), calls, permits }
+    Server { chats: chats.with_store(store.clone()), calls, permits }
 }
 
 impl Server {
@@ -85,32 +82,29 @@ impl Server {
     }
 }
 
-async fn stored(store: &impl ChatStore) -> VersionedChat {
-    store.load(&ada(), &"chat".into()).await.unwrap().unwrap()
+async fn stored(server: &Server) -> Chat {
+    server.chats.chat(&ada(), &"chat".into()).await.unwrap()
 }
 
-/// A stored chat whose last message waits for a response that a run was to write. No server knows the
-/// log of that run any more.
-async fn store_with_lost_run() -> Arc<InMemoryChatStore> {
-    let mut chat = Chat::new("chat", ada());
-    let _ = chat.apply_request(&submit(&[user("m1", "Hi")]), PostedHistory::Keep);
-    let mut json = serde_json::to_value(&chat).unwrap();
-    json["regenerated"] = "m1".into();
-    json["runs"] = json!({"live": {"run": "lost", "fence": 1, "messageId": "a1"}});
-    let store = Arc::new(InMemoryChatStore::new());
-    let saved = store.save(SaveChat::new(&serde_json::from_value(json).unwrap())).await.unwrap();
-    assert_ne!(saved, SaveResult::Conflict);
+/// A store with a run that was lost with its server before it called the model.
+async fn store_with_lost_run(request: ChatRequest) -> Arc<LogDouble<Waits>> {
+    let store = Waits::new(0);
+    let lost = server(&store);
+    tokio::spawn(async move { lost.post(&request).await });
+    store.waits().await;
+    // The lease has 10 seconds.
+    tokio::time::sleep(Duration::from_secs(11)).await;
     store
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_request_whose_run_was_lost_with_its_server_begins_another_run() {
     for request in [submit, regenerate].map(|request| request(&[user("m1", "Hi")])) {
-        let store = store_with_lost_run().await;
+        let store = store_with_lost_run(request.clone()).await;
         let server = server(&store);
         server.permits.add_permits(2);
         let message = server.post(&request).await.unwrap().unwrap();
-        let chat = stored(&*store).await.chat;
+        let chat = stored(&server).await;
         assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &message));
         let again = server.post(&submit(&[user("m1", "Hi")])).await.unwrap();
         assert_eq!((again, server.calls()), (Some(message), 1));
@@ -118,32 +112,22 @@ async fn a_request_whose_run_was_lost_with_its_server_begins_another_run() {
 }
 
 /// Its response could not be the last message.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lost_run_is_not_repeated_if_other_messages_follow() {
-    let store = store_with_lost_run().await;
+    let store = store_with_lost_run(submit(&[user("m1", "Hi")])).await;
     let server = server(&store);
     server.permits.add_permits(2);
     server.post(&submit(&[user("m1", "Hi"), user("m2", "Hello?")])).await.unwrap();
-    let before = stored(&*store).await.chat;
+    let before = stored(&server).await;
     let response = server.post(&submit(&[user("m1", "Hi")])).await;
     assert!(matches!(response, Err(ChatError::AlreadyReceived)), "{response:?}");
-    assert_eq!((stored(&*store).await.chat, server.calls()), (before, 1));
-}
-
-/// Two servers that share their stores.
-fn two_servers(store: &Arc<InMemoryChatStore>) -> (Server, Server) {
-    let runs: Arc<dyn RunStore> = Arc::new(InMemoryRunStore::new());
-    let with_runs = |mut server: Server| {
-        server.chats = server.chats.with_run_store(Arc::clone(&runs));
-        server
-    };
-    (with_runs(server(store)), with_runs(server(store)))
+    assert_eq!((stored(&server).await, server.calls()), (before, 1));
 }
 
 #[tokio::test]
 async fn a_request_that_reaches_another_server_while_its_response_is_written_calls_no_model() {
-    let store = Arc::new(InMemoryChatStore::new());
-    let (first, second) = two_servers(&store);
+    let store = Arc::new(InMemoryLogStore::new());
+    let (first, second) = (server(&store), server(&store));
     let question = [user("m1", "Hi")];
     for request in [submit(&question), regenerate(&question)] {
         let response = first.chats.stream_response(&ada(), request.clone()).await.unwrap();
@@ -162,8 +146,8 @@ async fn a_request_that_reaches_another_server_while_its_response_is_written_cal
 
 #[tokio::test(start_paused = true)]
 async fn a_run_renews_its_lease_and_stops_if_another_server_discards_its_response() {
-    let store = Arc::new(InMemoryChatStore::new());
-    let (first, second) = two_servers(&store);
+    let store = Arc::new(InMemoryLogStore::new());
+    let (first, second) = (server(&store), server(&store));
     let request = submit(&[user("m1", "Hi")]);
     let response = first.chats.stream_response(&ada(), request.clone()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(25)).await;
@@ -177,39 +161,36 @@ async fn a_run_renews_its_lease_and_stops_if_another_server_discards_its_respons
         assert!(format!("{frames:?}").contains("abort"), "{frames:?}");
     }
     assert_eq!((first.calls(), second.calls()), (1, 1));
-    let chat = stored(&*store).await.chat;
+    let chat = stored(&first).await;
     assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &edited));
 }
 
-/// A store whose saves wait: those of a chat with this many messages, after or before the commit. Its
-/// loads can fail.
+/// A store in which the append with this number waits after the commit. Appends can fail.
 #[derive(Debug)]
 struct Waits {
-    store: InMemoryChatStore,
-    messages: usize,
-    is_after_commit: bool,
+    store: InMemoryLogStore,
+    number: usize,
     is_failing: AtomicBool,
+    appends: AtomicUsize,
     waiting: AtomicUsize,
     permits: Semaphore,
 }
 
 impl Waits {
-    fn new(messages: usize, is_after_commit: bool) -> Arc<Self> {
-        Arc::new(Waits {
-            store: InMemoryChatStore::new(),
-            messages,
-            is_after_commit,
+    fn new(number: usize) -> Arc<LogDouble<Self>> {
+        Arc::new(LogDouble(Waits {
+            store: InMemoryLogStore::new(),
+            number,
             is_failing: AtomicBool::new(false),
+            appends: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             permits: Semaphore::new(0),
-        })
+        }))
     }
 
-    async fn wait(&self, chat: &Chat) {
-        if chat.messages.len() == self.messages {
-            self.waiting.fetch_add(1, Ordering::SeqCst);
-            drop(self.permits.acquire().await.unwrap());
-        }
+    async fn wait(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        drop(self.permits.acquire().await.unwrap());
     }
 
     async fn waits(&self) {
@@ -219,51 +200,29 @@ impl Waits {
     }
 }
 
-impl ChatStore for Waits {
-    fn load<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
-        if self.is_failing.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(ChatStoreError::new("no connection")) });
-        }
-        self.store.load(owner, id)
+impl Intercepts for Waits {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
     }
 
-    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
         Box::pin(async move {
-            if self.is_after_commit {
-                let saved = self.store.save(save).await;
-                self.wait(save.chat).await;
-                return saved;
+            let waits = self.appends.fetch_add(1, Ordering::SeqCst) == self.number;
+            if self.is_failing.load(Ordering::SeqCst) {
+                return Err(ChatStoreError::new("no connection"));
             }
-            self.wait(save.chat).await;
-            self.store.save(save).await
+            let result = self.store.append(append).await;
+            if waits {
+                self.wait().await;
+            }
+            result
         })
-    }
-
-    fn list<'a>(
-        &'a self,
-        owner: &'a Principal,
-        list: ListChats<'a>,
-    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
-        self.store.list(owner, list)
-    }
-
-    fn delete<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
-        self.store.delete(owner, id, revision)
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_chat_cannot_be_read_ends() {
-    let store = Waits::new(usize::MAX, false);
+async fn a_run_whose_chat_cannot_be_written_ends() {
+    let store = Waits::new(usize::MAX);
     let server = server(&store);
     let request = submit(&[user("m1", "Hi")]);
     let response = server.chats.stream_response(&ada(), request).await.unwrap();
@@ -275,7 +234,7 @@ async fn a_run_whose_chat_cannot_be_read_ends() {
 
 #[tokio::test]
 async fn a_client_that_disconnects_while_its_message_is_saved_gets_the_answer_later() {
-    let store = Waits::new(1, true);
+    let store = Waits::new(0);
     let server = server(&store);
     server.permits.add_permits(2);
     let request = submit(&[user("m1", "Hi")]);
@@ -289,14 +248,13 @@ async fn a_client_that_disconnects_while_its_message_is_saved_gets_the_answer_la
     assert!(!matches!(again, Some(Ok(_))), "{again:?}");
     store.permits.add_permits(1);
     let again = timeout(Duration::from_secs(30), server.post(&request)).await.unwrap();
-    assert_eq!(again.unwrap(), stored(&*store).await.chat.messages.get(1).cloned());
+    assert_eq!(again.unwrap(), stored(&server).await.messages.get(1).cloned());
     assert_eq!(server.calls(), 1);
 }
 
 #[tokio::test]
 async fn a_regeneration_that_was_stopped_can_be_requested_again() {
-    let store = Arc::new(InMemoryChatStore::new());
-    let server = server(&store);
+    let server = server(&Arc::new(InMemoryLogStore::new()));
     let question = [user("m1", "Hi")];
     let request = regenerate(&question);
     let stopped = server.chats.stream_response(&ada(), request.clone()).await.unwrap();
@@ -307,7 +265,7 @@ async fn a_regeneration_that_was_stopped_can_be_requested_again() {
     server.permits.add_permits(1);
     drop(stopped.collect::<Vec<_>>().await);
     drop(again.collect::<Vec<_>>().await);
-    let chat = stored(&*store).await.chat;
+    let chat = stored(&server).await;
     let message = serde_json::to_string(&chat.messages[1]).unwrap();
     assert!(chat.messages.len() == 2 && message.contains("answer"), "{message}");
     assert_eq!(server.calls(), calls + 1);

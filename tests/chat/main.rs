@@ -1,7 +1,6 @@
 //! ChatServer over HTTP: turns, retries, decisions and stored conversations.
 
 mod call_outcomes;
-mod chat_store;
 mod client_versions;
 mod concurrent_turns;
 mod cut_pages;
@@ -22,6 +21,7 @@ mod late_responses;
 mod late_revocations;
 mod limits;
 mod listed_chats;
+mod log_store;
 mod logged_limits;
 mod lost_runs;
 mod missed_hints;
@@ -37,7 +37,6 @@ mod repeated_requests;
 mod retried_requests;
 mod row_store;
 mod run_counts;
-mod run_store;
 mod same_chat_id;
 mod shutdown;
 mod stop_at_another_server;

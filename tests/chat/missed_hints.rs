@@ -8,56 +8,30 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use serde_json::json;
+use test_support::log_double::{Intercepts, LogDouble};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::log::{
-    AppendEntries, AppendResult, BeginResult, BeginRun, LogPage, ReadLog, RunKey, TakeResult,
-    TakeRun,
-};
-use ui_message_stream::chat::store::{
-    InMemoryChatStore, InMemoryRunStore, RunStore, RunStoreError,
-};
+use ui_message_stream::chat::store::{InMemoryLogStore, LogKey, LogStore};
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
 
-/// A store of logs that may give no hints.
+/// A store that may give no hints.
 #[derive(Debug)]
-struct Runs {
-    store: InMemoryRunStore,
+struct Quiet {
+    store: InMemoryLogStore,
     gives_hints: AtomicBool,
 }
 
-impl RunStore for Runs {
-    fn begin<'a>(
-        &'a self,
-        begin: BeginRun<'a>,
-    ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
-        self.store.begin(begin)
+impl Intercepts for Quiet {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
     }
 
-    fn append<'a>(
-        &'a self,
-        append: AppendEntries<'a>,
-    ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
-        self.store.append(append)
-    }
-
-    fn read<'a>(
-        &'a self,
-        read: ReadLog<'a>,
-    ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
-        self.store.read(read)
-    }
-
-    fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        self.store.take(take)
-    }
-
-    fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
+    fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         match self.gives_hints.load(Ordering::SeqCst) {
-            true => self.store.changed(key, after),
+            true => self.store.changed(key, length),
             false => Box::pin(pending()),
         }
     }
@@ -65,8 +39,9 @@ impl RunStore for Runs {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_hint_a_reader_asks_a_second_after_the_last_frame_and_sends_a_comment_after_15() {
-    let runs = Arc::new(Runs { store: InMemoryRunStore::new(), gives_hints: true.into() });
-    let (chats, permits) = (Arc::new(InMemoryChatStore::new()), Arc::new(Semaphore::new(0)));
+    let store = Quiet { store: InMemoryLogStore::new(), gives_hints: true.into() };
+    let store = Arc::new(LogDouble(store));
+    let permits = Arc::new(Semaphore::new(0));
     let server = || {
         let permits = Arc::clone(&permits);
         let agent = move |_: Turn| {
@@ -80,7 +55,7 @@ async fn without_a_hint_a_reader_asks_a_second_after_the_last_frame_and_sends_a_
             }
         };
         let server = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-        server.with_store(chats.clone()).with_run_store(runs.clone())
+        server.with_store(store.clone())
     };
     let ada = Principal::new("ada");
     let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
@@ -96,7 +71,7 @@ async fn without_a_hint_a_reader_asks_a_second_after_the_last_frame_and_sends_a_
     let pages = tokio::spawn(pages.collect::<Vec<_>>());
     // The reader has asked after a second, and waits for a hint of the first word only.
     sleep_until(begun + Duration::from_millis(1200)).await;
-    runs.gives_hints.store(false, Ordering::SeqCst);
+    store.gives_hints.store(false, Ordering::SeqCst);
     for at in [1400, 1500] {
         sleep_until(begun + Duration::from_millis(at)).await;
         permits.add_permits(1);

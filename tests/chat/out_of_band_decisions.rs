@@ -97,33 +97,6 @@ async fn other_pages_see_that_a_call_is_approved_while_it_is_executed() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn no_other_page_reads_a_run_that_answers_a_message_which_the_server_has_lost() {
-    let host = Host::new();
-    let mut alice = Client::new("alice", "chat");
-    alice.say(&host, "delete notes.txt").await;
-    // The server imports the text of the message, and not its call.
-    let mut answer = alice.answered(true);
-    let messages = answer["messages"].as_array_mut().unwrap();
-    let parts = messages.last_mut().unwrap()["parts"].as_array_mut().unwrap();
-    parts.insert(1, json!({"type": "text", "text": "I can delete it.", "state": "done"}));
-    host.lose_chats();
-    host.tools.hold(true);
-    let answering = host.clone();
-    let answered = tokio::spawn(async move { answering.chat("alice", answer.to_string()).await });
-    while host.tools.effects().is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    let stream = host.get("alice", "/api/chat/chat/stream").await;
-    assert_eq!(stream.status, StatusCode::NO_CONTENT, "{}", stream.text);
-    host.tools.hold(false);
-    let answer = answered.await.unwrap();
-    assert_eq!(answer.of_type("tool-output-available").len(), 1, "{}", answer.text);
-    let history = history(&host, "alice", "chat").await;
-    assert_eq!(history.last().unwrap()["role"], "assistant");
-}
-
 #[tokio::test]
 async fn pending_approvals_are_listed_only_to_their_requester_and_only_while_pending() {
     let host = Host::new();
@@ -431,11 +404,10 @@ async fn an_approver_may_decide_for_other_users_where_the_host_authorizes_it() {
     assert_eq!(counts(&host.decide("eve", &both).await.json()), [false, false]);
     assert!(host.tools.effects().is_empty());
     assert_eq!(counts(&host.decide("boss", &both).await.json()), [false, true]);
-    // The approver has no access to the chat itself: this is a new chat of the approver.
+    // The approver has no access to the chat itself, and has no chat with its id.
     let foreign = host.chat("boss", browser.answered(true).to_string()).await;
-    assert_eq!(foreign.of_type("tool-output-error").len(), 2, "{}", foreign.text);
-    let boss_messages = host.get("boss", "/api/chat/chat").await.text;
-    assert!(!boss_messages.contains("notes.txt"), "{boss_messages}");
+    assert_eq!(foreign.status, StatusCode::CONFLICT);
+    assert_eq!(host.get("boss", "/api/chat/chat").await.status, StatusCode::NOT_FOUND);
 
     browser.answer(&host, true).await;
     let tools: Vec<String> = host.tools.effects().into_iter().map(|effect| effect.tool).collect();

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::axum::chat_routes;
-use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore, InMemoryRunStore, RunStore};
+use ui_message_stream::chat::store::InMemoryLogStore;
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::chunk::{FinishReason, ReceivedChunk};
 use ui_message_stream::event::ToolCall;
@@ -240,23 +240,16 @@ async fn a_run_that_continues_a_message_is_read_with_the_message_in_front() {
 #[tokio::test(start_paused = true)]
 async fn the_history_shows_what_a_live_run_has_written_and_a_stopped_one_keeps_it() {
     let server = Server::new();
-    let other = {
-        let store: Arc<dyn ChatStore> = Arc::new(InMemoryChatStore::new());
-        let runs: Arc<dyn RunStore> = Arc::new(InMemoryRunStore::new());
-        let with_stores = |chats: ChatServer| {
-            chats.with_store(Arc::clone(&store)).with_run_store(Arc::clone(&runs))
-        };
-        let second = Server::new();
-        (with_stores(server.chats.clone()), with_stores(second.chats))
-    };
-    let server = Server { chats: other.0, permits: server.permits };
+    let store = Arc::new(InMemoryLogStore::new());
+    let other = Server::new().chats.with_store(store.clone());
+    let server = Server { chats: server.chats.with_store(store), permits: server.permits };
     let post = server.post(&user("Hi"));
     server.permits.add_permits(2);
     pause().await;
     let text = || async { server.stored().await[1].text() };
     assert_eq!(text().await, "one two ");
     // The stop reaches another server.
-    other.1.stop(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    other.stop(&Principal::new("ada"), &"chat".into()).await.unwrap();
     let (_, read) = post.await.unwrap();
     assert!(read.contains(r#""type":"abort""#), "{read}");
     // The server of the run learns it from its next append, within a third of a lease.

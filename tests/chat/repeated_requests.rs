@@ -94,7 +94,7 @@ fn respond(chat: &mut Chat, id: &str) {
 
 /// Makes a run write this response.
 fn begin(chat: &mut Chat, id: &str) {
-    set_live(chat, json!({"live": {"run": "run", "fence": 1, "messageId": id}}));
+    set_live(chat, json!({"live": {"id": id, "isNew": true}}));
 }
 
 fn finish(chat: &mut Chat, id: &str) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use serde_json::json;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::store::{InMemoryChatStore, InMemoryRunStore};
+use ui_message_stream::chat::store::InMemoryLogStore;
 use ui_message_stream::chat::{ChatError, ChatServer, ChatStream, Turn};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(20);
 
 /// Returns a server whose agent calls a tool, says something in its second step after this time, and
 /// says it at once if it is called again.
-fn server(stores: &(Arc<InMemoryChatStore>, Arc<InMemoryRunStore>), time: Duration) -> ChatServer {
+fn server(store: &Arc<InMemoryLogStore>, time: Duration) -> ChatServer {
     let calls = Arc::new(AtomicUsize::new(0));
     let agent = move |turn: Turn| {
         let is_first = calls.fetch_add(1, Ordering::SeqCst) == 0;
@@ -38,7 +38,7 @@ fn server(stores: &(Arc<InMemoryChatStore>, Arc<InMemoryRunStore>), time: Durati
         stream::iter(step.into_iter().filter(move |_| !is_begun)).chain(rest)
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    chats.with_store(stores.0.clone()).with_run_store(stores.1.clone())
+    chats.with_store(store.clone())
 }
 
 fn ada() -> Principal {
@@ -79,8 +79,8 @@ async fn a_response_that_does_not_end_in_time_goes_on_at_another_server() {
 
 #[tokio::test(start_paused = true)]
 async fn a_complete_response_whose_run_goes_on_elsewhere_is_an_error() {
-    let stores = Default::default();
-    let (chats, other) = (server(&stores, GRACE * 2), server(&stores, Duration::ZERO));
+    let store = Default::default();
+    let (chats, other) = (server(&store, GRACE * 2), server(&store, Duration::ZERO));
     let ada = ada();
     let (cut, stopped) =
         tokio::join!(chats.complete_response(&ada, post("m1")), chats.shut_down(GRACE));
@@ -92,8 +92,8 @@ async fn a_complete_response_whose_run_goes_on_elsewhere_is_an_error() {
 
 /// The client continues after the last frame, or reads the response again.
 async fn goes_on_at_another_server(is_read_again: bool) {
-    let stores = Default::default();
-    let (chats, other) = (server(&stores, GRACE * 2), server(&stores, Duration::ZERO));
+    let store = Default::default();
+    let (chats, other) = (server(&store, GRACE * 2), server(&store, Duration::ZERO));
     let response = chats.stream_response(&ada(), post("m1")).await.unwrap();
     let (stopped, begun) = tokio::join!(chats.shut_down(GRACE), text_of(response));
     assert_eq!(stopped, 1);
@@ -115,8 +115,8 @@ async fn goes_on_at_another_server(is_read_again: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_shuts_down_waits_for_responses_that_read_the_run_of_another_server() {
-    let stores = Default::default();
-    let (other, chats) = (server(&stores, GRACE / 2), server(&stores, Duration::ZERO));
+    let store = Default::default();
+    let (other, chats) = (server(&store, GRACE / 2), server(&store, Duration::ZERO));
     let response = other.stream_response(&ada(), post("m1")).await.unwrap();
     let reader = chats.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
     let (stopped, text, own, refused) =
@@ -143,8 +143,8 @@ async fn a_server_that_has_shut_down_in_time_is_closed_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_shuts_down_resumes_no_lost_run() {
-    let stores = Default::default();
-    let (lost, chats) = (server(&stores, GRACE * 10), server(&stores, Duration::ZERO));
+    let store = Default::default();
+    let (lost, chats) = (server(&store, GRACE * 10), server(&store, Duration::ZERO));
     let response = lost.stream_response(&ada(), post("m1")).await.unwrap();
     let reader = chats.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
     drop(response);

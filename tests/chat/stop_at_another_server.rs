@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::chat_log::InMemoryLogStore;
+use ui_message_stream::chat::store::InMemoryLogStore;
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
@@ -38,7 +38,7 @@ async fn a_quiet_run_ends_within_a_second_after_a_stop_or_a_deletion_at_another_
                     drop(dropped);
                 }
             };
-            ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_log_store(logs.clone())
+            ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(logs.clone())
         };
         let (ada, chat) = (Principal::new("ada"), "chat".into());
         let message =

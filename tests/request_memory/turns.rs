@@ -1,15 +1,15 @@
 //! A turn takes as much memory in a chat of 5 000 messages as in one of 10, beyond what the agent
 //! reads: the versions of a chat share its messages.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use serde_json::json;
+use serde_json::{Value, json};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore, SaveChat, SaveResult};
-use ui_message_stream::chat::{Chat, ChatServer, Turn};
+use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
+use ui_message_stream::{AgentEvent, ChatRequest};
 
 use super::{ALONE, HEAP};
 
@@ -32,31 +32,34 @@ async fn a_turn_takes_as_much_memory_in_a_long_chat_as_in_a_short_one() {
 /// Returns the peak of the memory that a turn with a constant agent takes, of a client that sends its
 /// last message only.
 async fn peak_of_a_turn(length: usize) -> usize {
-    let store = Arc::new(InMemoryChatStore::new());
-    let ada = Principal::new("ada");
-    let mut chat = Chat::new("chat", ada.clone());
-    for at in 0..length {
-        let role = if at % 2 == 0 { "user" } else { "assistant" };
-        let parts = json!([{"type": "text", "text": "A message of a usual length."}]);
-        let message = json!({"id": format!("m{at:05}"), "role": role, "parts": parts});
-        chat.messages.push(UiMessage::parse(&message.to_string()).unwrap());
-    }
-    assert_ne!(store.save(SaveChat::new(&chat)).await.unwrap(), SaveResult::Conflict);
-    drop(chat);
     let agent = |_: Turn| stream::iter([AgentEvent::text("An answer.")]);
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone());
-    let parts = json!([{"type": "text", "text": "A question?"}]);
-    let message = json!({"id": "new", "role": "user", "parts": parts});
-    let body = json!({"id": "chat", "message": message}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let limits = ChatLimits::default().with_max_chat_messages(usize::MAX);
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_limits(limits);
+    let message = |id: &str, role: &str| {
+        let parts = json!([{"type": "text", "text": "A message of a usual length."}]);
+        json!({"id": id, "role": role, "parts": parts})
+    };
+    let ada = Principal::new("ada");
+    let answer = async |body: Value| {
+        let limits = Limits::default().with_max_messages(usize::MAX).with_max_parts(usize::MAX);
+        let limits = limits.with_max_nodes(usize::MAX);
+        let request = ChatRequest::parse(body.to_string().as_bytes(), &limits).unwrap();
+        let response = chats.stream_response(&ada, request).await.unwrap();
+        drop(response.collect::<Vec<_>>().await);
+    };
+    // The server imports the history.
+    let roles = ["user", "assistant"].into_iter().cycle();
+    let history = (1..length).zip(roles).map(|(at, role)| message(&format!("m{at:05}"), role));
+    answer(json!({"id": "chat", "messages": history.collect::<Vec<_>>()})).await;
+    // The state is stored after the end.
+    tokio::time::sleep(Duration::from_millis(100)).await;
 
     let before = HEAP.current_usage();
     HEAP.reset_peak_usage();
-    let response = chats.stream_response(&ada, request).await.unwrap();
-    drop(response.collect::<Vec<_>>().await);
+    answer(json!({"id": "chat", "message": message("new", "user")})).await;
     let peak = HEAP.peak_usage().saturating_sub(before);
 
-    let stored = store.load(&ada, &"chat".into()).await.unwrap().unwrap().chat;
+    let stored = chats.chat(&ada, &"chat".into()).await.unwrap();
     assert_eq!(stored.messages.len(), length + 2);
     peak
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_postgres::PoolError;
 use ui_message_stream::approval::store::LedgerStoreError;
-use ui_message_stream::chat::store::{ChatStoreError, RunStoreError};
+use ui_message_stream::chat::store::ChatStoreError;
 
 /// A failure of a [`PostgresStore`](crate::PostgresStore).
 ///
@@ -38,17 +38,6 @@ pub enum PostgresError {
         /// The schema of the tables.
         schema: i32,
         /// The schema that this version reads.
-        known: i32,
-    },
-    /// A newer version of this package has written the run.
-    #[error(
-        "run: format {format} is newer than this version of ui-message-stream-postgres reads \
-         ({known}); upgrade the server"
-    )]
-    NewerRunFormat {
-        /// The format of the run.
-        format: i32,
-        /// The newest format that this version reads.
         known: i32,
     },
     /// Postgres is not reachable or does not allow writes, or the connection was lost. It is not known
@@ -140,11 +129,5 @@ impl From<PostgresError> for ChatStoreError {
 impl From<PostgresError> for LedgerStoreError {
     fn from(error: PostgresError) -> Self {
         LedgerStoreError::new(error)
-    }
-}
-
-impl From<PostgresError> for RunStoreError {
-    fn from(error: PostgresError) -> Self {
-        RunStoreError::new(error)
     }
 }

@@ -1,6 +1,6 @@
 //! [`Hints`]: wakes the readers of logs that have changed.
 //!
-//! Each statement that changes a run notifies the channel of the schema. One connection of each
+//! Each statement that changes a log notifies the channel of the schema. One connection of each
 //! server listens. A notification only tells a reader to read: it may be lost.
 
 use std::collections::HashMap;
@@ -14,19 +14,17 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
-#[cfg(feature = "log-store")]
-use ui_message_stream::chat::chat_log::LogKey;
-use ui_message_stream::chat::log::RunKey;
+use ui_message_stream::chat::store::LogKey;
 
 use crate::error::DbResult;
 use crate::{owner_key, within_time};
 
-/// The runs that readers of this process wait for, by the digests of their keys.
+/// The logs that readers of this process wait for, by the digests of their keys.
 #[derive(Debug, Default)]
-pub(crate) struct Hints(Mutex<Runs>);
+pub(crate) struct Hints(Mutex<Logs>);
 
 #[derive(Debug, Default)]
-struct Runs {
+struct Logs {
     by_digest: HashMap<String, Hint>,
     is_connected: bool,
 }
@@ -38,23 +36,21 @@ struct Hint {
     is_idle: bool,
 }
 
-/// What is known of a run.
+/// What is known of a log.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     length: u64,
-    /// The log has ended, or the run was deleted.
-    is_over: bool,
+    is_deleted: bool,
 }
 
 impl Hints {
-    /// Waits until a log has more than `after` entries, or has ended or was removed, or until the run
-    /// is taken during the wait.
+    /// Waits until a log has more than `after` entries or was deleted.
     ///
-    /// The first wait for a run ends at once: what has changed before is not known, and the caller
+    /// The first wait for a log ends at once: what has changed before is not known, and the caller
     /// looks again.
     pub(crate) async fn changed(&self, digest: String, after: u64) {
         let known = {
-            let Runs { by_digest, is_connected } = &mut *self.lock();
+            let Logs { by_digest, is_connected } = &mut *self.lock();
             match by_digest.entry(digest) {
                 _ if !*is_connected => None,
                 Entry::Occupied(mut hint) => {
@@ -68,32 +64,31 @@ impl Hints {
             }
         };
         let Some(mut known) = known else { return sleep(POLL_INTERVAL).await };
-        let Progress { length, is_over } = *known.borrow_and_update();
-        if length <= after && !is_over {
-            // An error means that the run was forgotten: the caller looks again.
+        let Progress { length, is_deleted } = *known.borrow_and_update();
+        if length <= after && !is_deleted {
+            // An error means that the log was forgotten: the caller looks again.
             let _ = known.changed().await;
         }
     }
 
-    /// Handles a notification: the length of a log, its fence, whether it is over, and the digest of
-    /// the key of its run.
+    /// Handles a notification: the length of a log, whether it was deleted, and the digest of its key.
     fn add(&self, notification: &str) {
         let mut words = notification.split(' ');
         let length = words.next().and_then(|word| word.parse().ok());
-        let (is_over, digest) = (words.nth(1) == Some("1"), words.next());
+        let (is_deleted, digest) = (words.next() == Some("1"), words.next());
         let (Some(length), Some(digest)) = (length, digest) else { return };
         if let Some(hint) = self.lock().by_digest.get(digest) {
-            hint.known.send_replace(Progress { length, is_over });
+            hint.known.send_replace(Progress { length, is_deleted });
         }
     }
 
     /// Sets whether the notifications of all changes arrive from now on. Forgets what is known and
     /// wakes all readers, so that they look for themselves.
     fn set_connected(&self, is_connected: bool) {
-        *self.lock() = Runs { is_connected, ..Runs::default() };
+        *self.lock() = Logs { is_connected, ..Logs::default() };
     }
 
-    /// Forgets the runs for which no reader has waited since the last call. A reader that reads
+    /// Forgets the logs for which no reader has waited since the last call. A reader that reads
     /// between two waits loses nothing.
     fn forget_idle(&self) {
         self.lock().by_digest.retain(|_, hint| {
@@ -103,7 +98,7 @@ impl Hints {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Runs> {
+    fn lock(&self) -> MutexGuard<'_, Logs> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,7 +107,7 @@ impl Hints {
 pub(crate) async fn listen(hints: Arc<Hints>, config: Config, channel: Box<str>) {
     loop {
         if let Err(failure) = listen_once(&hints, &config, &channel).await {
-            tracing::debug!(error = %failure.0, "the connection that listens to changes of runs is lost");
+            tracing::debug!(error = %failure.0, "the connection that listens to changes of logs is lost");
         }
         hints.set_connected(false);
         sleep(POLL_INTERVAL).await;
@@ -150,19 +145,10 @@ async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<
     }
 }
 
-/// Returns the digest of the key of a run, as the function `publish` of the schema.
-pub(crate) fn run_digest(key: &RunKey) -> String {
-    let owner = owner_key(&key.owner);
-    digest(&[owner.as_bytes(), b"\0", key.chat.as_bytes(), b"\0", key.run.as_bytes()])
-}
-
 /// Returns the digest of the key of a log, as the function `publish_log` of the schema.
-#[cfg(feature = "log-store")]
 pub(crate) fn log_digest(key: &LogKey) -> String {
-    digest(&[b"log", owner_key(&key.owner).as_bytes(), b"\0", key.chat.as_bytes()])
-}
-
-fn digest(parts: &[&[u8]]) -> String {
+    let owner = owner_key(&key.owner);
+    let parts = [owner.as_bytes(), b"\0", key.chat.as_bytes()];
     Sha256::digest(parts.concat()).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -172,5 +158,5 @@ fn digest(parts: &[&[u8]]) -> String {
 /// How often a reader looks while no notifications arrive, and how often they are tried.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often the connection is tested, and runs without a reader are forgotten.
+/// How often the connection is tested, and logs without a reader are forgotten.
 const TICK: Duration = Duration::from_secs(5);

@@ -1,18 +1,15 @@
-//! [`PostgresStore`]: the chats, the approvals and the live responses of several servers in Postgres.
+//! [`PostgresStore`]: the logs of chats and the approvals of several servers in Postgres.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
-mod chats;
 mod error;
 mod guard;
 mod hints;
 mod ledger;
-#[cfg(feature = "log-store")]
 mod log_store;
 mod options;
-mod runs;
 mod schema;
 mod sweep;
 mod users;
@@ -37,11 +34,10 @@ pub use self::users::DeletedUser;
 use self::error::DbResult;
 use self::hints::Hints;
 
-/// The chats, the approvals and the logs of runs of all servers that share a Postgres database.
+/// The logs of chats and the approvals of all servers that share a Postgres database.
 ///
 /// A clone is cheap and shares everything with the original. It implements
-/// [`ChatStore`](ui_message_stream::chat::store::ChatStore),
-/// [`RunStore`](ui_message_stream::chat::store::RunStore),
+/// [`LogStore`](ui_message_stream::chat::store::LogStore),
 /// [`LedgerStore`](ui_message_stream::approval::store::LedgerStore) and
 /// [`ReplayGuard`](ui_message_stream::approval::store::ReplayGuard):
 ///
@@ -61,7 +57,7 @@ use self::hints::Hints;
 /// // Servers that share a store must share the key, too.
 /// let keys = KeyRing::new(1, secret)?;
 /// let approvals = Approvals::new(tools).with_keys(keys).with_ledger(store.clone());
-/// let server = ChatServer::new(agent, approvals).with_store(store.clone()).with_run_store(store);
+/// let server = ChatServer::new(agent, approvals).with_store(store);
 /// # Ok(server)
 /// # }
 /// ```
@@ -79,8 +75,8 @@ use self::hints::Hints;
 ///
 /// # When Postgres is not available
 /// Each step of an operation ends within five seconds, if necessary with an error. Most operations are
-/// one step, which is a statement or a transaction. An append or a take of a run that is refused or
-/// repeated has two, and an operation that several servers do at once to one approval may have more.
+/// one step, which is a statement or a transaction. An operation that several servers do at once to one
+/// approval may have more.
 ///
 /// The store connects again by itself, also if Postgres does not answer on a connection. An
 /// operation whose reply is lost is not repeated by the store: its caller repeats it, and the store
@@ -101,13 +97,14 @@ use self::hints::Hints;
 /// clock is set back by more, it was wrong before, and the store follows it.
 ///
 /// # Readers that wait
-/// One connection of each server listens on a channel that has the name of the schema. Each change of
-/// a run is notified there. While this connection is away, readers look twice a second.
+/// One connection of each server listens on a channel that has the name of the schema. Each append
+/// to a log and each deletion of one is notified there. While this connection is away, readers look
+/// twice a second.
 ///
 /// # Formats
-/// The tables have a schema number, and each chat, approval and run the number of its format. Newer
-/// tables and newer records are refused. [`open`](Self::open) creates the tables. To create them in a
-/// step of its own, call [`PostgresOptions::create_tables`] and open the store
+/// The tables have a schema number, and each approval the number of its format. Newer tables and newer
+/// approvals are refused. The store decodes no entry of a log. [`open`](Self::open) creates the tables. To
+/// create them in a step of its own, call [`PostgresOptions::create_tables`] and open the store
 /// [with existing tables](PostgresOptions::with_existing_tables).
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
@@ -142,8 +139,7 @@ impl PostgresStore {
     /// # Errors
     /// [`PostgresError`] if Postgres cannot be written now, for example because it is a replica.
     pub async fn ping(&self) -> Result<(), PostgresError> {
-        // A revision that no chat gets.
-        self.query("SELECT nextval('revisions')", &[]).await.map(drop)
+        self.query("SELECT nextval('pings')", &[]).await.map(drop)
     }
 
     /// Executes a statement, which is a transaction, and returns its rows.

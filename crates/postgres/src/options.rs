@@ -49,7 +49,7 @@ impl PostgresOptions {
     }
 
     /// Sets the maximum number of connections that execute operations, at least 1. The default is
-    /// 10. One more connection receives the changes of runs.
+    /// 10. One more connection receives the changes of logs.
     #[must_use]
     pub fn with_max_connections(mut self, connections: usize) -> Self {
         self.max_connections = connections.max(1);

@@ -11,7 +11,7 @@ use crate::{PostgresStore, query, stored};
 impl PostgresStore {
     /// Deletes what is kept no longer: chats whose time has passed, approvals
     /// [24 hours](ui_message_stream::approval::store::RECORD_RETENTION) after they have expired, and
-    /// logs 10 minutes after their end, or 7 days after the lease of a lost run has passed.
+    /// entries before the snapshot of a log 10 minutes after the end of the run that has written them.
     ///
     /// The store calls it once a minute. Several servers may do this at once. It deletes a few rows
     /// at a time, and fewer if Postgres cancels the statement because it takes too long.
@@ -26,13 +26,11 @@ impl PostgresStore {
 
 async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
     let mut result = Ok(());
-    for (statement, max_rows) in STATEMENTS {
+    for statement in STATEMENTS {
         // The others are executed also if one fails.
-        result = result.and(delete_all(pool, statement, max_rows).await);
+        result = result.and(delete_all(pool, statement, MAX_ROWS).await);
     }
-    #[cfg(feature = "log-store")]
-    let result = result.and(crate::log_store::sweep(pool).await);
-    result
+    result.and(crate::log_store::sweep(pool).await)
 }
 
 /// Repeats a statement until there is nothing to delete.
@@ -90,34 +88,20 @@ macro_rules! delete {
     };
 }
 
-const CHATS: &str = delete!("chats", "key", "expires_at <= (SELECT now_ms())");
 const APPROVALS: &str = delete!(
     "approvals",
     "id",
     "delete_at < (SELECT now_not_before(latest_time) FROM ledger_clock)"
 );
 const APPROVAL_USES: &str = delete!("approval_uses", "id", "delete_at < (SELECT now_ms())");
-const ENDED_RUNS: &str = delete!("runs", "key", "ended_at + 600000 <= (SELECT now_ms())");
-// 7 days.
-const LOST_RUNS: &str = delete!(
-    "runs",
-    "key",
-    "ended_at IS NULL AND renewed_at + lease + 604800000 <= (SELECT now_ms())"
-);
 // A day.
 const DELETED_USERS: &str =
     delete!("deleted_users", "owner", "deleted_at + 86400000 <= (SELECT now_ms())");
 
-/// The statements, and how many rows each deletes at most. The messages of a chat and the log of a
-/// run are deleted with it.
-const STATEMENTS: [(&str, i64); 6] = [
-    (CHATS, 20),
-    (APPROVALS, 200),
-    (APPROVAL_USES, 200),
-    (ENDED_RUNS, 5),
-    (LOST_RUNS, 5),
-    (DELETED_USERS, 200),
-];
+/// The statements, each of which deletes at most [`MAX_ROWS`] rows.
+const STATEMENTS: [&str; 3] = [APPROVALS, APPROVAL_USES, DELETED_USERS];
+
+const MAX_ROWS: i64 = 200;
 
 /// The code of a statement that has taken longer than the time that it may take.
 const CANCELED: &str = "57014";

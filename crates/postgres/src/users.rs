@@ -11,16 +11,14 @@ use crate::{PostgresStore, owner_key};
 pub struct DeletedUser {
     /// The number of chats.
     pub chats: usize,
-    /// The number of runs, live ones included.
-    pub runs: usize,
     /// The number of approvals, open and decided ones.
     pub approvals: usize,
 }
 
 impl PostgresStore {
-    /// Deletes everything of a user: the approvals that were requested from the user, the logs of the
-    /// user's runs, the chats, and then the approvals again, because a live run can request more. It
-    /// does this in short transactions. If it fails or is dropped, call it again: it deletes the rest.
+    /// Deletes everything of a user: the approvals that were requested from the user, the chats with
+    /// their logs, and then the approvals again, because a live run can request more. It does this in
+    /// short transactions. If it fails or is dropped, call it again: it deletes the rest.
     ///
     /// Sign the user out first: a request that comes later begins new chats. A live run ends when it
     /// writes next, stores nothing and requests no approvals. A tool that is running is not stopped, and
@@ -39,36 +37,19 @@ impl PostgresStore {
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, PostgresError> {
         let owner = owner_key(user);
         self.query(MARK, &[&owner]).await?;
-        let approvals = self.delete_rows(&owner, APPROVALS).await?;
-        let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
-        #[cfg(feature = "log-store")]
-        {
-            deleted.chats += self.delete_logs(&owner).await?;
-        }
-        loop {
-            deleted.runs += self.delete_rows(&owner, RUNS).await?;
-            let chats = self.delete_rows(&owner, CHATS).await?;
-            deleted.chats += chats;
-            if chats == 0 {
-                break;
-            }
-            // A run may have begun in one of these chats, and would save it again at its end.
-        }
+        let mut approvals = self.delete_approvals(&owner).await?;
+        let chats = self.delete_logs(&owner).await?;
         // Insertions of approvals that have found a chat have ended after this.
         self.query(MARK, &[&owner]).await?;
-        deleted.approvals += self.delete_rows(&owner, APPROVALS).await?;
-        Ok(deleted)
+        approvals += self.delete_approvals(&owner).await?;
+        Ok(DeletedUser { chats, approvals })
     }
 
-    /// Deletes rows of a user, until there are none. Returns their number.
-    async fn delete_rows(
-        &self,
-        owner: &str,
-        statement: &'static str,
-    ) -> Result<usize, PostgresError> {
+    /// Deletes the approvals of a user, until there are none. Returns their number.
+    async fn delete_approvals(&self, owner: &str) -> Result<usize, PostgresError> {
         let mut deleted = 0;
         loop {
-            match self.query(statement, &[&owner]).await?.len() {
+            match self.query(APPROVALS, &[&owner]).await?.len() {
                 0 => return Ok(deleted),
                 rows => deleted += rows,
             }
@@ -76,16 +57,10 @@ impl PostgresStore {
     }
 }
 
-// Each step waits for the rows that another transaction deletes, and takes others in their place: it deletes
-// nothing only if nothing is left.
-
 /// A user without chats here may have them in another store, and then this store does not know which
 /// runs have begun since.
 const MARK: &str = "SELECT mark_deleted($1)";
+/// It waits for the rows that another transaction deletes, and takes others in their place: it deletes
+/// nothing only if nothing is left.
 const APPROVALS: &str = "DELETE FROM approvals WHERE id IN \
     (SELECT id FROM approvals WHERE requester = $1 LIMIT 200 FOR UPDATE) RETURNING id";
-const RUNS: &str = "WITH deleted AS (DELETE FROM runs WHERE key IN \
-        (SELECT key FROM runs WHERE owner = $1 LIMIT 5 FOR UPDATE) RETURNING *) \
-    SELECT publish(owner, chat, run, length, fence, TRUE) FROM deleted";
-const CHATS: &str = "DELETE FROM chats WHERE key IN \
-    (SELECT key FROM chats WHERE owner = $1 LIMIT 20 FOR UPDATE) RETURNING key";

@@ -98,13 +98,13 @@ impl Connection {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a script, and runs it again if the connection was lost or is replaced. Every script
-    /// gives the same response when it is run again, but for the counts of those that delete a user.
+    /// Runs a script, and runs it again if the connection was lost or is replaced. Every script of the
+    /// ledger gives the same response when it is run again, but for the counts of those that delete. A
+    /// script that changes a log refuses when it is run again.
     ///
-    /// The first copy may also arrive late, after what was run since. Within a minute, and among the
-    /// last 32 attempts to save or delete a chat, it changes nothing then, with these exceptions: it
-    /// may renew a lease, begin a deleted or refused run, which is lost, take a run whose lease has
-    /// passed meanwhile, or insert an approval request of a deleted user who had no chats.
+    /// The first copy may also arrive late, after what was run since. It changes nothing then, with these
+    /// exceptions: it may set a lease again, create a chat that was deleted meanwhile, with the epoch that
+    /// it had, give a chat an earlier title, or insert an approval request of a deleted user who had no chats.
     pub(crate) async fn run<T: FromRedisValue + Send>(
         &self,
         script: &Invocation<'_>,

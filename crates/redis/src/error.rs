@@ -31,17 +31,6 @@ pub enum RedisStoreError {
         "Redis has not answered within {0:?}: it hangs, has too much to do, or is not reachable"
     )]
     Timeout(Duration),
-    /// A newer version of this package has written the run.
-    #[error(
-        "run: format {format} is newer than this version of ui-message-stream-redis reads \
-         ({known}); upgrade the server"
-    )]
-    NewerRunFormat {
-        /// The format of the run.
-        format: u64,
-        /// The newest format that this version reads.
-        known: u64,
-    },
     /// A newer version of this package has written the chat.
     #[error(
         "chat: format {format} is newer than this version of ui-message-stream-redis reads \
@@ -71,14 +60,8 @@ impl RedisStoreError {
         let numbers = error.detail().unwrap_or_default().split_whitespace();
         let mut numbers = numbers.map(|number| number.parse().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
-        match error.code() {
-            Some(NEWER_RUN) => {
-                return RedisStoreError::NewerRunFormat { format: next(), known: next() };
-            }
-            Some(NEWER_LOG) => {
-                return RedisStoreError::NewerChatFormat { format: next(), known: next() };
-            }
-            _ => {}
+        if error.code() == Some(NEWER_LOG) {
+            return RedisStoreError::NewerChatFormat { format: next(), known: next() };
         }
         if let Some((code, reason)) = refusal(&error) {
             return RedisStoreError::Refused { code, reason };
@@ -125,9 +108,6 @@ const REFUSALS: [(&str, &str); 9] = [
     ("CLUSTERDOWN", "a part of the Redis Cluster is down: start its nodes"),
 ];
 
-/// The error with which `run.lua` refuses a run of a newer format. The format of the run and the
-/// newest format that the script reads follow.
-const NEWER_RUN: &str = "NEWERRUN";
-
-/// As [`NEWER_RUN`], of a chat that is a log.
+/// The error with which `log.lua` refuses a chat of a newer format. The format of the chat and the newest
+/// format that the script reads follow.
 const NEWER_LOG: &str = "NEWERLOG";

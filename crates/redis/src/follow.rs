@@ -1,7 +1,7 @@
-//! [`Follower`]: the connection that receives the changes of all runs that readers wait for.
+//! [`Follower`]: the connection that receives the changes of all logs that readers wait for.
 //!
-//! Each script that changes a run publishes the change on the channel of the run. One connection of
-//! each server subscribes the channels of the runs that its readers wait for. A message only tells
+//! Each script that changes a log publishes the change on the channel of the log. One connection of
+//! each server subscribes the channels of the logs that its readers wait for. A message only tells
 //! a reader to read: it may be lost, and while the connection is away, the readers look twice a
 //! second. In Redis Cluster, a node receives the messages of all nodes, so one connection is enough
 //! there, too.
@@ -18,7 +18,7 @@ use tokio::time::{interval, sleep, timeout};
 
 use crate::connection::with_timeout;
 use crate::error::RedisStoreError;
-use crate::hints::{Hints, Progress};
+use crate::hints::Hints;
 
 /// Starts the connection when the first reader waits, and ends it when the store is dropped.
 #[derive(Debug)]
@@ -48,8 +48,7 @@ impl Follower {
         Ok(Follower { hints, nodes, demoted, requests: Mutex::default() })
     }
 
-    /// Waits until a log has more than `after` entries, or may have ended, been taken or removed,
-    /// at most for some seconds.
+    /// Waits until a log has more than `after` entries, or may be another one, at most for some seconds.
     pub(crate) async fn changed(&self, channel: String, after: u64) {
         let Some(mut waiting) = self.hints.wait(&channel, after) else { return };
         self.start();
@@ -92,7 +91,7 @@ async fn follow(
     for node in nodes.iter().cycle() {
         match follow_node(&hints, node, &demoted, &mut requests).await {
             Ok(()) => return,
-            Err(error) => tracing::debug!(%error, "the connection that follows runs is lost"),
+            Err(error) => tracing::debug!(%error, "the connection that follows logs is lost"),
         }
         if requests.is_closed() {
             return;
@@ -124,9 +123,9 @@ async fn follow_node(
                 let Some(message) = message else {
                     return Err(RedisStoreError::Redis("the connection is closed".into()));
                 };
-                let progress = message.get_payload::<String>().ok();
-                match progress.and_then(|text| Progress::parse(&text)) {
-                    Some(progress) => hints.add(message.get_channel_name(), progress),
+                let text = message.get_payload::<String>().ok();
+                match text.and_then(|length| length.parse().ok()) {
+                    Some(length) => hints.add(message.get_channel_name(), length),
                     // A log was created or deleted: what was known is of another one.
                     None => hints.forget(message.get_channel_name()),
                 }

@@ -5,52 +5,35 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// The runs that readers of this process wait for, by the names of their channels.
+/// The logs that readers of this process wait for, by the names of their channels.
 ///
 /// An append of this process wakes the readers at once. The [follower](crate::follow) receives the
 /// appends of other processes.
 #[derive(Debug, Default)]
-pub(crate) struct Hints(Mutex<Runs>);
+pub(crate) struct Hints(Mutex<Logs>);
 
 #[derive(Debug, Default)]
-struct Runs {
+struct Logs {
     by_channel: HashMap<String, Hint>,
     /// Whether the follower has a connection.
     is_connected: bool,
 }
 
-/// What is known of a run. A reader knows what it has read, so what is known here is a lower bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Progress {
-    pub(crate) length: u64,
-    pub(crate) fence: u64,
-    /// The log has ended, or the run does not exist.
-    pub(crate) is_over: bool,
-}
-
-impl Progress {
-    /// Reads a message of a channel: three numbers.
-    pub(crate) fn parse(message: &str) -> Option<Self> {
-        let mut numbers = message.split(' ').map(|number| number.parse::<u64>().ok());
-        let (length, fence, is_over) = (numbers.next()??, numbers.next()??, numbers.next()??);
-        Some(Progress { length, fence, is_over: is_over > 0 })
-    }
-}
-
 #[derive(Debug)]
 struct Hint {
-    known: Progress,
+    /// The number of entries that is known. A reader knows what it has read, so this is a lower bound.
+    known: u64,
     /// Whether no reader waited at the last look.
     is_idle: bool,
     /// Wakes readers. The value is not used.
     changed: watch::Sender<()>,
 }
 
-/// A reader that waits for a run.
+/// A reader that waits for a log.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) changed: watch::Receiver<()>,
-    /// Whether the channel of the run has to be subscribed.
+    /// Whether the channel of the log has to be subscribed.
     pub(crate) is_first: bool,
     /// Whether the follower has a connection. Without one, only the changes of this process wake
     /// the reader.
@@ -58,56 +41,52 @@ pub(crate) struct Waiting {
 }
 
 impl Hints {
-    /// Begins to wait until a log has more than `after` entries, or may have ended, been taken or
-    /// removed. Returns `None` if this is known already.
+    /// Begins to wait until a log has more than `after` entries, or may be another one. Returns `None` if it
+    /// is known to have more already.
     pub(crate) fn wait(&self, channel: &str, after: u64) -> Option<Waiting> {
-        let mut runs = self.lock();
-        let is_connected = runs.is_connected;
-        let is_first = !runs.by_channel.contains_key(channel);
-        let hint = runs.by_channel.entry(channel.to_owned()).or_insert_with(|| Hint {
-            known: Progress { length: after, ..Progress::default() },
+        let mut logs = self.lock();
+        let is_connected = logs.is_connected;
+        let is_first = !logs.by_channel.contains_key(channel);
+        let hint = logs.by_channel.entry(channel.to_owned()).or_insert_with(|| Hint {
+            known: after,
             is_idle: false,
             changed: watch::Sender::new(()),
         });
-        if hint.known.length > after || hint.known.is_over {
+        if hint.known > after {
             return None;
         }
         hint.is_idle = false;
         Some(Waiting { changed: hint.changed.subscribe(), is_first, is_connected })
     }
 
-    /// Forgets what is known of a run, and wakes its readers.
+    /// Forgets what is known of a log, and wakes its readers.
     pub(crate) fn forget(&self, channel: &str) {
         if let Some(hint) = self.lock().by_channel.get_mut(channel) {
-            hint.known = Progress::default();
+            hint.known = 0;
             hint.changed.send_replace(());
         }
     }
 
-    /// Returns what is known of a run.
-    pub(crate) fn known(&self, channel: &str) -> Progress {
-        self.lock().by_channel.get(channel).map(|hint| hint.known).unwrap_or_default()
+    /// Returns the number of entries that a log is known to have.
+    pub(crate) fn known(&self, channel: &str) -> u64 {
+        self.lock().by_channel.get(channel).map_or(0, |hint| hint.known)
     }
 
-    /// Adds to what is known of a run, and wakes its readers if this is new.
-    pub(crate) fn add(&self, channel: &str, progress: Progress) {
-        let mut runs = self.lock();
-        let Some(hint) = runs.by_channel.get_mut(channel) else { return };
-        let known = Progress {
-            length: hint.known.length.max(progress.length),
-            fence: hint.known.fence.max(progress.fence),
-            is_over: hint.known.is_over || progress.is_over,
-        };
-        if known != hint.known {
-            hint.known = known;
+    /// Notes that a log has so many entries, and wakes its readers if this is new.
+    pub(crate) fn add(&self, channel: &str, length: u64) {
+        let mut logs = self.lock();
+        if let Some(hint) = logs.by_channel.get_mut(channel)
+            && hint.known < length
+        {
+            hint.known = length;
             hint.changed.send_replace(());
         }
     }
 
-    /// Wakes the readers of these runs: from now on each change wakes them.
+    /// Wakes the readers of these logs: from now on each change wakes them.
     pub(crate) fn subscribed(&self, channels: &[String]) {
-        let runs = self.lock();
-        for hint in channels.iter().filter_map(|channel| runs.by_channel.get(channel)) {
+        let logs = self.lock();
+        for hint in channels.iter().filter_map(|channel| logs.by_channel.get(channel)) {
             hint.changed.send_replace(());
         }
     }
@@ -115,22 +94,22 @@ impl Hints {
     /// Sets whether the follower has a connection. If it has lost it, forgets what is known and
     /// wakes all readers, so that they look for themselves: a Redis that restarts may lose entries.
     pub(crate) fn set_connected(&self, is_connected: bool) {
-        let mut runs = self.lock();
-        runs.is_connected = is_connected;
+        let mut logs = self.lock();
+        logs.is_connected = is_connected;
         if !is_connected {
-            for hint in runs.by_channel.values_mut() {
-                hint.known = Progress::default();
+            for hint in logs.by_channel.values_mut() {
+                hint.known = 0;
                 hint.changed.send_replace(());
             }
         }
     }
 
-    /// Returns the channels of all runs.
+    /// Returns the channels of all logs.
     pub(crate) fn channels(&self) -> Vec<String> {
         self.lock().by_channel.keys().cloned().collect()
     }
 
-    /// Forgets the runs for which no reader has waited since the last call, and returns their
+    /// Forgets the logs for which no reader has waited since the last call, and returns their
     /// channels. A reader that reads between two waits loses nothing.
     pub(crate) fn forget_idle(&self) -> Vec<String> {
         let mut forgotten = Vec::new();
@@ -146,7 +125,7 @@ impl Hints {
         forgotten
     }
 
-    fn lock(&self) -> MutexGuard<'_, Runs> {
+    fn lock(&self) -> MutexGuard<'_, Logs> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

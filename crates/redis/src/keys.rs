@@ -1,16 +1,14 @@
 //! [`Keys`]: the names of the keys in Redis.
 //!
-//! The part of a key in braces decides its slot in Redis Cluster. The chats and the runs of a user
-//! are in one slot, so that a script can change a chat together with the list of the user's chats.
-//! All approvals are in one slot, because a record is found by its id alone.
+//! The part of a key in braces decides its slot in Redis Cluster. The chats of a user are in one slot, so
+//! that a script can change a chat together with the list of the user's chats. All approvals are in one
+//! slot, because a record is found by its id alone.
 
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use ui_message_stream::approval::store::PendingFilter;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::log::RunKey;
-use ui_message_stream::id::ChatId;
 
 /// Names the keys of a store.
 #[derive(Debug, Clone)]
@@ -80,13 +78,11 @@ impl Keys {
     }
 
     /// Returns a chat as the list of the chats that are swept names it.
-    #[cfg(feature = "log-store")]
-    pub(crate) fn swept(&self, owner: &Principal, chat: &ChatId) -> String {
+    pub(crate) fn swept(&self, owner: &Principal, chat: &str) -> String {
         format!("{}:{chat}", user_digest(owner))
     }
 
     /// Returns the keys of the user, and the id, of a chat in the list of those that are swept.
-    #[cfg(feature = "log-store")]
     pub(crate) fn of_swept<'a>(&self, swept: &'a str) -> (UserKeys, &'a str) {
         let (digest, chat) = swept.split_once(':').unwrap_or_default();
         (self.user_of(digest), chat)
@@ -98,70 +94,42 @@ impl Keys {
 pub(crate) struct UserKeys(String);
 
 impl UserKeys {
-    pub(crate) fn chat(&self, id: &str) -> String {
-        format!("{}chat:{id}", self.0)
+    /// Returns the head of the log of a chat.
+    pub(crate) fn head(&self, id: &str) -> String {
+        self.of("head", id)
     }
 
-    /// Returns the list of the last attempts to save or to delete a chat.
-    pub(crate) fn attempts(&self, id: &ChatId) -> String {
-        format!("{}attempts:{id}", self.0)
+    /// Returns the entries of the log of a chat.
+    pub(crate) fn entries(&self, id: &str) -> String {
+        self.of("entries", id)
     }
 
-    /// Returns the list of the chats by the time of their last save.
-    pub(crate) fn chats(&self) -> String {
-        format!("{}chats", self.0)
+    /// Returns the live runs of the chats.
+    pub(crate) fn live(&self) -> String {
+        format!("{}live", self.0)
     }
 
-    /// Returns the titles of the chats.
-    pub(crate) fn titles(&self) -> String {
-        format!("{}titles", self.0)
+    /// Returns the list of the chats by the time of their last update.
+    pub(crate) fn updated(&self) -> String {
+        format!("{}updated", self.0)
     }
 
-    /// Returns the states of the runs.
-    pub(crate) fn runs(&self) -> String {
-        format!("{}runs", self.0)
+    /// Returns the keys of a chat, in the order in which the scripts have them.
+    pub(crate) fn log(&self, id: &str) -> [String; 7] {
+        let [others, messages] = ["others", "messages"].map(|key| self.of(key, id));
+        let listed = format!("{}listed", self.0);
+        let (head, entries) = (self.head(id), self.entries(id));
+        [head, entries, others, messages, self.live(), listed, self.updated()]
     }
 
-    /// Returns the list of the runs by the time of their removal.
-    pub(crate) fn removals(&self) -> String {
-        format!("{}removals", self.0)
-    }
-
-    /// Returns the log of the run with this [field](run_field) among the states.
-    pub(crate) fn log(&self, field: &str) -> String {
-        format!("{}log:{field}", self.0)
-    }
-
-    /// Returns the keys of a chat that is a log, in the order in which the scripts have them.
-    #[cfg(feature = "log-store")]
-    pub(crate) fn log_of_chat(&self, id: &str) -> [String; 7] {
-        let of_chat = ["head", "entries", "others", "messages"].map(|it| self.of(it, id));
-        let [head, entries, others, messages] = of_chat;
-        let of_user = ["live", "listed", "updated"].map(|key| format!("{}{key}", self.0));
-        let [live, listed, updated] = of_user;
-        [head, entries, others, messages, live, listed, updated]
-    }
-
-    /// Returns the channel on which the changes of a chat that is a log are announced.
-    #[cfg(feature = "log-store")]
-    pub(crate) fn log_channel(&self, id: &str) -> String {
+    /// Returns the channel on which the changes of a log are announced.
+    pub(crate) fn channel(&self, id: &str) -> String {
         self.of("appended", id)
     }
 
-    #[cfg(feature = "log-store")]
     fn of(&self, key: &str, id: &str) -> String {
         format!("{}{key}:{id}", self.0)
     }
-
-    /// Returns the channel on which the changes of a run are announced.
-    pub(crate) fn channel(&self, field: &str) -> String {
-        format!("{}changed:{field}", self.0)
-    }
-}
-
-/// Returns the name of a run among those of its user: different runs never have the same name.
-pub(crate) fn run_field(key: &RunKey) -> String {
-    format!("{}:{}{}", key.chat.len(), key.chat, key.run)
 }
 
 fn user_digest(user: &Principal) -> String {
@@ -184,5 +152,11 @@ fn digest<const N: usize>(texts: [Option<&str>; N]) -> String {
             None => digest.update([0]),
         }
     }
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut hex = String::with_capacity(64);
+    for byte in digest.finalize() {
+        for digit in [byte >> 4, byte & 15] {
+            hex.extend(char::from_digit(digit.into(), 16));
+        }
+    }
+    hex
 }

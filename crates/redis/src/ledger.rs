@@ -43,7 +43,7 @@ impl LedgerStore for RedisStore {
                 }
                 // The chats are in another slot. After this mark was set, those that were deleted are
                 // gone: a chat that is found was begun since, or another mark follows.
-                let chat = keys.user(&first.requester).chat(&first.chat_id);
+                let chat = keys.user(&first.requester).head(&first.chat_id);
                 let found = self.inner.connection.run(&scripts::EXISTS.key(chat)).await;
                 if !found.map_err(LedgerStoreError::new)? {
                     break;

@@ -1,10 +1,9 @@
-//! [`RedisStore`]: the chats, the approvals and the live responses of several servers in Redis.
+//! [`RedisStore`]: the chats, with their live responses, and the approvals of several servers in Redis.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
-mod chats;
 mod connection;
 mod error;
 mod follow;
@@ -12,10 +11,8 @@ mod guard;
 mod hints;
 mod keys;
 mod ledger;
-#[cfg(feature = "log-store")]
 mod log_store;
 mod options;
-mod runs;
 mod scripts;
 mod users;
 mod warnings;
@@ -32,11 +29,10 @@ use self::follow::Follower;
 use self::hints::Hints;
 use self::keys::Keys;
 
-/// The chats, the approvals and the logs of runs of all servers that share a Redis.
+/// The logs of chats and the approvals of all servers that share a Redis.
 ///
 /// A clone is cheap and shares everything with the original. It implements
-/// [`ChatStore`](ui_message_stream::chat::store::ChatStore),
-/// [`RunStore`](ui_message_stream::chat::store::RunStore),
+/// [`LogStore`](ui_message_stream::chat::store::LogStore),
 /// [`LedgerStore`](ui_message_stream::approval::store::LedgerStore) and
 /// [`ReplayGuard`](ui_message_stream::approval::store::ReplayGuard):
 ///
@@ -56,7 +52,7 @@ use self::keys::Keys;
 /// // Servers that share a store must share the key, too.
 /// let keys = KeyRing::new(1, secret)?;
 /// let approvals = Approvals::new(tools).with_keys(keys).with_ledger(store.clone());
-/// let server = ChatServer::new(agent, approvals).with_store(store.clone()).with_run_store(store);
+/// let server = ChatServer::new(agent, approvals).with_store(store);
 /// # Ok(server)
 /// # }
 /// ```
@@ -77,7 +73,7 @@ use self::keys::Keys;
 /// replica, everything is lost that the replica had not received yet, in all four configurations.
 /// [`connect`](Self::connect) logs a warning for each row but the first.
 ///
-/// - A *chat* is as it was saved before, or missing. A *live response* ends with an error.
+/// - A *chat* lacks what was appended last, or is missing. A *live response* ends with an error.
 /// - If an *approval request* is lost, its answer is rejected, and the user must be asked again.
 /// - If an *answer* is lost, its approval request is pending again. The next section says why the
 ///   call is not executed a second time.
@@ -117,11 +113,13 @@ use self::keys::Keys;
 ///
 /// # When Redis is not available
 /// Each step of an operation ends within five seconds, if necessary with an error. Most operations
-/// are one step, which is a script. A log is read in parts of 512 KiB, each of which is a step.
-/// Some operations of the ledger, and [`delete_user`](Self::delete_user), have several steps, too.
+/// are one step, which is a script. A log is read in parts of 512 KiB, each of which is a step. The
+/// beginning and the end of a run, some operations of the ledger, and
+/// [`delete_user`](Self::delete_user) have several steps, too.
 ///
 /// A lost connection is opened again, and the step that was under way is sent a second time, and
-/// takes effect once. If a step has no reply after two seconds, and Redis replies over another
+/// takes effect once. An append that has taken effect the first time is a conflict then, and the server
+/// finds its own entries in the log. If a step has no reply after two seconds, and Redis replies over another
 /// connection, it is sent again over that one, which replaces the first. If a single Redis refuses a
 /// write because it has become a replica, the store opens another connection, which may lead to the
 /// new primary, and sends the step again over that one. Until then it reads what the replica has.
@@ -134,7 +132,7 @@ use self::keys::Keys;
 ///
 /// # Connections
 /// One connection (in Redis Cluster, one to each node) serves all operations. A second one is
-/// opened when a reader waits for a run: it receives a message for each change of the runs that
+/// opened when a reader waits for a log: it receives a message for each change of the logs that
 /// readers of this process wait for. No command waits inside Redis. While the second connection is
 /// away, readers look twice a second. So they do if the user of Redis may not use the channels: its
 /// ACL needs `&ui-message-stream:*`, with the prefix of the keys.
@@ -142,20 +140,15 @@ use self::keys::Keys;
 /// # Keys
 /// Each key begins with the [prefix](RedisOptions::with_prefix). All keys of a user follow a digest
 /// of the tenant and the id in braces, so that Redis Cluster keeps them on one node and a script
-/// can change them together: a chat with the list of the user's chats, and a run with the other
-/// live runs of the user. A crash leaves nothing in between. The users are spread over the nodes.
-/// All approvals are on one node, because they are found by their id.
+/// can change them together: a chat with the list of the user's chats, and a live run with the others
+/// of the user. A crash leaves nothing in between. The users are spread over the nodes. All approvals
+/// are on one node, because they are found by their id.
 ///
-/// - `{…}:chat:` with the id of a chat, `{…}:chats` and `{…}:titles`: kept for the time to live of
-///   the chats, or until they are deleted. While a chat of the user has no time to live, the two
-///   lists have none. The ids and the titles of chats whose time has passed are then removed when
-///   the user lists chats, and by each save at most ten. If all chats have a time to live again,
-///   the next save gives the lists one, too, unless there are more than 5,000 chats.
-/// - `{…}:attempts:` with the id of a chat: kept for a minute after an attempt to save or to
-///   delete the chat.
-/// - `{…}:runs`, `{…}:removals` and `{…}:log:` with the ids of a chat and a run: a log is kept for 10
-///   minutes after its end, and for 7 days after the lease of a lost run; the others, which hold no
-///   content, for somewhat longer.
+/// - `{…}:head:`, `{…}:entries:`, `{…}:others:` and `{…}:messages:` with the id of a chat: its log. They are
+///   kept for the time to live of the chat, or until it is deleted.
+/// - `{…}:live`, `{…}:listed` and `{…}:updated`: the live runs, the titles and the times of the chats. What
+///   they hold of a chat whose time has passed is removed within about a minute, if a server runs.
+/// - `sweep`: the chats of which something is to be removed, each as a digest of its user and its id.
 /// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`,
 ///   and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval
@@ -164,8 +157,8 @@ use self::keys::Keys;
 /// - `ping`, for a minute.
 ///
 /// # Formats
-/// Each chat, approval and run holds the number of its format. One of a newer format is an error
-/// that names the format.
+/// Each chat and each approval holds the number of its format. One of a newer format is an error that
+/// names the format.
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
 #[doc(alias = "RedisLedger")]

@@ -1,8 +1,9 @@
 //! The scripts that Redis runs. Each is one atomic step, and each touches keys of one hash slot
 //! only.
 //!
-//! A script whose reply was lost is run again. So each recognizes what its first run has done, and
-//! returns the same reply. Only those that delete a user count what is left.
+//! A script whose reply was lost is run again. Each script of the ledger recognizes what its first run
+//! has done, and returns the same reply. A script that changes a log finds another log then, and
+//! refuses. Those that delete a user count what is left.
 
 use std::sync::LazyLock;
 
@@ -84,37 +85,22 @@ macro_rules! script {
     };
 }
 
-script!(CHAT_SAVE, "chat", "chat_save");
-script!(CHAT_RELOAD, "chat_reload");
-script!(CHAT_LIST, "chat", "chat_list");
-script!(CHAT_DELETE, "chat", "chat_delete");
+script!(LOG_LOAD, "log", "log_load");
+script!(LOG_READ, "log", "log_read");
+script!(LOG_MESSAGES, "log", "log_messages");
+script!(LOG_APPEND, "log", "publish", "log_append");
+script!(LOG_FRAMES, "publish", "log_frames");
+script!(LOG_SNAPSHOT, "log", "log_snapshot");
+script!(LOG_DELETE, "log", "publish", "log_delete");
+script!(LOG_RENAME, "log", "log_rename");
+script!(LOG_LIST, "log", "log_list");
+script!(LOG_TRIM, "log", "log_trim");
+script!(LOG_CHATS, "log_chats");
 
-script!(RUN_BEGIN, "run", "run_begin");
-script!(RUN_APPEND, "run", "publish", "run_append");
-script!(RUN_READ, "run", "run_read");
-script!(RUN_TAKE, "run", "publish", "run_take");
-
-#[cfg(feature = "log-store")]
-mod logs {
-    use super::*;
-
-    script!(LOG_LOAD, "log", "log_load");
-    script!(LOG_READ, "log", "log_read");
-    script!(LOG_MESSAGES, "log", "log_messages");
-    script!(LOG_APPEND, "log", "publish", "log_append");
-    script!(LOG_SNAPSHOT, "log", "log_snapshot");
-    script!(LOG_DELETE, "log", "publish", "log_delete");
-    script!(LOG_RENAME, "log", "log_rename");
-    script!(LOG_LIST, "log", "log_list");
-    script!(LOG_TRIM, "log", "log_trim");
-    script!(LOG_CHATS, "log_chats");
-
-    script!(SWEEP_ADD, "sweep_add");
-    script!(SWEEP_NEXT, "sweep_next");
-    script!(SWEEP_DONE, "sweep_done");
-}
-#[cfg(feature = "log-store")]
-pub(crate) use logs::*;
+script!(SWEEP_ADD, "sweep_add");
+script!(SWEEP_NEXT, "sweep_next");
+script!(SWEEP_DONE, "sweep_done");
+script!(SWEEP_REMOVE, "sweep_remove");
 
 script!(LEDGER_LOAD, "ledger_clock", "ledger_load");
 script!(LEDGER_PENDING, "ledger_clock", "ledger_pending");
@@ -131,6 +117,4 @@ script!(PING, "ping");
 
 script!(EXISTS, "exists");
 
-script!(USER_LIST, "user_list");
-script!(USER_DELETE, "publish", "user_delete");
 script!(USER_MARK, "user_mark");

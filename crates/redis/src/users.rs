@@ -14,24 +14,21 @@ use crate::{RedisStore, scripts};
 pub struct DeletedUser {
     /// The number of chats.
     pub chats: usize,
-    /// The number of runs, live ones included.
-    pub runs: usize,
     /// The number of approvals, open and decided ones.
     pub approvals: usize,
 }
 
 impl RedisStore {
-    /// Deletes everything of a user: the approvals that were requested from the user, the chats and
-    /// the logs of their runs, and then the approvals again, because a live run can request more. It
-    /// does this in steps, so that Redis serves others in between. If it fails or is dropped, call it
-    /// again: it deletes the rest.
+    /// Deletes everything of a user: the approvals that were requested from the user, the chats with their
+    /// live runs, and then the approvals again, because a live run can request more. It does this in
+    /// steps, so that Redis serves others in between. If it fails or is dropped, call it again: it
+    /// deletes the rest.
     ///
     /// Sign the user out first: a request that comes later begins new chats. A live run ends when
     /// it writes next, stores nothing and requests no approvals. A tool that is running is not
     /// stopped, and its outcome is not stored. Decisions of the user about approvals of others stay
     /// in the records of those others, and so do the ids of used stateless approvals until they
-    /// expire. The ids of chats that were saved or deleted within the last minute before stay for
-    /// the rest of it. A digest of the id of the user is kept for a day, so that those runs are known.
+    /// expire. A digest of the id of the user is kept for a day, so that those runs are known.
     ///
     /// Snapshots, replicas and backups keep the data as long as they exist, and the file of
     /// `appendonly` until Redis rewrites it.
@@ -52,42 +49,10 @@ impl RedisStore {
     /// # Errors
     /// [`RedisStoreError`] if Redis fails. Part may have been deleted.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, RedisStoreError> {
-        let approvals = self.delete_approvals(user).await?;
-        let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
-        let (connection, keys) = (&self.inner.connection, self.inner.keys.user(user));
-        loop {
-            let mut list = scripts::USER_LIST.key(keys.chats());
-            list.key(keys.runs());
-            let (chats, runs): (Vec<(String, String)>, Vec<String>) = connection.run(&list).await?;
-            if chats.is_empty() && runs.is_empty() {
-                break;
-            }
-            if deleted.chats == 0 && !chats.is_empty() {
-                self.mark_deleted(user, false).await?;
-            }
-            let mut invocation = scripts::USER_DELETE.key(keys.chats());
-            invocation.key(keys.titles()).key(keys.runs()).key(keys.removals()).arg(chats.len());
-            for (id, saved_at) in &chats {
-                invocation.key(keys.chat(id)).arg(id).arg(saved_at);
-            }
-            for field in &runs {
-                invocation.key(keys.log(field)).arg(field).arg(keys.channel(field));
-            }
-            let (chats, runs): (usize, usize) = connection.run(&invocation).await?;
-            deleted.chats += chats;
-            deleted.runs += runs;
-        }
-        // A request that has found a chat before looks for it again under the new mark.
-        self.mark_deleted(user, true).await?;
-        deleted.approvals += self.delete_approvals(user).await?;
-        Ok(deleted)
-    }
-
-    /// Marks a user who has chats. A user without chats here may have them in another store, and then
-    /// this store does not know which runs have begun since.
-    async fn mark_deleted(&self, user: &Principal, again: bool) -> Result<(), RedisStoreError> {
-        let mut invocation = scripts::USER_MARK.key(self.inner.keys.deleted(user));
-        self.inner.connection.run(invocation.arg(u8::from(again))).await
+        let mut approvals = self.delete_approvals(user).await?;
+        let chats = self.delete_logs(user).await?;
+        approvals += self.delete_approvals(user).await?;
+        Ok(DeletedUser { chats, approvals })
     }
 
     /// Deletes the approvals that were requested from a user. Returns their number.

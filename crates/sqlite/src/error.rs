@@ -42,17 +42,6 @@ pub enum SqliteError {
         /// The schema that this version reads.
         known: i64,
     },
-    /// A newer version of this package has written the run.
-    #[error(
-        "run: format {format} is newer than this version of ui-message-stream-sqlite reads \
-         ({known}); upgrade the server"
-    )]
-    NewerRunFormat {
-        /// The format of the run.
-        format: i64,
-        /// The newest format that this version reads.
-        known: i64,
-    },
     /// Another process has locked the file for longer than the
     /// [busy timeout](crate::SqliteOptions::with_busy_timeout).
     #[error("the file is locked by another process: wait for it, or end it")]

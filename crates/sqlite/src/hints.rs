@@ -3,37 +3,40 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Notify;
-use ui_message_stream::chat::log::RunKey;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::store::{Epoch, LogKey};
 
-/// The runs that readers of this process wait for.
+use crate::error::DbResult;
+use crate::log_store::{KeyColumns, unsigned};
+
+/// The logs that readers of this process wait for.
 ///
 /// An append of this process wakes the readers at once. The [thread that watches](crate::watch) the
 /// file finds the appends of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    runs: Mutex<HashMap<RunKey, Hint>>,
-    #[cfg(feature = "log-store")]
-    pub(crate) logs: crate::log_store::hints::LogHints,
+    logs: Mutex<HashMap<LogKey, Hint>>,
     /// The thread that watches has to look at once.
     pub(crate) wanted: Notify,
 }
 
-/// What is known of a run. A reader knows what it has read, so what is known here is a lower bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Progress {
-    pub(crate) length: u64,
-    pub(crate) fence: u64,
-    /// The log has ended, or the run does not exist.
-    pub(crate) is_over: bool,
+/// What is known of a log. A reader knows what it has read, so what is known here is a lower bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// Only that a reader has read this number of entries.
+    Read(u64),
+    Log(Epoch, u64),
+    NoLog,
 }
 
 #[derive(Debug)]
 struct Hint {
-    known: Progress,
+    known: Known,
     /// Whether the file was read since a reader waits.
     is_checked: bool,
-    /// Whether this process has changed the run since the last look.
+    /// Whether this process has changed the log since the last look.
     is_own: bool,
     /// Whether no reader waited at the last look.
     is_idle: bool,
@@ -42,23 +45,25 @@ struct Hint {
 }
 
 impl Hints {
-    /// Waits until a log has more than `after` entries, or may have ended, been taken or removed.
-    pub(crate) async fn changed(&self, key: &RunKey, after: u64) {
+    /// Waits until a log has more than `length` entries, or may be another one.
+    pub(crate) async fn changed(&self, key: &LogKey, length: u64) {
         let notify;
         let changed = {
-            let mut runs = self.lock();
-            let hint = match runs.get_mut(key) {
+            let mut logs = self.lock();
+            let hint = match logs.get_mut(key) {
                 Some(hint) => hint,
-                None => runs.entry(key.clone()).or_insert_with(|| Hint {
-                    known: Progress { length: after, ..Progress::default() },
+                None => logs.entry(key.clone()).or_insert_with(|| Hint {
+                    known: Known::Read(length),
                     is_checked: false,
                     is_own: false,
                     is_idle: false,
                     changed: Arc::default(),
                 }),
             };
-            if hint.known.length > after || hint.known.is_over {
-                return;
+            match hint.known {
+                Known::NoLog => return,
+                Known::Read(known) | Known::Log(_, known) if known > length => return,
+                _ => {}
             }
             hint.is_idle = false;
             if !hint.is_checked {
@@ -71,42 +76,30 @@ impl Hints {
         changed.await;
     }
 
-    /// Forgets what is known of a run. Its readers look again.
-    pub(crate) fn forget(&self, key: &RunKey) {
-        if let Some(hint) = self.lock().remove(key) {
+    /// Adds what this process has changed, and wakes the readers of the log if this is new: its epoch and
+    /// its length, or `None` if there is none.
+    pub(crate) fn add(&self, key: &LogKey, log: Option<(Epoch, u64)>) {
+        if let Some(hint) = self.lock().get_mut(key) {
+            hint.is_own = true;
+            hint.add(log);
+        }
+    }
+
+    /// Forgets what is known of the logs of a user. Their readers look again.
+    pub(crate) fn forget_user(&self, user: &Principal) {
+        for (_, hint) in self.lock().extract_if(|key, _| key.owner == *user) {
             hint.changed.notify_waiters();
         }
     }
 
-    /// Adds what this process has changed to what is known of a run, and wakes its readers if this is
-    /// new.
-    pub(crate) fn add(&self, key: &RunKey, progress: Progress) {
-        if let Some(hint) = self.lock().get_mut(key) {
-            hint.is_own = true;
-            hint.add(progress);
-        }
-    }
-
-    /// The same with what the file says.
-    pub(crate) fn add_checked(&self, key: &RunKey, progress: Progress) {
-        if let Some(hint) = self.lock().get_mut(key) {
-            hint.is_checked = true;
-            hint.add(progress);
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
-        #[cfg(feature = "log-store")]
-        if !self.logs.is_empty() {
-            return false;
-        }
         self.lock().is_empty()
     }
 
-    /// Returns the runs that readers wait for and that others may have changed, if the file has
-    /// changed, and those that were not checked yet. A run that this process has just changed is left
-    /// out, and then the second value is `false`: it has to be looked at the next time.
-    pub(crate) fn waited_for(&self, has_changed: bool) -> (Vec<RunKey>, bool) {
+    /// Reads the logs that readers wait for and that others may have changed, if the file has changed, and
+    /// those that were not checked yet. A log that this process has just changed is left out, and then this
+    /// returns `false`: it has to be looked at the next time.
+    pub(crate) fn look(&self, connection: &Connection, has_changed: bool) -> DbResult<bool> {
         let (mut keys, mut is_complete) = (Vec::new(), true);
         for (key, hint) in self.lock().iter_mut() {
             let is_own = std::mem::take(&mut hint.is_own);
@@ -116,14 +109,24 @@ impl Hints {
                 is_complete = false;
             }
         }
-        (keys, is_complete)
+        for key in keys {
+            let KeyColumns { owner, chat } = KeyColumns::of(&key);
+            let found = connection.prepare_cached(FIND)?.query_row(params![owner, chat], |row| {
+                let epoch: i64 = row.get(0)?;
+                Ok((Epoch(epoch.cast_unsigned()), unsigned(row.get(1)?)))
+            });
+            let found = found.optional()?;
+            if let Some(hint) = self.lock().get_mut(&key) {
+                hint.is_checked = true;
+                hint.add(found);
+            }
+        }
+        Ok(is_complete)
     }
 
-    /// Forgets the runs for which no reader has waited since the last call. A reader that reads
-    /// between two waits loses nothing.
+    /// Forgets the logs for which no reader has waited since the last call. A reader that reads between two
+    /// waits loses nothing.
     pub(crate) fn forget_idle(&self) {
-        #[cfg(feature = "log-store")]
-        self.logs.forget_idle();
         self.lock().retain(|_, hint| {
             let was_idle = hint.is_idle;
             hint.is_idle = Arc::strong_count(&hint.changed) == 1;
@@ -131,21 +134,29 @@ impl Hints {
         });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, Hint>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<LogKey, Hint>> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Hint {
-    fn add(&mut self, progress: Progress) {
-        let known = Progress {
-            length: self.known.length.max(progress.length),
-            fence: self.known.fence.max(progress.fence),
-            is_over: self.known.is_over || progress.is_over,
+    fn add(&mut self, log: Option<(Epoch, u64)>) {
+        let (is_new, known) = match (log, self.known) {
+            (None, known) => (known != Known::NoLog, Known::NoLog),
+            (Some((epoch, length)), Known::Read(read)) => {
+                (length > read, Known::Log(epoch, length.max(read)))
+            }
+            (Some((epoch, length)), Known::Log(same, known)) if same == epoch => {
+                (length > known, Known::Log(epoch, length.max(known)))
+            }
+            (Some((epoch, length)), _) => (true, Known::Log(epoch, length)),
         };
-        if known != self.known {
-            self.known = known;
+        self.known = known;
+        if is_new {
             self.changed.notify_waiters();
         }
     }
 }
+
+/// Logs whose time has passed are there until they are swept.
+const FIND: &str = "SELECT epoch, length FROM logs WHERE owner = ?1 AND chat = ?2";

@@ -1,6 +1,6 @@
 //! [`SqliteStore::sealing_key`]: the key of approvals, in the file.
 
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, Transaction};
 use ui_message_stream::approval::KeyRing;
 
 use crate::SqliteStore;
@@ -35,7 +35,7 @@ impl SqliteStore {
     /// # Errors
     /// [`SqliteError`] if the file cannot be read or written, or if the system has no random bytes.
     pub async fn sealing_key(&self) -> Result<KeyRing, SqliteError> {
-        let stored = self.write(Durability::Synced, |transaction, _| {
+        let stored = self.write(Durability::Synced, |transaction: &Transaction<'_>, _| {
             let select = "SELECT id, secret FROM sealing_key";
             let stored = transaction
                 .query_row(select, [], |row| Ok((row.get::<_, u32>(0)?, row.get::<_, Vec<u8>>(1)?)))

@@ -22,14 +22,14 @@ impl LedgerStore for SqliteStore {
         Box::pin(async move {
             let columns: Result<Vec<Columns>, _> = records.iter().map(Columns::of).collect();
             let columns = columns?;
-            let inserted = self.write(Durability::Synced, move |transaction, clock| {
-                let now = state::now(transaction, clock)?;
-                let inserted = insert_columns(transaction, &columns, limits, now)?;
-                if inserted.is_some_and(|inserted| inserted.stored > 0) {
-                    state::tell_time(transaction, clock)?;
-                }
-                Ok(inserted)
-            });
+            let inserted =
+                self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
+                    let inserted = insert_columns(transaction, &columns, limits, now)?;
+                    if inserted.is_some_and(|inserted| inserted.stored > 0) {
+                        state::keep_time(transaction, now)?;
+                    }
+                    Ok(inserted)
+                });
             let inserted = inserted.await.map_err(LedgerStoreError::new)?;
             inserted.ok_or_else(|| LedgerStoreError::new(SqliteError::UserDeleted))
         })
@@ -41,13 +41,12 @@ impl LedgerStore for SqliteStore {
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
         let ids: Vec<String> = ids.iter().map(RecordId::to_string).collect();
         Box::pin(async move {
-            let loaded = self.read(move |transaction, clock| {
+            let loaded = self.read(move |transaction, now| {
                 let mut statement = transaction.prepare_cached(LOAD)?;
                 let mut stored = Vec::with_capacity(ids.len());
                 for id in &ids {
                     stored.extend(statement.query_row([id], Stored::from_row).optional()?);
                 }
-                let now = state::now(transaction, clock)?;
                 Ok((now, stored))
             });
             let (now, stored) = loaded.await.map_err(LedgerStoreError::new)?;
@@ -66,8 +65,7 @@ impl LedgerStore for SqliteStore {
         let requester = owner_key(requester);
         let PendingQuery { after, limit, .. } = query;
         Box::pin(async move {
-            let listed = self.read(move |transaction, clock| {
-                let now = state::now(transaction, clock)?;
+            let listed = self.read(move |transaction, now| {
                 let chat = chat.as_ref().map(|chat| chat.as_bytes());
                 let list = if chat.is_some() { LIST_OF_CHAT } else { LIST };
                 let mut statement = transaction.prepare_cached(list)?;
@@ -105,13 +103,14 @@ impl LedgerStore for SqliteStore {
         Box::pin(async move {
             let columns = Columns::of(record)?;
             let Ok(revision) = i64::try_from(revision) else { return Ok(false) };
-            let swapped = self.write(Durability::Synced, move |transaction, clock| {
-                let swapped = columns.execute(transaction.prepare_cached(SWAP)?, revision)?;
-                if swapped {
-                    state::tell_time(transaction, clock)?;
-                }
-                Ok(swapped)
-            });
+            let swapped =
+                self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
+                    let swapped = columns.execute(transaction.prepare_cached(SWAP)?, revision)?;
+                    if swapped {
+                        state::keep_time(transaction, now)?;
+                    }
+                    Ok(swapped)
+                });
             swapped.await.map_err(LedgerStoreError::new)
         })
     }
@@ -242,7 +241,6 @@ pub(crate) fn sweep(transaction: &Transaction<'_>, now: i64) -> DbResult<usize> 
 
 const IS_STORED: &str = "SELECT 1 FROM approvals WHERE id = ?1";
 const IS_DELETED: &str = "SELECT 1 FROM deleted_users WHERE owner = ?1 \
-    AND NOT EXISTS (SELECT 1 FROM chats WHERE owner = ?1 AND id = ?2) \
     AND NOT EXISTS (SELECT 1 FROM logs WHERE owner = ?1 AND chat = ?2)";
 const INSERT: &str = "INSERT INTO approvals (id, requester, chat, is_pending, requested_at, \
         expires_at, delete_at, revision, record) \

@@ -1,24 +1,19 @@
-//! [`SqliteStore`]: the chats, the approvals and the live responses of a server in one SQLite file.
+//! [`SqliteStore`]: the logs of chats and the approvals of a server in one SQLite file.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
-mod chats;
 mod clock;
 mod error;
 mod file;
 mod health;
 mod hints;
-mod journal;
 mod key;
 mod ledger;
-#[cfg(feature = "log-store")]
 mod log_store;
-mod logs;
 mod options;
 mod queue;
-mod runs;
 mod schema;
 mod state;
 mod sweep;
@@ -44,25 +39,21 @@ use self::error::DbResult;
 use self::file::{Durability, RETRY_INTERVAL};
 use self::health::FileHealth;
 use self::hints::Hints;
-use self::journal::Journal;
-use self::logs::Logs;
 use self::options::run_blocking;
 use self::queue::Queue;
-use self::writer::Writer;
+use self::writer::{Operation, Writer};
 
-/// The chats, the approvals, the logs of runs and the sealing key of a server, in one SQLite file.
+/// The logs of chats, the approvals and the sealing key of a server, in one SQLite file.
 ///
 /// A clone is cheap and shares everything with the original. It implements
-/// [`ChatStore`](ui_message_stream::chat::store::ChatStore),
-/// [`RunStore`](ui_message_stream::chat::store::RunStore) and
+/// [`LogStore`](ui_message_stream::chat::store::LogStore) and
 /// [`LedgerStore`](ui_message_stream::approval::store::LedgerStore):
 ///
 /// ```
 /// use std::sync::Arc;
 ///
-/// use ui_message_stream::approval::{Approvals, Principal, Toolbox};
-/// use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult};
-/// use ui_message_stream::chat::{Chat, ChatAgent, ChatServer};
+/// use ui_message_stream::approval::{Approvals, Toolbox};
+/// use ui_message_stream::chat::{ChatAgent, ChatServer};
 /// use ui_message_stream_sqlite::SqliteStore;
 ///
 /// async fn server(
@@ -73,7 +64,7 @@ use self::writer::Writer;
 ///     let keys = store.sealing_key().await?;
 ///     let store = Arc::new(store);
 ///     let approvals = Approvals::new(tools).with_keys(keys).with_ledger(store.clone());
-///     Ok(ChatServer::new(agent, approvals).with_store(store.clone()).with_run_store(store))
+///     Ok(ChatServer::new(agent, approvals).with_store(store))
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -81,14 +72,13 @@ use self::writer::Writer;
 /// # let folder = std::env::temp_dir().join(format!("sqlite-store-doc-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
 /// let file = folder.join("chats.db");
-/// let chat = Chat::new("c", Principal::new("ada"));
 ///
 /// let store = SqliteStore::open(&file).await?;
-/// assert!(matches!(store.save(SaveChat::new(&chat)).await?, SaveResult::Saved(_)));
+/// let key = store.sealing_key().await?.active_key_id();
 /// drop(store);
 ///
 /// let store = SqliteStore::open(&file).await?;
-/// assert!(store.load(&chat.owner, &chat.id).await?.is_some());
+/// assert_eq!(store.sealing_key().await?.active_key_id(), key);
 /// # drop(store);
 /// # std::fs::remove_dir_all(&folder)?;
 /// # Ok(())
@@ -115,8 +105,8 @@ use self::writer::Writer;
 ///
 /// | | the process is killed | the power fails |
 /// |---|---|---|
-/// | chats, approvals, the sealing key | nothing | nothing |
-/// | the logs of live runs | nothing | what was appended since the last save of a chat or an approval, or since SQLite moved its log into the file |
+/// | control entries of logs and all entries before them, snapshots, approvals, the sealing key | nothing | nothing |
+/// | frames and notes after them | nothing | what was appended since the last write of another kind, or since SQLite moved its log into the file |
 ///
 /// This is what was reported as saved; what was under way is there as a whole or not at all. It
 /// holds if the disk has written what it has confirmed.
@@ -146,8 +136,8 @@ use self::writer::Writer;
 /// set back by more, it was wrong before, and the store follows it.
 ///
 /// # Formats
-/// The tables have a schema number, and each chat, approval and run the number of its format. A file
-/// with a newer schema is refused, and so is a record of a newer format.
+/// The tables have a schema number, and each approval the number of its format. A file with a newer schema
+/// is refused, and so is an approval of a newer format. The store decodes no entry of a log.
 #[doc(alias = "database")]
 #[doc(alias = "persist")]
 #[derive(Clone)]
@@ -155,16 +145,10 @@ pub struct SqliteStore {
     inner: Arc<Inner>,
 }
 
-/// A connection that reads.
-struct Reader {
-    connection: Connection,
-    journal: Journal,
-}
-
 /// What the clones of a store share.
 struct Inner {
     writer: Writer,
-    readers: Queue<Reader>,
+    readers: Queue<Connection>,
     clock: Arc<Clock>,
     hints: Arc<Hints>,
     health: Arc<FileHealth>,
@@ -188,11 +172,7 @@ impl SqliteStore {
     /// # Errors
     /// [`SqliteError`] if the file cannot be written now, or if it was removed, replaced or damaged.
     pub async fn ping(&self) -> Result<(), SqliteError> {
-        // A revision that no chat gets: SQLite does not write a row that stays the same.
-        self.write(Durability::Synced, |transaction, clock| {
-            state::next_revision(transaction, clock).map(drop)
-        })
-        .await?;
+        self.write(Durability::Synced, state::ping).await?;
         let health = Arc::clone(&self.inner.health);
         run_blocking(move || health.check()).await
     }
@@ -236,50 +216,25 @@ impl SqliteStore {
         self.inner.clock.set_test_time(now);
     }
 
-    /// Runs an operation in a transaction that writes. Other processes wait for its end.
+    /// Runs an operation in a transaction that writes, with the time. Other processes wait for its end.
     async fn write<T: Send + 'static>(
         &self,
         durability: Durability,
-        run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
+        operation: impl Operation<T>,
     ) -> Result<T, SqliteError> {
-        let run =
-            |transaction: &Transaction<'_>, clock: &Clock, _: &mut Logs| run(transaction, clock);
-        self.logged(self.inner.writer.run(durability, run).await)
+        self.logged(self.inner.writer.run(durability, operation).await)
     }
 
-    /// The same with what the writer knows of the logs.
-    async fn write_logs<T: Send + 'static>(
-        &self,
-        durability: Durability,
-        run: impl FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
-    ) -> Result<T, SqliteError> {
-        let run = |transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs| {
-            logs.refresh(transaction)?;
-            run(transaction, clock, logs)
-        };
-        self.logged(self.inner.writer.run(durability, run).await)
-    }
-
-    /// Runs a transaction that reads. It sees everything that was committed before it began.
+    /// Runs a transaction that reads, with the time. It sees everything that was committed before it began.
     async fn read<T: Send + 'static>(
         &self,
-        run: impl FnOnce(&Transaction<'_>, &Clock) -> DbResult<T> + Send + 'static,
+        run: impl FnOnce(&Transaction<'_>, i64) -> DbResult<T> + Send + 'static,
     ) -> Result<T, SqliteError> {
         let clock = Arc::clone(&self.inner.clock);
-        let job = move |reader: &mut Reader| run(&reader.connection.transaction()?, &clock);
-        self.logged(self.inner.readers.run(job).await)
-    }
-
-    /// The same with the journal of the logs.
-    async fn read_logs<T: Send + 'static>(
-        &self,
-        run: impl FnOnce(&Transaction<'_>, &Clock, &Journal) -> DbResult<T> + Send + 'static,
-    ) -> Result<T, SqliteError> {
-        let clock = Arc::clone(&self.inner.clock);
-        let job = move |Reader { connection, journal }: &mut Reader| {
+        let job = move |connection: &mut Connection| {
             let transaction = connection.transaction()?;
-            journal.refresh(&transaction)?;
-            run(&transaction, &clock, journal)
+            let now = state::now(&transaction, &clock)?;
+            run(&transaction, now)
         };
         self.logged(self.inner.readers.run(job).await)
     }
@@ -308,7 +263,7 @@ impl Drop for Inner {
 }
 
 /// The operation of a job that is there for its [`Durability`] alone.
-fn nothing(_: &Transaction<'_>, _: &Clock, _: &mut Logs) -> DbResult<()> {
+fn nothing(_: &Transaction<'_>, _: i64) -> DbResult<()> {
     Ok(())
 }
 

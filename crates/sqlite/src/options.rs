@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::Connection;
 use ui_message_stream::approval::UnixMillis;
 use ui_message_stream::approval::store::FailureLog;
 
@@ -12,10 +13,9 @@ use crate::error::{DbResult, SqliteError};
 use crate::file;
 use crate::health::FileHealth;
 use crate::hints::Hints;
-use crate::journal::Journal;
 use crate::queue::Queue;
 use crate::writer::Writer;
-use crate::{Inner, Reader, SqliteStore, schema, watch};
+use crate::{Inner, SqliteStore, schema, watch};
 
 /// How a [`SqliteStore`] is opened.
 ///
@@ -32,18 +32,13 @@ use crate::{Inner, Reader, SqliteStore, schema, watch};
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     pub(crate) busy_timeout: Duration,
-    pub(crate) max_ended_bytes: u64,
     pub(crate) test_time: Option<UnixMillis>,
 }
 
 impl SqliteOptions {
     /// Creates the default options.
     pub fn new() -> Self {
-        SqliteOptions {
-            busy_timeout: DEFAULT_BUSY_TIMEOUT,
-            max_ended_bytes: DEFAULT_MAX_ENDED_BYTES,
-            test_time: None,
-        }
+        SqliteOptions { busy_timeout: DEFAULT_BUSY_TIMEOUT, test_time: None }
     }
 
     /// Sets how long an operation waits for its turn, and then for the lock of another process. The
@@ -53,14 +48,6 @@ impl SqliteOptions {
     #[must_use]
     pub fn with_busy_timeout(mut self, time: Duration) -> Self {
         self.busy_timeout = time.min(MAX_BUSY_TIMEOUT);
-        self
-    }
-
-    /// Sets the maximum number of bytes of all ended logs together. The default is 256 MiB. The
-    /// [sweep](SqliteStore::sweep) deletes the oldest ones beyond.
-    #[must_use]
-    pub fn with_max_ended_bytes(mut self, bytes: u64) -> Self {
-        self.max_ended_bytes = bytes;
         self
     }
 
@@ -98,8 +85,7 @@ impl SqliteOptions {
         // SQLite opens a file for reading if it may not write it.
         connection.execute("UPDATE state SET latest_time = latest_time", [])?;
         let open = || file::open(&path, patience);
-        let reader = |_| Ok(Reader { connection: open()?, journal: Journal::default() });
-        let readers = (0..READERS).map(reader).collect::<DbResult<Vec<Reader>>>()?;
+        let readers = (0..READERS).map(|_| open()).collect::<DbResult<Vec<Connection>>>()?;
         let watched = open()?;
         let health = Arc::new(FileHealth::new(&path));
         let clock = Arc::new(self.test_time.map_or_else(Clock::system, Clock::test));
@@ -151,8 +137,6 @@ const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// SQLite accepts at most 24 days, and a time too far in the future cannot be represented.
 const MAX_BUSY_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
-
-const DEFAULT_MAX_ENDED_BYTES: u64 = 256 << 20;
 
 /// The number of threads that read.
 const READERS: usize = 2;

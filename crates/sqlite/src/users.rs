@@ -3,11 +3,9 @@
 use rusqlite::{Transaction, params};
 use ui_message_stream::approval::Principal;
 
-use crate::clock::Clock;
 use crate::error::SqliteError;
 use crate::file::Durability;
-use crate::logs::Logs;
-use crate::{SqliteStore, owner_key, state};
+use crate::{SqliteStore, owner_key};
 
 /// What [`SqliteStore::delete_user`] has deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,17 +13,15 @@ use crate::{SqliteStore, owner_key, state};
 pub struct DeletedUser {
     /// The number of chats.
     pub chats: usize,
-    /// The number of runs, live ones included.
-    pub runs: usize,
     /// The number of approvals, open and decided ones.
     pub approvals: usize,
 }
 
 impl SqliteStore {
-    /// Deletes everything of a user: the approvals that were requested from the user, the logs of the
-    /// user's runs, the chats, and then the approvals again, because a live run can request more. It
-    /// does this in short transactions, so that other writers get their turn. If it fails or is dropped,
-    /// call it again: it deletes the rest.
+    /// Deletes everything of a user: the approvals that were requested from the user, the chats with
+    /// their logs, and then the approvals again, because a live run can request more. It does this in
+    /// short transactions, so that other writers get their turn. If it fails or is dropped, call it
+    /// again: it deletes the rest.
     ///
     /// Sign the user out first: a request that comes later begins new chats. A live run ends when it
     /// writes next, stores nothing and requests no approvals. A tool that is running is not stopped, and
@@ -42,48 +38,27 @@ impl SqliteStore {
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, SqliteError> {
         let owner = owner_key(user);
         let marked = owner.clone();
-        let mark = move |transaction: &Transaction<'_>, clock: &Clock| {
-            let now = state::now(transaction, clock)?;
+        let mark = move |transaction: &Transaction<'_>, now: i64| {
             Ok(transaction.execute(MARK, params![marked, now])?)
         };
         self.write(Durability::Written, mark).await?;
-        let approvals = self.delete_rows(&owner, APPROVALS).await?;
-        let mut deleted = DeletedUser { approvals, ..DeletedUser::default() };
-        loop {
-            deleted.runs += self.delete_rows(&owner, RUNS).await?;
-            let chats = self.delete_rows(&owner, CHATS).await?;
-            #[cfg(feature = "log-store")]
-            let chats = chats + self.delete_logs(user).await?;
-            deleted.chats += chats;
-            if chats == 0 {
-                break;
-            }
-            // A run may have begun in one of these chats, and would save it again at its end.
-        }
-        deleted.approvals += self.delete_rows(&owner, APPROVALS).await?;
+        let mut approvals = self.delete_approvals(&owner).await?;
+        let chats = self.delete_logs(user).await?;
+        self.purge_removed().await?;
+        approvals += self.delete_approvals(&owner).await?;
         // What was written before is then on the disk, too.
         self.ping().await?;
-        Ok(deleted)
+        Ok(DeletedUser { chats, approvals })
     }
 
-    /// Deletes rows of a user, until there are none. Returns their number.
-    async fn delete_rows(
-        &self,
-        owner: &str,
-        statement: &'static str,
-    ) -> Result<usize, SqliteError> {
+    async fn delete_approvals(&self, owner: &str) -> Result<usize, SqliteError> {
         let mut deleted = 0;
         loop {
             let owner = owner.to_owned();
-            let delete = move |transaction: &Transaction<'_>, _: &Clock, logs: &mut Logs| {
-                if statement == RUNS {
-                    // Else the journal would hold entries of the user for a while.
-                    logs.move_all(transaction)?;
-                    logs.forget_runs();
-                }
-                Ok(transaction.prepare_cached(statement)?.execute([owner])?)
+            let delete = move |transaction: &Transaction<'_>, _: i64| {
+                Ok(transaction.prepare_cached(APPROVALS)?.execute([owner])?)
             };
-            match self.write_logs(Durability::Written, delete).await? {
+            match self.write(Durability::Written, delete).await? {
                 0 => return Ok(deleted),
                 rows => deleted += rows,
             }
@@ -94,11 +69,7 @@ impl SqliteStore {
 /// A user without chats here may have them in another store, and then this store does not know which
 /// runs have begun since.
 const MARK: &str = "INSERT INTO deleted_users SELECT ?1, ?2 \
-    WHERE EXISTS (SELECT 1 FROM chats WHERE owner = ?1) OR EXISTS (SELECT 1 FROM logs WHERE owner = ?1) \
+    WHERE EXISTS (SELECT 1 FROM logs WHERE owner = ?1) \
     ON CONFLICT (owner) DO UPDATE SET deleted_at = excluded.deleted_at";
 const APPROVALS: &str = "DELETE FROM approvals WHERE id IN \
     (SELECT id FROM approvals WHERE requester = ?1 LIMIT 200)";
-const RUNS: &str = "DELETE FROM runs WHERE key IN \
-    (SELECT key FROM runs WHERE owner = ?1 LIMIT 5)";
-const CHATS: &str = "DELETE FROM chats WHERE key IN \
-    (SELECT key FROM chats WHERE owner = ?1 LIMIT 20)";

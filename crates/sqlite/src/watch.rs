@@ -12,9 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::DbResult;
 use crate::file::{self, Durability};
-use crate::hints::{Hints, Progress};
-use crate::journal::Journal;
-use crate::runs::{KeyColumns, Run};
+use crate::hints::Hints;
 use crate::{Inner, SqliteStore, nothing};
 
 /// Starts the thread. It ends when the store is dropped.
@@ -23,7 +21,7 @@ pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()
     let (store, hints) = (Arc::downgrade(inner), Arc::clone(&inner.hints));
     // A test sets the time in steps, and sweeps between two of them.
     let sweeps = inner.options.test_time.is_none();
-    let file = WatchedFile { connection, journal: Journal::default(), version: None };
+    let file = WatchedFile { connection, version: None };
     thread::Builder::new().name("sqlite-watch".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
@@ -36,7 +34,7 @@ pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()
     Ok(())
 }
 
-/// Looks at the runs that readers wait for, until the store is dropped.
+/// Looks at the logs that readers wait for, until the store is dropped.
 async fn watch(store: &Weak<Inner>, hints: &Hints, mut file: WatchedFile) {
     let mut forgotten_at = Instant::now();
     while store.strong_count() > 0 {
@@ -89,31 +87,19 @@ async fn check_often(store: &Weak<Inner>) {
 
 struct WatchedFile {
     connection: Connection,
-    journal: Journal,
     /// Changes with each commit of another connection.
     version: Option<i64>,
 }
 
 impl WatchedFile {
-    /// Reads the runs that readers wait for, unless nothing was committed since the last look.
+    /// Reads the logs that readers wait for, unless nothing was committed since the last look.
     fn look(&mut self, hints: &Hints) -> DbResult<()> {
         let transaction = self.connection.transaction()?;
         let version: i64 =
             transaction.pragma_query_value(None, "data_version", |row| row.get(0))?;
         let has_changed = self.version.replace(version) != Some(version);
-        let (keys, is_complete) = hints.waited_for(has_changed);
-        #[cfg(feature = "log-store")]
-        let is_complete = hints.logs.look(&transaction, has_changed)? && is_complete;
-        if !is_complete {
+        if !hints.look(&transaction, has_changed)? {
             self.version = None;
-        }
-        if !keys.is_empty() {
-            self.journal.refresh(&transaction)?;
-        }
-        for key in keys {
-            let run = Run::load(&transaction, &self.journal, &KeyColumns::of(&key))?;
-            let gone = Progress { is_over: true, ..Progress::default() };
-            hints.add_checked(&key, run.map_or(gone, |run| run.progress()));
         }
         Ok(())
     }

@@ -18,8 +18,8 @@ use crate::clock::Clock;
 use crate::error::{DbResult, Failure, SqliteError};
 use crate::file::{self, Durability};
 use crate::health::FileHealth;
-use crate::logs::Logs;
 use crate::queue::MIN_PATIENCE;
+use crate::state;
 
 /// The queues of the thread that writes. The thread ends when this is dropped and they are empty.
 #[derive(Debug)]
@@ -44,7 +44,6 @@ struct WritingConnection {
     connection: Connection,
     /// When a commit of the connection counts as done.
     durability: Option<Durability>,
-    logs: Logs,
     health: Arc<FileHealth>,
     /// Whether another process had locked the file for too long, for the last transaction.
     was_locked: bool,
@@ -59,15 +58,8 @@ trait Job: Send {
     fn durability(&self) -> Durability;
     /// Returns when the job has waited for too long.
     fn deadline(&self) -> Instant;
-    /// Runs the operation if it needs nothing of the file, and then returns `true`.
-    fn run_in_memory(&mut self, clock: &Clock, logs: &mut Logs) -> bool;
     /// Runs the operation. What it has written is kept unless this is an error.
-    fn run(
-        &mut self,
-        transaction: &Transaction<'_>,
-        clock: &Clock,
-        logs: &mut Logs,
-    ) -> Result<(), SqliteError>;
+    fn run(&mut self, transaction: &Transaction<'_>, now: i64) -> Result<(), SqliteError>;
     /// Sends the result to the caller, when the transaction has ended so.
     fn end(self: Box<Self>, committed: Result<(), SqliteError>);
 }
@@ -79,21 +71,16 @@ pub(crate) trait Operation<T>: Send + 'static {
         false
     }
 
-    /// Does it if that changes only what the transaction [adds](Logs::append_in_memory) to the logs.
-    /// Otherwise changes nothing and returns `None`.
-    fn try_in_memory(&mut self, _: &Clock, _: &mut Logs) -> Option<T> {
-        None
-    }
-
-    fn run(self, transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs) -> DbResult<T>;
+    /// Does it at this time.
+    fn run(self, transaction: &Transaction<'_>, now: i64) -> DbResult<T>;
 }
 
 impl<F, T> Operation<T> for F
 where
-    F: FnOnce(&Transaction<'_>, &Clock, &mut Logs) -> DbResult<T> + Send + 'static,
+    F: FnOnce(&Transaction<'_>, i64) -> DbResult<T> + Send + 'static,
 {
-    fn run(self, transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs) -> DbResult<T> {
-        self(transaction, clock, logs)
+    fn run(self, transaction: &Transaction<'_>, now: i64) -> DbResult<T> {
+        self(transaction, now)
     }
 }
 
@@ -156,8 +143,8 @@ impl Writer {
 
     /// Runs an operation some time, unless too many others wait.
     pub(crate) fn try_start(&self, durability: Durability, operation: impl Operation<()>) {
-        let operation = |transaction: &Transaction<'_>, clock: &Clock, logs: &mut Logs| {
-            let done = operation.run(transaction, clock, logs);
+        let operation = |transaction: &Transaction<'_>, now| {
+            let done = operation.run(transaction, now);
             if let Err(Failure(error)) = &done {
                 tracing::debug!(%error, "an optional change was not stored");
             }
@@ -225,23 +212,12 @@ where
         self.deadline
     }
 
-    fn run_in_memory(&mut self, clock: &Clock, logs: &mut Logs) -> bool {
+    fn run(&mut self, transaction: &Transaction<'_>, now: i64) -> Result<(), SqliteError> {
         if self.reply.as_ref().is_some_and(oneshot::Sender::is_closed) {
             self.operation = None;
         }
-        let Some(operation) = &mut self.operation else { return true };
-        self.result = operation.try_in_memory(clock, logs).map(Ok);
-        self.result.is_some()
-    }
-
-    fn run(
-        &mut self,
-        transaction: &Transaction<'_>,
-        clock: &Clock,
-        logs: &mut Logs,
-    ) -> Result<(), SqliteError> {
         let Some(operation) = self.operation.take() else { return Ok(()) };
-        let result = operation.run(transaction, clock, logs).map_err(|failure| failure.0);
+        let result = operation.run(transaction, now).map_err(|failure| failure.0);
         self.result.insert(result).as_ref().map(drop).map_err(SqliteError::same)
     }
 
@@ -263,7 +239,6 @@ impl WritingConnection {
         WritingConnection {
             connection,
             durability: None,
-            logs: Logs::default(),
             health,
             was_locked: false,
             patience: busy_timeout.max(MIN_PATIENCE),
@@ -286,9 +261,6 @@ impl WritingConnection {
         }
         let (ran, ended) = self.transact(jobs, clock);
         self.was_locked = matches!(ended, Err(Failure(SqliteError::Busy)));
-        if ended.is_err() {
-            self.logs.forget();
-        }
         let is_moved =
             |job: &mut Box<dyn Job>| ended.is_ok() && job.durability() == Durability::Moved;
         let moved: Vec<_> = jobs.extract_if(..ran, is_moved).collect();
@@ -323,23 +295,23 @@ impl WritingConnection {
             }
             self.durability = Some(durability);
         }
-        let WritingConnection { connection, logs, health, .. } = self;
-        let begun = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let begun = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = match begun {
             Ok(transaction) => transaction,
             Err(error) => return (count, Err(error.into())),
         };
-        if let Err(failure) = logs.begin(&transaction) {
-            return (count, Err(failure));
-        }
+        let now = match state::now(&transaction, clock) {
+            Ok(now) => now,
+            Err(failure) => return (count, Err(failure)),
+        };
         for (before, job) in jobs.iter_mut().enumerate() {
-            if let Err(failure) = run_job(&transaction, &mut **job, clock, logs, count == 1) {
+            if let Err(failure) = run_job(&transaction, &mut **job, now, count == 1) {
                 // What the jobs before it have written is lost too.
                 return (before + 1, Err(failure));
             }
         }
-        let written = logs.finish(&transaction).and_then(|()| Ok(health.check_place()?));
-        (count, written.and_then(|()| transaction.commit().map_err(Failure::from)))
+        let is_there = self.health.check_place().map_err(Failure::from);
+        (count, is_there.and_then(|()| Ok(transaction.commit()?)))
     }
 }
 
@@ -347,21 +319,13 @@ impl WritingConnection {
 fn run_job(
     transaction: &Transaction<'_>,
     job: &mut dyn Job,
-    clock: &Clock,
-    logs: &mut Logs,
+    now: i64,
     is_alone: bool,
 ) -> DbResult<()> {
-    let mark = logs.mark();
-    match catch_unwind(AssertUnwindSafe(|| job.run_in_memory(clock, logs))) {
-        Ok(true) => return Ok(()),
-        Ok(false) => {}
-        // Its caller gets an error, because there is no result.
-        Err(_) => return logs.return_to(transaction, mark),
-    }
     if !is_alone {
         transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
     }
-    let run = catch_unwind(AssertUnwindSafe(|| job.run(transaction, clock, logs)));
+    let run = catch_unwind(AssertUnwindSafe(|| job.run(transaction, now)));
     let failure = run.unwrap_or(Err(SqliteError::Panicked)).err();
     if let Some(error) = failure {
         // Some failures of the disk have ended the transaction.
@@ -369,7 +333,6 @@ fn run_job(
             return Err(error.into());
         }
         transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
-        logs.return_to(transaction, mark)?;
     }
     if !is_alone {
         transaction.prepare_cached("RELEASE job")?.execute([])?;
@@ -401,7 +364,7 @@ mod tests {
             self.0
         }
 
-        fn run(self, _: &Transaction<'_>, _: &Clock, _: &mut Logs) -> DbResult<()> {
+        fn run(self, _: &Transaction<'_>, _: i64) -> DbResult<()> {
             Ok(())
         }
     }
@@ -486,6 +449,7 @@ mod tests {
         let (writer, _waiting) = queues();
         let health = Arc::new(FileHealth::new(Path::new("no file")));
         let memory = Connection::open_in_memory().unwrap();
+        memory.execute_batch(include_str!("schema/tables.sql")).unwrap();
         let mut connection = WritingConnection::new(memory, health, Duration::ZERO);
         for (waited, was_locked, expected) in [
             (MIN_PATIENCE, false, "Ok(())"),
@@ -513,6 +477,7 @@ mod tests {
         let busy_timeout = Duration::from_secs(60 * 60);
         let opened = file::open(&path, busy_timeout).unwrap();
         file::use_wal(&opened, busy_timeout).unwrap();
+        opened.execute_batch(include_str!("schema/tables.sql")).unwrap();
         opened.execute_batch("CREATE TABLE numbers (number INT)").unwrap();
         let health = Arc::new(FileHealth::new(&path));
         let mut connection = WritingConnection::new(opened, health, busy_timeout);
@@ -520,7 +485,7 @@ mod tests {
         let mut run = || {
             let (moved_reply, moved) = oneshot::channel();
             let (written_reply, written) = oneshot::channel();
-            let insert = |transaction: &Transaction<'_>, _: &Clock, _: &mut Logs| -> DbResult<()> {
+            let insert = |transaction: &Transaction<'_>, _: i64| -> DbResult<()> {
                 Ok(transaction.execute("INSERT INTO numbers VALUES (1)", []).map(drop)?)
             };
             let mut jobs = vec![

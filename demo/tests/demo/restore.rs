@@ -53,7 +53,7 @@ fn restore(new_secret: impl Fn() -> String) {
         let refused = approve(&server, "/api/approvals", question);
         assert!(refused.contains(r#""accepted":false"#), "{refused}");
         let refused = approve(&server, "/api/chat/c/answers", question);
-        assert!(refused.contains("This tool call was not executed."), "{refused}");
+        assert!(refused.contains("This tool call was not executed"), "{refused}");
     }
     assert_eq!(listed, [] as [Value; 0]);
     assert_eq!(files(&server), before);
@@ -151,7 +151,7 @@ fn a_server_whose_file_was_removed_is_not_ready_and_says_so_in_its_log() {
 }
 
 fn chats_in(file: &Path) -> usize {
-    run(&format!("sqlite3 {} 'SELECT count(*) FROM chats'", file.display()), Path::new("."))
+    run(&format!("sqlite3 {} 'SELECT count(*) FROM logs'", file.display()), Path::new("."))
         .trim()
         .parse()
         .unwrap()

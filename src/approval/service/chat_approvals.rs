@@ -13,15 +13,17 @@ use super::issued_approval::{
     CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
 };
 use super::request_ledger::RequestLedger;
-use super::{AuditEventKind, ToolInfo};
+use super::{AuditEvent, AuditEventKind, ToolInfo};
 use crate::approval::reopen::{KnownFacts, SentCall, canonical_input, stateless_message_id};
 use crate::approval::store::{
     LedgerStoreError, PendingFilter, PendingLimit, PendingLimits, Snapshot, VersionedRecord,
     system_time,
 };
+use crate::approval::token::Token;
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, NewApprovalRequest, OnNewMessage, Principal,
-    RecordId, RecordedDecision, ResumePlan, RevocationReason, UnixMillis,
+    RecordId, RecordedDecision, RejectionReason, ResumePlan, RevocationReason, UnixMillis,
+    UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
@@ -49,6 +51,23 @@ pub struct ChatApprovals {
 }
 
 impl ChatApprovals {
+    /// Whether no key of this server has sealed this approval id. A request of the server with such an id
+    /// cannot be answered any more, for example because its key was deleted with a restore.
+    pub(crate) fn is_void(&self, id: &ApprovalId) -> bool {
+        Token::open(&self.inner.keys, id, system_time()).is_none()
+    }
+
+    /// Records the rejection of responses to calls that the chat does not hold.
+    pub(crate) fn audit_unknown_calls(&self, plan: &ResumePlan) {
+        let at = system_time();
+        for response in plan.unverified_responses() {
+            let kind = AuditEventKind::Rejected { cause: RejectionReason::NotFound };
+            let event = AuditEvent::new(at, &self.principal, kind);
+            let UnverifiedApprovalResponse { tool_call_id, tool_name, .. } = response;
+            self.inner.audit(&event.with_call(&self.chat, tool_call_id, tool_name));
+        }
+    }
+
     /// Selects the chat of this owner instead of the principal's own chat with the same id. The
     /// principal then decides on the approval requests of that chat.
     #[must_use]

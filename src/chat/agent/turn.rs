@@ -6,7 +6,7 @@ use crate::approval::{
     Approvals, ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, Principal,
 };
 use crate::chat::Chat;
-use crate::chat::turn::machine::AgentCall;
+use crate::chat::log::turn_io::CallAgent;
 use crate::id::MessageId;
 use crate::model::{ToModelMessages, Usage, UsageMetadata};
 use crate::request::ChatRequest;
@@ -142,13 +142,13 @@ impl Turn {
     /// Creates the turn of a model call of a run. `deferred` are the results of the answers that the
     /// run has redeemed.
     pub(in crate::chat) fn of_run(
-        call: AgentCall,
+        call: CallAgent,
         deferred: DeferredToolResults,
         request: Option<Arc<ChatRequest>>,
         approvals: &Approvals,
         has_approvals: bool,
     ) -> Self {
-        let AgentCall { chat, message_id, sent, not_recorded, recorded } = call;
+        let CallAgent { chat, message_id, sent, not_recorded, results: recorded, .. } = call;
         let mut results = sent;
         let is_new = |results: &[DeferredToolResult], other: &DeferredToolResult| {
             !results.iter().any(|result| result.approval_id == other.approval_id)

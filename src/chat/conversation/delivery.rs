@@ -73,7 +73,6 @@ pub enum RequestConflict {
     NothingToRegenerate,
     /// The request answers tool calls that the conversation does not hold: the server has lost them, or
     /// their message was removed.
-    #[cfg(feature = "log-store")]
     #[error("the chat does not hold the tool calls that this message answers; load the chat again")]
     UnknownCalls,
 }

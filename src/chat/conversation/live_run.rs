@@ -2,78 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "approvals")]
 use crate::approval::{DeferredOutcome, DeferredToolResult};
-use crate::chat::log::Fence;
 #[cfg(feature = "approvals")]
 use crate::event::AgentEvent;
-use crate::id::{MessageId, RunId};
-use crate::json::Json;
-
-/// The run that writes in a conversation. Only this run, at this fence, may call the model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct LiveRun {
-    pub(crate) run: RunId,
-    pub(crate) fence: Fence,
-    /// The message that the run writes: a new one, or one that it continues.
-    pub(crate) message_id: MessageId,
-    /// What the stored message holds of the run. `None` if it holds nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) kept: Option<KeptSteps>,
-    /// The lost run that this run resumes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) resumes: Option<LostRun>,
-    /// The message that the client continues, if the conversation lacks it or some of its calls. The
-    /// log continues them, so only a page that holds the message can read it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) only_for: Option<MessageId>,
-}
-
-/// A run that was lost with its server, and that another run resumes without a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct LostRun {
-    pub(crate) run: RunId,
-    /// The fence of the turn that has taken it, and the number of entries of its log, but the last one:
-    /// the run that resumes it.
-    pub(crate) fence: Fence,
-    pub(crate) entries: u64,
-    /// How many runs in a row were lost, this one included.
-    pub(crate) losses: u32,
-}
-
-/// The part of a live run that the stored message holds already: up to the end of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct KeptSteps {
-    /// The number of entries of the log.
-    pub(crate) entries: u64,
-    /// The number of parts that the message had when the run began.
-    pub(crate) begun_parts: usize,
-}
-
+use crate::id::MessageId;
 #[cfg(feature = "approvals")]
-impl LiveRun {
-    /// Returns whether this is the run with this id, or resumes it.
-    pub(crate) fn is_of(&self, run: &RunId) -> bool {
-        self.run == *run || self.resumes.as_ref().is_some_and(|lost| lost.run == *run)
-    }
-
-    /// Returns whether this is the same run, with the same holder.
-    pub(crate) fn is_same_run(&self, other: &Self) -> bool {
-        self.run == other.run && self.fence == other.fence
-    }
-}
+use crate::json::Json;
 
 /// The run of a conversation, and what happened to calls since its model was called.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RunRegister {
+    /// The message that the live run writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) live: Option<LiveRun>,
-    /// Results of calls in the message of the live run that its log may not hold yet.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) new_results: Vec<ReceivedResult>,
+    pub(super) live: Option<LiveMessage>,
     /// Whether the last message has results that no model call has read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_unread_results: bool,
@@ -83,6 +26,15 @@ pub(super) struct RunRegister {
     /// How the message of the last run has ended, if the run did not finish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) early_end: Option<EarlyEnd>,
+}
+
+/// The message that a live run writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LiveMessage {
+    pub(super) id: MessageId,
+    /// The run answers a message of the user. Otherwise it continues this message with results of calls.
+    pub(super) is_new: bool,
 }
 
 /// The end of a message whose run failed or was aborted. The message alone does not show it.
@@ -113,6 +65,7 @@ impl RunRegister {
 }
 
 /// The result of a call, with the data that the client shows beside the call.
+#[cfg(feature = "approvals")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReceivedResult {
@@ -158,16 +111,5 @@ impl ReceivedResult {
             _ => None,
         };
         self.events().chain(output)
-    }
-
-    /// Whether the result has a frame of its own.
-    pub(crate) fn shows_outcome(&self) -> bool {
-        AgentEvent::from_deferred(&self.shown()).is_some()
-    }
-
-    /// Whether this is a result of the same call.
-    pub(crate) fn is_of_call_of(&self, other: &Self) -> bool {
-        self.result.approval_id == other.result.approval_id
-            && self.result.tool_call_id == other.result.tool_call_id
     }
 }

@@ -133,12 +133,6 @@ impl Messages {
         self.rfind(id, |_| true).map(|(_, message)| message)
     }
 
-    /// Returns the last message with this id, to share it.
-    #[cfg(feature = "approvals")]
-    pub(crate) fn shared_by_id(&self, id: &MessageId) -> Option<Arc<UiMessage>> {
-        self.shared(self.position(id)?).cloned()
-    }
-
     fn rfind(
         &self,
         id: &MessageId,

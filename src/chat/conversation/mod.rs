@@ -14,7 +14,7 @@ mod client_answers;
 mod delivery;
 mod history_completeness;
 mod history_import;
-#[cfg(feature = "log-store")]
+#[cfg(feature = "approvals")]
 pub(crate) mod live_message;
 mod live_run;
 mod messages;
@@ -27,8 +27,6 @@ mod stored;
 mod visits;
 
 use std::collections::{HashMap, HashSet};
-#[cfg(feature = "approvals")]
-use std::sync::Arc;
 
 #[cfg(feature = "approvals")]
 use serde::de::Error as _;
@@ -39,10 +37,10 @@ pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
 #[cfg(feature = "approvals")]
-pub(crate) use self::live_run::{EarlyEnd, KeptSteps, LiveRun, LostRun, ReceivedResult};
+pub(crate) use self::live_run::{EarlyEnd, ReceivedResult};
 pub use self::messages::{Messages, MessagesIter};
 #[cfg(feature = "approvals")]
-pub(crate) use self::recorder::{RECORDED_VERSION, call_outcome};
+pub(crate) use self::recorder::RECORDED_VERSION;
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
 
@@ -51,12 +49,12 @@ use self::apply_answers::apply_answers;
 use self::call_state::is_client_call;
 use self::delivery::PastMessages;
 use self::history_import::{UnverifiedCalls, imported};
+#[cfg(feature = "approvals")]
+use self::live_run::LiveMessage;
 use self::live_run::RunRegister;
 use self::messages::json_len;
 use self::stored::ChatRecord;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
-#[cfg(feature = "approvals")]
-use crate::chat::log::Fence;
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::Format;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
@@ -66,7 +64,7 @@ use crate::request::{ChatRequest, ParseRequestError};
 ///
 /// It is serialized as JSON with the number of its format, which is 1. A chat of a newer format is an
 /// error that names the format. A store can also keep each message by itself, beside the JSON of the
-/// rest; see `SaveChat` in the module `chat::store`.
+/// rest; see `Snapshot` in the module `chat::store`.
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;
@@ -344,7 +342,6 @@ impl Chat {
             + bytes_of(&self.unsent_approvals)
             + bytes_of(&self.call_outcomes)
             + self.unverified_calls.bytes()
-            + bytes_of(&self.runs.new_results)
             + self.past_messages.bytes()
     }
 
@@ -491,54 +488,17 @@ impl Chat {
 /// The run that writes in a conversation.
 #[cfg(feature = "approvals")]
 impl Chat {
-    /// Returns the run that writes in this conversation.
-    pub(crate) fn live_run(&self) -> Option<&LiveRun> {
-        self.runs.live.as_ref()
-    }
-
-    /// Returns the message that the live run continues, with the parts that it had when the run
-    /// began. Returns `None` if the run writes a new message.
-    pub(crate) fn message_before_run(&self, live: &LiveRun) -> Option<Arc<UiMessage>> {
-        let message = self.messages.shared_by_id(&live.message_id)?;
-        match live.kept {
-            None => Some(message),
-            Some(KeptSteps { begun_parts: 0, .. }) => None,
-            Some(kept) => {
-                let mut begun = (*message).clone();
-                begun.parts.truncate(kept.begun_parts);
-                Some(Arc::new(begun))
-            }
-        }
-    }
-
-    /// Returns whether the last message has this role.
-    pub(crate) fn ends_with(&self, role: Role) -> bool {
-        self.messages.last().is_some_and(|last| last.role == role)
-    }
-
-    /// Makes this run the one that writes.
-    pub(crate) fn set_live_run(&mut self, live: LiveRun) {
-        self.runs.live = Some(live);
+    /// A run begins that writes this message. If it resumes a run, it answers what that run has answered.
+    pub(crate) fn begin_run(&mut self, id: MessageId, is_new: bool) {
+        self.runs.live.get_or_insert(LiveMessage { id, is_new });
         self.runs.is_stopped = false;
         self.runs.early_end = None;
     }
 
-    /// Sets the fence of the run that writes.
-    pub(crate) fn set_live_fence(&mut self, fence: Fence) {
-        if let Some(live) = &mut self.runs.live {
-            live.fence = fence;
-        }
-    }
-
-    /// Removes the run that writes. Its message has to be stored before.
-    pub(crate) fn end_live_run(&mut self) {
-        self.runs.live = None;
-        self.runs.new_results.clear();
-    }
-
-    /// Removes the results that the log of the live run may not hold yet.
-    pub(crate) fn clear_new_results(&mut self) {
-        self.runs.new_results.clear();
+    /// The live run ends, and no other one resumes it. `early_end` is how its message has ended, if the
+    /// run did not finish.
+    pub(crate) fn end_run(&mut self, early_end: Option<EarlyEnd>) {
+        (self.runs.live, self.runs.early_end) = (None, early_end);
     }
 
     /// Records that the user stopped the run.
@@ -546,28 +506,14 @@ impl Chat {
         self.runs.is_stopped = true;
     }
 
-    /// Records how the message of the run has ended, if the run did not finish.
-    pub(crate) fn set_early_end(&mut self, end: Option<EarlyEnd>) {
-        self.runs.early_end = end;
-    }
-
     /// Returns how this message has ended, if its run was the last one and did not finish.
     pub(crate) fn early_end(&self, message_id: &MessageId) -> Option<&EarlyEnd> {
         self.runs.early_end.as_ref().filter(|end| end.message_id == *message_id)
     }
 
-    /// Returns the results that the log of the live run may not hold yet.
-    pub(crate) fn new_results(&self) -> &[ReceivedResult] {
-        &self.runs.new_results
-    }
-
     /// Sets whether the last message has results that no model call has read.
     pub(crate) fn set_unread_results(&mut self, has_unread_results: bool) {
         self.runs.has_unread_results = has_unread_results;
-    }
-
-    pub(crate) fn has_unread_results(&self) -> bool {
-        self.runs.has_unread_results
     }
 }
 

@@ -136,7 +136,7 @@ impl Recorder {
 }
 
 /// Returns the entry of [`Chat::call_outcomes`](super::Chat::call_outcomes) for this call.
-pub(crate) fn call_outcome(
+pub(super) fn call_outcome(
     message_id: &MessageId,
     part: &ToolPart,
     outcome: DeferredOutcome,

@@ -252,7 +252,5 @@ fn live_response_to<'c>(chat: &'c Chat, question: &MessageId) -> Option<&'c Mess
 /// Returns the id of the message of the live run, if the run does not continue the message with
 /// the results of answers.
 fn new_live_message(chat: &Chat) -> Option<&MessageId> {
-    let live = chat.runs.live.as_ref()?;
-    let is_new = live.resumes.is_some() || live.kept.is_some_and(|kept| kept.begun_parts == 0);
-    Some(&live.message_id).filter(|id| is_new || chat.message(id).is_none())
+    chat.runs.live.as_ref().filter(|live| live.is_new).map(|live| &live.id)
 }

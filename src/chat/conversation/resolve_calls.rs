@@ -14,8 +14,6 @@ use super::{Chat, PostedHistory, RequestEffect, is_outcome_of, is_outcome_unknow
 use crate::approval::{
     self, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
 };
-#[cfg(feature = "approvals")]
-use crate::approval::{ClientToolResult, ResumePlan};
 use crate::event::{APPROVAL_DATA_NAME, AgentEvent};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
@@ -367,27 +365,6 @@ impl Chat {
 /// The results that arrive during a run.
 #[cfg(feature = "approvals")]
 impl Chat {
-    /// Returns whether a result of the same call waits to be added to the log of the live run.
-    pub(crate) fn has_new_result_of(&self, result: &ReceivedResult) -> bool {
-        self.runs.new_results.iter().any(|new| new.is_of_call_of(result))
-    }
-
-    /// Adds a result of a call: to those that the live run reads, if it writes the message that
-    /// holds the call, and otherwise to the message.
-    pub(crate) fn receive_result(&mut self, result: &ReceivedResult) {
-        let holds = self.message_of_call(&result.result);
-        let is_of_live = self.runs.live.as_ref().is_some_and(|live| match holds {
-            Some(message) => message.id == live.message_id,
-            // The run has announced the call in a step that the stored message lacks.
-            None => true,
-        });
-        match is_of_live {
-            true if self.has_new_result_of(result) => {}
-            true => self.runs.new_results.push(result.clone()),
-            false => self.record_received(result),
-        }
-    }
-
     /// Records a result in the message that holds its call.
     pub(crate) fn record_received(&mut self, result: &ReceivedResult) {
         let is_last = self
@@ -410,61 +387,6 @@ impl Chat {
     pub(crate) fn is_known(&self, result: &DeferredToolResult) -> bool {
         let found = self.find_call(result);
         found.is_some_and(|(_, part)| part.is_settled() || is_approved_provider_call(part))
-    }
-
-    /// Returns whether this result would change the conversation or reach its live run.
-    pub(crate) fn lacks(&self, received: &ReceivedResult) -> bool {
-        let result = &received.result;
-        let can_be_recorded = result.is_final
-            && !matches!(
-                result.outcome,
-                DeferredOutcome::Approved { .. }
-                    | DeferredOutcome::Executing { .. }
-                    | DeferredOutcome::ForwardedToProvider
-                    | DeferredOutcome::Rejected
-                    | DeferredOutcome::Forgotten
-            );
-        let has_place = self.runs.live.is_some() || self.message_of_call(result).is_some();
-        can_be_recorded && has_place && !self.is_known(result) && !self.has_new_result_of(received)
-    }
-
-    /// Returns whether this message holds the call of the result.
-    pub(crate) fn is_call_of(&self, result: &ReceivedResult, id: &MessageId) -> bool {
-        self.message_of_call(&result.result).is_some_and(|message| message.id == *id)
-    }
-
-    /// Returns whether the conversation holds results of all calls that the plan answers.
-    pub(crate) fn has_results_of(&self, plan: &ResumePlan) -> bool {
-        let is_known = |approval: &ApprovalId, call: &ToolCallId| {
-            self.is_resolved(Some(approval), call) == Some(true)
-        };
-        plan.unverified_responses()
-            .all(|answer| is_known(&answer.approval_id, &answer.tool_call_id))
-            && plan.unverified_outputs().all(|output| {
-                !self.client_executed.iter().any(|call| call.tool_call_id == output.tool_call_id)
-            })
-    }
-
-    /// Records the outputs of the calls that the client had to execute.
-    pub(crate) fn record_client_outputs(&mut self, plan: &ResumePlan) {
-        for output in plan.unverified_outputs() {
-            let calls = self.client_executed.iter();
-            let call = calls.clone().find(|call| {
-                call.tool_call_id == output.tool_call_id
-                    && output.tool_name.as_ref().is_none_or(|name| *name == call.tool_name)
-            });
-            let outcome = match &output.result {
-                ClientToolResult::Output(output) => {
-                    DeferredOutcome::Output { output: output.clone() }
-                }
-                ClientToolResult::ErrorText(error_text) => {
-                    DeferredOutcome::OutputError { error_text: error_text.clone() }
-                }
-            };
-            if let Some(result) = call.map(|call| call.with_outcome(outcome)) {
-                self.record_received(&ReceivedResult::new(result, None));
-            }
-        }
     }
 
     /// Returns the calls that wait for a decision of a user.
@@ -519,12 +441,6 @@ impl Chat {
             let closed = closed.find(|known| known.approval_id.as_ref() == Some(approval))?;
             self.last_call(|message, part| is_outcome_of(closed, message, &part.tool_call_id))
         })
-    }
-
-    /// Returns the ids of this message's calls that the client executes, and of its outcomes.
-    pub(crate) fn outcomes_of(&self, message: &MessageId) -> Vec<DeferredToolResult> {
-        let of_message = |known: &&DeferredToolResult| known.message_id.as_ref() == Some(message);
-        self.call_outcomes.iter().filter(of_message).cloned().collect()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::json::Json;
 
 /// Returns the events of a model call that sends these approvals to the provider. `fresh` returns a number
 /// that it has not returned before.
-pub(in crate::chat) fn answer(
+pub(super) fn answer(
     fresh: &mut dyn FnMut() -> u32,
     random: &mut Random,
     sent: Vec<DeferredToolResult>,

@@ -12,10 +12,10 @@ macro_rules! counts {
                 $(self.$name += other.$name;)*
             }
 
-            /// Returns what never happened, except what is rare.
+            /// Returns what never happened.
             pub(super) fn unreached(&self) -> Vec<&'static str> {
                 let mut all = vec![$((stringify!($name), self.$name),)*];
-                all.retain(|(name, count)| *count == 0 && *name != "claimed_in_vain");
+                all.retain(|(_, count)| *count == 0);
                 all.into_iter().map(|(name, _)| name).collect()
             }
         }
@@ -24,57 +24,47 @@ macro_rules! counts {
 
 counts! {
     turns,
-    // Runs that the conversation named, and those of them that continue a message.
+    steps,
+    // Runs by how they began and ended.
     runs,
     continued,
-    // Runs that were taken, and those of them whose lease had passed.
-    taken,
-    mended,
-    // Saves of a message up to the end of a step, lost runs that were resumed, readers that went on in
-    // the run that resumes, and lost runs that ended with an error.
-    kept,
-    resumed,
-    followed,
+    stopped,
+    replaced,
+    limits,
+    failed_runs,
     interrupted,
-    // Effects of approvals, those of them that a provider had, and approvals that were claimed for a
-    // provider and not sent.
+    resumed,
+    // Effects of approvals, and those of them that a provider had.
     effects,
     sent,
-    claimed_in_vain,
-    // Requests that a new message closed.
+    // Results that a turn appended to the run of another one, or to none.
+    late_results,
+    // Calls that a new message closed.
     closed,
-    // Outputs of calls that the client executes.
-    outputs,
     // Responses.
     joined,
     stored,
-    refused,
+    received_before,
     unnamed_edits,
+    unknown_calls,
     failed,
-    // The user has too many runs.
     too_many,
-    refused_appends,
+    nothing,
+    // Stores.
     conflicts,
-    // Conversations that were deleted, and revocations of all their requests.
+    lost_replies,
+    late_operations,
+    loads,
+    loads_with_frames,
+    snapshots,
+    trimmed,
     deleted,
-    revoked,
-    // Failures, and runs that a server handed over before it ended.
+    // Failures.
     crashes,
     handed_over,
-    given_up,
     ledger_faults,
-    long_jumps,
-    removed_logs,
-    // Readers that reconnect after a failure, and conversations whose users send answers again.
-    reconnected,
-    repaired,
-    steps,
-}
-
-impl Counts {
-    /// Whether something has failed, so that users may have to send their answers again.
-    pub(super) fn has_failed(&self) -> bool {
-        let Counts { crashes, failed, too_many, given_up, ledger_faults, long_jumps, .. } = self;
-        crashes + failed + too_many + given_up + ledger_faults + long_jumps > 0
-    }
+    // Readers that read the end, and readers whose entries were gone.
+    read_to_end,
+    gone,
+    mended,
 }

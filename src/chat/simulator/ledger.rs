@@ -8,20 +8,20 @@ use crate::id::{ApprovalId, MessageId, RunId, ToolCallId};
 use crate::json::Json;
 
 #[derive(Default)]
-pub(in crate::chat) struct Ledger {
+pub(super) struct Ledger {
     approvals: BTreeMap<ApprovalId, Approval>,
     /// The number of the current step.
-    pub(in crate::chat) step: u64,
+    pub(super) step: u64,
 }
 
 #[derive(Debug)]
-pub(in crate::chat) struct Approval {
+pub(super) struct Approval {
     /// The message that the run was writing.
-    pub(in crate::chat) message: MessageId,
+    pub(super) message: MessageId,
     call: ToolCallId,
     is_provider_executed: bool,
     /// Whether a new message of the user closes the request.
-    pub(in crate::chat) lapses: bool,
+    pub(super) lapses: bool,
     state: State,
     /// The step in which the request got its last state.
     changed: u64,
@@ -50,7 +50,7 @@ enum State {
 }
 
 /// What follows the answer to an approval request.
-pub(in crate::chat) enum Answered {
+pub(super) enum Answered {
     /// The call has this result.
     Result(Option<Box<ReceivedResult>>),
     /// The turn executes the call.
@@ -60,7 +60,7 @@ pub(in crate::chat) enum Answered {
 }
 
 impl Ledger {
-    pub(in crate::chat) fn ask(
+    pub(super) fn ask(
         &mut self,
         id: &ApprovalId,
         message: &MessageId,
@@ -74,54 +74,23 @@ impl Ledger {
         self.approvals.insert(id.clone(), approval);
     }
 
-    /// Sets the ids that the calls have in a conversation. The ledger holds the ids of the agent.
-    pub(in crate::chat) fn name_calls<'c>(
-        &mut self,
-        id_of: impl Fn(&ApprovalId) -> Option<&'c ToolCallId>,
-    ) {
-        for (approval, stored) in &mut self.approvals {
-            if let Some(id) = id_of(approval) {
-                stored.call = id.clone();
-            }
-        }
-    }
-
     /// Returns the requests that wait for an answer.
-    pub(in crate::chat) fn asked(&self) -> impl Iterator<Item = (&ApprovalId, &Approval)> {
+    pub(super) fn asked(&self) -> impl Iterator<Item = (&ApprovalId, &Approval)> {
         self.approvals.iter().filter(|(_, approval)| approval.state == State::Asked)
     }
 
-    pub(in crate::chat) fn is_asked(&self, id: &ApprovalId) -> bool {
+    pub(super) fn is_asked(&self, id: &ApprovalId) -> bool {
         self.approvals.get(id).is_some_and(|approval| approval.state == State::Asked)
     }
 
-    /// Returns whether the approval waits for the next model call, which sends it to the provider.
-    pub(in crate::chat) fn is_granted(&self, id: &ApprovalId) -> bool {
-        self.approvals.get(id).is_some_and(|approval| approval.state == State::Granted)
-    }
-
-    /// Returns whether the call had its result before this step.
-    pub(in crate::chat) fn was_decided(&self, id: &ApprovalId, before: u64) -> bool {
-        self.approvals.get(id).is_some_and(|approval| {
-            let is_open = matches!(approval.state, State::Asked | State::Claimed { .. });
-            !is_open && approval.changed < before
-        })
-    }
-
-    /// Returns the approvals that a run has claimed for a provider.
-    pub(in crate::chat) fn sent(&self) -> impl Iterator<Item = &ApprovalId> {
-        let sent = |approval: &Approval| matches!(approval.state, State::Sent { .. });
-        self.approvals.iter().filter(move |(_, approval)| sent(approval)).map(|(id, _)| id)
-    }
-
     /// Returns whether the call must not run any more.
-    pub(in crate::chat) fn is_closed(&self, id: &ApprovalId) -> bool {
+    pub(super) fn is_closed(&self, id: &ApprovalId) -> bool {
         let closed = [State::Denied, State::Superseded, State::Lapsed, State::Revoked];
         self.approvals.get(id).is_some_and(|approval| closed.contains(&approval.state))
     }
 
     /// Returns whether a user message after one of these messages closes the request.
-    pub(in crate::chat) fn lapses_after(
+    pub(super) fn lapses_after(
         &self,
         id: &ApprovalId,
         is_followed: impl Fn(&MessageId) -> bool,
@@ -129,27 +98,23 @@ impl Ledger {
         self.approvals.get(id).is_some_and(|it| it.lapses && is_followed(&it.message))
     }
 
-    pub(in crate::chat) fn lapses(&self, id: &ApprovalId) -> bool {
+    pub(super) fn lapses(&self, id: &ApprovalId) -> bool {
         self.approvals.get(id).is_some_and(|approval| approval.lapses)
     }
 
-    pub(in crate::chat) fn supersede(
-        &mut self,
-        id: &ApprovalId,
-        now: u64,
-    ) -> Option<ReceivedResult> {
+    pub(super) fn supersede(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
         self.close(id, State::Superseded);
         self.decided(id, now)
     }
 
     /// Stores an approval that arrives with a newer message.
-    pub(in crate::chat) fn lapse(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+    pub(super) fn lapse(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
         self.close(id, State::Lapsed);
         self.decided_by_answer(id, now)
     }
 
     /// Revokes those of the open requests of which this is true.
-    pub(in crate::chat) fn revoke(&mut self, is_revoked: impl Fn(&ApprovalId, &Approval) -> bool) {
+    pub(super) fn revoke(&mut self, is_revoked: impl Fn(&ApprovalId, &Approval) -> bool) {
         for (id, approval) in &mut self.approvals {
             if approval.state == State::Asked && is_revoked(id, approval) {
                 approval.set(State::Revoked, self.step);
@@ -164,12 +129,7 @@ impl Ledger {
     }
 
     /// Stores an answer. The first one counts.
-    pub(in crate::chat) fn answer(
-        &mut self,
-        id: &ApprovalId,
-        is_approved: bool,
-        now: u64,
-    ) -> Answered {
+    pub(super) fn answer(&mut self, id: &ApprovalId, is_approved: bool, now: u64) -> Answered {
         let Some(approval) = self.approvals.get_mut(id) else { return Answered::Result(None) };
         let is_provider_executed = approval.is_provider_executed;
         let state = match (&approval.state, is_approved) {
@@ -188,12 +148,7 @@ impl Ledger {
 
     /// Returns what the stored state of a request says about an answer to it. The result is not final if
     /// the request is open: it is not known whether the answer will be applied.
-    pub(in crate::chat) fn last_known(
-        &self,
-        id: &ApprovalId,
-        is_approved: bool,
-        now: u64,
-    ) -> Answered {
+    pub(super) fn last_known(&self, id: &ApprovalId, is_approved: bool, now: u64) -> Answered {
         let Some(approval) = self.approvals.get(id) else { return Answered::Result(None) };
         let denied = DeferredOutcome::Denied { reason: None };
         let (state, outcome) = (&approval.state, approval.outcome(now));
@@ -216,7 +171,7 @@ impl Ledger {
     }
 
     /// Stores that a call was executed.
-    pub(in crate::chat) fn execute(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+    pub(super) fn execute(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
         if let Some(approval) = self.approvals.get_mut(id)
             && let State::Claimed { .. } = approval.state
         {
@@ -226,7 +181,7 @@ impl Ledger {
     }
 
     /// Claims an approval for the next model call of a run. Returns whether this run may send it.
-    pub(in crate::chat) fn claim(&mut self, id: &ApprovalId, run: &RunId, now: u64) -> bool {
+    pub(super) fn claim(&mut self, id: &ApprovalId, run: &RunId, now: u64) -> bool {
         let Some(approval) = self.approvals.get_mut(id) else { return false };
         if approval.state == State::Granted {
             approval.set(State::Sent { by: run.clone(), until: now + LEASE }, self.step);
@@ -235,7 +190,7 @@ impl Ledger {
     }
 
     /// Returns the result of a call that was decided.
-    pub(in crate::chat) fn decided(&self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+    pub(super) fn decided(&self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
         let approval = self.approvals.get(id)?;
         Some(approval.received(id, approval.outcome(now)?))
     }
@@ -292,4 +247,4 @@ fn forward(approved: bool) -> DeferredOutcome {
 }
 
 /// The lease of a claim, and of a run, in milliseconds.
-pub(in crate::chat) const LEASE: u64 = 150;
+pub(super) const LEASE: u64 = 150;

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use super::driver::Driver;
+use futures_util::FutureExt;
+
+use super::effects::Step;
 use super::ledger::LEASE;
 use super::random::Random;
-use super::step::Step;
 use super::users::{self, Answer};
-use super::world::{World, short, shows};
-use crate::approval::Principal;
+use super::world::{Driver, World};
 use crate::chat::conversation::{HistoryImport, PostedHistory};
-use crate::chat::run_log::LogClient;
-use crate::chat::turn::machine::{ChatTurn, Request, TurnSettings};
+use crate::chat::log::client::Client;
+use crate::chat::log::decide::{Goal, TurnSettings};
+use crate::chat::log::turn::LogTurn;
+use crate::chat::log::turn_io::Input;
+use crate::chat::store::{Epoch, LogStore};
 use crate::chunk::Version;
-use crate::id::ApprovalId;
 use crate::limits::ChatLimits;
 use crate::message::Role;
 
@@ -21,7 +23,7 @@ use crate::message::Role;
 pub(super) struct Simulation {
     pub(super) world: World,
     pub(super) random: Random,
-    posted: Vec<Request>,
+    posted: Vec<Goal>,
     /// Whether the user mostly sends messages.
     is_talkative: bool,
 }
@@ -33,27 +35,18 @@ impl Simulation {
         let is_talkative = random.one_in(2);
         let mut limits = ChatLimits::default();
         if random.one_in(8) {
-            limits = limits.with_max_log_bytes(250 + random.below(2000));
+            limits =
+                limits.with_max_unread_time(Duration::from_millis(10 + random.below(100) as u64));
         }
         if random.one_in(8) {
-            limits = limits.with_max_user_runs(1 + random.below(2));
+            limits = limits.with_max_log_bytes(150 + random.below(1000));
         }
-        if random.one_in(8) {
-            let unread = Duration::from_millis(10 + random.below(100) as u64);
-            limits = limits.with_max_unread_time(unread);
+        if random.one_in(6) {
+            limits = limits.with_max_user_runs(1);
         }
-        let world = World {
-            limits,
-            ledger_fails: random.one_in(4),
-            gives_up: random.one_in(4),
-            trace,
-            ..World::default()
-        };
+        let world = World::new(limits, random.one_in(4), trace);
         let mut simulation = Simulation { world, random, posted: Vec::new(), is_talkative };
         simulation.run();
-        if simulation.world.violations.is_empty() {
-            simulation.repair();
-        }
         if simulation.world.violations.is_empty() {
             simulation.world.check_end();
         }
@@ -87,12 +80,15 @@ impl Simulation {
     fn finish(&mut self) {
         while self.world.violations.is_empty() {
             let world = &self.world;
-            if !world.drivers.is_empty() || !world.tasks.is_empty() || world.readers.are_connected()
-            {
+            let has_work = !world.drivers.is_empty()
+                || !world.tasks.is_empty()
+                || !world.late.is_empty()
+                || world.readers.iter().any(|reader| reader.server.is_some());
+            if has_work {
                 self.go_on();
-            } else if world.live().is_some() {
-                // A crash left a run without readers. The next reader mends the conversation.
-                self.post(Request::Follow);
+            } else if world.load_is_live() {
+                // A crash left a run without readers. The next reader mends the chat.
+                self.post(Goal::Follow);
             } else {
                 return;
             }
@@ -101,17 +97,22 @@ impl Simulation {
 
     fn go_on(&mut self) {
         let Simulation { world, random, .. } = self;
-        let drivers = world.drivers.len();
-        let has_moved = match random.below((drivers + world.tasks.len()).max(1)) {
+        let (drivers, tasks, late) = (world.drivers.len(), world.tasks.len(), world.late.len());
+        let has_moved = match random.below((drivers + tasks + late).max(1)) {
             at if at < drivers => Step { world, random, at }.run(),
-            _ if world.tasks.is_empty() => {
+            at if at < drivers + tasks => {
+                let (_, approval) = world.tasks.swap_remove(at - drivers);
+                world.run_task(&approval);
+                true
+            }
+            at if at < drivers + tasks + late => {
+                let effect = world.late.swap_remove(at - drivers - tasks);
+                world.execute_late(effect);
+                true
+            }
+            _ => {
                 world.pass(LEASE / 10);
                 false
-            }
-            at => {
-                let (_, task) = world.tasks.swap_remove(at - drivers);
-                world.run_task(task);
-                true
             }
         };
         if !has_moved || self.random.one_in(4) {
@@ -129,83 +130,67 @@ impl Simulation {
         }
     }
 
-    /// After a crash, a failure or an error, users send their answers again. Then nothing may be lost.
-    fn repair(&mut self) {
-        (self.world.ledger_fails, self.world.gives_up) = (false, false);
-        self.world.limits = ChatLimits::default();
-        if !self.world.counts.has_failed() && self.world.counts.interrupted == 0 {
-            return;
-        }
-        self.world.counts.repaired += 1;
-        for _ in 0..3 {
-            self.world.pass(LEASE * 2);
-            let lost = self.world.seen_calls().into_iter().filter(|seen| self.world.is_lost(seen));
-            let lost: Vec<Answer> = lost.map(|seen| (seen, true)).collect();
-            let Some((first, _)) = lost.first().cloned() else {
-                // The model reads with the next message what is left.
-                if self.world.stored().is_some_and(|chat| chat.message_to_continue().is_some()) {
-                    let number = self.world.fresh();
-                    self.post(users::new_message(number));
-                    self.finish();
-                }
-                return;
-            };
-            let is_same = |answer: &Answer| answer.0.message == first.message;
-            let answers: Vec<Answer> = lost.into_iter().filter(is_same).collect();
-            self.post(users::answers(&answers));
-            self.finish();
+    /// All readers read some of what is new.
+    fn read(&mut self) {
+        for at in 0..self.world.readers.len() {
+            let Some(server) = self.world.readers[at].server else { continue };
+            let most = if self.random.one_in(2) { usize::MAX } else { self.random.below(4) };
+            if let Some(run) = self.world.read_on(at, most) {
+                self.world.counts.mended += 1;
+                let number = self.post_at(server, Goal::Mend(run));
+                self.world.readers[at].mender = Some(number);
+            }
         }
     }
 
     /// A request arrives at one of the servers.
-    fn post(&mut self, request: Request) {
+    fn post(&mut self, goal: Goal) {
         let server = self.random.below(2);
-        self.post_at(server, None, request);
+        self.post_at(server, goal);
     }
 
-    pub(super) fn post_at(&mut self, server: usize, mends_for: Option<usize>, request: Request) {
+    fn post_at(&mut self, server: usize, goal: Goal) -> u32 {
         let world = &mut self.world;
         let number = world.fresh();
         if world.trace {
-            println!("{:5} turn {number} begins: {}", world.now, short(&request));
+            let goal: String = format!("{goal:?}").chars().take(700).collect();
+            println!("{:5} turn {number} begins: {goal}", world.now);
         }
         let settings = TurnSettings {
-            owner: Principal::new("ada"),
+            owner: world.key.owner.clone(),
+            chat_id: world.key.chat.clone(),
             posted_history: PostedHistory::Keep,
-            limits: world.limits.clone(),
-            client: LogClient { version: Version::default(), has_approvals: true },
             history_import: HistoryImport::Texts,
-            chat_id: "c".into(),
+            limits: world.limits.clone(),
+            lease: Duration::from_millis(LEASE),
             message_id: format!("a{number}").into(),
             run_id: format!("r{number}").into(),
+            epoch: Epoch(u64::from(number) << 32),
         };
+        let client = Client::of_version(Version::default());
+        let known = world.folds[server].of(&world.key);
         let driver = Driver {
             number,
             server,
-            outputs: users::outputs_in(&request),
-            turn: ChatTurn::new(request.clone(), settings),
-            request,
-            errands: Vec::new(),
-            rests: 0,
+            turn: LogTurn::new(goal, settings, client, known),
+            effects: Vec::new(),
+            tools: Vec::new(),
+            awaited: Vec::new(),
+            is_redeeming: false,
             agent: None,
             responses: 0,
-            has_failed: false,
-            redemptions: Vec::new(),
-            refused: None,
-            is_refused: false,
             ticked: world.now,
-            began: world.counts.steps,
-            mends_for,
-            followed: followed_requests(world),
-            calls: Vec::new(),
+            rests: 0,
+            followed: world.followed_requests(),
         };
         world.drivers.push(driver);
         world.counts.turns += 1;
+        number
     }
 
     /// Does what a user, a network or a failing machine does.
     fn act(&mut self) {
-        let action = match self.random.below(18) {
+        let action = match self.random.below(20) {
             // A user with open questions mostly answers them.
             0..=6 if !self.is_talkative && self.random.below(3) > 0 => 7,
             action => action,
@@ -216,45 +201,57 @@ impl Simulation {
                 self.post_new(users::new_message(number));
             }
             3..=4 => {
-                if let Some(request) = self.random.choose(&self.posted).cloned() {
-                    self.post(request);
+                if let Some(goal) = self.random.choose(&self.posted).cloned() {
+                    self.post(goal);
                 }
             }
             5 => self.regenerate(),
             6 => self.edit(),
             7..=12 => self.answer(),
-            13 if self.random.one_in(2) => self.post(Request::Stop),
-            13 if self.random.one_in(3) => self.post(Request::Delete),
-            13 => self.post(Request::Follow),
+            13 if self.random.one_in(2) => self.post(Goal::Stop),
+            13 if self.random.one_in(3) => self.post(Goal::Delete),
+            13 => self.post(Goal::Follow),
             14 if self.random.one_in(2) => self.world.pass(LEASE * 2),
             15 if self.random.one_in(2) => self.crash(),
-            16 if self.random.one_in(3) => self.resume(),
-            // The store removes logs 10 minutes after their end, and 7 days after their run was lost.
-            17 if self.random.one_in(8) => {
-                self.world.counts.long_jumps += 1;
+            16 if self.random.one_in(4) => {
                 let time = if self.random.one_in(2) { 11 * 60_000 } else { 8 * 24 * 60 * 60_000 };
                 self.world.pass(time);
+            }
+            17 => {
+                self.world.counts.trimmed += 1;
+                self.world.store.sweep().now_or_never().unwrap().unwrap();
+            }
+            19 if self.world.limits.max_user_runs() == 1 => self.world.begin_other_run(),
+            18 if !self.world.drivers.is_empty() => {
+                let at = self.random.below(self.world.drivers.len());
+                self.world.drivers[at].rests = self.random.below(100);
             }
             _ => {}
         }
     }
 
     /// A client sends a request, perhaps twice at the same time.
-    fn post_new(&mut self, request: Request) {
-        self.posted.push(request.clone());
+    fn post_new(&mut self, goal: Goal) {
+        self.posted.push(goal.clone());
         if self.random.one_in(8) {
-            self.post(request.clone());
+            self.post(goal.clone());
         }
-        self.post(request);
+        self.post(goal);
+    }
+
+    fn ids_of(&self, role: Role) -> Vec<String> {
+        let messages = self.world.chat().into_iter().flat_map(|chat| chat.messages.iter());
+        let messages = messages.filter(|message| message.role == role);
+        messages.map(|message| message.id.to_string()).collect()
     }
 
     fn regenerate(&mut self) {
-        let mut questions = self.world.stored().into_iter().flat_map(|chat| chat.messages.iter());
+        let mut questions = self.world.chat().into_iter().flat_map(|chat| chat.messages.iter());
         let question = questions.rfind(|message| message.role == Role::User).cloned();
+        drop(questions);
         let Some(question) = question else { return };
         let answer = match self.random.below(3) {
-            0 => self.world.live().map(|live| live.message_id.to_string()),
-            1 => self.world.ids_of(Role::Assistant).pop(),
+            0..=1 => self.ids_of(Role::Assistant).pop(),
             _ => None,
         };
         let posted = if self.random.one_in(3) { None } else { Some(&question) };
@@ -262,14 +259,14 @@ impl Simulation {
     }
 
     fn edit(&mut self) {
-        let users = self.world.ids_of(Role::User);
+        let users = self.ids_of(Role::User);
         let Some(edited) = self.random.choose(&users) else { return };
         let number = self.world.fresh();
         let is_named = !self.random.one_in(4);
         self.post_new(users::edit(edited, number, is_named));
     }
 
-    /// A user answers what the history or a log shows.
+    /// A user answers what a chat shows.
     fn answer(&mut self) {
         let mut seen = self.world.seen_calls();
         let number = self.world.fresh();
@@ -280,7 +277,7 @@ impl Simulation {
         let Some(first) = self.random.choose(&seen) else {
             return self.post_new(users::new_message(number));
         };
-        let mut answers = vec![(first.clone(), self.random.below(4) > 0)];
+        let mut answers: Vec<Answer> = vec![(first.clone(), self.random.below(4) > 0)];
         for other in &seen {
             if other.message == first.message && other.call != first.call && self.random.one_in(2) {
                 answers.push((other.clone(), self.random.below(4) > 0));
@@ -303,29 +300,30 @@ impl Simulation {
         if random.one_in(2) {
             let server = random.below(2);
             if !random.one_in(4) {
-                world.hand_over(server);
+                for driver in world.drivers.iter_mut().filter(|driver| driver.server == server) {
+                    world.counts.handed_over += u64::from(driver.turn.own_run().is_some());
+                    driver.turn.handle(Input::HandOver);
+                    while let crate::chat::log::turn_io::Action::Start(id, effect) =
+                        driver.turn.poll()
+                    {
+                        driver.effects.push((id, effect));
+                    }
+                }
             }
-            world.drivers.retain(|driver| driver.server != server);
+            let drivers = std::mem::take(&mut world.drivers);
+            let (lost, kept): (Vec<_>, Vec<_>) =
+                drivers.into_iter().partition(|driver| driver.server == server);
+            world.drivers = kept;
+            lost.into_iter().for_each(|driver| world.leave(driver, false));
             world.tasks.retain(|(of, _)| *of != server);
-            let lost = world.readers.disconnect(server);
-            self.reconnect(lost, server);
-        } else if !world.drivers.is_empty() {
-            let driver = world.drivers.swap_remove(random.below(world.drivers.len()));
-            if let Some(reader) = driver.mends_for {
-                world.readers.has_mended(reader, true, world.now);
+            for reader in world.readers.iter_mut().filter(|it| it.server == Some(server)) {
+                // Some clients continue at the other server.
+                reader.server = random.one_in(2).then_some(1 - server);
             }
-            world.leave_calls(driver);
+        } else if !world.drivers.is_empty() {
+            let at = random.below(world.drivers.len());
+            let driver = world.drivers.swap_remove(at);
+            world.leave(driver, false);
         }
     }
-}
-
-/// Returns the open requests that a message of the user follows, and those that an edit has removed.
-/// They must not be approved.
-fn followed_requests(world: &World) -> Vec<ApprovalId> {
-    let Some(chat) = world.stored() else { return world.removed.clone() };
-    let asked = world.ledger.asked().filter(|(id, approval)| {
-        let mut messages = chat.messages.iter().filter(|it| chat.is_followed_by_user(&it.id));
-        approval.lapses && messages.any(|message| shows(message, id))
-    });
-    asked.map(|(id, _)| id.clone()).chain(world.removed.iter().cloned()).collect()
 }

@@ -3,26 +3,26 @@
 use std::sync::Arc;
 
 use crate::approval::{ClientToolResult, DeferredOutcome, ResumePlan, UnverifiedToolOutput};
-use crate::chat::turn::machine::Request;
+use crate::chat::log::decide::Goal;
 use crate::id::{ApprovalId, MessageId};
 use crate::message::{ToolPart, UiMessage};
 use crate::request::{ChatRequest, Limits};
 
 /// A call that a user has seen and may answer, or that the client executes.
 #[derive(Clone, Debug)]
-pub(in crate::chat) struct SeenCall {
-    pub(in crate::chat) message: MessageId,
-    pub(in crate::chat) call: String,
+pub(super) struct SeenCall {
+    pub(super) message: MessageId,
+    pub(super) call: String,
     /// `None` for a call that the client executes.
-    pub(in crate::chat) approval: Option<ApprovalId>,
-    pub(in crate::chat) is_provider_executed: bool,
+    pub(super) approval: Option<ApprovalId>,
+    pub(super) is_provider_executed: bool,
 }
 
 /// An answer to a call: whether it is approved, or whether the client has executed it.
-pub(in crate::chat) type Answer = (SeenCall, bool);
+pub(super) type Answer = (SeenCall, bool);
 
 impl SeenCall {
-    pub(in crate::chat) fn of(message: &UiMessage, part: &ToolPart) -> Option<Self> {
+    pub(super) fn of(message: &UiMessage, part: &ToolPart) -> Option<Self> {
         let approval = part.approval_id().cloned();
         let is_answerable = approval.is_some() || part.tool_call_id.starts_with('c');
         is_answerable.then(|| SeenCall {
@@ -34,53 +34,45 @@ impl SeenCall {
     }
 }
 
-pub(in crate::chat) fn new_message(number: u32) -> Request {
+pub(super) fn new_message(number: u32) -> Goal {
     post(&format!(r#"{{"id":"c","messages":[{}]}}"#, user(&format!("u{number}"), number)))
 }
 
 /// `is_named` is whether the client says that it is an edit.
-pub(in crate::chat) fn edit(message: &str, number: u32, is_named: bool) -> Request {
+pub(super) fn edit(message: &str, number: u32, is_named: bool) -> Goal {
     let message_json = user(message, number);
     let id = if is_named { format!(r#""messageId":"{message}","#) } else { String::new() };
     post(&format!(r#"{{"id":"c",{id}"message":{message_json}}}"#))
 }
 
 /// `question` is the message that the client posts.
-pub(in crate::chat) fn regenerate(answer: Option<&str>, question: Option<&UiMessage>) -> Request {
+pub(super) fn regenerate(answer: Option<&str>, question: Option<&UiMessage>) -> Goal {
     let id = answer.map(|id| format!(r#""messageId":"{id}","#)).unwrap_or_default();
     let posted = question.map(|it| serde_json::to_string(it).unwrap());
     let posted = posted.map(|it| format!(r#""messages":[{it}],"#)).unwrap_or_default();
     post(&format!(r#"{{"id":"c",{id}{posted}"trigger":"regenerate-message"}}"#))
 }
 
-pub(in crate::chat) fn answers(answers: &[Answer]) -> Request {
+pub(super) fn answers(answers: &[Answer]) -> Goal {
     let message = answered_message(answers);
     post(&format!(r#"{{"id":"c","messages":[{message}]}}"#))
 }
 
 /// Answers that arrive together with a new message.
-pub(in crate::chat) fn answers_and_message(answers: &[Answer], number: u32) -> Request {
+pub(super) fn answers_and_message(answers: &[Answer], number: u32) -> Goal {
     let (message, next) = (answered_message(answers), user(&format!("u{number}"), number));
     post(&format!(r#"{{"id":"c","messages":[{message},{next}]}}"#))
 }
 
 /// The same answers from another screen.
-pub(in crate::chat) fn decisions(answers: &[Answer]) -> Request {
+pub(super) fn decisions(answers: &[Answer]) -> Goal {
     let message = UiMessage::parse(&answered_message(answers)).unwrap();
     let plan = Box::new(ResumePlan::new(std::slice::from_ref(&message), Some(&message)));
-    Request::Decisions { message_id: message.id, plan }
-}
-
-/// Returns the calls whose output a request holds.
-pub(in crate::chat) fn outputs_in(request: &Request) -> Vec<String> {
-    let Request::Post(request) = request else { return Vec::new() };
-    let parts = request.messages().iter().flat_map(UiMessage::tool_parts);
-    let settled = parts.filter(|part| part.approval_id().is_none() && part.is_settled());
-    settled.map(|part| part.tool_call_id.to_string()).collect()
+    Goal::Answer { message_id: message.id, plan, posted: None }
 }
 
 /// Returns the result of a call whose output the client has sent.
-pub(in crate::chat) fn outcome_of(output: &UnverifiedToolOutput) -> DeferredOutcome {
+pub(super) fn outcome_of(output: &UnverifiedToolOutput) -> DeferredOutcome {
     match &output.result {
         ClientToolResult::Output(output) => DeferredOutcome::Output { output: output.clone() },
         ClientToolResult::ErrorText(error_text) => {
@@ -111,7 +103,7 @@ fn user(id: &str, number: u32) -> String {
     format!(r#"{{"id":"{id}","role":"user","parts":[{{"type":"text","text":"{number}"}}]}}"#)
 }
 
-fn post(body: &str) -> Request {
+fn post(body: &str) -> Goal {
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default());
-    Request::Post(Arc::new(request.unwrap_or_else(|error| panic!("{error}: {body}"))))
+    Goal::of(Arc::new(request.unwrap_or_else(|error| panic!("{error}: {body}"))))
 }

@@ -1,114 +1,134 @@
-//! [`World`]: the stores, the ledger, the turns and the readers of one interleaving.
+//! [`World`]: the store, the ledger, the turns and the readers of one interleaving.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
 use super::counts::Counts;
-use super::driver::{Driver, Errand, Task};
-use super::ledger::Ledger;
-use super::readers::Readers;
+use super::ledger::{LEASE, Ledger};
 use super::users::SeenCall;
-use crate::approval::{LeaseHolderId, PendingToolCall, Principal};
-use crate::chat::conversation::{Chat, LiveRun, ReceivedResult};
-use crate::chat::log::{
-    AppendEntries, AppendResult, Fence, LogEntry, LogPage, ReadLog, RunKey, RunState,
-    TakeCondition, TakeResult, TakeRun,
+use crate::approval::{Principal, UnixMillis};
+use crate::chat::Chat;
+use crate::chat::effects;
+use crate::chat::folds::Folds;
+use crate::chat::log::decide::Append;
+use crate::chat::log::entry::{Entry, OtherEntry};
+use crate::chat::log::state::ChatState;
+use crate::chat::log::turn::LogTurn;
+use crate::chat::log::turn_io::{Effect, EffectId};
+use crate::chat::store::InMemoryLogStore;
+use crate::chat::store::{
+    AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage,
+    LogStore, ReadLogEntries, StoredEntry, UserLimits,
 };
-use crate::chat::run_log::keep_log;
-use crate::chat::store::{InMemoryRunStore, RunStore};
-use crate::chat::turn::machine::{Effect, EndedMessage};
-use crate::id::{ApprovalId, MessageId, RunId};
+use crate::event::AgentEvent;
+use crate::id::{ApprovalId, RunId};
 use crate::limits::ChatLimits;
-use crate::message::{Role, ToolPart, UiMessage};
+use crate::message::UiMessage;
 
-/// A run that the conversation named, with the version of the conversation that named it.
-pub(super) struct NamedRun {
-    pub(super) live: LiveRun,
-    pub(super) chat: Chat,
-    /// Its message, as it was saved when the run was no longer live.
-    pub(super) kept: Option<UiMessage>,
-    /// Whether the save that ended the run may have removed its message.
-    pub(super) is_replaced: bool,
-    /// Whether the store had removed the log before that.
-    pub(super) is_lost: bool,
+/// A turn with its driver.
+pub(super) struct Driver {
+    pub(super) number: u32,
+    pub(super) server: usize,
+    pub(super) turn: LogTurn,
+    /// The effects that were not performed.
+    pub(super) effects: Vec<(EffectId, Effect)>,
+    /// The approved calls that are executed: whether the effect has happened.
+    pub(super) tools: Vec<(ApprovalId, bool)>,
+    /// The answers whose calls another turn executes.
+    pub(super) awaited: Vec<(ApprovalId, bool)>,
+    pub(super) is_redeeming: bool,
+    /// The events that the agent still emits.
+    pub(super) agent: Option<Vec<AgentEvent>>,
+    pub(super) responses: u32,
+    pub(super) ticked: u64,
+    /// For how many steps the driver is slow.
+    pub(super) rests: usize,
+    /// The approvals that a message of the user followed when the request arrived.
+    pub(super) followed: Vec<ApprovalId>,
 }
 
-#[derive(Default)]
+/// A client that reads a run through a server.
+pub(super) struct Reader {
+    pub(super) server: Option<usize>,
+    pub(super) epoch: Epoch,
+    pub(super) run: RunId,
+    pub(super) begin: u64,
+    pub(super) next: u64,
+    pub(super) read: Vec<StoredEntry>,
+    pub(super) has_ended: bool,
+    /// The turn that mends the chat for this reader.
+    pub(super) mender: Option<u32>,
+}
+
+/// All entries that a log ever had, and their fold.
+pub(super) struct Shadow {
+    pub(super) entries: Vec<StoredEntry>,
+    pub(super) state: ChatState,
+    /// The run to which each entry belongs.
+    pub(super) runs: Vec<Option<RunId>>,
+}
+
 pub(super) struct World {
     pub(super) now: u64,
-    pub(super) chat: Option<(Chat, u64)>,
-    pub(super) revision: u64,
+    pub(super) store: InMemoryLogStore,
+    pub(super) key: LogKey,
+    pub(super) shadows: BTreeMap<Epoch, Shadow>,
     pub(super) ledger: Ledger,
-    pub(super) store: TestStore,
+    /// The log for which each approval was requested, and the run.
+    pub(super) asked_in: BTreeMap<ApprovalId, (Epoch, RunId)>,
     pub(super) effects: BTreeMap<ApprovalId, u32>,
-    /// The runs that were begun, but for those that a lost save may have named.
-    pub(super) begun: Vec<RunId>,
-    pub(super) named: Vec<NamedRun>,
-    /// The open requests that an edit or a regeneration has removed.
-    pub(super) removed: Vec<ApprovalId>,
-    /// All logs, also those that the store has removed.
-    pub(super) logs: BTreeMap<RunId, Vec<LogEntry>>,
-    /// How many entries a log had when its run was taken first.
-    pub(super) taken_logs: BTreeMap<RunId, usize>,
-    pub(super) readers: Readers,
+    /// Operations that are executed after their caller has given up.
+    pub(super) late: Vec<Effect>,
     pub(super) drivers: Vec<Driver>,
-    /// The tasks, each with its server.
-    pub(super) tasks: Vec<(usize, Task)>,
-    /// The calls whose output a client has sent, with a request that did not fail.
+    /// The states that each server keeps.
+    pub(super) folds: [Folds; 2],
+    /// Approved calls that are executed by turns that have ended, with their servers.
+    pub(super) tasks: Vec<(usize, ApprovalId)>,
+    pub(super) readers: Vec<Reader>,
+    pub(super) crashed_runs: BTreeSet<RunId>,
+    /// How often each run has called the model.
+    pub(super) calls: BTreeMap<RunId, usize>,
     pub(super) answered_outputs: Vec<String>,
-    pub(super) next: u32,
     pub(super) limits: ChatLimits,
-    /// Whether the user has stopped a run.
-    pub(super) has_stopped: bool,
-    /// The run that the user has stopped, until another one is named.
-    pub(super) stopped: Option<RunId>,
     pub(super) ledger_fails: bool,
-    /// The approvals whose claim has failed: their turn does not know whether they are claimed.
-    pub(super) not_claimed: Vec<ApprovalId>,
-    /// Whether a driver may give up after a failure of a store.
-    pub(super) gives_up: bool,
+    pub(super) next: u32,
     pub(super) trace: bool,
     pub(super) violations: Vec<String>,
     pub(super) counts: Counts,
 }
 
-/// A store of runs whose clock the world sets.
-pub(super) struct TestStore(InMemoryRunStore);
-
-impl Default for TestStore {
-    fn default() -> Self {
-        TestStore(InMemoryRunStore::with_test_clock())
-    }
-}
-
-impl std::ops::Deref for TestStore {
-    type Target = InMemoryRunStore;
-
-    fn deref(&self) -> &InMemoryRunStore {
-        &self.0
-    }
-}
-
 impl World {
-    /// Returns the stored conversation.
-    pub(super) fn stored(&self) -> Option<&Chat> {
-        self.chat.as_ref().map(|(chat, _)| chat)
-    }
-
-    /// Whether the conversation has this revision. `None` is that there is none.
-    pub(super) fn has_revision(&self, revision: Option<u64>) -> bool {
-        revision == self.chat.as_ref().map(|(_, revision)| *revision)
-    }
-
-    pub(super) fn live(&self) -> Option<&LiveRun> {
-        self.stored().and_then(Chat::live_run)
+    pub(super) fn new(limits: ChatLimits, ledger_fails: bool, trace: bool) -> Self {
+        World {
+            now: 0,
+            store: InMemoryLogStore::with_test_clock(UnixMillis(0)),
+            key: LogKey { owner: Principal::new("ada"), chat: "c".into() },
+            shadows: BTreeMap::new(),
+            ledger: Ledger::default(),
+            asked_in: BTreeMap::new(),
+            effects: BTreeMap::new(),
+            late: Vec::new(),
+            folds: Default::default(),
+            drivers: Vec::new(),
+            tasks: Vec::new(),
+            readers: Vec::new(),
+            crashed_runs: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            answered_outputs: Vec::new(),
+            limits,
+            ledger_fails,
+            next: 0,
+            trace,
+            violations: Vec::new(),
+            counts: Counts::default(),
+        }
     }
 
     pub(super) fn pass(&mut self, time: u64) {
         self.now += time;
-        self.store.set_test_time(Duration::from_millis(self.now));
+        self.store.set_test_time(UnixMillis(self.now));
     }
 
     pub(super) fn violated(&mut self, what: String) {
@@ -123,23 +143,92 @@ impl World {
         self.next
     }
 
-    pub(super) fn ids_of(&self, role: Role) -> Vec<String> {
-        let messages = self.stored().into_iter().flat_map(|chat| chat.messages.iter());
-        let messages = messages.filter(|message| message.role == role);
-        messages.map(|message| message.id.to_string()).collect()
+    pub(super) fn load(&self, has_frames: bool) -> Option<LoadedLog> {
+        let load = LoadLog { key: &self.key, has_frames, has_messages: true };
+        self.store.load(load).now_or_never().unwrap().unwrap()
     }
 
-    /// Returns the calls that a user or a client may answer: those of the conversation and of all
-    /// logs, on pages that are out of date.
-    pub(super) fn seen_calls(&self) -> Vec<SeenCall> {
-        let logs = self.named.iter().map(|named| self.kept_log(named));
-        let chats: Vec<Chat> = self.stored().cloned().into_iter().chain(logs).collect();
-        let mut seen: BTreeMap<(String, MessageId), SeenCall> = BTreeMap::new();
-        for message in chats.iter().flat_map(|chat| chat.messages.iter()) {
-            let calls = message.tool_parts().filter_map(|part| SeenCall::of(message, part));
-            seen.extend(calls.map(|call| ((call.call.clone(), call.message.clone()), call)));
+    pub(super) fn read(&self, epoch: Epoch, position: u64, is_reader: bool) -> Option<LogPage> {
+        let key = &self.key;
+        let read = ReadLogEntries { key, epoch, position, max_bytes: usize::MAX, is_reader };
+        self.store.read(read).now_or_never().unwrap().unwrap()
+    }
+
+    /// Returns the fold of all entries of the log that the chat has now.
+    pub(super) fn shadow(&self) -> Option<&Shadow> {
+        self.shadows.get(&self.load(false)?.head.epoch)
+    }
+
+    pub(super) fn chat(&self) -> Option<&Chat> {
+        self.shadow().map(|shadow| shadow.state.chat())
+    }
+
+    /// Appends to the log. Returns the result of the store.
+    pub(super) fn append(&mut self, append: &Append) -> AppendResult {
+        let unread = Duration::from_millis(30);
+        let appended = effects::append(&self.store, &self.key, append, &self.limits, unread);
+        let result = appended.now_or_never().unwrap().unwrap();
+        if let AppendResult::Appended { first, head } = &result {
+            let entries = append.entries.iter().map(Entry::stored).collect();
+            self.has_appended(head.epoch, *first, entries);
+        } else {
+            self.counts.conflicts += 1;
         }
-        seen.into_values().collect()
+        result
+    }
+
+    /// A run begins in another chat of the user, unless one is live there.
+    pub(super) fn begin_other_run(&mut self) {
+        let number = self.fresh();
+        let key = &LogKey { chat: format!("other {number}").into(), ..self.key.clone() };
+        let run = &RunId::from(format!("other {number}"));
+        let append = AppendLog {
+            key,
+            expected: Expected::NoLog(Epoch(number.into())),
+            entries: &[],
+            lease: Some(Duration::from_millis(LEASE)),
+            only_lost: false,
+            live_run: LiveRunChange::Begins(run),
+            listed: None,
+            keep_for: None,
+            limits: UserLimits { chats: usize::MAX, runs: 1, unread: Duration::MAX },
+        };
+        let _ = self.store.append(append).now_or_never();
+    }
+
+    fn has_appended(&mut self, epoch: Epoch, first: u64, entries: Vec<StoredEntry>) {
+        let key = &self.key;
+        let shadow = self.shadows.entry(epoch).or_insert_with(|| Shadow {
+            entries: Vec::new(),
+            state: ChatState::new(key.chat.clone(), key.owner.clone()),
+            runs: Vec::new(),
+        });
+        let mut found = (shadow.entries.len() as u64 != first)
+            .then(|| format!("an append at {first}, after {} entries", shadow.entries.len()));
+        for entry in entries {
+            let read = Entry::read(&entry).unwrap();
+            let applied = shadow.state.apply(&read);
+            found = found.or(applied.err().map(|error| error.to_string()));
+            let live = shadow.state.live().map(|live| live.run.clone());
+            let ended = match read.other() {
+                Some(OtherEntry::End { run, .. }) => Some(run.clone()),
+                _ => live,
+            };
+            shadow.runs.push(ended);
+            shadow.entries.push(entry);
+        }
+        shadow.state.return_message();
+        found.into_iter().for_each(|what| self.violated(what));
+    }
+
+    /// Returns the calls that a user or a client may answer, also those of messages that were removed.
+    pub(super) fn seen_calls(&self) -> Vec<SeenCall> {
+        let chats = self.shadows.values().map(|shadow| shadow.state.chat());
+        let messages = chats.flat_map(|chat| chat.messages.iter());
+        let calls = messages.flat_map(|message| {
+            message.tool_parts().filter_map(|part| SeenCall::of(message, part))
+        });
+        calls.collect()
     }
 
     /// Whether a call waits for an answer.
@@ -150,148 +239,81 @@ impl World {
         }
     }
 
-    /// Whether the conversation lacks the answer to a call, or no model has read it.
-    pub(super) fn is_lost(&self, seen: &SeenCall) -> bool {
-        let Some(chat) = self.stored() else { return false };
-        let is_open = match &seen.approval {
-            Some(id) => {
-                let open = chat.undecided_calls();
-                !self.ledger.is_asked(id)
-                    && open.iter().any(|call| call.approval_id.as_ref() == Some(id))
+    /// Executes an operation for whose reply nobody waits.
+    pub(super) fn execute_late(&mut self, effect: Effect) {
+        match effect {
+            Effect::Append(append) => {
+                let _ = self.append(&append);
             }
-            None => {
-                let mut open = chat.client_executed.iter();
-                self.answered_outputs.contains(&seen.call)
-                    && open.any(|call| *call.tool_call_id == *seen.call)
+            Effect::Delete { epoch, control } => {
+                let deleted = self.store.delete(&self.key, epoch, control);
+                let is_deleted = deleted.now_or_never().unwrap().unwrap();
+                self.counts.deleted += u64::from(is_deleted);
             }
-        };
-        is_open || chat.message_to_continue() == Some(&seen.message)
-    }
-
-    /// Returns the conversation that named a run with what its log holds.
-    pub(super) fn kept_log(&self, named: &NamedRun) -> Chat {
-        keep_log(&named.chat, &named.live, self.log(&named.live.run))
-    }
-
-    /// Returns a log, also if the store has removed it.
-    pub(super) fn log(&self, run: &RunId) -> &[LogEntry] {
-        self.logs.get(run).map_or(&[], Vec::as_slice)
-    }
-
-    /// Returns a log as the store holds it.
-    pub(super) fn stored_log(&self, run: &RunId) -> Option<Vec<LogEntry>> {
-        Some(self.read(run, 0, false)?.entries)
-    }
-
-    /// Returns the state of a run, if the store holds it.
-    pub(super) fn state(&self, run: &RunId) -> Option<(RunState, Fence)> {
-        self.read(run, u64::MAX, false).map(|page| (page.state, page.fence))
-    }
-
-    pub(super) fn read(&self, run: &RunId, after: u64, is_reader: bool) -> Option<LogPage> {
-        let key = key(run);
-        let read = ReadLog { key: &key, after, max_bytes: usize::MAX, is_reader };
-        self.store.read(read).now_or_never().unwrap().unwrap()
-    }
-
-    pub(super) fn with_live_log(&self, chat: &Chat) -> Chat {
-        match chat.live_run().and_then(|live| Some((live, self.stored_log(&live.run)?))) {
-            Some((live, entries)) => keep_log(chat, live, &entries),
-            None => chat.clone(),
+            Effect::PutSnapshot { epoch, snapshot, unchanged } => {
+                self.counts.snapshots += 1;
+                let (store, key) = (&self.store, &self.key);
+                let put = effects::put_snapshot(store, key, epoch, &snapshot, unchanged);
+                put.now_or_never().unwrap().unwrap();
+            }
+            Effect::RevokePending(epoch) => {
+                let asked_in = &self.asked_in;
+                self.ledger.revoke(|id, _| {
+                    epoch.is_some() && asked_in.get(id).map(|(of, _)| *of) == epoch
+                });
+            }
+            Effect::RevokeUnshown => {
+                let Some(shadow) = self.shadow() else { return };
+                let live = shadow.state.live().map(|live| live.message_id.clone());
+                let messages = shadow.state.chat().messages.clone();
+                self.ledger.revoke(|id, approval| {
+                    let is_shown = messages.iter().any(|message| shows(message, id));
+                    !is_shown && live.as_ref() != Some(&approval.message)
+                });
+            }
+            _ => {}
         }
     }
 
-    /// Returns what the ledger says about open calls.
-    pub(super) fn decided(&self, open: &[PendingToolCall]) -> Vec<ReceivedResult> {
-        let decided = |call: &PendingToolCall| {
-            let received = self.ledger.decided(call.approval_id.as_ref()?, self.now)?;
-            Some(ReceivedResult::new(call.with_outcome(received.result.outcome), None))
-        };
-        open.iter().filter_map(decided).collect()
+    /// An approved call is executed by a turn that has ended.
+    pub(super) fn run_task(&mut self, approval: &ApprovalId) {
+        if !self.effects.contains_key(approval) {
+            self.effect(approval);
+        }
+        let _ = self.ledger.execute(approval, self.now);
     }
 
-    /// A turn has ended. The tools that execute its calls go on.
-    pub(super) fn leave_calls(&mut self, driver: Driver) {
-        self.leave(driver.server, driver.errands);
+    pub(super) fn load_is_live(&self) -> bool {
+        self.load(false).is_some_and(|loaded| loaded.head.live_run.is_some())
     }
 
-    pub(super) fn leave(&mut self, server: usize, errands: Vec<Errand>) {
-        let executed = errands.into_iter().filter_map(|errand| match errand {
-            Errand::Execute { approval, .. } => Some((server, Task::Execute(approval))),
-            _ => None,
-        });
-        self.tasks.extend(executed);
+    pub(super) fn begins_in(append: &Append) -> bool {
+        let mut entries = append.entries.iter();
+        entries.any(|entry| matches!(entry.other(), Some(OtherEntry::Begin { .. })))
     }
 
-    /// A server that is shut down hands its runs over.
-    pub(super) fn hand_over(&mut self, server: usize) {
-        let drivers = self.drivers.iter().filter(|driver| driver.server == server);
-        let runs = drivers.filter_map(|driver| Some((driver.number, driver.turn.own_run()?)));
-        let runs: Vec<_> =
-            runs.map(|(number, live)| (number, live.run.clone(), live.fence)).collect();
-        for (number, run, fence) in runs {
-            let holder = LeaseHolderId::from_bytes(u128::from(number).to_be_bytes());
-            let (key, condition, lease) = (&key(&run), TakeCondition::Any, Duration::ZERO);
-            let take = TakeRun { key, fence, holder, condition, lease };
-            let taken = self.store.take(take).now_or_never().unwrap().unwrap();
-            if let TakeResult::Taken(_) = taken {
-                let length = self.log(&run).len();
-                self.taken_logs.entry(run).or_insert(length);
-                self.counts.handed_over += 1;
-            }
+    /// A turn has ended, or its server was lost. `continues` says whether its tools go on.
+    pub(super) fn leave(&mut self, driver: Driver, continues: bool) {
+        if continues {
+            let tools = driver.tools.into_iter().map(|(id, _)| (driver.server, id));
+            self.tasks.extend(tools);
+        } else if let Some((run, _)) = driver.turn.own_run() {
+            self.crashed_runs.insert(run.clone());
         }
     }
 
-    pub(super) fn run_task(&mut self, task: Task) {
-        match task {
-            Task::Execute(approval) => {
-                self.effect(&approval);
-                let _ = self.ledger.execute(&approval, self.now);
-            }
-            Task::Do(Effect::RevokeUnshown(ended)) => self.revoke_requested_in_vain(&ended),
-            Task::Do(Effect::Append { run, fence, position, entries, end }) => {
-                let key = &key(&run);
-                let append = AppendEntries { key, fence, position, entries: &entries, end };
-                let appended = self.store.append(append).now_or_never().unwrap().unwrap();
-                if let AppendResult::Appended(_) = appended {
-                    self.check_append(&run, end);
-                }
-            }
-            Task::Do(effect) => self.violated(format!("a turn does not wait for {effect:?}")),
-        }
-    }
-
-    /// Revokes the requests of an ended message that this version of the conversation does not show.
-    pub(super) fn revoke_unshown(&mut self, chat: &Chat, ended: &EndedMessage) {
-        let message = chat.message(&ended.id);
-        self.ledger.revoke(|id, approval| {
-            let is_of_run = approval.message == ended.id || ended.requested.contains(id);
-            is_of_run && !message.into_iter().any(|message| shows(message, id))
+    /// The open requests that a message of the user follows. They must not be approved.
+    pub(super) fn followed_requests(&self) -> Vec<ApprovalId> {
+        let Some(chat) = self.chat() else { return Vec::new() };
+        let asked = self.ledger.asked().filter(|(id, approval)| {
+            let mut messages = chat.messages.iter().filter(|it| chat.is_followed_by_user(&it.id));
+            approval.lapses && messages.any(|message| shows(message, id))
         });
-    }
-
-    /// Revokes the requests of a run that was taken which the conversation does not show.
-    fn revoke_requested_in_vain(&mut self, ended: &EndedMessage) {
-        let chat = self.stored().map(|chat| self.with_live_log(chat));
-        self.ledger.revoke(|id, approval| {
-            let is_requested = ended.requested.contains(id);
-            match &chat {
-                Some(chat) => is_requested && !chat.messages.iter().any(|it| shows(it, id)),
-                None => is_requested || approval.message == ended.id,
-            }
-        });
+        asked.map(|(id, _)| id.clone()).collect()
     }
 }
 
-/// Whether a message holds the call of this approval.
+/// Whether the message holds a call with this approval.
 pub(super) fn shows(message: &UiMessage, approval: &ApprovalId) -> bool {
-    message.tool_parts().any(|part: &ToolPart| part.approval_id() == Some(approval))
-}
-
-pub(super) fn key(run: &RunId) -> RunKey {
-    RunKey { owner: Principal::new("ada"), chat: "c".into(), run: run.clone() }
-}
-
-pub(super) fn short(value: &impl std::fmt::Debug) -> String {
-    format!("{value:?}").chars().take(2000).collect()
+    message.tool_parts().any(|part| part.approval_id() == Some(approval))
 }

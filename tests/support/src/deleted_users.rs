@@ -6,16 +6,16 @@ use std::task::Poll;
 use crate::contention::InsertOne;
 use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
 use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
-use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
+use ui_message_stream::chat::store::LogStore;
 
 use crate::contention;
-use crate::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
+use crate::store_requests::{append_at, appended, begin, create, frame, key, load, put};
 
 /// A user who is deleted has nothing more, and other users keep theirs. `delete` returns the numbers of
-/// chats, runs and approvals, and `count` the number of rows of a table.
+/// chats and approvals, and `count` the number of rows of a table.
 pub async fn a_deleted_user_has_nothing_and_others_keep_theirs(
-    store: &(impl ChatStore + RunStore + LedgerStore),
-    delete: impl AsyncFn(&Principal) -> [usize; 3],
+    store: &(impl LogStore + LedgerStore),
+    delete: impl AsyncFn(&Principal) -> [usize; 2],
     count: impl AsyncFn(&str) -> i64,
 ) {
     let ada = Principal::new("ada");
@@ -31,69 +31,67 @@ pub async fn a_deleted_user_has_nothing_and_others_keep_theirs(
         fill(store, other, u8::try_from(number + 2).unwrap()).await;
     }
 
-    assert_eq!(delete(&ada).await, [2, 1, 1]);
-    assert!(ChatStore::load(store, &ada, &"one".into()).await.unwrap().is_none());
-    assert!(page(store, &run_key(&ada, "run")).await.is_none());
+    assert_eq!(delete(&ada).await, [2, 1]);
+    assert!(load(store, &key(&ada, "one")).await.is_none());
     assert_eq!(pending(store, &ada).await, 0);
     for other in &others {
-        assert!(ChatStore::load(store, other, &"one".into()).await.unwrap().is_some(), "{other}");
-        assert!(page(store, &run_key(other, "run")).await.is_some(), "{other}");
+        assert!(load(store, &key(other, "one")).await.is_some(), "{other}");
         assert_eq!(pending(store, other).await, 1, "{other}");
     }
     let others = i64::try_from(others.len()).unwrap();
-    assert_eq!(count("chat_messages").await, others * 4);
-    assert_eq!(count("run_entries").await, others);
-    assert_eq!(delete(&ada).await, [0; 3]);
+    assert_eq!(count("log_messages").await, others * 4);
+    assert_eq!(count("log_entries").await, others * 3);
+    assert_eq!(delete(&ada).await, [0; 2]);
 }
 
 /// The deletion of a user with much is in steps: other writers get their turn, the approvals are deleted
 /// first, and a deletion that was dropped is completed when it is repeated.
 pub async fn a_deletion_is_in_steps_and_can_be_repeated(
-    store: &(impl ChatStore + RunStore + LedgerStore),
-    delete: impl AsyncFn(&Principal) -> [usize; 3],
+    store: &(impl LogStore + LedgerStore),
+    delete: impl AsyncFn(&Principal) -> [usize; 2],
     ping: impl AsyncFn(),
     count: impl AsyncFn(&str) -> i64,
 ) {
     let ada = Principal::new("ada");
     for number in 0..CHATS {
-        saved(store, SaveChat::new(&chat_of(&ada, &number.to_string(), 2))).await;
-    }
-    for number in 0..12 {
-        let key = run_key(&ada, &number.to_string());
-        let _ = begin(store, &key, 100).await;
-        appended(store, &key, 0, &[frame("a")], false).await;
+        let key = key(&ada, &number.to_string());
+        if number % 20 == 0 {
+            begin(store, &key).await
+        } else {
+            create(store, &key).await
+        };
+        assert!(put(store, &key, 1, &["one", "two"]).await);
     }
     for number in 0..250 {
         assert!(store.insert(&request(&ada, "0", number)).await.unwrap());
     }
 
     let mut deletion = Box::pin(delete(&ada));
-    while count("chats").await == CHATS {
+    while count("log_messages").await == 2 * CHATS {
         // A step begins only when the deletion is polled, and others write before the next one.
         let polled = poll_fn(|context| Poll::Ready(deletion.as_mut().poll(context))).await;
         assert!(polled.is_pending(), "the deletion is one step");
         ping().await;
     }
-    assert!(count("chats").await > 0);
+    assert!(count("log_messages").await > 0);
     assert_eq!(count("approvals").await, 0, "nothing can be approved");
-    assert_eq!(count("runs").await, 0);
     drop(deletion);
 
-    let [chats, _, approvals] = delete(&ada).await;
-    assert!(chats > 0 && approvals == 0, "{chats} chats, {approvals} approvals");
-    for table in ["chats", "chat_messages", "runs", "run_entries", "approvals"] {
+    assert_eq!(delete(&ada).await[1], 0);
+    for table in ["logs", "log_entries", "log_snapshots", "log_messages", "approvals"] {
         assert_eq!(count(table).await, 0, "{table}");
     }
 }
 
-/// Gives a user two chats, a run and an open approval request.
-async fn fill(store: &(impl ChatStore + RunStore + LedgerStore), owner: &Principal, number: u8) {
-    for id in ["one", "other"] {
-        saved(store, SaveChat::new(&chat_of(owner, id, 2))).await;
+/// Gives a user two chats, one of them with a run, and an open approval request.
+async fn fill(store: &(impl LogStore + LedgerStore), owner: &Principal, number: u8) {
+    let (one, other) = (key(owner, "one"), key(owner, "other"));
+    begin(store, &one).await;
+    appended(store, append_at(&one, 1, &[frame("a")])).await;
+    create(store, &other).await;
+    for key in [&one, &other] {
+        assert!(put(store, key, 1, &["one", "two"]).await);
     }
-    let key = run_key(owner, "run");
-    let _ = begin(store, &key, 1).await;
-    appended(store, &key, 0, &[frame("a")], false).await;
     let mut record = contention::record(RecordId::from_bytes([number; 16]));
     record.requester = owner.clone();
     assert!(store.insert(&record).await.unwrap());
@@ -102,13 +100,12 @@ async fn fill(store: &(impl ChatStore + RunStore + LedgerStore), owner: &Princip
 /// A run that goes on while its user is deleted requests no approval. A user who comes back and begins
 /// a chat is asked again, and so are others.
 pub async fn a_run_of_a_deleted_user_requests_no_approval(
-    store: &(impl ChatStore + RunStore + LedgerStore),
+    store: &(impl LogStore + LedgerStore),
     delete: impl AsyncFn(&Principal),
 ) {
     let (ada, bob) = (Principal::new("ada"), Principal::new("bob"));
     for user in [&ada, &bob] {
-        saved(store, SaveChat::new(&chat_of(user, "chat", 1))).await;
-        let _ = begin(store, &run_key(user, "run"), 1).await;
+        begin(store, &key(user, "chat")).await;
     }
     assert!(store.insert(&request(&ada, "chat", 1)).await.unwrap());
     delete(&ada).await;
@@ -122,7 +119,7 @@ pub async fn a_run_of_a_deleted_user_requests_no_approval(
     assert_eq!(pending(store, &ada).await, 0);
     assert!(store.insert(&request(&bob, "chat", 3)).await.unwrap());
 
-    saved(store, SaveChat::new(&chat_of(&ada, "new", 1))).await;
+    create(store, &key(&ada, "new")).await;
     assert!(store.insert(&request(&ada, "new", 4)).await.unwrap());
     assert!(store.insert(&request(&ada, "chat", 5)).await.is_err());
     assert_eq!(pending(store, &ada).await, 1);

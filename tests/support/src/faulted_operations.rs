@@ -12,28 +12,27 @@ use tokio::time::{Instant, sleep, timeout};
 use ui_message_stream::Json;
 use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, update};
 use ui_message_stream::approval::{
-    ApprovalRecord, Claim, ClaimResult, LeaseResult, Principal, RecordId, RecordedDecision,
-    ToolOutcome, Transition, UnixMillis,
+    ApprovalRecord, Claim, ClaimResult, LeaseHolderId, LeaseResult, Principal, RecordId,
+    RecordedDecision, ToolOutcome, Transition, UnixMillis,
 };
-use ui_message_stream::chat::log::{
-    AppendEntries, AppendResult, BeginResult, BeginRun, Fence, LogEntry, ReadLog, RunKey, RunState,
-    TakeCondition, TakeResult, TakeRun,
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, LiveRunChange, LoadLog, LogKey, LogStore, PutSnapshot, ReadLogEntries,
+    StoredEntry, Unchanged,
 };
-use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat, SaveResult, VersionedChat};
 
 use crate::contention;
 use crate::external_processes::fault_proxy::{Fault, FaultProxy};
 use crate::external_processes::say;
 use crate::rng::Dice;
-use crate::store_requests::{chat_of, frame, holder, run_key};
+use crate::store_requests::{EPOCH, append_after, append_at, control, creation, frame, key, note};
 
 /// A store of everything.
-pub trait Store: ChatStore + RunStore + LedgerStore {}
+pub trait Store: LogStore + LedgerStore {}
 
-impl<S: ChatStore + RunStore + LedgerStore> Store for S {}
+impl<S: LogStore + LedgerStore> Store for S {}
 
 /// Executes the operations of so many users at once through a proxy, while each of its faults happens
-/// again and again at random moments. A reader at each of the two stores follows each run.
+/// again and again at random moments. A reader at each of the two stores follows each log.
 pub async fn operate_during_faults(proxy: &FaultProxy, stores: [&impl Store; 2], users: usize) {
     for (round, fault) in Fault::ALL.into_iter().enumerate() {
         let first = round * users;
@@ -42,7 +41,7 @@ pub async fn operate_during_faults(proxy: &FaultProxy, stores: [&impl Store; 2],
             let pause = Duration::from_millis(50);
             let operations =
                 Operations { store: stores[0], before: &|| {}, pause, failures: &failures };
-            let key = run_key(&owner(user), "run");
+            let key = key(&owner(user), "chat");
             let (logs, ()) = tokio::join!(
                 join_all(stores.map(|store| follow(store, &key))),
                 operations.execute(user)
@@ -86,7 +85,7 @@ pub async fn operate(store: &impl Store, user: usize, before: &(impl Fn() + Sync
 }
 
 /// How many operations [`operate`] executes.
-pub const OPERATIONS: usize = 10;
+pub const OPERATIONS: usize = 12;
 
 struct Operations<'a, S> {
     store: &'a S,
@@ -97,73 +96,94 @@ struct Operations<'a, S> {
 
 impl<S: Store> Operations<'_, S> {
     async fn execute(&self, user: usize) {
-        self.execute_run(&run_key(&owner(user), "run")).await;
-        self.save_chat(&owner(user)).await;
+        let key = key(&owner(user), "chat");
+        self.write_log(&key).await;
+        self.put_snapshots(&key).await;
         self.decide(user).await;
     }
 
-    /// Begin, append, take, end.
-    async fn execute_run(&self, key: &RunKey) {
-        let begin = |number| {
-            let lease = Duration::from_secs(600);
-            BeginRun { key, holder: holder(number), lease, max_user_runs: 1 }
-        };
-        let begun = self.repeat(async || self.store.begin(begin(1)).await).await;
-        assert_eq!(begun, BeginResult::Begun(Fence(1)));
+    /// A run begins, writes, and is taken over twice: while it is live, and after it was handed over.
+    async fn write_log(&self, key: &LogKey) {
         let entries = log();
-        let append = async |fence, from: usize, to, end| {
-            let (entries, position) = (&entries[from..to], from as u64);
-            let append = AppendEntries { key, fence: Fence(fence), position, entries, end };
-            let appended = self.repeat(async || self.store.append(append).await).await;
-            assert!(matches!(appended, AppendResult::Appended(_)), "{appended:?}");
+        let runs = ["first", "second", "third"].map(Into::into);
+        let begins = |run: usize, append| {
+            let (lease, live_run) = (Some(LEASE), LiveRunChange::Begins(&runs[run]));
+            AppendLog { lease, live_run, ..append }
         };
-        append(1, 0, 1, false).await;
-        append(1, 1, 3, false).await;
-        let (fence, condition) = (Fence(1), TakeCondition::Any);
-        let take =
-            TakeRun { key, fence, holder: holder(2), condition, lease: Duration::from_secs(600) };
-        let taken = self.repeat(async || self.store.take(take).await).await;
-        assert_eq!(taken, TakeResult::Taken(Fence(2)));
-        append(2, 3, 4, true).await;
+        self.append(1, begins(0, creation(key, &entries[..1]))).await;
+        self.append(2, append_at(key, 1, &entries[1..2])).await;
+        self.append(4, append_at(key, 2, &entries[2..4])).await;
+        self.append(6, begins(1, append_after(key, 1, &entries[4..6]))).await;
+        let handed_over = AppendLog { lease: Some(Duration::ZERO), ..append_at(key, 6, &[]) };
+        self.append(6, handed_over).await;
+        let take = AppendLog { only_lost: true, ..append_after(key, 3, &entries[6..8]) };
+        self.append(8, begins(2, take)).await;
+        let ends = AppendLog { live_run: LiveRunChange::Ends, ..append_at(key, 8, &entries[8..]) };
+        self.append(10, ends).await;
 
-        let whole = ReadLog { key, after: 0, max_bytes: usize::MAX, is_reader: false };
-        let page = self.succeed(async || self.store.read(whole).await).await.unwrap();
-        assert_eq!((&*page.entries, page.length), (&entries[..], 4));
-        assert_eq!((page.fence, page.state), (Fence(2), RunState::Ended));
-        let again = self.succeed(async || self.store.begin(begin(3)).await).await;
-        assert_eq!(again, BeginResult::Exists);
+        let page = self.succeed(async || self.store.read(whole(key)).await).await.unwrap();
+        assert_eq!((&*page.entries, page.head.length), (&entries[..], 10));
+        assert_eq!((page.head.control, page.head.live_run), (6, None));
+        let again = creation(key, &entries[..1]);
+        let again = self.succeed(async || self.store.append(again).await).await;
+        assert_eq!(again, AppendResult::Conflict);
     }
 
-    /// A new chat, and a save that replaces it.
-    async fn save_chat(&self, owner: &Principal) {
-        let mut chat = chat_of(owner, "chat", 2);
-        let revision = self.save(SaveChat::new(&chat)).await;
-        let inserted = VersionedChat { chat: chat.clone(), revision };
-        chat.messages.truncate(1);
-        let replacement = SaveChat::replacing(&inserted, &chat);
-        let revision = self.save(replacement).await;
-        let load = async || ChatStore::load(self.store, owner, &chat.id).await;
-        let stored = self.succeed(load).await.unwrap();
-        assert_eq!((stored.revision, &stored.chat), (revision, &chat));
-        let again = self.succeed(async || self.store.save(replacement).await).await;
-        assert_eq!(again, SaveResult::Conflict);
-    }
-
-    /// A save that failed, or that conflicts perhaps with itself, has taken effect if the chat is
-    /// stored.
-    async fn save(&self, save: SaveChat<'_>) -> u64 {
-        let attempt = async || match self.store.save(save).await {
-            Ok(SaveResult::Saved(revision)) => Ok(revision),
+    /// An append that failed, or that conflicts perhaps with itself, has taken effect if the log has this
+    /// length.
+    async fn append(&self, length: u64, append: AppendLog<'_>) {
+        let attempt = async || match self.store.append(append).await {
+            Ok(AppendResult::Appended { head, .. }) => {
+                assert_eq!(head.length, length);
+                Ok(())
+            }
             failed => {
-                let chat = save.chat;
-                let loaded = ChatStore::load(self.store, &chat.owner, &chat.id).await;
-                let stored = loaded.ok().flatten().filter(|stored| stored.chat == *chat);
-                // A failed save counts, also if the chat shows that it has taken effect.
-                self.failures.fetch_add(usize::from(stored.is_some()), Ordering::Relaxed);
-                stored.map(|stored| stored.revision).ok_or(failed)
+                let page = self.store.read(whole(append.key)).await.ok().flatten();
+                let has_entries = page.is_some_and(|page| page.head.length == length);
+                let is_appended = has_entries && !append.entries.is_empty();
+                // A failed append counts, also if the log shows that it has taken effect.
+                self.failures.fetch_add(usize::from(is_appended), Ordering::Relaxed);
+                if is_appended { Ok(()) } else { Err(failed) }
             }
         };
-        self.repeat(attempt).await
+        self.repeat(attempt).await;
+    }
+
+    /// A snapshot, and one that keeps its first message.
+    async fn put_snapshots(&self, key: &LogKey) {
+        let messages = ["one", "two", "three"].map(str::to_owned);
+        let (epoch, head) = (EPOCH, "{}");
+        let unchanged = Some(Unchanged { position: 4, messages: 1 });
+        let snapshots = [(4, None, &messages[..2]), (10, unchanged, &messages[2..])];
+        for (position, unchanged, changed) in snapshots {
+            let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
+            self.put(put).await;
+        }
+        let all = LoadLog { key, has_frames: true, has_messages: true };
+        let load = async || LogStore::load(self.store, all).await;
+        let stored = self.succeed(load).await.unwrap();
+        let snapshot = stored.snapshot.unwrap();
+        assert_eq!((snapshot.position, &*snapshot.head), (10, head));
+        assert_eq!(snapshot.messages, ["one", "three"]);
+        assert_eq!(stored.entries, []);
+    }
+
+    /// A snapshot whose storage failed, or that is not newer than itself, is stored if it is there.
+    async fn put(&self, put: PutSnapshot<'_>) {
+        let attempt = async || match self.store.put_snapshot(put).await {
+            Ok(true) => Ok(()),
+            failed => {
+                let key = put.key;
+                let all = LoadLog { key, has_frames: false, has_messages: false };
+                let stored = LogStore::load(self.store, all).await.ok().flatten();
+                let stored = stored.and_then(|log| log.snapshot);
+                let is_stored = stored.is_some_and(|stored| stored.position == put.position);
+                // A failed operation counts, also if the log shows that it has taken effect.
+                self.failures.fetch_add(usize::from(is_stored), Ordering::Relaxed);
+                if is_stored { Ok(()) } else { Err(failed) }
+            }
+        };
+        self.repeat(attempt).await;
     }
 
     /// An approval request, its claim and its outcome.
@@ -182,7 +202,11 @@ impl<S: Store> Operations<'_, S> {
             self.change(record.id, move |record, now| {
                 let (decided_by, decided_at) = (record.requester.clone(), now);
                 let decision = RecordedDecision { decided_by, decided_at, reason: None };
-                record.claim(&decision, holder(number), Duration::from_secs(600))
+                record.claim(
+                    &decision,
+                    LeaseHolderId::from_bytes([number; 16]),
+                    Duration::from_secs(600),
+                )
             })
         };
         let granted = json!({"record": record.id, "fence": 1});
@@ -233,20 +257,20 @@ impl<S: Store> Operations<'_, S> {
     }
 }
 
-/// Reads a log as a client does, until it has ended.
-async fn follow(store: &impl RunStore, key: &RunKey) -> Vec<LogEntry> {
+/// Reads a log as a client does, until its run has ended.
+async fn follow(store: &impl LogStore, key: &LogKey) -> Vec<StoredEntry> {
     let mut entries = Vec::new();
     loop {
-        let after = entries.len() as u64;
-        let read = ReadLog { key, after, max_bytes: 1, is_reader: true };
+        let position = entries.len() as u64;
+        let read = ReadLogEntries { position, max_bytes: 1, is_reader: true, ..whole(key) };
         match store.read(read).await {
             Ok(Some(page)) => {
                 entries.extend(page.entries);
                 let length = entries.len() as u64;
-                if length < page.length {
+                if length < page.head.length {
                     continue;
                 }
-                if page.state == RunState::Ended {
+                if page.head.live_run.is_none() {
                     return entries;
                 }
                 let _ = timeout(Duration::from_secs(1), store.changed(key, length)).await;
@@ -257,13 +281,23 @@ async fn follow(store: &impl RunStore, key: &RunKey) -> Vec<LogEntry> {
     }
 }
 
+fn whole(key: &LogKey) -> ReadLogEntries<'_> {
+    ReadLogEntries { key, epoch: EPOCH, position: 0, max_bytes: usize::MAX, is_reader: false }
+}
+
 /// The entries of each log.
-fn log() -> [LogEntry; 4] {
-    ["a", "b", "c", "d"].map(frame)
+fn log() -> [StoredEntry; 10] {
+    let [end, begin] = ["end", "begin"].map(control);
+    let (one, two, three) = (frame("a"), frame("b"), note("c"));
+    let last = frame("d");
+    [begin.clone(), one, two, three, end.clone(), begin.clone(), end.clone(), begin, last, end]
 }
 
 fn owner(user: usize) -> Principal {
     Principal::new(format!("user {user}"))
 }
+
+/// The lease of each run.
+const LEASE: Duration = Duration::from_secs(600);
 
 const LONGEST: Duration = Duration::from_secs(600);

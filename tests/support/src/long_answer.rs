@@ -10,11 +10,11 @@ use tokio::sync::{Semaphore, watch};
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::log::{
-    AppendEntries, AppendResult, BeginResult, BeginRun, LogPage, ReadLog, RunKey, TakeResult,
-    TakeRun,
+use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
+    LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
 };
-use ui_message_stream::chat::store::{ChatStore, RunStore, RunStoreError};
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::request::Limits;
@@ -22,16 +22,18 @@ use ui_message_stream::request::Limits;
 /// The sizes of a response.
 #[derive(Debug, Clone, Copy)]
 pub struct LongAnswer {
-    /// The bytes of all frames.
+    /// The bytes of the response.
     pub log_bytes: usize,
     /// The bytes of the stored message as JSON.
     pub message_bytes: usize,
 }
 
 impl LongAnswer {
-    /// Returns how many bytes a store may write for the response.
+    /// Returns how many bytes a store may write for the response. The frames are stored without the ids that
+    /// they have in the response, which are about a third of it. A database writes each byte twice: into its
+    /// log, and into its tables.
     pub fn permitted_bytes(self) -> usize {
-        self.log_bytes * 3 / 2 + self.message_bytes * 4
+        self.log_bytes * 7 / 4 + self.message_bytes * 4
     }
 }
 
@@ -45,7 +47,7 @@ impl LongAnswer {
 /// each, would differ from machine to machine.
 pub async fn stream_long_answer<S>(store: Arc<S>) -> LongAnswer
 where
-    S: ChatStore + RunStore + LedgerStore,
+    S: LogStore + LedgerStore,
 {
     let (is_speaking, watched) = watch::channel(false);
     let (is_speaking, permits) = (Arc::new(is_speaking), Arc::new(Semaphore::new(1)));
@@ -66,9 +68,9 @@ where
             }
         })
     };
-    let runs = Arc::new(SlowAppends { store: store.clone(), is_speaking: watched });
-    let approvals = Approvals::new(EmptyToolbox).with_ledger(store.clone());
-    let chats = ChatServer::new(agent, approvals).with_store(store.clone()).with_run_store(runs);
+    let logs = Arc::new(SlowAppends { store: store.clone(), is_speaking: watched });
+    let approvals = Approvals::new(EmptyToolbox).with_ledger(store);
+    let chats = ChatServer::new(agent, approvals).with_store(logs);
     let ada = Principal::new("ada");
     let request = ChatRequest::parse(REQUEST.as_bytes(), &Limits::default()).unwrap();
     let mut response = chats.stream_response(&ada, request).await.unwrap();
@@ -83,8 +85,8 @@ where
         }
     }
     assert_eq!(chats.shut_down(Duration::from_secs(60)).await, 0);
-    let stored = ChatStore::load(&*store, &ada, &"long".into()).await.unwrap().unwrap();
-    let message = stored.chat.messages.last().unwrap();
+    let stored = chats.chat(&ada, &"long".into()).await.unwrap();
+    let message = stored.messages.last().unwrap();
     assert_eq!(message.text().len(), DELTAS / 8 * WORDS.concat().len());
     LongAnswer { log_bytes, message_bytes: serde_json::to_vec(message).unwrap().len() }
 }
@@ -96,18 +98,11 @@ struct SlowAppends<S> {
     is_speaking: watch::Receiver<bool>,
 }
 
-impl<S: RunStore> RunStore for SlowAppends<S> {
-    fn begin<'a>(
-        &'a self,
-        begin: BeginRun<'a>,
-    ) -> BoxFuture<'a, Result<BeginResult, RunStoreError>> {
-        self.store.begin(begin)
-    }
-
+impl<S: LogStore> LogStore for SlowAppends<S> {
     fn append<'a>(
         &'a self,
-        append: AppendEntries<'a>,
-    ) -> BoxFuture<'a, Result<AppendResult, RunStoreError>> {
+        append: AppendLog<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, ChatStoreError>> {
         let mut is_speaking = self.is_speaking.clone();
         Box::pin(async move {
             let _ = is_speaking.wait_for(|is_speaking| !is_speaking).await;
@@ -115,19 +110,76 @@ impl<S: RunStore> RunStore for SlowAppends<S> {
         })
     }
 
+    fn load<'a>(
+        &'a self,
+        load: LoadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LoadedLog>, ChatStoreError>> {
+        self.store.load(load)
+    }
+
+    fn messages<'a>(
+        &'a self,
+        read: ReadMessages<'a>,
+    ) -> BoxFuture<'a, Result<Option<Vec<String>>, ChatStoreError>> {
+        self.store.messages(read)
+    }
+
     fn read<'a>(
         &'a self,
-        read: ReadLog<'a>,
-    ) -> BoxFuture<'a, Result<Option<LogPage>, RunStoreError>> {
+        read: ReadLogEntries<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, ChatStoreError>> {
         self.store.read(read)
     }
 
-    fn take<'a>(&'a self, take: TakeRun<'a>) -> BoxFuture<'a, Result<TakeResult, RunStoreError>> {
-        self.store.take(take)
+    fn put_snapshot<'a>(
+        &'a self,
+        put: PutSnapshot<'a>,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        self.store.put_snapshot(put)
     }
 
-    fn changed<'a>(&'a self, key: &'a RunKey, after: u64) -> BoxFuture<'a, ()> {
-        self.store.changed(key, after)
+    fn delete<'a>(
+        &'a self,
+        key: &'a LogKey,
+        epoch: Epoch,
+        control: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        self.store.delete(key, epoch, control)
+    }
+
+    fn delete_user<'a>(
+        &'a self,
+        owner: &'a Principal,
+    ) -> BoxFuture<'a, Result<usize, ChatStoreError>> {
+        self.store.delete_user(owner)
+    }
+
+    fn rename<'a>(
+        &'a self,
+        key: &'a LogKey,
+        title: &'a str,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
+        self.store.rename(key, title)
+    }
+
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
+        self.store.list(owner, list)
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
+        self.store.sweep()
+    }
+
+    fn ping(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
+        self.store.ping()
+    }
+
+    fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
+        self.store.changed(key, length)
     }
 }
 

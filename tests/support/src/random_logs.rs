@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ui_message_stream::approval::{Principal, UnixMillis};
-use ui_message_stream::chat::chat_log::{
-    AppendLog, EntryKind, Epoch, Expected, InMemoryLogStore, ListLogs, ListedChat, LiveRunChange,
+use ui_message_stream::chat::store::ChatCursor;
+use ui_message_stream::chat::store::{
+    AppendLog, EntryKind, Epoch, Expected, InMemoryLogStore, ListChats, ListedChat, LiveRunChange,
     LoadLog, LogKey, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, StoredEntry, Unchanged,
     UserLimits,
 };
-use ui_message_stream::chat::store::ChatCursor;
 use ui_message_stream::id::RunId;
 
 /// Compares 400 operations on an empty store, whose clock stands at `start`. `set_time` sets it.
@@ -144,7 +144,7 @@ async fn compare_lists(store: &impl LogStore, memory: &InMemoryLogStore) {
         for search in [None, Some("TITLE"), Some("äa"), Some("Äa"), Some("")] {
             let mut after: Option<ChatCursor> = None;
             loop {
-                let list = ListLogs { limit: 2, after: after.as_ref(), search };
+                let list = ListChats { limit: 2, after: after.as_ref(), search };
                 let page = store.list(&owner, list).await.unwrap();
                 assert_eq!(page, memory.list(&owner, list).await.unwrap());
                 let Some(next) = page.next else { break };

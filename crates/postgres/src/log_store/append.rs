@@ -7,9 +7,7 @@ use deadpool_postgres::{Client, Transaction};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use ui_message_stream::chat::chat_log::{
-    AppendLog, AppendResult, EntryKind, Expected, LiveRunChange,
-};
+use ui_message_stream::chat::store::{AppendLog, AppendResult, EntryKind, Expected, LiveRunChange};
 
 use super::{CONTROL, FRAME, NOTE, columns, head, head_columns, this_log};
 use crate::error::{DbResult, PostgresError};

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use tokio_postgres::Row;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{Principal, UnixMillis};
-use ui_message_stream::chat::chat_log::{
-    AppendLog, AppendResult, EntryKind, Epoch, ListLogs, LoadLog, LoadedLog, LogHead, LogKey,
-    LogList, LogPage, LogStore, LogSummary, PutSnapshot, ReadLogEntries, ReadMessages, Snapshot,
-    StoredEntry,
-};
 use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
+    LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
+    Snapshot, StoredEntry,
+};
 use ui_message_stream::id::RunId;
 
 use crate::error::PostgresError;
@@ -127,8 +127,8 @@ impl LogStore for PostgresStore {
     fn list<'a>(
         &'a self,
         owner: &'a Principal,
-        list: ListLogs<'a>,
-    ) -> BoxFuture<'a, Result<LogList, ChatStoreError>> {
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
         Box::pin(async move {
             let after = list.after.map(|after| (stored(after.updated_at.0), after.id.as_bytes()));
             let (time, id) = after.unzip();
@@ -136,7 +136,7 @@ impl LogStore for PostgresStore {
             let search = list.search.map(|search| search.to_ascii_lowercase().into_bytes());
             let rows = self.query(LIST, &[&owner_key(owner), &time, &id, &limit, &search]).await?;
             let chats = rows.iter().map(|row| {
-                Ok(LogSummary {
+                Ok(ChatSummary {
                     id: text(column(row, 0)?)?.into(),
                     title: text(column(row, 1)?)?,
                     updated_at: UnixMillis(number(row, 2)?),
@@ -144,7 +144,7 @@ impl LogStore for PostgresStore {
                     has_questions: column(row, 4)?,
                 })
             });
-            Ok(LogList::new(chats.collect::<Result<_, PostgresError>>()?, list.limit))
+            Ok(ChatPage::new(chats.collect::<Result<_, PostgresError>>()?, list.limit))
         })
     }
 
@@ -284,7 +284,8 @@ macro_rules! load {
 const LOAD: &str = load!("TRUE");
 const LOAD_WITHOUT_FRAMES: &str = load!("kind <> 0");
 
-/// Notes the reader once a second, and reads the entries from `$4` on: at least one, and at most 1024.
+/// Notes the reader once a second, and reads the entries from `$4` on: at least one, and at most 1024. The
+/// condition on their positions bounds the rows that are visited, which a `LIMIT` does only in some plans.
 const READ: &str = concat!(
     "WITH noted AS (UPDATE logs SET read_at = now_ms() WHERE ",
     this_log!(),
@@ -295,8 +296,8 @@ const READ: &str = concat!(
         SELECT array_agg(kind ORDER BY position) AS kinds, \
             array_agg(body ORDER BY position) AS bodies \
         FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY position) AS bytes \
-            FROM (SELECT * FROM log_entries WHERE log = key AND position >= $4 \
-                ORDER BY position LIMIT 1024) AS next) AS counted \
+            FROM log_entries WHERE log = key AND position >= $4 \
+                AND position < least($4, length) + 1024) AS counted \
         WHERE bytes <= $5::BIGINT OR position = $4) AS page ON TRUE WHERE ",
     this_log!(),
     " AND epoch = $3 AND $4::BIGINT BETWEEN first AND length"
@@ -306,8 +307,8 @@ const READ: &str = concat!(
 const MESSAGES: &str = concat!(
     "SELECT ARRAY(SELECT body \
         FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY place) AS bytes \
-            FROM (SELECT * FROM log_messages WHERE log = key AND place >= $5 AND place < messages \
-                ORDER BY place LIMIT 1024) AS next) AS counted \
+            FROM log_messages WHERE log = key AND place >= $5 \
+                AND place < least(messages, least($5, messages) + 1024)) AS counted \
         WHERE bytes <= $6::BIGINT OR place = $5::INT ORDER BY place) \
     FROM logs JOIN log_snapshots ON log = key WHERE ",
     this_log!(),

@@ -20,7 +20,6 @@ pub(crate) async fn create_tables(pool: &Pool, name: &str) -> DbResult<()> {
         if transaction.query_opt(exists, &[&name]).await?.is_none() {
             transaction.batch_execute(&format!("CREATE SCHEMA \"{name}\"")).await?;
         }
-        transaction.batch_execute(include_str!("logs.sql")).await?;
         transaction.batch_execute(include_str!("tables.sql")).await?;
         transaction.execute("INSERT INTO migrations (number) VALUES ($1)", &[&SCHEMA]).await?;
     }
@@ -54,5 +53,5 @@ async fn number(client: &impl GenericClient, name: &str) -> DbResult<i32> {
     }
 }
 
-/// The number of the schema in `logs.sql` and `tables.sql`.
+/// The number of the schema in `tables.sql`.
 const SCHEMA: i32 = 1;

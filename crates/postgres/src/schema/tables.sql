@@ -18,41 +18,89 @@ CREATE FUNCTION now_not_before(stored BIGINT) RETURNS BIGINT LANGUAGE SQL AS
 CREATE FUNCTION is_leased(renewed_at BIGINT, lease BIGINT) RETURNS BOOLEAN LANGUAGE SQL AS
     'SELECT now_ms() - renewed_at BETWEEN -60000 AND lease - 1';
 
--- Tells all servers how many entries a log has, its fence, and whether it is over. The digest is that of hints.rs.
-CREATE FUNCTION publish(owner TEXT, chat BYTEA, run BYTEA, length BIGINT, fence BIGINT, is_over BOOLEAN)
-    RETURNS VOID LANGUAGE SQL AS
-    'SELECT pg_notify(current_schema(), concat_ws('' '', length, fence, is_over::INT, encode(
-        sha256(convert_to(owner, ''UTF8'') || ''\x00''::BYTEA || chat || ''\x00''::BYTEA || run), ''hex'')))';
+-- Tells all servers how many entries a log has, or that it was deleted. The digest is that of hints.rs.
+CREATE FUNCTION publish_log(owner TEXT, id BYTEA, length BIGINT, is_deleted BOOLEAN) RETURNS VOID LANGUAGE SQL AS
+    'SELECT pg_notify(current_schema(), concat_ws('' '', length, is_deleted::INT, encode(
+        sha256(convert_to(owner, ''UTF8'') || ''\x00''::BYTEA || id), ''hex'')))';
 
 -- One row: the time of the last write of the ledger.
 CREATE TABLE ledger_clock (latest_time BIGINT NOT NULL);
 INSERT INTO ledger_clock VALUES (0);
 
-CREATE SEQUENCE revisions;
+-- The next value shows that the database can be written.
+CREATE SEQUENCE pings;
 
-CREATE TABLE chats (
+-- The heads of the logs. An append of frames changes no indexed column, so it needs no new index entry.
+CREATE TABLE logs (
     key BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     owner TEXT COLLATE "C" NOT NULL,
     id BYTEA NOT NULL,
-    revision BIGINT NOT NULL,
-    -- Holds the number of the format, which is also that of the messages.
-    head TEXT NOT NULL,
-    title BYTEA NOT NULL,
-    -- The number of messages.
-    length INT NOT NULL,
+    -- Chosen by the caller, so not unique.
+    epoch BIGINT NOT NULL,
+    -- The number of entries, and of control entries, with those that are not stored any more.
+    length BIGINT NOT NULL DEFAULT 0,
+    control BIGINT NOT NULL DEFAULT 0,
+    -- The position of the first entry that is stored.
+    first BIGINT NOT NULL DEFAULT 0,
+    live_run BYTEA,
+    -- The columns of the live run. Their values without one have no meaning.
+    run_begin BIGINT NOT NULL DEFAULT 0,
+    lease BIGINT NOT NULL DEFAULT 0,
+    renewed_at BIGINT NOT NULL DEFAULT 0,
+    read_at BIGINT NOT NULL DEFAULT 0,
+    has_to_end BOOLEAN NOT NULL DEFAULT FALSE,
+    -- Where the run began that the last append has ended. NULL if it has ended none.
+    ended_begin BIGINT,
+    is_renamed BOOLEAN NOT NULL DEFAULT FALSE,
+    has_questions BOOLEAN NOT NULL DEFAULT FALSE,
     updated_at BIGINT NOT NULL,
     expires_at BIGINT,
+    title BYTEA NOT NULL DEFAULT '',
     UNIQUE (owner, id)
-);
-CREATE INDEX chats_by_time ON chats (owner, updated_at, id);
-CREATE INDEX chats_by_expiry ON chats (expires_at) WHERE expires_at IS NOT NULL;
+) WITH (fillfactor = 50);
+CREATE INDEX logs_by_time ON logs (owner, updated_at, id);
+CREATE INDEX logs_by_expiry ON logs (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX logs_with_live_run ON logs (owner) WHERE live_run IS NOT NULL;
 
-CREATE TABLE chat_messages (
-    chat BIGINT NOT NULL REFERENCES chats ON DELETE CASCADE,
+-- All references are checked by new snapshots: the deletion of a log also deletes the rows of an append for which it
+-- has waited.
+CREATE TABLE log_entries (
+    log BIGINT NOT NULL REFERENCES logs ON DELETE CASCADE,
+    position BIGINT NOT NULL,
+    -- 0 a frame, 1 a note, 2 a control entry.
+    kind SMALLINT NOT NULL,
+    body BYTEA NOT NULL,
+    PRIMARY KEY (log, position)
+);
+CREATE INDEX log_entries_without_frames ON log_entries (log, position) WHERE kind <> 0;
+
+CREATE TABLE log_snapshots (
+    log BIGINT PRIMARY KEY REFERENCES logs ON DELETE CASCADE,
+    position BIGINT NOT NULL,
+    head TEXT NOT NULL,
+    -- The number of messages. Rows of log_messages beyond it may be left of an older snapshot.
+    messages INT NOT NULL,
+    -- Whether all entries before the snapshot were removed.
+    is_trimmed BOOLEAN NOT NULL
+);
+CREATE INDEX log_snapshots_to_trim ON log_snapshots (log) WHERE NOT is_trimmed;
+
+CREATE TABLE log_messages (
+    log BIGINT NOT NULL REFERENCES logs ON DELETE CASCADE,
     place INT NOT NULL,
     body TEXT NOT NULL,
-    PRIMARY KEY (chat, place)
+    PRIMARY KEY (log, place)
 );
+
+-- The runs that have ended within the last ten minutes.
+CREATE TABLE log_ended_runs (
+    key BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    log BIGINT NOT NULL REFERENCES logs ON DELETE CASCADE,
+    begin BIGINT NOT NULL,
+    ended_at BIGINT NOT NULL
+);
+CREATE INDEX log_ended_runs_by_log ON log_ended_runs (log);
+CREATE INDEX log_ended_runs_by_end ON log_ended_runs (ended_at);
 
 CREATE TABLE approvals (
     id TEXT COLLATE "C" PRIMARY KEY,
@@ -79,39 +127,6 @@ CREATE TABLE approval_uses (
 );
 CREATE INDEX approval_uses_by_end ON approval_uses (delete_at);
 
-CREATE TABLE runs (
-    -- In the order in which the runs of an owner began.
-    key BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    owner TEXT COLLATE "C" NOT NULL,
-    chat BYTEA NOT NULL,
-    run BYTEA NOT NULL,
-    -- The format of the run and its entries.
-    format INT NOT NULL,
-    holder TEXT NOT NULL,
-    fence BIGINT NOT NULL,
-    lease BIGINT NOT NULL,
-    renewed_at BIGINT NOT NULL,
-    read_at BIGINT NOT NULL,
-    has_to_end BOOLEAN NOT NULL DEFAULT FALSE,
-    ended_at BIGINT,
-    -- The number of entries.
-    length BIGINT NOT NULL DEFAULT 0,
-    UNIQUE (owner, chat, run)
-) WITH (fillfactor = 50);
-CREATE INDEX runs_without_end ON runs (owner) WHERE ended_at IS NULL;
-CREATE INDEX runs_by_end ON runs (ended_at) WHERE ended_at IS NOT NULL;
-
--- A row holds the entries of one append. The first byte of an entry is its kind: 0 a frame, 1 a note.
-CREATE TABLE run_entries (
-    run BIGINT NOT NULL REFERENCES runs ON DELETE CASCADE,
-    -- The number of entries before these.
-    position BIGINT NOT NULL,
-    entries BYTEA[] NOT NULL,
-    -- The bytes of the entries, as a page counts them.
-    bytes BIGINT NOT NULL,
-    PRIMARY KEY (run, position)
-);
-
 -- The users who were deleted within the last day. A run that goes on meanwhile requests no more approvals.
 CREATE TABLE deleted_users (
     owner TEXT COLLATE "C" PRIMARY KEY,
@@ -122,29 +137,16 @@ CREATE INDEX deleted_users_by_time ON deleted_users (deleted_at);
 -- Each statement of a volatile function sees what was committed before that statement, and so before the lock was
 -- given. The locks are held until the end of the transaction.
 
--- The number of chats of an owner. Until the end of the transaction, no other one counts them.
-CREATE FUNCTION count_chats(of_owner TEXT) RETURNS BIGINT LANGUAGE SQL AS
-    'SELECT pg_advisory_xact_lock(hashtextextended(of_owner, hashtext(current_schema() || '' chats'')));
-     SELECT count(*) FROM chats
-     WHERE owner = of_owner AND (expires_at IS NULL OR expires_at > (SELECT now_ms()))';
-
--- Whether an owner has this chat. After count_chats it also sees one that another transaction has inserted meanwhile.
-CREATE FUNCTION has_chat(of_owner TEXT, of_chat BYTEA) RETURNS BOOLEAN LANGUAGE SQL AS
-    'SELECT EXISTS (SELECT FROM chats WHERE owner = of_owner AND id = of_chat
-        AND (expires_at IS NULL OR expires_at > (SELECT now_ms())))';
-
 -- Whether the user was deleted, and has not begun this chat since.
 CREATE FUNCTION is_deleted(user_key TEXT, of_chat BYTEA) RETURNS BOOLEAN LANGUAGE SQL AS
     'SELECT pg_advisory_xact_lock_shared(hashtextextended(user_key, hashtext(current_schema() || '' deletion'')));
      SELECT EXISTS (SELECT FROM deleted_users WHERE owner = user_key)
-        AND NOT EXISTS (SELECT FROM chats WHERE owner = user_key AND id = of_chat)
         AND NOT EXISTS (SELECT FROM logs WHERE owner = user_key AND id = of_chat)';
 
 -- Stores that a user who has chats is being deleted, and waits for the transactions that have asked is_deleted before.
 CREATE FUNCTION mark_deleted(user_key TEXT) RETURNS VOID LANGUAGE SQL AS
     'SELECT pg_advisory_xact_lock(hashtextextended(user_key, hashtext(current_schema() || '' deletion'')));
-     INSERT INTO deleted_users SELECT user_key, now_ms() WHERE EXISTS (SELECT FROM chats WHERE owner = user_key)
-        OR EXISTS (SELECT FROM logs WHERE owner = user_key)
+     INSERT INTO deleted_users SELECT user_key, now_ms() WHERE EXISTS (SELECT FROM logs WHERE owner = user_key)
      ON CONFLICT (owner) DO UPDATE SET deleted_at = excluded.deleted_at';
 
 -- Inserts approvals of one requester and one chat, in order, until a limit is reached. Returns how many of them are

@@ -23,7 +23,7 @@ async fn a_call_that_is_approved_at_the_other_server_is_executed_once_and_read_a
         let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
         let ledger = store.clone();
         Host::with(Vec::new(), |approvals| approvals.with_keys(keys).with_ledger(ledger))
-            .with_chats(|chats| chats.with_store(store.clone()).with_run_store(store))
+            .with_chats(|chats| chats.with_store(store))
     };
     let (first, second) = (host().await, host().await);
     let mut ada = Client::new("ada", "chat");
@@ -78,7 +78,7 @@ async fn a_stop_at_the_other_server_ends_the_answer_and_all_its_readers_get_the_
             })
         };
         let approvals = Approvals::new(EmptyToolbox).with_ledger(store.clone());
-        ChatServer::new(words, approvals).with_store(store.clone()).with_run_store(store)
+        ChatServer::new(words, approvals).with_store(store)
     };
     let (first, second) = (server().await, server().await);
     let (ada, chat) = (Principal::new("ada"), "chat".into());

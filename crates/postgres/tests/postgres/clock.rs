@@ -4,11 +4,12 @@ use std::time::Duration;
 use test_support::contention::InsertOne;
 
 use test_support::contention;
-use test_support::store_requests::{appended, begin, chat_of, page, run_key, saved};
+use test_support::store_requests::{
+    append_at, appended, begin, control, create, creation, key, load,
+};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::log::RunState;
-use ui_message_stream::chat::store::{ChatStore, ListChats, SaveChat};
+use ui_message_stream::chat::store::{AppendLog, ListChats, LogStore};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::{Database, at};
@@ -35,30 +36,32 @@ async fn a_clock_that_is_set_back_by_more_than_a_minute_is_followed() {
     let store = database.open_at(1000).await;
     store.insert(&contention::record(RecordId::from_bytes([1; 16]))).await.unwrap();
     assert_eq!(now(&store).await, at(1000));
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&store, &key, 1).await;
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
     database.set_time(900).await;
     assert_eq!(now(&store).await, at(900));
     // Otherwise no server could take the run for a long time.
-    assert_eq!(page(&store, &key).await.unwrap().state, RunState::LeasePassed);
+    assert!(load(&store, &key).await.unwrap().head.is_lost);
     store.sweep().await.unwrap();
-    appended(&store, &key, 0, &[], false).await;
-    assert_eq!(page(&store, &key).await.unwrap().state, RunState::Leased);
+    let lease = Some(Duration::from_secs(10));
+    assert!(!appended(&store, AppendLog { lease, ..append_at(&key, 1, &[]) }).await.is_lost);
     // The next write of the ledger is the new time.
     store.insert(&contention::record(RecordId::from_bytes([2; 16]))).await.unwrap();
     assert_eq!(now(&database.open().await).await, at(900));
 }
 
 #[tokio::test]
-async fn the_chat_that_was_saved_last_is_listed_first_if_the_clock_was_set_back() {
+async fn the_chat_that_was_written_last_is_listed_first_if_the_clock_was_set_back() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(100).await;
     let ada = Principal::new("ada");
-    saved(&store, SaveChat::new(&chat_of(&ada, "a", 1))).await;
+    create(&store, &key(&ada, "a")).await;
     database.set_time(50).await;
     let keep_for = Some(Duration::from_secs(60));
-    saved(&store, SaveChat::new(&chat_of(&ada, "b", 1)).with_keep_for(keep_for)).await;
-    let listed = store.list(&ada, ListChats { limit: 2, after: None }).await.unwrap();
+    let entries = [control("request")];
+    appended(&store, AppendLog { keep_for, ..creation(&key(&ada, "b"), &entries) }).await;
+    let list = ListChats { limit: 2, after: None, search: None };
+    let listed = store.list(&ada, list).await.unwrap();
     let ids: Vec<_> = listed.chats.iter().map(|chat| chat.id.as_str()).collect();
     assert_eq!(ids, ["b", "a"]);
 }

@@ -1,48 +1,26 @@
-//! The conformance suites of the three traits, on one store and on a new one for each case.
+//! The conformance suites of both traits, on one store and on a new one for each case.
 
 use std::sync::Arc;
 
-use futures::future::join_all;
 use test_support::contention;
 use test_support::external_processes::{number, say};
-use test_support::store_requests::{begin, run_key};
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, ReplayGuard, conformance};
-use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream::chat::log::{BeginResult, Fence};
-use ui_message_stream::chat::store::{chat_conformance, run_conformance};
+use ui_message_stream::approval::{RecordId, UnixMillis};
+use ui_message_stream::chat::store::conformance as log_conformance;
 
 use crate::database::Database;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chats_in_postgres_pass_the_conformance_suite() {
+async fn logs_in_postgres_pass_the_conformance_suite() {
     let Some(database) = Database::new() else { return };
     let store = database.open().await;
-    let cases = chat_conformance::check(async || store.clone()).await;
-    say(&format!("conformance of chats in Postgres: {cases} cases"));
-    assert_eq!(chat_conformance::check(async || database.open().await).await, cases);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_in_postgres_pass_the_conformance_suite() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let cases = run_conformance::check(async || store.clone()).await;
-    say(&format!("conformance of runs in Postgres: {cases} cases"));
+    let cases = log_conformance::check(async || store.clone()).await;
+    say(&format!("conformance of logs in Postgres: {cases} cases"));
     // A database with other defaults.
     let serializable = "-c%20default_transaction_isolation%3Dserializable";
     let url = format!("{}?options={serializable}", database.server.url());
     let open = async || database.options().open(&url).await.unwrap();
-    assert_eq!(run_conformance::check(open).await, cases);
-}
-
-#[tokio::test]
-async fn of_runs_that_begin_at_once_no_more_begin_than_permitted() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let keys: Vec<_> =
-        (0..20).map(|number| run_key(&Principal::new("ada"), &number.to_string())).collect();
-    let begun = join_all(keys.iter().map(|key| begin(&store, key, 3))).await;
-    assert_eq!(begun.iter().filter(|begun| **begun == BeginResult::Begun(Fence(1))).count(), 3);
+    assert_eq!(log_conformance::check(open).await, cases);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

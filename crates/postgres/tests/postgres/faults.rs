@@ -11,12 +11,13 @@ use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
 use test_support::external_processes::postgres_server::PostgresServer;
 use test_support::faulted_operations::{OPERATIONS, operate, operate_during_faults};
-use test_support::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
+use test_support::store_requests::{
+    EPOCH, append_at, appended, begin, control, create, end, frame, key, load, put, read_all,
+};
 use tokio_postgres::NoTls;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream::chat::log::{AppendEntries, Fence};
-use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat, VersionedChat};
+use ui_message_stream::chat::store::LogStore;
 use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
 use crate::database::Database;
@@ -30,12 +31,11 @@ async fn an_operation_whose_reply_is_lost_is_an_error_and_its_repetition_takes_e
         let before = || proxy.lose_replies(1);
         assert_eq!(operate(&store, round, &before).await, OPERATIONS);
 
-        let ada = Principal::new("ada");
-        let chat = chat_of(&ada, &format!("chat {round}"), 2);
-        let revision = saved(&store, SaveChat::new(&chat)).await;
+        let key = key(&Principal::new("ada"), &format!("chat {round}"));
+        create(&store, &key).await;
         proxy.lose_replies(1);
-        assert!(store.delete(&ada, &chat.id, revision).await.is_err() && proxy.has_lost());
-        assert!(ChatStore::load(&store, &ada, &chat.id).await.unwrap().is_none());
+        assert!(store.delete(&key, EPOCH, 1).await.is_err() && proxy.has_lost());
+        assert!(load(&store, &key).await.is_none());
 
         let (id, end) = (RecordId::from_bytes([round as u8; 16]), UnixMillis(u64::MAX));
         proxy.lose_replies(1);
@@ -60,14 +60,13 @@ async fn after_a_crash_postgres_has_all_confirmed_writes_and_the_store_connects_
     let Some(server) = PostgresServer::start() else { return };
     let options = PostgresOptions::new().with_max_connections(1);
     let store = options.open(&server.url()).await.unwrap();
-    let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 3);
-    let revision = saved(&store, SaveChat::new(&chat)).await;
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    appended(&store, append_at(&key, 1, &[frame("a")])).await;
+    assert!(put(&store, &key, 1, &["one", "two"]).await);
+    let stored = load(&store, &key).await.unwrap();
     let record = contention::record(RecordId::from_bytes([1; 16]));
     assert!(store.insert(&record).await.unwrap());
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 1).await;
-    appended(&store, &key, 0, &[frame("a")], false).await;
 
     // If one of its processes is killed, Postgres ends all others and recovers from its log.
     let checkpointer = checkpointer(&server).await.unwrap();
@@ -81,13 +80,11 @@ async fn after_a_crash_postgres_has_all_confirmed_writes_and_the_store_connects_
     };
     tokio::time::timeout(Duration::from_secs(60), recovered).await.unwrap();
 
-    let stored = ChatStore::load(&store, &ada, &chat.id).await.unwrap().unwrap();
-    assert_eq!((&stored.chat, stored.revision), (&chat, revision));
+    let loaded = load(&store, &key).await.unwrap();
+    assert_eq!((loaded.snapshot, loaded.entries), (stored.snapshot, stored.entries));
     assert_eq!(LedgerStore::load(&store, &[record.id]).await.unwrap().records.len(), 1);
-    appended(&store, &key, 1, &[frame("b")], true).await;
-    assert_eq!(page(&store, &key).await.unwrap().entries, [frame("a"), frame("b")]);
-    let stored = VersionedChat { chat: chat.clone(), revision };
-    assert!(saved(&store, SaveChat::replacing(&stored, &chat)).await > revision);
+    end(&store, &key, 2).await;
+    assert_eq!(read_all(&store, &key).await, [control("begin"), frame("a"), control("end")]);
 }
 
 /// Returns the id of a process of Postgres, unless Postgres accepts no connections.
@@ -105,12 +102,11 @@ async fn while_postgres_hangs_an_operation_ends_with_an_error_and_its_repetition
     let proxy = FaultProxy::before_postgres(database.server);
     // The repetition follows on the same connection.
     let store = database.options().with_max_connections(1).open(&proxy.url).await.unwrap();
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&store, &key, 1).await;
-    appended(&store, &key, 0, &[frame("a")], false).await;
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    appended(&store, append_at(&key, 1, &[frame("a")])).await;
     let entries = [frame("b")];
-    let append =
-        AppendEntries { key: &key, fence: Fence(1), position: 1, entries: &entries, end: false };
+    let append = append_at(&key, 2, &entries);
     proxy.stall(true);
     let error = store.append(append).await.unwrap_err();
     let cause = error.source().unwrap().to_string();
@@ -118,25 +114,24 @@ async fn while_postgres_hangs_an_operation_ends_with_an_error_and_its_repetition
     let error = store.ping().await.unwrap_err();
     assert!(matches!(error, PostgresError::Timeout(_)), "{error}");
     proxy.stall(false);
-    appended(&store, &key, 1, &entries, false).await;
-    assert_eq!(page(&store, &key).await.unwrap().entries, [frame("a"), frame("b")]);
+    // The first one may have been executed meanwhile.
+    let _ = store.append(append).await.unwrap();
+    assert_eq!(read_all(&store, &key).await, [control("begin"), frame("a"), frame("b")]);
 }
 
 #[tokio::test]
 async fn a_row_that_another_transaction_locks_makes_the_operation_an_error_in_time() {
     let Some(database) = Database::new() else { return };
     let store = database.open().await;
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&store, &key, 1).await;
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
     let other = database.connect().await;
-    other.batch_execute("BEGIN; SELECT * FROM runs FOR UPDATE").await.unwrap();
+    other.batch_execute("BEGIN; SELECT * FROM logs FOR UPDATE").await.unwrap();
     let entries = [frame("a")];
-    let append =
-        AppendEntries { key: &key, fence: Fence(1), position: 0, entries: &entries, end: false };
+    let append = append_at(&key, 1, &entries);
     assert!(store.append(append).await.is_err());
     other.batch_execute("COMMIT").await.unwrap();
-    appended(&store, &key, 0, &entries, false).await;
-    assert_eq!(page(&store, &key).await.unwrap().length, 1);
+    assert_eq!(appended(&store, append).await.length, 2);
 }
 
 #[tokio::test]
@@ -167,8 +162,8 @@ async fn sessions_that_have_become_read_only_are_replaced() {
     let Some(database) = Database::new() else { return };
     let store = database.options().with_max_connections(1).open(&database.server.url()).await;
     let store = store.unwrap();
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&store, &key, 1).await;
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
     // The clock makes the session that reads it read-only.
     database
         .execute(
@@ -178,12 +173,12 @@ async fn sessions_that_have_become_read_only_are_replaced() {
                 SELECT now_ms_of_store()'",
         )
         .await;
-    appended(&store, &key, 0, &[frame("a")], false).await;
+    appended(&store, append_at(&key, 1, &[frame("a")])).await;
     database
         .execute("DROP FUNCTION now_ms(); ALTER FUNCTION now_ms_of_store() RENAME TO now_ms")
         .await;
     let error = store.ping().await.unwrap_err();
     assert!(error.to_string().ends_with(": connect to the primary (SQLSTATE 25006)"), "{error}");
     store.ping().await.unwrap();
-    appended(&store, &key, 1, &[frame("b")], true).await;
+    end(&store, &key, 2).await;
 }

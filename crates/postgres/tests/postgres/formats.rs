@@ -1,16 +1,14 @@
 //! Schemas and formats: what is newer than this version is refused by name.
 
 use std::error::Error;
-use std::time::Duration;
 use test_support::contention::InsertOne;
 
 use futures::future::join_all;
 use test_support::contention;
-use test_support::store_requests::{begin, chat_of, frame, run_key, saved};
+use test_support::store_requests::{begin, key, put};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::log::{AppendEntries, Fence, ReadLog, TakeCondition, TakeRun};
-use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
+use ui_message_stream::chat::store::{LoadLog, LogStore};
 use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
 use crate::database::Database;
@@ -69,8 +67,8 @@ async fn a_role_that_may_not_create_tables_opens_existing_ones() {
     let url = database.server.url().replace("tests@", &format!("server_{schema}@"));
     let store = database.options().open(&url).await.unwrap();
     let ada = Principal::new("ada");
-    saved(&store, SaveChat::new(&chat_of(&ada, "chat", 2))).await;
-    let _ = begin(&store, &run_key(&ada, "run"), 1).await;
+    begin(&store, &key(&ada, "chat")).await;
+    assert!(put(&store, &key(&ada, "chat"), 1, &["one", "two"]).await);
     store.insert(&contention::record(RecordId::from_bytes([1; 16]))).await.unwrap();
     store.sweep().await.unwrap();
     store.delete_user(&ada).await.unwrap();
@@ -95,7 +93,7 @@ async fn a_newer_schema_is_refused_and_not_changed() {
 async fn a_creation_that_fails_changes_nothing() {
     let Some(database) = Database::new() else { return };
     let schema = &database.schema;
-    database.execute(&format!("CREATE SCHEMA {schema}; CREATE TABLE {schema}.chats ()")).await;
+    database.execute(&format!("CREATE SCHEMA {schema}; CREATE TABLE {schema}.logs ()")).await;
     let refused = database.options().open(&database.server.url()).await.unwrap_err();
     assert!(
         matches!(&refused, PostgresError::Refused { sqlstate } if sqlstate == "42P07"),
@@ -124,44 +122,33 @@ async fn wrong_arguments_and_an_unknown_role_are_errors() {
 }
 
 #[tokio::test]
-async fn records_of_a_newer_format_are_errors_that_name_the_format() {
+async fn an_approval_of_a_newer_format_is_an_error_that_names_the_format() {
     let Some(database) = Database::new() else { return };
     let store = database.open().await;
-    let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 1);
-    saved(&store, SaveChat::new(&chat)).await;
     let record = contention::record(RecordId::from_bytes([1; 16]));
     store.insert(&record).await.unwrap();
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 1).await;
-    database
-        .execute(
-            "UPDATE chats SET head = jsonb_set(head::JSONB, '{format}', '9');
-             UPDATE approvals SET record = jsonb_set(record::JSONB, '{format}', '9');
-             UPDATE runs SET format = 9;",
-        )
-        .await;
-    let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: true };
-    let (fence, entries) = (Fence(1), [frame("a")]);
-    let append = AppendEntries { key: &key, fence, position: 0, entries: &entries, end: false };
-    let holder = test_support::store_requests::holder(2);
-    let take = TakeRun {
-        key: &key,
-        fence,
-        holder,
-        condition: TakeCondition::Any,
-        lease: Duration::from_secs(10),
-    };
-    let errors: [Box<dyn Error>; 5] = [
-        ChatStore::load(&store, &ada, &chat.id).await.unwrap_err().into(),
-        LedgerStore::load(&store, &[record.id]).await.unwrap_err().into(),
-        store.read(read).await.unwrap_err().into(),
-        store.append(append).await.unwrap_err().into(),
-        store.take(take).await.unwrap_err().into(),
+    let newer = "UPDATE approvals SET record = jsonb_set(record::JSONB, '{format}', '9')";
+    database.execute(newer).await;
+    let error = LedgerStore::load(&store, &[record.id]).await.unwrap_err();
+    let cause = error.source().unwrap().to_string();
+    assert!(cause.contains("format 9 is newer"), "{cause}");
+}
+
+#[tokio::test]
+async fn what_this_version_does_not_write_in_a_log_is_an_error() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open().await;
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    let read = LoadLog { key: &key, has_frames: true, has_messages: true };
+    let damages = [
+        "UPDATE log_entries SET kind = 9",
+        r"UPDATE logs SET live_run = '\xFF'; DELETE FROM log_entries",
     ];
-    for error in errors {
-        let cause = error.source().unwrap().to_string();
-        assert!(cause.contains("format 9 is newer"), "{cause}");
+    for damage in damages {
+        database.execute(damage).await;
+        let error = LogStore::load(&store, read).await.unwrap_err();
+        let cause = error.source().unwrap().downcast_ref();
+        assert!(matches!(cause, Some(PostgresError::Unreadable(_))), "{cause:?}");
     }
-    assert_eq!(database.number("SELECT fence + length FROM runs").await, 1);
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use test_support::run_hints::{
-    changed, check_appends_and_takes, check_ends_and_deletions, check_many_readers,
+use test_support::log_hints::{
+    changed, check_appends_and_takeovers, check_ends_and_deletions, check_many_readers,
 };
-use test_support::store_requests::{appended, begin, frame, run_key};
+use test_support::store_requests::{append_at, appended, begin, frame, key};
 use tokio::time::Instant;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_postgres::PostgresStore;
@@ -16,15 +16,15 @@ use crate::database::Database;
 async fn a_reader_is_woken_by_what_another_store_changes() {
     let Some(database) = Database::new() else { return };
     let (writer, reader) = (database.open().await, listening(&database).await);
-    check_appends_and_takes(&writer, &reader).await;
+    check_appends_and_takeovers(&writer, &reader).await;
 }
 
 #[tokio::test]
-async fn a_reader_is_woken_when_a_log_ends_or_is_deleted() {
+async fn a_reader_is_woken_when_a_run_ends_or_its_log_is_deleted() {
     let Some(database) = Database::new() else { return };
     let (writer, reader) = (database.open().await, listening(&database).await);
     let ada = Principal::new("ada");
-    let delete = async { assert!(writer.delete_user(&ada).await.unwrap().runs > 0) };
+    let delete = async { assert!(writer.delete_user(&ada).await.unwrap().chats > 0) };
     check_ends_and_deletions(&writer, &reader, delete).await;
 }
 
@@ -32,16 +32,16 @@ async fn a_reader_is_woken_when_a_log_ends_or_is_deleted() {
 async fn readers_wake_when_the_connection_that_listens_is_lost_and_are_woken_again_later() {
     let Some(database) = Database::new() else { return };
     let (writer, reader) = (database.open().await, listening(&database).await);
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&writer, &key, 1).await;
-    changed(&reader, &key, 0).await;
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&writer, &key).await;
+    changed(&reader, &key, 1).await;
     let lose = format!("SELECT pg_terminate_backend(pid) {LISTENERS}");
     let lose = lose.replace("SCHEMA", &database.schema);
-    tokio::join!(changed(&reader, &key, 0), database.execute(&lose));
+    tokio::join!(changed(&reader, &key, 1), database.execute(&lose));
     wait_for_listener(&database, 2).await;
-    changed(&reader, &key, 0).await;
+    changed(&reader, &key, 1).await;
     let entries = [frame("a")];
-    tokio::join!(changed(&reader, &key, 0), appended(&writer, &key, 0, &entries, false));
+    tokio::join!(changed(&reader, &key, 1), appended(&writer, append_at(&key, 1, &entries)));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::join_all;
-use ui_message_stream::chat::chat_log::{
+use ui_message_stream::chat::store::{
     AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadedLog, LogHead, LogKey, LogStore,
     PutSnapshot, ReadLogEntries, Unchanged, UserLimits,
 };

@@ -1,28 +1,19 @@
-//! Logs in Postgres: what is kept for how long, what one append writes, and readers that wait.
+//! Logs in Postgres: what is kept for how long, and what one append writes.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use test_support::external_processes::say;
 use test_support::random_logs;
 use ui_message_stream::approval::{Principal, UnixMillis};
-use ui_message_stream::chat::chat_log::{
-    AppendLog, AppendResult, EntryKind, Epoch, Expected, ListLogs, ListedChat, LiveRunChange,
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, EntryKind, Epoch, Expected, ListChats, ListedChat, LiveRunChange,
     LoadLog, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
-    StoredEntry, Unchanged, UserLimits, conformance,
+    StoredEntry, Unchanged, UserLimits,
 };
 use ui_message_stream::id::RunId;
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::{Database, at as time};
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_in_postgres_pass_the_conformance_suite() {
-    let Some(database) = Database::new() else { return };
-    let store = database.open().await;
-    let cases = conformance::check(async || store.clone()).await;
-    say(&format!("conformance of logs in Postgres: {cases} cases"));
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_operations_have_the_same_results_as_in_memory() {
@@ -237,29 +228,6 @@ async fn everything_of_a_log_is_deleted_with_it_and_with_its_user() {
     }
 }
 
-#[tokio::test]
-async fn a_reader_is_woken_by_an_append_and_by_the_deletion_of_another_store() {
-    let Some(database) = Database::new() else { return };
-    let writer = database.open().await;
-    let reader = crate::hints::listening(&database).await;
-    let key = key("chat");
-    let create = AppendLog { entries: &[frame("a")], ..append(&key, Expected::NoLog(Epoch(1))) };
-    let head = appended(&writer, create).await;
-    // What has changed before the first wait is not known.
-    woken(&reader, &key, 1).await;
-    let next = AppendLog { entries: &[frame("b")], ..append(&key, at(&head)) };
-    tokio::join!(woken(&reader, &key, 1), appended(&writer, next));
-    woken(&reader, &key, 1).await;
-    let delete = async { assert!(writer.delete(&key, Epoch(1), 0).await.unwrap()) };
-    tokio::join!(woken(&reader, &key, 2), delete);
-    woken(&reader, &key, 2).await;
-}
-
-/// Long enough that no poll explains the end of the wait.
-async fn woken(store: &PostgresStore, key: &LogKey, length: u64) {
-    tokio::time::timeout(MINUTE, LogStore::changed(store, key, length)).await.unwrap();
-}
-
 pub(crate) fn ada() -> Principal {
     Principal::new("ada")
 }
@@ -332,7 +300,7 @@ async fn read(store: &PostgresStore, key: &LogKey, position: u64) -> Option<Vec<
 }
 
 async fn listed(store: &PostgresStore, search: Option<&str>) -> Vec<String> {
-    let list = ListLogs { limit: 10, after: None, search };
+    let list = ListChats { limit: 10, after: None, search };
     let chats = LogStore::list(store, &ada(), list).await.unwrap().chats;
     chats.iter().map(|chat| chat.id.as_str().to_owned()).collect()
 }

@@ -9,10 +9,8 @@ mod faults;
 mod formats;
 mod hints;
 mod insertions;
-#[cfg(feature = "log-store")]
 mod log_races;
-#[cfg(feature = "log-store")]
+mod log_pages;
 mod log_store;
-mod logs;
 mod retention;
 mod users;

@@ -4,16 +4,15 @@ use test_support::deleted_users::{
     a_deleted_user_has_nothing_and_others_keep_theirs, a_deletion_is_in_steps_and_can_be_repeated,
     a_run_of_a_deleted_user_requests_no_approval,
 };
-use test_support::store_requests::{append, appended, begin, chat_of, frame, run_key, saved};
+use test_support::store_requests::{append_at, appended, begin, create, frame, key, put};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::log::{AppendRefusal, AppendResult};
-use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
+use ui_message_stream::chat::store::{AppendResult, LogStore};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;
 
 #[tokio::test]
-async fn a_deleted_user_has_no_chats_runs_and_approvals_and_others_keep_theirs() {
+async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
     let Some(database) = Database::new() else { return };
     let store = database.open().await;
     let count = async |table: &str| database.count(table).await;
@@ -26,18 +25,14 @@ async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
     let Some(database) = Database::new() else { return };
     let store = database.open().await;
     let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 1);
-    let revision = saved(&store, SaveChat::new(&chat)).await;
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 1).await;
-    appended(&store, &key, 0, &[frame("a")], false).await;
+    let key = key(&ada, "chat");
+    begin(&store, &key).await;
+    appended(&store, append_at(&key, 1, &[frame("a")])).await;
     store.delete_user(&ada).await.unwrap();
-    let late = append(&store, &key, 1, &[frame("late")], false).await;
-    assert_eq!(late, AppendResult::Refused(AppendRefusal::NotFound));
-    let stored = VersionedChat { chat: chat.clone(), revision };
-    let late = store.save(SaveChat::replacing(&stored, &chat)).await.unwrap();
-    assert_eq!(late, SaveResult::Conflict);
-    for table in ["chats", "chat_messages", "runs", "run_entries"] {
+    let late = store.append(append_at(&key, 2, &[frame("late")])).await.unwrap();
+    assert_eq!(late, AppendResult::Conflict);
+    assert!(!put(&store, &key, 1, &["late"]).await);
+    for table in ["logs", "log_entries", "log_snapshots", "log_messages"] {
         assert_eq!(database.count(table).await, 0, "{table}");
     }
 }
@@ -68,13 +63,11 @@ async fn a_deletion_deletes_the_rest_of_what_another_one_deletes_at_the_same_tim
     let store = database.open().await;
     let ada = Principal::new("ada");
     for number in 0..30 {
-        let id = format!("{number:02}");
-        saved(&store, SaveChat::new(&chat_of(&ada, &id, 1))).await;
+        create(&store, &key(&ada, &format!("{number:02}"))).await;
     }
     // Another server began to delete the first ones, and has not ended this step.
     let other = database.connect().await;
-    let begun =
-        "BEGIN; DELETE FROM chats WHERE key IN (SELECT key FROM chats ORDER BY key LIMIT 20)";
+    let begun = "BEGIN; DELETE FROM logs WHERE key IN (SELECT key FROM logs ORDER BY key LIMIT 20)";
     other.batch_execute(begun).await.unwrap();
     let waiting = "SELECT count(*) FROM pg_stat_activity \
         WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))";
@@ -85,10 +78,10 @@ async fn a_deletion_deletes_the_rest_of_what_another_one_deletes_at_the_same_tim
         other.batch_execute("COMMIT").await.unwrap();
     };
     let (deleted, ()) = tokio::join!(delete(&store, &ada), end);
-    assert_eq!((deleted, database.count("chats").await), ([10, 0, 0], 0));
+    assert_eq!((deleted, database.count("logs").await), ([10, 0], 0));
 }
 
-async fn delete(store: &PostgresStore, user: &Principal) -> [usize; 3] {
+async fn delete(store: &PostgresStore, user: &Principal) -> [usize; 2] {
     let deleted = store.delete_user(user).await.unwrap();
-    [deleted.chats, deleted.runs, deleted.approvals]
+    [deleted.chats, deleted.approvals]
 }

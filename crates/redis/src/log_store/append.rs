@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use ui_message_stream::chat::chat_log::{
-    AppendLog, AppendResult, EntryKind, Expected, KEPT_AFTER_END, LiveRunChange, PutSnapshot,
-    StoredEntry,
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, EntryKind, Expected, KEPT_AFTER_END, LiveRunChange, LogHead,
+    PutSnapshot, StoredEntry,
 };
+use ui_message_stream::id::RunId;
 
-use super::{HeadReply, log_head, stored_entry};
-use crate::chats::millis;
+use super::{HeadReply, log_head, millis, stored_entry};
 use crate::error::RedisStoreError;
-use crate::hints::Progress;
 use crate::{RedisStore, scripts};
 
 impl RedisStore {
@@ -18,6 +17,9 @@ impl RedisStore {
         &self,
         append: AppendLog<'_>,
     ) -> Result<AppendResult, RedisStoreError> {
+        if let Some(result) = self.append_frames(append).await? {
+            return Ok(result);
+        }
         let log = self.log_of(append.key);
         let (expected, epoch, number) = match append.expected {
             Expected::NoLog(epoch) => ("none", epoch, 0),
@@ -29,12 +31,16 @@ impl RedisStore {
             LiveRunChange::Begins(run) => ("begins", run.as_str()),
             LiveRunChange::Ends => ("ends", ""),
         };
-        if append.live_run != LiveRunChange::None {
-            // A run that ends here is removed after its time, also if this process ends now.
-            self.sweep_later(append.key, KEPT_AFTER_END).await?;
-        }
         let is_control = |entry: &&StoredEntry| entry.kind == EntryKind::Control;
         let controls = append.entries.iter().filter(is_control).count();
+        let removed_after = match append.live_run {
+            LiveRunChange::None => append.keep_for.filter(|_| controls > 0),
+            _ => Some(KEPT_AFTER_END),
+        };
+        if let Some(time) = removed_after {
+            // The run that ends here, or the chat, is removed after its time, also if this process ends now.
+            self.sweep_later(append.key, time).await?;
+        }
         let mut invocation = log.prepare(&scripts::LOG_APPEND);
         invocation
             .arg(&log.channel)
@@ -63,8 +69,7 @@ impl RedisStore {
                 if matches!(append.expected, Expected::NoLog(_)) {
                     self.inner.hints.forget(&log.channel);
                 }
-                let progress = Progress { length: head.length, ..Progress::default() };
-                self.inner.hints.add(&log.channel, progress);
+                self.inner.hints.add(&log.channel, head.length);
                 AppendResult::Appended { first, head }
             }
             ("conflict", _) => AppendResult::Conflict,
@@ -72,6 +77,55 @@ impl RedisStore {
             ("too many runs", _) => AppendResult::TooManyRuns,
             _ => return Err(RedisStoreError::Unreadable("reply")),
         })
+    }
+
+    /// Appends frames of the holder of a run. Returns `None` if the append is another one, or if a script has to
+    /// look at the log that does more.
+    async fn append_frames(
+        &self,
+        append: AppendLog<'_>,
+    ) -> Result<Option<AppendResult>, RedisStoreError> {
+        let AppendLog { key, entries, live_run: LiveRunChange::None, listed: None, .. } = append
+        else {
+            return Ok(None);
+        };
+        let (Expected::Position { epoch, position }, Some(lease)) = (append.expected, append.lease)
+        else {
+            return Ok(None);
+        };
+        let are_frames = entries.iter().all(|entry| entry.kind == EntryKind::Frame);
+        if append.only_lost || !are_frames || entries.len() > MAX_FRAMES {
+            return Ok(None);
+        }
+        let (user, chat, lease) =
+            (self.inner.keys.user(&key.owner), key.chat.as_str(), millis(lease));
+        let (channel, length) = (user.channel(chat), position.saturating_add(entries.len() as u64));
+        let mut invocation = scripts::LOG_FRAMES.key(user.head(chat));
+        invocation
+            .key(user.entries(chat))
+            .key(user.live())
+            .arg(chat)
+            .arg(&channel)
+            .arg(epoch.0)
+            .arg(position)
+            .arg(lease)
+            .arg(length);
+        for entry in entries {
+            invocation.arg(stored_entry(entry));
+        }
+        let reply: Option<(u64, String, u64, bool)> = self.run(&invocation).await?;
+        let Some((control, run, unread, has_to_end)) = reply else { return Ok(None) };
+        self.inner.hints.add(&channel, length);
+        let head = LogHead {
+            epoch,
+            length,
+            control,
+            live_run: Some(RunId::from(run)),
+            is_lost: lease == 0,
+            unread: Duration::from_millis(unread),
+            has_to_end,
+        };
+        Ok(Some(AppendResult::Appended { first: position, head }))
     }
 
     pub(super) async fn put_log_snapshot(
@@ -101,3 +155,7 @@ impl RedisStore {
 fn optional(number: Option<u64>) -> String {
     number.map(|number| number.to_string()).unwrap_or_default()
 }
+
+/// The maximum number of frames in a call of the script that appends only frames. Lua passes a limited number
+/// of arguments to a function.
+const MAX_FRAMES: usize = 1000;

@@ -9,15 +9,18 @@ mod append;
 mod pages;
 mod sweep;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use redis::FromRedisValue;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{Principal, UnixMillis};
-use ui_message_stream::chat::chat_log::{
-    AppendLog, AppendResult, EntryKind, Epoch, ListLogs, LoadLog, LoadedLog, LogHead, LogKey,
-    LogList, LogPage, LogStore, LogSummary, PutSnapshot, ReadLogEntries, ReadMessages, StoredEntry,
-};
 use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
+    LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
+    StoredEntry,
+};
 use ui_message_stream::id::RunId;
 
 use crate::RedisStore;
@@ -98,8 +101,8 @@ impl LogStore for RedisStore {
     fn list<'a>(
         &'a self,
         owner: &'a Principal,
-        list: ListLogs<'a>,
-    ) -> BoxFuture<'a, Result<LogList, ChatStoreError>> {
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
         Box::pin(async move { self.list_logs(owner, list).await.map_err(ChatStoreError::new) })
     }
 
@@ -139,7 +142,7 @@ struct LogKeys {
 
 impl LogKeys {
     fn new(user: &UserKeys, chat: &str) -> Self {
-        let (keys, channel) = (user.log_of_chat(chat), user.log_channel(chat));
+        let (keys, channel) = (user.log(chat), user.channel(chat));
         LogKeys { chat: chat.to_owned(), keys, channel }
     }
 
@@ -166,7 +169,7 @@ fn log_head((numbers, live_run, is_lost, unread, has_to_end): HeadReply) -> LogH
         control,
         live_run: live_run.map(RunId::from),
         is_lost,
-        unread: std::time::Duration::from_millis(unread),
+        unread: Duration::from_millis(unread),
         has_to_end,
     }
 }
@@ -197,7 +200,14 @@ fn read_entry(stored: Vec<u8>) -> Result<StoredEntry, RedisStoreError> {
 
 fn summary(
     (id, updated_at, title, is_live, has_questions): (String, u64, String, bool, bool),
-) -> LogSummary {
+) -> ChatSummary {
     let (id, updated_at) = (id.into(), UnixMillis(updated_at));
-    LogSummary { id, title, updated_at, is_live, has_questions }
+    ChatSummary { id, title, updated_at, is_live, has_questions }
 }
+
+/// Returns a time in milliseconds, at most 300 years.
+fn millis(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap_or(u64::MAX).min(MAX_MILLIS)
+}
+
+const MAX_MILLIS: u64 = 300 * 366 * 24 * 60 * 60 * 1000;

@@ -1,9 +1,9 @@
 //! Loads, pages of entries and messages, and lists.
 
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::chat_log::{
-    ListLogs, LoadLog, LoadedLog, LogHead, LogKey, LogList, LogPage, ReadLogEntries, ReadMessages,
-    Snapshot, StoredEntry,
+use ui_message_stream::chat::store::{
+    ChatPage, ListChats, LoadLog, LoadedLog, LogHead, LogKey, LogPage, ReadLogEntries,
+    ReadMessages, Snapshot, StoredEntry,
 };
 
 use super::{HeadReply, LogKeys, log_head, read_entry, summary};
@@ -120,7 +120,7 @@ impl RedisStore {
             if is_full || position + page.added >= head.length {
                 // Redis has lost entries. With what was known before, a reader would not wait for entries
                 // that Redis does not have.
-                if known.length > head.length {
+                if known > head.length {
                     self.inner.hints.forget(&log.channel);
                 }
                 return Ok(Some(LogPage { head, entries: page.items }));
@@ -144,8 +144,8 @@ impl RedisStore {
     pub(super) async fn list_logs(
         &self,
         owner: &Principal,
-        list: ListLogs<'_>,
-    ) -> Result<LogList, RedisStoreError> {
+        list: ListChats<'_>,
+    ) -> Result<ChatPage, RedisStoreError> {
         let (time, id) = match list.after {
             Some(after) => (after.updated_at.0.to_string(), after.id.as_str()),
             None => (String::new(), ""),
@@ -160,7 +160,7 @@ impl RedisStore {
             .arg(u8::from(search.is_some()))
             .arg(search.unwrap_or_default());
         let found: Vec<(String, u64, String, bool, bool)> = self.run(&invocation).await?;
-        Ok(LogList::new(found.into_iter().map(summary).collect(), list.limit))
+        Ok(ChatPage::new(found.into_iter().map(summary).collect(), list.limit))
     }
 }
 

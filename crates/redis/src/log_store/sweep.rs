@@ -6,32 +6,53 @@
 use std::time::Duration;
 
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::chat_log::LogKey;
+use ui_message_stream::chat::store::LogKey;
 
-use super::LogKeys;
-use crate::chats::millis;
+use super::{LogKeys, millis};
 use crate::error::RedisStoreError;
 use crate::{RedisStore, scripts};
 
 impl RedisStore {
-    /// Deletes all logs of a user, one by one.
-    pub(super) async fn delete_logs(&self, owner: &Principal) -> Result<usize, RedisStoreError> {
-        let user = self.inner.keys.user(owner);
-        let mut deleted = 0;
+    /// Deletes all logs of a user, one by one, and lets the live runs request no more approvals.
+    ///
+    /// A chat that was updated since it was listed is listed again: the deletion may be late, and the user may
+    /// have begun again.
+    pub(crate) async fn delete_logs(&self, owner: &Principal) -> Result<usize, RedisStoreError> {
+        let (keys, user) = (&self.inner.keys, self.inner.keys.user(owner));
+        let (mut deleted, mut is_marked) = (0, false);
         loop {
-            let [.., updated] = user.log_of_chat("");
-            let chats: Vec<String> = self.run(&scripts::LOG_CHATS.key(updated)).await?;
+            let list = scripts::LOG_CHATS.key(user.updated());
+            let chats: Vec<(String, String)> = self.run(&list).await?;
             if chats.is_empty() {
-                return Ok(deleted);
+                break;
             }
-            for chat in chats {
+            if !is_marked {
+                self.mark_deleted(owner, false).await?;
+                is_marked = true;
+            }
+            let mut remove = scripts::SWEEP_REMOVE.key(keys.ledger("sweep"));
+            for (chat, _) in &chats {
+                remove.arg(keys.swept(owner, chat));
+            }
+            self.run::<()>(&remove).await?;
+            for (chat, updated_at) in chats {
                 let log = LogKeys::new(&user, &chat);
                 let mut delete = log.prepare(&scripts::LOG_DELETE);
-                let was_there: bool = self.run(delete.arg(&log.channel).arg("")).await?;
+                delete.arg(&log.channel).arg("").arg(updated_at);
+                deleted += usize::from(self.run::<bool>(&delete).await?);
                 self.inner.hints.forget(&log.channel);
-                deleted += usize::from(was_there);
             }
         }
+        // An approval request that has found a chat before looks for it again under the new mark.
+        self.mark_deleted(owner, true).await?;
+        Ok(deleted)
+    }
+
+    /// Marks a user who has chats. A user without chats here may have them in another store, and then
+    /// this store does not know which runs have begun since.
+    async fn mark_deleted(&self, user: &Principal, again: bool) -> Result<(), RedisStoreError> {
+        let mut invocation = scripts::USER_MARK.key(self.inner.keys.deleted(user));
+        self.run(invocation.arg(u8::from(again))).await
     }
 
     /// Lets a chat be swept after this time.
@@ -42,7 +63,7 @@ impl RedisStore {
     ) -> Result<(), RedisStoreError> {
         let keys = &self.inner.keys;
         let mut invocation = scripts::SWEEP_ADD.key(keys.ledger("sweep"));
-        invocation.arg(keys.swept(&key.owner, &key.chat)).arg(millis(time));
+        invocation.arg(keys.swept(&key.owner, key.chat.as_str())).arg(millis(time));
         self.run(&invocation).await
     }
 

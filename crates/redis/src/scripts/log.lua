@@ -1,7 +1,7 @@
 -- One chat as a log. KEYS[1] is its head: a hash. KEYS[2] lists its entries, KEYS[3] has the positions of
 -- those that are no frames, and KEYS[4] lists the messages of its snapshot. The other keys are of its user:
--- KEYS[5] has the live run of each chat, KEYS[6] what lists show of each chat, both as JSON, and KEYS[7]
--- the chats by the time of their last update. ARGV[1] is the id of the chat.
+-- KEYS[5] has the live run of each chat, KEYS[6] what lists show of each chat as JSON, and KEYS[7] the chats
+-- by the time of their last update. ARGV[1] is the id of the chat.
 local FORMAT = 1
 -- How long a run that has ended is kept for readers, in milliseconds.
 local KEPT_AFTER_END = 600000
@@ -18,27 +18,39 @@ end
 -- Returns the head. Returns nothing if there is no log or if its time has passed, and an error if a newer
 -- version has written it.
 local function load_head()
-    local stored = redis.call('HMGET', KEYS[1], 'format', 'epoch', 'length', 'control', 'first', 'folded',
-        'expires_at')
+    local stored = redis.call('HMGET', KEYS[1], 'format', 'epoch', 'control', 'first', 'folded', 'expires_at')
     local format = tonumber(stored[1])
     if not format then return nil end
     if format > FORMAT then
         return nil, redis.error_reply(string.format('NEWERLOG %.0f %.0f', format, FORMAT))
     end
-    local head = {
-        epoch = stored[2], length = tonumber(stored[3]), control = tonumber(stored[4]),
-        first = tonumber(stored[5]), folded = tonumber(stored[6]), expires_at = tonumber(stored[7])
+    local expires_at, first = tonumber(stored[6]), tonumber(stored[4])
+    if expires_at and now >= expires_at then return nil end
+    return {
+        epoch = stored[2], control = tonumber(stored[3]), first = first, folded = tonumber(stored[5]),
+        length = first + redis.call('LLEN', KEYS[2]), expires_at = expires_at
     }
-    if not head.expires_at or now < head.expires_at then return head end
+end
+
+-- A live run is stored as text: when its lease was set, its duration, when a client read the run last, 1 if
+-- it has to end, where it begins, and its id. `log_frames.lua` changes the first two.
+local function parse_live(stored)
+    local leased_at, lease, read_at, has_to_end, begin, run =
+        string.match(stored, '^(%d+) (%d+) (%d+) (%d) (%d+) (.*)$')
+    return {
+        leased_at = tonumber(leased_at), lease = tonumber(lease), read_at = tonumber(read_at),
+        has_to_end = tonumber(has_to_end), begin = tonumber(begin), run = run
+    }
 end
 
 local function load_live(chat)
-    local json = redis.call('HGET', KEYS[5], chat)
-    return json and cjson.decode(json) or nil
+    local stored = redis.call('HGET', KEYS[5], chat)
+    return stored and parse_live(stored) or nil
 end
 
 local function store_live(chat, live)
-    redis.call('HSET', KEYS[5], chat, cjson.encode(live))
+    redis.call('HSET', KEYS[5], chat, string.format('%.0f %.0f %.0f %d %.0f ', live.leased_at, live.lease,
+        live.read_at, live.has_to_end, live.begin) .. live.run)
 end
 
 local function is_lost(live)
@@ -55,7 +67,7 @@ local function head_reply(head, live)
     local numbers = {tonumber(head.epoch), head.length, head.control}
     if not live then return {numbers, false, 0, 0, 0} end
     local time = math.min(math.max(unread(live), 0), 9e15)
-    return {numbers, live.run, is_lost(live) and 1 or 0, time, live.has_to_end and 1 or 0}
+    return {numbers, live.run, is_lost(live) and 1 or 0, time, live.has_to_end}
 end
 
 -- Returns the first values of a list from this index on that have this number of bytes together, and at

@@ -34,8 +34,8 @@ end
 local function find_place()
     local stored, count, oldest, oldest_chat = redis.call('HGETALL', KEYS[5]), 0, nil, nil
     for at = 1, #stored, 2 do
-        local other, other_live = stored[at], cjson.decode(stored[at + 1])
-        if not is_lost(other_live) and not other_live.has_to_end and load_listed(other) then
+        local other, other_live = stored[at], parse_live(stored[at + 1])
+        if not is_lost(other_live) and other_live.has_to_end == 0 and load_listed(other) then
             count = count + 1
             local time = unread(other_live)
             local is_older = not oldest or time > oldest
@@ -54,7 +54,7 @@ if change == 'begins' and not live then
     if not has_place then return {'too many runs', false} end
     if unread_chat then
         local other = load_live(unread_chat)
-        other.has_to_end = true
+        other.has_to_end = 1
         store_live(unread_chat, other)
     end
 end
@@ -68,12 +68,12 @@ if is_new then
     -- The chat may have had a log whose time has passed.
     redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
     unlist(chat)
-    redis.call('HSET', KEYS[1], 'format', FORMAT, 'epoch', epoch, 'first', 0)
+    redis.call('HSET', KEYS[1], 'format', FORMAT, 'epoch', epoch, 'first', 0, 'control', 0)
     publish(channel, 'created')
 end
 local first, count = head.length, #ARGV - FIRST_ENTRY + 1
 head.length, head.control = first + count, head.control + controls
-redis.call('HSET', KEYS[1], 'length', text(head.length), 'control', text(head.control))
+if controls > 0 then redis.call('HSET', KEYS[1], 'control', text(head.control)) end
 -- Lua passes a limited number of arguments to a function.
 local is_new_list = is_new
 for at = FIRST_ENTRY, #ARGV, 1000 do
@@ -96,7 +96,7 @@ if change ~= 'none' then
         redis.call('HSET', KEYS[1], 'ended', cjson.encode(ended))
     end
     live = change == 'begins' and {
-        run = run, begin = first, lease = 0, leased_at = now, read_at = now, has_to_end = false
+        run = run, begin = first, lease = 0, leased_at = now, read_at = now, has_to_end = 0
     } or nil
 end
 if live and lease then live.lease, live.leased_at = lease, now end
@@ -130,5 +130,5 @@ if is_new or controls > 0 or ARGV[10] == '1' then
     end
 end
 if (had_time or head.expires_at) and (controls > 0 or is_new_list) then expire(head.expires_at) end
-if count > 0 then publish(channel, text(head.length) .. ' 0 0') end
+if count > 0 then publish(channel, text(head.length)) end
 return {'appended', {first, head_reply(head, live)}}

@@ -11,7 +11,7 @@ if live and ARGV[5] == '1' then
     local was_read = unread(live) < 1000
     live.read_at = now
     -- Not each read is a write. A Redis without memory refuses this one, and is still read.
-    if not was_read then redis.pcall('HSET', KEYS[5], ARGV[1], cjson.encode(live)) end
+    if not was_read then pcall(store_live, ARGV[1], live) end
 end
 local entries = page(KEYS[2], position - head.first, tonumber(ARGV[4]), 1)
 return {head_reply(head, live), entries}

@@ -90,8 +90,14 @@ pub(crate) fn keys(redis: &RedisServer) -> Vec<String> {
     let list = "return table.concat(redis.call('KEYS', '*'), ' ')";
     let keys = redis.command(&format!("EVAL \"{list}\" 0"));
     let keys = keys.split_whitespace().map(str::to_owned);
-    let is_other = |key: &String| {
-        !key.ends_with("clock") && !key.contains(":attempts:") && !key.contains("deleted:")
-    };
+    let is_other = |key: &String| !key.ends_with("clock") && !key.contains("deleted:");
     keys.filter(is_other).collect()
+}
+
+/// Returns the only key whose name contains this text.
+pub(crate) fn key_with(redis: &RedisServer, name: &str) -> String {
+    let mut keys = keys(redis);
+    keys.retain(|key| key.contains(name));
+    assert_eq!(keys.len(), 1, "{name}: {keys:?}");
+    keys.remove(0)
 }

@@ -1,33 +1,36 @@
-//! The conformance suites of the three traits, on one store and on a new connection for each case.
+//! The conformance suites of the two traits, on one store and on a new connection for each case, and random
+//! operations on logs.
 
 use std::sync::Arc;
 
-use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{number, say};
+use test_support::{contention, random_logs};
+use ui_message_stream::approval::UnixMillis;
 use ui_message_stream::approval::store::{LedgerStore, conformance};
-use ui_message_stream::chat::store::{chat_conformance, run_conformance};
+use ui_message_stream::chat::store::conformance as log_conformance;
 use ui_message_stream_redis::RedisStore;
 
 use crate::backend::Backend;
+use crate::retention::START;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chats_in_redis_pass_the_conformance_suite() {
+async fn logs_in_redis_pass_the_conformance_suite() {
     for backend in Backend::all() {
         let store = backend.connect().await;
-        let cases = chat_conformance::check(async || store.clone()).await;
-        say(&format!("conformance of chats in {}: {cases} cases", backend.name()));
-        assert_eq!(chat_conformance::check(async || backend.connect().await).await, cases);
+        let cases = log_conformance::check(async || store.clone()).await;
+        say(&format!("conformance of logs in {}: {cases} cases", backend.name()));
+        assert_eq!(log_conformance::check(async || backend.connect().await).await, cases);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_in_redis_pass_the_conformance_suite() {
-    for backend in Backend::all() {
-        let store = backend.connect().await;
-        let cases = run_conformance::check(async || store.clone()).await;
-        say(&format!("conformance of runs in {}: {cases} cases", backend.name()));
-        assert_eq!(run_conformance::check(async || backend.connect().await).await, cases);
+async fn random_operations_have_the_same_results_as_in_memory() {
+    for seed in 0..number("REDIS_LOG_SEEDS", 20) as u64 {
+        let Some(redis) = RedisServer::start_at(START) else { return };
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let set_time = async |now: UnixMillis| redis.set_time(now.0);
+        random_logs::compare_with_memory(&store, seed, UnixMillis(START), set_time).await;
     }
 }
 

@@ -6,31 +6,35 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use test_support::contention;
+use test_support::contention::InsertOne;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
 #[cfg(feature = "cluster")]
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::faulted_operations::{operate, operate_during_faults};
-use test_support::run_hints::{within, woken_at};
-use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
+use test_support::log_hints::{within, woken_at};
+use test_support::store_requests::{
+    EPOCH, append_at, appended, begin, control, create, creation, end, frame, key, load, put,
+    read_all,
+};
 use tokio::time::sleep;
 use ui_message_stream::approval::{Principal, RecordId};
 #[cfg(feature = "cluster")]
-use ui_message_stream::chat::Chat;
-use ui_message_stream::chat::log::{AppendEntries, BeginResult, BeginRun, Fence, ReadLog};
+use ui_message_stream::chat::store::LogKey;
 use ui_message_stream::chat::store::{
-    ChatStore, ListChats, ReloadedChat, RunStore, SaveChat, SaveResult, VersionedChat,
+    AppendLog, AppendResult, Epoch, Expected, ListChats, LiveRunChange, LoadLog, LogStore,
+    PutSnapshot, ReadLogEntries,
 };
 #[cfg(feature = "cluster")]
 use ui_message_stream_redis::RedisOptions;
 use ui_message_stream_redis::{RedisStore, RedisStoreError};
 
 use crate::backend::keys;
-use crate::retention::move_back;
+use crate::retention::START;
 
 #[tokio::test]
-async fn an_operation_whose_reply_is_lost_takes_effect_once_and_reports_it() {
+async fn an_operation_whose_reply_is_lost_takes_effect_once() {
     let Some(redis) = RedisServer::start() else { return };
     let proxy = FaultProxy::before_redis(&redis);
     let store = RedisStore::connect(&proxy.url).await.unwrap();
@@ -41,24 +45,24 @@ async fn an_operation_whose_reply_is_lost_takes_effect_once_and_reports_it() {
             assert!(proxy.has_lost());
             proxy.lose_replies(lost);
         };
-        assert_eq!(operate(&store, round, &before).await, 0);
+        // Two appends and two snapshots are sent again and find another log, in which they are. Before the
+        // other appends, something else is sent, whose reply is lost.
+        assert_eq!(operate(&store, round, &before).await, 4 * lost);
 
         let ada = Principal::new("ada");
-        let chat = chat_of(&ada, &format!("chat {round}"), 2);
-        let revision = saved(&store, SaveChat::new(&chat)).await;
+        let key = key(&ada, &format!("chat {round}"));
+        create(&store, &key).await;
         proxy.lose_replies(lost);
-        match store.reload(&ada, &chat.id, revision + 1).await.unwrap() {
-            ReloadedChat::Changed(stored) => {
-                assert_eq!((stored.revision, &stored.chat), (revision, &chat));
-            }
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(load(&store, &key).await.unwrap().head.length, 1);
         proxy.lose_replies(lost);
-        let listed = store.list(&ada, ListChats { limit: 9, after: None }).await.unwrap();
-        assert_eq!(listed.chats.len(), 1);
+        assert!(store.rename(&key, "renamed").await.unwrap());
         proxy.lose_replies(lost);
-        assert!(store.delete(&ada, &chat.id, revision).await.unwrap());
-        assert!(!store.delete(&ada, &chat.id, revision).await.unwrap());
+        let listed = store.list(&ada, LIST).await.unwrap().chats;
+        assert_eq!((listed.len(), &*listed[0].title), (1, "renamed"));
+        proxy.lose_replies(lost);
+        // The log is deleted, but the reply to the second copy is that there is none.
+        assert_eq!(store.delete(&key, EPOCH, 1).await.unwrap(), lost == 0);
+        assert!(load(&store, &key).await.is_none());
     }
 }
 
@@ -73,62 +77,32 @@ async fn with_faults_at_random_moments_each_operation_takes_effect_once() {
 }
 
 #[tokio::test]
-async fn an_operation_whose_reply_is_lost_reports_it_also_if_others_change_the_chat_since() {
+async fn an_append_whose_reply_is_lost_is_in_the_log_once_also_if_others_append_since() {
     let Some(redis) = RedisServer::start() else { return };
     let proxy = FaultProxy::before_redis(&redis);
     let store = RedisStore::connect(&proxy.url).await.unwrap();
     let other = RedisStore::connect(&redis.url()).await.unwrap();
-    let ada = Principal::new("ada");
-    // The scripts are loaded: the next reply is that of the operation.
-    let chat = chat_of(&ada, "loads", 1);
-    let revision = saved(&store, SaveChat::new(&chat)).await;
-    assert!(store.delete(&ada, &chat.id, revision).await.unwrap());
-
-    let chat = chat_of(&ada, "chat", 1);
-    let stored = async || other.load(&ada, &chat.id).await.unwrap();
-    let lose = || {
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    // With a lease, the append is one of the frequent kind. The scripts are loaded: the next reply is that
+    // of the append.
+    for (position, lease) in [(1, None), (3, Some(Duration::from_secs(10)))] {
+        appended(&store, AppendLog { lease, ..append_at(&key, position, &[]) }).await;
         proxy.delay_losses(true);
         proxy.lose_replies(1);
-    };
-    let save_by_other = async |revision| {
-        let stored = stored_after(&stored, revision).await.unwrap();
-        let saved = saved(&other, SaveChat::replacing(&stored, &chat)).await;
-        proxy.delay_losses(false);
-        saved
-    };
-
-    // A new chat that the other replaces.
-    lose();
-    let (own, others) = tokio::join!(saved(&store, SaveChat::new(&chat)), save_by_other(None));
-    assert_ne!(own, others);
-    // A save of a chat that the other replaces.
-    let replaced = stored().await.unwrap();
-    lose();
-    let save = SaveChat::replacing(&replaced, &chat);
-    let (own, others) = tokio::join!(saved(&store, save), save_by_other(Some(others)));
-    assert_ne!(own, others);
-    assert_eq!(stored().await.unwrap().revision, others);
-    // The reply to a deletion is lost, and the other server creates the chat again.
-    lose();
-    let create = async {
-        assert!(stored_after(&stored, Some(others)).await.is_none());
-        let created = saved(&other, SaveChat::new(&chat)).await;
-        proxy.delay_losses(false);
-        created
-    };
-    let (is_deleted, created) = tokio::join!(store.delete(&ada, &chat.id, others), create);
-    assert!(is_deleted.unwrap());
-    assert_eq!(stored().await.unwrap().revision, created);
-    assert!(other.delete(&ada, &chat.id, created).await.unwrap());
-    // A new chat that the other deletes.
-    lose();
-    let delete = async {
-        let revision = stored_after(&stored, None).await.unwrap().revision;
-        assert!(other.delete(&ada, &chat.id, revision).await.unwrap());
-        proxy.delay_losses(false);
-    };
-    let _ = tokio::join!(saved(&store, SaveChat::new(&chat)), delete);
-    assert!(stored().await.is_none());
+        let own = [frame("own")];
+        let own = store.append(AppendLog { lease, ..append_at(&key, position, &own) });
+        let others = async {
+            while load(&other, &key).await.unwrap().head.length == position {}
+            appended(&other, append_at(&key, position + 1, &[frame("others")])).await;
+            proxy.delay_losses(false);
+        };
+        let (own, ()) = tokio::join!(own, others);
+        assert_eq!(own.unwrap(), AppendResult::Conflict);
+    }
+    let [own, others] = ["own", "others"].map(frame);
+    let expected = [control("begin"), own.clone(), others.clone(), own, others];
+    assert_eq!(read_all(&store, &key).await, expected);
 }
 
 #[tokio::test]
@@ -147,52 +121,33 @@ async fn requests_that_arrive_again_after_all_others_change_nothing() {
     let _ = operate(&store, 1, &|| {}).await;
     repeat().await;
 
+    // A chat that was deleted and begins again.
     let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 2);
-    for begins_again in [false, true] {
-        proxy.record_requests();
-        let revision = saved(&store, SaveChat::new(&chat)).await;
-        assert!(store.delete(&ada, &chat.id, revision).await.unwrap());
-        if begins_again {
-            saved(&store, SaveChat::new(&chat)).await;
-        }
-        repeat().await;
-    }
-
-    // Saves that were refused, because there is such a chat, and because there are too many.
-    let other = RedisStore::connect(&redis.url()).await.unwrap();
-    let mut next = chat_of(&ada, "next", 1);
-    let revision = saved(&other, SaveChat::new(&next)).await;
+    let chat = key(&ada, "chat");
     proxy.record_requests();
-    let refused = store.save(SaveChat::new(&next)).await.unwrap();
-    assert_eq!(refused, SaveResult::Conflict);
-    assert!(!store.delete(&ada, &next.id, revision + 1).await.unwrap());
-    next.id = "third".into();
-    let refused = store.save(SaveChat::new(&next).with_max_user_chats(Some(2))).await;
-    assert_eq!(refused.unwrap(), SaveResult::TooManyChats);
-    assert!(other.delete(&ada, &"next".into(), revision).await.unwrap());
+    begin(&store, &chat).await;
+    appended(&store, append_at(&chat, 1, &[frame("a")])).await;
+    assert!(store.delete(&chat, EPOCH, 1).await.unwrap());
+    let entries = [control("again")];
+    let again = Expected::NoLog(Epoch(8));
+    appended(&store, AppendLog { expected: again, ..creation(&chat, &entries) }).await;
     repeat().await;
 
-    let key = run_key(&ada, "run");
     let mut record = contention::record(RecordId::from_bytes([1; 16]));
     record.requester = ada.clone();
-    assert!(test_support::contention::InsertOne::insert(&store, &record).await.unwrap());
-    assert_eq!(begin(&store, &key, 1).await, BeginResult::Begun(Fence(1)));
+    assert!(store.insert(&record).await.unwrap());
     // A deleted user who begins again.
     proxy.record_requests();
     let deleted = store.delete_user(&ada).await.unwrap();
-    assert_eq!((deleted.chats, deleted.runs, deleted.approvals), (1, 1, 1));
-    saved(&store, SaveChat::new(&chat)).await;
-    let key = run_key(&ada, "next");
-    assert_eq!(begin(&store, &key, 1).await, BeginResult::Begun(Fence(1)));
-    appended(&store, &key, 0, &[frame("a")], false).await;
+    assert_eq!((deleted.chats, deleted.approvals), (1, 1));
+    begin(&store, &chat).await;
+    appended(&store, append_at(&chat, 1, &[frame("a")])).await;
     record.id = RecordId::from_bytes([2; 16]);
-    record.chat_id = chat.id.clone();
-    assert!(test_support::contention::InsertOne::insert(&store, &record).await.unwrap());
+    assert!(store.insert(&record).await.unwrap());
     repeat().await;
 }
 
-/// Returns each key of a Redis with its value.
+/// Returns each key of a Redis with its value, without the times at which chats are swept.
 fn contents(redis: &RedisServer) -> Vec<String> {
     let value = |key| {
         let kind = redis.command(&format!("TYPE {key}"));
@@ -207,22 +162,10 @@ fn contents(redis: &RedisServer) -> Vec<String> {
         let read = format!("local all = redis.call({read}) {sort} return table.concat(all, ' ')");
         format!("{key} {kind} {}", redis.command(&format!("EVAL \"{read}\" 1 {key}")))
     };
-    let mut contents: Vec<String> = keys(redis).into_iter().map(value).collect();
+    let kept = keys(redis).into_iter().filter(|key| !key.ends_with(":sweep"));
+    let mut contents: Vec<String> = kept.map(value).collect();
     contents.sort();
     contents
-}
-
-/// Loads a chat until it does not have this revision any more.
-async fn stored_after(
-    load: &impl AsyncFn() -> Option<VersionedChat>,
-    revision: Option<u64>,
-) -> Option<VersionedChat> {
-    loop {
-        let stored = load().await;
-        if stored.as_ref().map(|stored| stored.revision) != revision {
-            return stored;
-        }
-    }
 }
 
 #[tokio::test]
@@ -230,19 +173,19 @@ async fn after_a_restart_redis_has_all_confirmed_writes_and_the_store_reconnects
     let Some(mut redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 3);
-    let revision = saved(&store, SaveChat::new(&chat)).await;
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 1).await;
-    appended(&store, &key, 0, &[frame("a")], false).await;
+    let key = key(&ada, "chat");
+    begin(&store, &key).await;
+    appended(&store, append_at(&key, 1, &[frame("a")])).await;
+    assert!(put(&store, &key, 1, &["one", "two"]).await);
+    let stored = load(&store, &key).await.unwrap();
     redis.kill();
     expect_errors(&store, &ada, "chat").await;
     redis.start_again();
     store.ping().await.unwrap();
-    let stored = store.load(&ada, &chat.id).await.unwrap().unwrap();
-    assert_eq!((stored.revision, &stored.chat), (revision, &chat));
-    appended(&store, &key, 1, &[frame("b")], true).await;
-    assert_eq!(page(&store, &key).await.unwrap().entries, [frame("a"), frame("b")]);
+    let loaded = load(&store, &key).await.unwrap();
+    assert_eq!((loaded.snapshot, loaded.entries), (stored.snapshot, stored.entries));
+    end(&store, &key, 2).await;
+    assert_eq!(read_all(&store, &key).await, [control("begin"), frame("a"), control("end")]);
 }
 
 #[cfg(feature = "cluster")]
@@ -250,32 +193,33 @@ async fn after_a_restart_redis_has_all_confirmed_writes_and_the_store_reconnects
 async fn after_a_node_of_a_cluster_has_restarted_its_users_have_their_chats() {
     let Some(mut cluster) = RedisCluster::start() else { return };
     let store = RedisOptions::new().connect_cluster(cluster.urls()).await.unwrap();
-    let chats: Vec<Chat> = (0..12)
-        .map(|number| chat_of(&Principal::new(format!("user {number}")), "chat", 2))
-        .collect();
-    let mut revisions = Vec::new();
+    let chats = (0..12).map(|number| key(&Principal::new(format!("user {number}")), "chat"));
+    let chats: Vec<LogKey> = chats.collect();
     for chat in &chats {
-        revisions.push(saved(&store, SaveChat::new(chat)).await);
+        create(&store, chat).await;
+        assert!(put(&store, chat, 1, &[chat.owner.id().unwrap()]).await);
     }
-    let load = async |chat: &Chat| ChatStore::load(&store, &chat.owner, &chat.id).await;
+    let load = async |key: &LogKey| {
+        store.load(LoadLog { key, has_frames: true, has_messages: true }).await
+    };
     cluster.node_mut(1).kill();
     let loaded = join_all(chats.iter().map(load)).await;
     // The users of the other nodes have theirs meanwhile.
     assert!(loaded.iter().any(Result::is_err) && loaded.iter().any(Result::is_ok));
     assert!(loaded.iter().flatten().all(Option::is_some));
     cluster.node_mut(1).start_again();
-    for (chat, revision) in chats.iter().zip(revisions) {
+    for chat in &chats {
         let stored = async {
             loop {
                 match load(chat).await {
                     Ok(stored) => return stored.unwrap(),
                     // The nodes do not know yet that the node is back.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                    Err(_) => sleep(Duration::from_millis(50)).await,
                 }
             }
         };
         let stored = tokio::time::timeout(Duration::from_secs(60), stored).await.unwrap();
-        assert_eq!((stored.revision, &stored.chat), (revision, chat));
+        assert_eq!(stored.snapshot.unwrap().messages, [chat.owner.id().unwrap()]);
     }
 }
 
@@ -285,18 +229,17 @@ async fn while_a_node_of_a_cluster_hangs_the_users_of_the_others_run_scripts_tha
     let Some(cluster) = RedisCluster::start() else { return };
     let store = RedisOptions::new().connect_cluster(cluster.urls()).await.unwrap();
     let users: Vec<_> = (0..12).map(|number| Principal::new(format!("user {number}"))).collect();
-    let first = || ListChats { limit: 1, after: None };
     // The first is that of the store.
     let clients = cluster.nodes()[0].command("CLIENT LIST");
     let address = |field: &&str| field.starts_with("addr=");
     let client = clients.split_whitespace().find(address).unwrap();
     cluster.nodes()[1].hang(true);
     // No node knows the script of a list yet.
-    let listed = join_all(users.iter().map(|user| store.list(user, first()))).await;
+    let listed = join_all(users.iter().map(|user| store.list(user, LIST))).await;
     cluster.nodes()[1].hang(false);
     assert!(listed.iter().any(Result::is_err) && listed.iter().any(Result::is_ok));
     // No other connection can be opened to the node: the store keeps what it has.
-    let listed = join_all(users.iter().map(|user| store.list(user, first()))).await;
+    let listed = join_all(users.iter().map(|user| store.list(user, LIST))).await;
     assert!(listed.iter().all(Result::is_ok));
     let now = cluster.nodes()[0].command("CLIENT LIST");
     assert!(now.split_whitespace().any(|field| field == client), "{clients}");
@@ -309,7 +252,7 @@ async fn half_open_connections_to_one_or_all_nodes_of_a_cluster_are_replaced() {
     let urls = proxies.iter().map(|proxy| &proxy.url);
     let store = RedisOptions::new().connect_cluster(urls).await.unwrap();
     let users: Vec<_> = (0..12).map(|number| Principal::new(format!("user {number}"))).collect();
-    let list = async |user| store.list(user, ListChats { limit: 1, after: None }).await;
+    let list = async |user| store.list(user, LIST).await;
     for half_open in [&[], &proxies[1..2], &proxies] {
         half_open.iter().for_each(FaultProxy::half_open);
         for listed in join_all(users.iter().map(list)).await {
@@ -325,12 +268,12 @@ async fn after_redis_has_become_a_replica_the_store_connects_to_the_new_primary(
         let proxy = FaultProxy::before_redis(&old);
         let store = RedisStore::connect(&proxy.url).await.unwrap();
         let ada = Principal::new("ada");
-        let key = run_key(&ada, "run");
-        let _ = begin(&store, &key, 1).await;
+        let key = key(&ada, "chat");
+        begin(&store, &key).await;
         // The follower is connected.
-        let wait = woken_at(&store, &key, 0, |page| page.length == 1);
+        let wait = woken_at(&store, &key, 1, |page| page.head.length == 2);
         let entries = [frame("a")];
-        tokio::join!(wait, appended(&store, &key, 0, &entries, false));
+        tokio::join!(wait, appended(&store, append_at(&key, 1, &entries)));
 
         old.command(&format!("CONFIG SET replica-serve-stale-data {serves_stale_data}"));
         old.command("REPLICAOF 127.0.0.1 1");
@@ -340,14 +283,14 @@ async fn after_redis_has_become_a_replica_the_store_connects_to_the_new_primary(
         proxy.point_to(&new);
         let pings = join_all((0..9).map(|_| store.ping())).await;
         assert!(pings.iter().all(Result::is_ok), "{pings:?}");
-        saved(&store, SaveChat::new(&chat_of(&ada, "chat", 1))).await;
+        // The new primary has nothing of the old one here.
+        begin(&store, &key).await;
         let writer = RedisStore::connect(&new.url()).await.unwrap();
-        let _ = begin(&writer, &key, 1).await;
         // A reader that relies on messages and gets none waits for five seconds each time.
         let alternately = async {
-            for position in 0..30 {
-                let wait = woken_at(&store, &key, position, |page| page.length > position);
-                tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+            for position in 1..30 {
+                let wait = woken_at(&store, &key, position, |page| page.head.length > position);
+                tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
             }
         };
         within(alternately).await;
@@ -356,43 +299,53 @@ async fn after_redis_has_become_a_replica_the_store_connects_to_the_new_primary(
 
 #[tokio::test]
 async fn while_redis_is_full_writes_fail_and_change_nothing() {
-    let Some(redis) = RedisServer::start() else { return };
+    let Some(redis) = RedisServer::start_at(START) else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 3);
-    let revision = saved(&store, SaveChat::new(&chat)).await;
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 9).await;
-    move_back(&redis, "run", "read", 2);
+    let (chat, other) = (key(&ada, "chat"), key(&ada, "other"));
+    begin(&store, &chat).await;
+    appended(&store, append_at(&chat, 1, &[control("a"), frame("b")])).await;
+    assert!(put(&store, &chat, 2, &["one", "two"]).await);
+    redis.set_time(START + 2000);
     redis.command("CONFIG SET maxmemory 1");
     let full = store.ping().await.unwrap_err();
     assert!(matches!(full, RedisStoreError::Refused { code: "OOM", .. }), "{full:?}");
+    let stored = contents(&redis);
     // A client that reads is noted, but not now.
-    let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: true };
+    let read =
+        ReadLogEntries { key: &chat, epoch: EPOCH, position: 0, max_bytes: 1, is_reader: true };
     assert!(store.read(read).await.unwrap().is_some());
-    let mut longer = chat.clone();
-    longer.messages.truncate(1);
-    let stored = VersionedChat { chat: chat.clone(), revision };
-    assert!(store.save(SaveChat::replacing(&stored, &longer)).await.is_err());
-    let append = AppendEntries {
-        key: &key,
-        fence: Fence(1),
-        position: 0,
-        entries: &[frame("a")],
-        end: true,
+    let (frames, controls) = ([frame("c")], [control("c")]);
+    let lease = Some(Duration::from_secs(10));
+    let live_run = LiveRunChange::Ends;
+    for append in [
+        append_at(&chat, 3, &frames),
+        append_at(&chat, 3, &controls),
+        AppendLog { lease, ..append_at(&chat, 3, &frames) },
+        AppendLog { lease, ..append_at(&chat, 3, &[]) },
+        AppendLog { live_run, ..append_at(&chat, 3, &controls) },
+        AppendLog { live_run, ..append_at(&chat, 3, &[]) },
+        creation(&other, &controls),
+    ] {
+        assert!(store.append(append).await.is_err());
+    }
+    assert!(store.rename(&chat, "title").await.is_err());
+    let put_full = PutSnapshot {
+        key: &chat,
+        epoch: EPOCH,
+        position: 3,
+        head: "{}",
+        unchanged: None,
+        changed: &[],
     };
-    assert!(store.append(append).await.is_err());
-    let other = run_key(&ada, "other");
-    let lease = Duration::from_secs(1);
-    let begin_other = BeginRun { key: &other, holder: holder(1), lease, max_user_runs: 9 };
-    assert!(store.begin(begin_other).await.is_err());
+    assert!(store.put_snapshot(put_full).await.is_err());
+    assert!(LogStore::sweep(&store).await.is_err());
+    assert_eq!(contents(&redis), stored);
     redis.command("CONFIG SET maxmemory 0");
     store.ping().await.unwrap();
-    let loaded = store.load(&ada, &chat.id).await.unwrap().unwrap();
-    assert_eq!((loaded.revision, &loaded.chat), (revision, &chat));
-    assert_eq!(page(&store, &key).await.unwrap().length, 0);
-    assert!(page(&store, &other).await.is_none());
-    let _ = saved(&store, SaveChat::replacing(&stored, &longer)).await;
+    assert_eq!(load(&store, &chat).await.unwrap().head.length, 3);
+    assert!(load(&store, &other).await.is_none());
+    appended(&store, append_at(&chat, 3, &frames)).await;
 }
 
 #[tokio::test]
@@ -406,7 +359,7 @@ async fn operations_fail_while_redis_hangs_and_succeed_afterwards() {
     store.ping().await.unwrap();
     // What was sent before the store gave up may have taken place.
     let deleted = store.delete_user(&ada).await.unwrap();
-    assert!(deleted.chats <= 1 && deleted.runs <= 1, "{deleted:?}");
+    assert!(deleted.chats <= 1, "{deleted:?}");
 }
 
 #[tokio::test]
@@ -497,46 +450,43 @@ async fn a_password_that_is_missing_or_wrong_is_named_when_the_store_connects() 
 }
 
 #[tokio::test]
-async fn an_owner_or_an_id_that_looks_like_a_key_is_none() {
+async fn an_id_that_looks_like_a_key_is_none() {
     let Some(redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let ada = Principal::new("ada");
-    // Two runs whose ids are the same text when they are joined.
-    for (chat, run, text) in [("a", "bc", "one"), ("ab", "c", "other")] {
-        let mut key = run_key(&ada, run);
-        key.chat = chat.into();
-        assert_eq!(begin(&store, &key, 9).await, BeginResult::Begun(Fence(1)));
-        appended(&store, &key, 0, &[frame(text)], false).await;
-        assert_eq!(page(&store, &key).await.unwrap().entries, [frame(text)]);
+    let ids = ["one}:live", "{other}", "s", "\r\n*1", "1 2 3"];
+    for id in ids {
+        begin(&store, &key(&ada, id)).await;
+        appended(&store, append_at(&key(&ada, id), 1, &[frame(id)])).await;
     }
-    for id in ["one}:chats", "{other}", "s", "\r\n*1"] {
-        saved(&store, SaveChat::new(&chat_of(&ada, id, 1))).await;
+    for id in ids {
+        assert_eq!(read_all(&store, &key(&ada, id)).await, [control("begin"), frame(id)]);
     }
-    assert_eq!(store.delete_user(&ada).await.unwrap().chats, 4);
+    assert_eq!(store.delete_user(&ada).await.unwrap().chats, ids.len());
 }
 
 /// Each kind of operation is an error.
 async fn expect_errors(store: &RedisStore, owner: &Principal, id: &str) {
-    let (chat, key) = (chat_of(owner, "new", 1), run_key(owner, "new"));
-    let id = id.into();
-    let lease = Duration::from_secs(1);
-    let begin = BeginRun { key: &key, holder: holder(1), lease, max_user_runs: 9 };
-    let list = ListChats { limit: 1, after: None };
-    let (ping, load, save, list, begin) = tokio::join!(
+    let (new, key) = (key(owner, "new"), key(owner, id));
+    let (controls, frames) = ([control("a")], [frame("a")]);
+    let lease = Some(Duration::from_secs(10));
+    let (ping, load, create, list, append) = tokio::join!(
         store.ping(),
-        store.load(owner, &id),
-        store.save(SaveChat::new(&chat)),
-        store.list(owner, list),
-        store.begin(begin),
+        store.load(LoadLog { key: &key, has_frames: true, has_messages: true }),
+        store.append(creation(&new, &controls)),
+        store.list(owner, LIST),
+        store.append(AppendLog { lease, ..append_at(&key, 2, &frames) }),
     );
     let errors: [Box<dyn Error>; 5] = [
         ping.unwrap_err().into(),
         load.unwrap_err().into(),
-        save.unwrap_err().into(),
+        create.unwrap_err().into(),
         list.unwrap_err().into(),
-        begin.unwrap_err().into(),
+        append.unwrap_err().into(),
     ];
     for error in errors {
         assert!(error.source().is_some() || error.to_string().contains("within"), "{error}");
     }
 }
+
+const LIST: ListChats<'static> = ListChats { limit: 9, after: None, search: None };

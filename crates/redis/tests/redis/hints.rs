@@ -6,53 +6,56 @@ use std::time::Duration;
 use futures::poll;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
-use test_support::run_hints::{
-    check_appends_and_takes, check_ends_and_deletions, check_many_readers, within, woken_at,
+use test_support::log_hints::{
+    check_appends_and_takeovers, check_ends_and_deletions, check_many_readers, within, woken_at,
 };
-use test_support::store_requests::{appended, begin, frame, holder, page, run_key};
+use test_support::store_requests::{
+    EPOCH, append_at, appended, begin, create, end, frame, key, read_from,
+};
 use tokio::time::timeout;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::log::{Fence, RunKey, TakeCondition, TakeResult, TakeRun};
-use ui_message_stream::chat::store::RunStore;
+use ui_message_stream::chat::store::{AppendLog, LogKey, LogStore};
 use ui_message_stream_redis::RedisStore;
 
-use crate::backend::{Backend, keys};
+use crate::backend::{Backend, key_with};
 
 #[tokio::test]
 async fn a_reader_is_woken_by_what_another_server_changes() {
     for backend in Backend::all() {
         let (writer, reader) = (backend.connect().await, backend.connect().await);
-        check_appends_and_takes(&writer, &reader).await;
+        check_appends_and_takeovers(&writer, &reader).await;
     }
 }
 
 #[tokio::test]
-async fn a_reader_is_woken_when_a_log_ends_or_is_deleted() {
+async fn a_reader_is_woken_when_a_run_ends_or_its_log_is_deleted() {
     for backend in Backend::all() {
         let (writer, reader) = (backend.connect().await, backend.connect().await);
         let ada = Principal::new("ada");
-        let delete = async { assert!(writer.delete_user(&ada).await.unwrap().runs > 0) };
+        let delete = async { assert_eq!(writer.delete_user(&ada).await.unwrap().chats, 2) };
         check_ends_and_deletions(&writer, &reader, delete).await;
     }
 }
 
 #[tokio::test]
-async fn one_connection_follows_all_runs_and_no_command_waits_in_redis() {
+async fn one_connection_follows_all_logs_and_no_command_waits_in_redis() {
     let Some(redis) = RedisServer::start() else { return };
     let (writer, reader) = (
         RedisStore::connect(&redis.url()).await.unwrap(),
         RedisStore::connect(&redis.url()).await.unwrap(),
     );
-    let keys: Vec<RunKey> =
-        (0..30).map(|number| run_key(&Principal::new(format!("user {number}")), "run")).collect();
+    let keys: Vec<LogKey> =
+        (0..30).map(|number| key(&Principal::new(format!("user {number}")), "chat")).collect();
     for key in &keys {
-        let _ = begin(&writer, key, 1).await;
+        begin(&writer, key).await;
     }
     let waits: Vec<_> = keys
         .iter()
         .map(|key| {
             let (reader, key) = (reader.clone(), key.clone());
-            tokio::spawn(async move { woken_at(&reader, &key, 0, |page| page.length == 1).await })
+            tokio::spawn(
+                async move { woken_at(&reader, &key, 1, |page| page.head.length == 2).await },
+            )
         })
         .collect();
     while redis.command(COUNT_CHANNELS) != ":30" {
@@ -64,7 +67,7 @@ async fn one_connection_follows_all_runs_and_no_command_waits_in_redis() {
     assert_eq!(clients.matches(" flags=P ").count(), 1, "{clients}");
     assert_eq!(clients.matches(" flags=b ").count(), 0, "{clients}");
     for key in &keys {
-        appended(&writer, key, 0, &[frame("a")], false).await;
+        appended(&writer, append_at(key, 1, &[frame("a")])).await;
     }
     for wait in waits {
         within(wait).await.unwrap();
@@ -78,21 +81,21 @@ async fn while_the_connection_that_follows_is_away_readers_look_themselves() {
         RedisStore::connect(&redis.url()).await.unwrap(),
         RedisStore::connect(&redis.url()).await.unwrap(),
     );
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&writer, &key, 1).await;
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&writer, &key).await;
     // No channel can be subscribed.
     redis.command("ACL SETUSER default -subscribe");
-    for position in 0..3 {
-        let wait = woken_at(&reader, &key, position, |page| page.length > position);
+    for position in 1..4 {
+        let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
         let entries = [frame("a")];
-        tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+        tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
     }
     redis.command("ACL SETUSER default +subscribe");
-    for position in 3..6 {
+    for position in 4..7 {
         redis.command("CLIENT KILL TYPE pubsub");
-        let wait = woken_at(&reader, &key, position, |page| page.length > position);
+        let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
         let entries = [frame("a")];
-        tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+        tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
     }
 }
 
@@ -100,32 +103,32 @@ async fn while_the_connection_that_follows_is_away_readers_look_themselves() {
 async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
     for (backend, proxies) in Backend::all_behind_proxies() {
         let (writer, reader) = (backend.connect().await, backend.connect_through(&proxies).await);
-        let key = run_key(&Principal::new("ada"), "run");
-        let _ = begin(&writer, &key, 1).await;
+        let key = key(&Principal::new("ada"), "chat");
+        begin(&writer, &key).await;
         let entries = [frame("a")];
         let is_followed = |node: &RedisServer| node.command(COUNT_CHANNELS) == ":1";
         let append = async {
             while !backend.nodes().iter().any(is_followed) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            appended(&writer, &key, 0, &entries, false).await;
+            appended(&writer, append_at(&key, 1, &entries)).await;
         };
-        tokio::join!(woken_at(&reader, &key, 0, |page| page.length == 1), append);
+        tokio::join!(woken_at(&reader, &key, 1, |page| page.head.length == 2), append);
         let half_open = followers(backend.nodes());
         proxies.iter().for_each(FaultProxy::half_open);
         let writer = backend.connect().await;
         // A reader waits all the time, so that the channel is not given up.
         let follows_again = async {
             while followers(backend.nodes()).is_subset(&half_open) {
-                let _ = tokio::join!(reader.ping(), reader.changed(&key, 1));
+                let _ = tokio::join!(reader.ping(), reader.changed(&key, 2));
             }
         };
         within(follows_again).await;
         // A reader that relies on messages and gets none waits for five seconds each time.
         let alternately = async {
-            for position in 1..30 {
-                let wait = woken_at(&reader, &key, position, |page| page.length > position);
-                tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+            for position in 2..30 {
+                let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
+                tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
             }
         };
         within(alternately).await;
@@ -158,63 +161,78 @@ async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
         RedisStore::connect(&redis.url()).await.unwrap(),
         RedisStore::connect(&redis.url()).await.unwrap(),
     );
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&writer, &key, 1).await;
-    for position in 0..3 {
-        let wait = woken_at(&reader, &key, position, |page| page.length > position);
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&writer, &key).await;
+    for position in 1..4 {
+        let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
         let entries = [frame("a")];
-        tokio::join!(wait, appended(&writer, &key, position, &entries, false));
+        tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
     }
     let knows_of_the_third = async {
-        while poll!(reader.changed(&key, 2)).is_pending() {
+        while poll!(reader.changed(&key, 3)).is_pending() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     within(knows_of_the_third).await;
-    let log = keys(&redis).into_iter().find(|key| key.contains(":log:")).unwrap();
-    redis.command(&format!("LTRIM {log} 0 0"));
-    assert_eq!(page(&reader, &key).await.unwrap().length, 1);
+    redis.command(&format!("LTRIM {} 0 0", key_with(&redis, ":entries:")));
+    assert_eq!(read_from(&reader, &key, 0).await.unwrap().head.length, 1);
     assert!(poll!(reader.changed(&key, 1)).is_pending());
-    let wait = woken_at(&reader, &key, 1, |page| page.length == 2);
+    let wait = woken_at(&reader, &key, 1, |page| page.head.length == 2);
     let entries = [frame("b")];
-    tokio::join!(wait, appended(&writer, &key, 1, &entries, false));
+    tokio::join!(wait, appended(&writer, append_at(&key, 1, &entries)));
 }
 
 #[tokio::test]
-async fn a_user_of_redis_without_channels_changes_runs_and_reads_them() {
+async fn a_user_of_redis_without_channels_changes_logs_and_reads_them() {
     let Some(redis) = RedisServer::start() else { return };
     redis.command("ACL SETUSER default resetchannels");
     let (writer, reader) = (
         RedisStore::connect(&redis.url()).await.unwrap(),
         RedisStore::connect(&redis.url()).await.unwrap(),
     );
-    let (ada, condition) = (Principal::new("ada"), TakeCondition::Any);
-    let key = run_key(&ada, "run");
-    let _ = begin(&writer, &key, 1).await;
-    let wait = woken_at(&reader, &key, 0, |page| page.length == 1);
+    let ada = Principal::new("ada");
+    let key = key(&ada, "chat");
+    begin(&writer, &key).await;
     let entries = [frame("a")];
-    tokio::join!(wait, appended(&writer, &key, 0, &entries, false));
-    let take = TakeRun {
-        key: &key,
-        fence: Fence(1),
-        holder: holder(2),
-        condition,
-        lease: Duration::from_secs(10),
-    };
-    assert_eq!(writer.take(take).await.unwrap(), TakeResult::Taken(Fence(2)));
-    assert_eq!(writer.delete_user(&ada).await.unwrap().runs, 1);
+    for (position, lease) in [(1, None), (2, Some(Duration::from_secs(10)))] {
+        let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
+        let append = AppendLog { lease, ..append_at(&key, position, &entries) };
+        tokio::join!(wait, appended(&writer, append));
+    }
+    end(&writer, &key, 3).await;
+    assert_eq!(writer.delete_user(&ada).await.unwrap().chats, 1);
 }
 
 #[tokio::test]
-async fn runs_without_a_reader_are_forgotten_also_if_no_channel_can_be_subscribed() {
+async fn what_was_known_of_a_deleted_log_does_not_wake_the_readers_of_the_next_one() {
+    for backend in Backend::all() {
+        let (writer, reader) = (backend.connect().await, backend.connect().await);
+        let key = key(&Principal::new("ada"), "chat");
+        create(&writer, &key).await;
+        let entries = [frame("a")];
+        // The first wait subscribes the channel.
+        let wait = woken_at(&reader, &key, 1, |page| page.head.length > 1);
+        tokio::join!(wait, appended(&writer, append_at(&key, 1, &entries)));
+        let wait = woken_at(&reader, &key, 2, |page| page.head.length > 2);
+        tokio::join!(wait, appended(&writer, append_at(&key, 2, &entries)));
+        assert!(writer.delete(&key, EPOCH, 1).await.unwrap());
+        create(&writer, &key).await;
+        while timeout(SHORT, reader.changed(&key, 1)).await.is_ok() {}
+        let wait = woken_at(&reader, &key, 1, |page| page.head.length > 1);
+        tokio::join!(wait, appended(&writer, append_at(&key, 1, &entries)));
+    }
+}
+
+#[tokio::test]
+async fn logs_without_a_reader_are_forgotten_also_if_no_channel_can_be_subscribed() {
     let Some(redis) = RedisServer::start() else { return };
     redis.command("ACL SETUSER default resetchannels");
     let reader = RedisStore::connect(&redis.url()).await.unwrap();
-    let keys = (0..30).map(|run| run_key(&Principal::new("ada"), &run.to_string()));
+    let keys = (0..30).map(|chat| key(&Principal::new("ada"), &chat.to_string()));
     for key in keys {
         assert!(poll!(reader.changed(&key, 0)).is_pending());
     }
-    let key = run_key(&Principal::new("ada"), "read");
+    let key = key(&Principal::new("ada"), "read");
     // Each wait takes as long as the follower waits before it tries again.
     for _ in 0..8 {
         within(reader.changed(&key, 0)).await;
@@ -236,7 +254,7 @@ async fn runs_without_a_reader_are_forgotten_also_if_no_channel_can_be_subscribe
 async fn a_dropped_store_leaves_no_task_also_if_redis_is_away() {
     let Some(mut redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let key = run_key(&Principal::new("ada"), "run");
+    let key = key(&Principal::new("ada"), "chat");
     redis.kill();
     {
         let mut changed = store.changed(&key, 0);
@@ -255,3 +273,6 @@ async fn a_dropped_store_leaves_no_task_also_if_redis_is_away() {
 
 /// A command that counts the channels that are subscribed.
 const COUNT_CHANNELS: &str = "EVAL \"return #redis.call('PUBSUB', 'CHANNELS')\" 0";
+
+/// Readers that wait so long have no hint.
+const SHORT: Duration = Duration::from_millis(300);

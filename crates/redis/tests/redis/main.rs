@@ -9,8 +9,6 @@ mod faults;
 mod formats;
 mod hints;
 mod ledger;
-#[cfg(feature = "log-store")]
-mod log_store;
 mod restarts;
 mod retention;
 mod users;

@@ -1,161 +1,144 @@
 //! What is kept for how long.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use test_support::external_processes::redis_server::RedisServer;
-use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
+use test_support::store_requests::{
+    EPOCH, append_after, append_at, appended, begin, control, create, creation, end, frame, key,
+    load, put, read_all, read_from,
+};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::log::{AppendResult, BeginResult, Fence, ReadLog, RunState};
-use ui_message_stream::chat::store::{ChatStore, ListChats, RunStore, SaveChat, VersionedChat};
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, ListChats, ListedChat, LiveRunChange, LogKey, LogStore,
+    ReadLogEntries, StoredEntry, UserLimits,
+};
+use ui_message_stream::id::RunId;
 use ui_message_stream_redis::RedisStore;
 
-use crate::backend::keys;
+use self::BeginResult::{Begun, TooMany};
+use crate::backend::{key_with, keys};
 
 #[tokio::test]
-async fn an_ended_log_is_kept_for_ten_minutes_and_not_longer() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&store, &key, 1).await;
-    appended(&store, &key, 0, &[frame("a")], true).await;
-    let (state, log) = (left(&redis, ":runs"), left(&redis, ":log:"));
-    assert!(state >= 599 && (599..=660).contains(&log), "{state} {log}");
-    move_back(&redis, "run", "ended", 599);
-    assert_eq!(page(&store, &key).await.unwrap().state, RunState::Ended);
-    move_back(&redis, "run", "ended", 1);
-    assert!(page(&store, &key).await.is_none());
-    // The run of another chat removes it.
-    let other = run_key(&Principal::new("ada"), "other");
-    assert_eq!(begin(&store, &other, 1).await, BeginResult::Begun(Fence(1)));
-    assert_eq!(fields(&redis), ["4:chatother"]);
-    // And a run with the same key is a new one.
-    assert_eq!(begin(&store, &key, 9).await, BeginResult::Begun(Fence(1)));
-    assert_eq!(page(&store, &key).await.unwrap().length, 0);
+async fn the_entries_of_an_ended_run_are_kept_for_ten_minutes_and_not_longer() {
+    let Some((redis, store)) = start().await else { return };
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    appended(&store, append_at(&key, 1, &[frame("a")])).await;
+    end(&store, &key, 2).await;
+    assert!(put(&store, &key, 3, &["message"]).await);
+    redis.set_time(START + 599_999);
+    LogStore::sweep(&store).await.unwrap();
+    assert_eq!(read_all(&store, &key).await, [control("begin"), frame("a"), control("end")]);
+    redis.set_time(START + 600_000);
+    LogStore::sweep(&store).await.unwrap();
+    assert!(read_from(&store, &key, 0).await.is_none());
+    assert_eq!(load(&store, &key).await.unwrap().head.length, 3);
+    assert!(!keys(&redis).iter().any(|key| key.contains(":entries:")));
+    // The log goes on.
+    assert_eq!(appended(&store, append_at(&key, 3, &[frame("b")])).await.length, 4);
+    assert_eq!(read_from(&store, &key, 3).await.unwrap().entries, [frame("b")]);
 }
 
 #[tokio::test]
-async fn a_live_run_is_kept_and_a_lost_one_for_seven_days() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&store, &key, 1).await;
-    appended(&store, &key, 0, &[frame("a")], false).await;
-    let week = 7 * 24 * 60 * 60;
-    // The first append that finds less time than a week and 10 minutes renews the time.
-    appended(&store, &key, 1, &[], false).await;
-    for name in [":runs", ":log:", ":removals"] {
-        let left = left(&redis, name);
-        assert!((week + 600..=week + 1220).contains(&left), "{name}: {left}");
-        redis.command(&format!("EXPIRE {} 60", key_with(&redis, name)));
+async fn the_entries_of_a_live_run_are_kept_also_if_it_is_lost() {
+    let Some((redis, store)) = start().await else { return };
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    appended(&store, append_at(&key, 1, &[frame("a")])).await;
+    assert!(put(&store, &key, 2, &["message"]).await);
+    for day in 0..8 {
+        redis.set_time(START + day * 24 * 60 * 60 * 1000);
+        LogStore::sweep(&store).await.unwrap();
+        assert_eq!(read_all(&store, &key).await, [control("begin"), frame("a")]);
     }
-    // A renewal keeps all keys.
-    appended(&store, &key, 1, &[], false).await;
-    for name in [":runs", ":log:", ":removals"] {
-        assert!(left(&redis, name) >= week + 600, "{name}");
-    }
-    // The lease is 10 seconds.
-    move_back(&redis, "run", "renewed", week + 9);
-    assert_eq!(page(&store, &key).await.unwrap().state, RunState::LeasePassed);
-    move_back(&redis, "run", "renewed", 1);
-    assert!(page(&store, &key).await.is_none());
+    assert!(load(&store, &key).await.unwrap().head.is_lost);
 }
 
 #[tokio::test]
 async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, store)) = start().await else { return };
     let ada = Principal::new("ada");
-    let (read, unread) = (run_key(&ada, "read"), run_key(&ada, "unread"));
+    let (read, unread) = (key(&ada, "read"), key(&ada, "unread"));
+    redis.set_time(START + 3_600_000);
     for key in [&read, &unread] {
-        assert_eq!(begin(&store, key, 2).await, BeginResult::Begun(Fence(1)));
+        assert_eq!(begin_of_two(&store, key).await, Begun);
     }
-    for run in ["read", "unread"] {
-        move_back(&redis, run, "read", -3600);
+    redis.set_time(START);
+    for key in [&read, &unread] {
+        renew(&store, key).await;
     }
-    let reads = ReadLog { key: &read, after: 0, max_bytes: 1, is_reader: true };
-    store.read(reads).await.unwrap();
-    for (third, expected) in [
-        ("third", BeginResult::Begun(Fence(1))),
-        // The one that was read is the only other one.
-        ("fourth", BeginResult::TooManyRuns),
-    ] {
-        assert_eq!(begin(&store, &run_key(&ada, third), 2).await, expected);
+    read_as_client(&store, &read).await;
+    // The one that was read is the only other one.
+    for (third, expected) in [("third", Begun), ("fourth", TooMany)] {
+        assert_eq!(begin_of_two(&store, &key(&ada, third)).await, expected);
     }
     for (key, has_to_end) in [(&read, false), (&unread, true)] {
-        let AppendResult::Appended(status) = append(&store, key, 0, &[], false).await else {
-            panic!("refused")
-        };
-        assert_eq!(status.has_to_end, has_to_end);
+        assert_eq!(renew(&store, key).await.0, has_to_end);
     }
 }
 
 #[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, store)) = start().await else { return };
     let ada = Principal::new("ada");
-    let (read, unread, third) =
-        (run_key(&ada, "read"), run_key(&ada, "unread"), run_key(&ada, "third"));
+    let [read, unread, third] = ["read", "unread", "third"].map(|chat| key(&ada, chat));
     for key in [&read, &unread] {
-        assert_eq!(begin(&store, key, 2).await, BeginResult::Begun(Fence(1)));
+        assert_eq!(begin_of_two(&store, key).await, Begun);
     }
-    assert_eq!(begin(&store, &third, 2).await, BeginResult::TooManyRuns);
-    move_back(&redis, "read", "read", 30);
-    move_back(&redis, "unread", "read", 30);
-    let reads = ReadLog { key: &read, after: 0, max_bytes: 1, is_reader: true };
-    store.read(reads).await.unwrap();
-    assert_eq!(begin(&store, &third, 2).await, BeginResult::Begun(Fence(1)));
+    redis.set_time(START + 29_999);
+    assert_eq!(begin_of_two(&store, &third).await, TooMany);
+    redis.set_time(START + 30_000);
+    read_as_client(&store, &read).await;
+    assert_eq!(begin_of_two(&store, &third).await, Begun);
     for (key, has_to_end, seconds) in [(&read, false, 0), (&unread, true, 30), (&third, false, 0)] {
-        let AppendResult::Appended(status) = append(&store, key, 0, &[], false).await else {
-            panic!("refused")
-        };
-        assert_eq!(status.has_to_end, has_to_end);
-        assert!(status.unread >= Duration::from_secs(seconds));
+        let status = (has_to_end, Duration::from_secs(seconds));
+        assert_eq!(renew(&store, key).await, status);
+        // An append that does more reports the same.
+        let head = appended(&store, append_after(key, 1, &[frame("a")])).await;
+        assert_eq!((head.has_to_end, head.unread), status);
     }
 }
 
 #[tokio::test]
 async fn live_runs_count_also_behind_a_thousand_lost_ones() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    let Some((redis, store)) = start().await else { return };
     let ada = Principal::new("ada");
-    let [first, second, third] = ["first", "second", "third"].map(|run| run_key(&ada, run));
-    for key in [&first, &second] {
-        assert_eq!(begin(&store, key, 2).await, BeginResult::Begun(Fence(1)));
+    for chat in 0..1200 {
+        // Their lease has passed at once.
+        let key = key(&ada, &chat.to_string());
+        let append = AppendLog { lease: Some(Duration::ZERO), ..begin_append(&key) };
+        assert_eq!(result_of(&store, append).await, Begun);
     }
-    // Their names are before those of the live runs.
-    let script = "local run = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1])) \
-        run.renewed = run.renewed - 3600000 \
-        for number = 1, 2500 do \
-            redis.call('HSET', KEYS[1], '0:' .. number, cjson.encode(run)) \
-            redis.call('ZADD', KEYS[2], '+inf', '0:' .. number) \
-        end return 1";
-    let (runs, removals) = (key_with(&redis, ":runs"), key_with(&redis, ":removals"));
-    let written = redis.command(&format!("EVAL \"{script}\" 2 {runs} {removals} 4:chatfirst"));
-    assert_eq!(written, ":1");
-    assert_eq!(begin(&store, &third, 2).await, BeginResult::TooManyRuns);
-    move_back(&redis, "second", "read", 30);
-    assert_eq!(begin(&store, &third, 2).await, BeginResult::Begun(Fence(1)));
+    for chat in ["first", "second"] {
+        assert_eq!(begin_of_two(&store, &key(&ada, chat)).await, Begun);
+    }
+    let third = key(&ada, "third");
+    assert_eq!(begin_of_two(&store, &third).await, TooMany);
+    redis.set_time(START + 30_000);
+    assert_eq!(begin_of_two(&store, &third).await, Begun);
 }
 
 #[tokio::test]
 async fn a_log_of_16_mebibytes_is_read_as_a_whole_and_in_pages() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&store, &key, 1).await;
+    let Some((_redis, store)) = start().await else { return };
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
     let part: Vec<_> = (0..4096).map(|number: u32| frame(&format!("{number:0>1024}"))).collect();
-    for position in 0..4 {
-        appended(&store, &key, position * 4096, &part, position == 3).await;
+    for at in 0..4 {
+        // With a lease, a shorter append is one of the frequent kind.
+        let lease = Some(Duration::from_secs(10));
+        appended(&store, AppendLog { lease, ..append_at(&key, 1 + at * 4096, &part) }).await;
     }
-    let whole = page(&store, &key).await.unwrap();
+    let whole = read_from(&store, &key, 1).await.unwrap();
     assert!(whole.entries.chunks(4096).all(|chunk| chunk == part) && whole.entries.len() == 16_384);
-    assert_eq!(whole.state, RunState::Ended);
+    let loaded =
+        load(&store, &key).await.unwrap().entries.into_iter().skip(1).map(|(_, entry)| entry);
+    assert!(loaded.eq(whole.entries.iter().cloned()));
     let mut entries = Vec::new();
     while entries.len() < whole.entries.len() {
-        let after = entries.len() as u64;
-        let max_bytes = 700 << 10;
-        let read = ReadLog { key: &key, after, max_bytes, is_reader: true };
+        let (position, max_bytes) = (1 + entries.len() as u64, 700 << 10);
+        let read = ReadLogEntries { key: &key, epoch: EPOCH, position, max_bytes, is_reader: true };
         let page = store.read(read).await.unwrap().unwrap();
         assert_eq!(page.entries.len(), 700.min(whole.entries.len() - entries.len()));
         entries.extend(page.entries);
@@ -165,126 +148,119 @@ async fn a_log_of_16_mebibytes_is_read_as_a_whole_and_in_pages() {
 
 #[tokio::test]
 async fn what_holds_a_chat_is_kept_for_its_time_and_no_longer() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let ada = Principal::new("ada");
+    let Some((redis, store)) = start().await else { return };
+    let key = key(&Principal::new("ada"), "one");
+    let entries = [control("a"), frame("b")];
     let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
-    let chat = chat_of(&ada, "one", 2);
-    let revision = saved(&store, SaveChat::new(&chat).with_keep_for(minutes(2))).await;
-    let other = chat_of(&ada, "other", 2);
-    let _ = saved(&store, SaveChat::new(&other).with_keep_for(minutes(1))).await;
-    // The lists are kept as long as the chat that is kept longest.
-    for (name, seconds) in
-        [(":chat:one", 120), (":chat:other", 60), (":chats", 120), (":titles", 120)]
-    {
-        let left = left(&redis, name);
-        assert!((seconds - 5..=seconds).contains(&left), "{name}: {left}");
-    }
-    let stored = VersionedChat { chat: chat.clone(), revision };
-    let _ = saved(&store, SaveChat::replacing(&stored, &chat)).await;
-    for name in [":chat:one", ":chats", ":titles"] {
-        assert_eq!(redis.command(&format!("TTL {}", key_with(&redis, name))), ":-1", "{name}");
-    }
-    let third = chat_of(&ada, "third", 2);
-    let _ = saved(&store, SaveChat::new(&third).with_keep_for(minutes(1))).await;
-    assert_eq!(redis.command(&format!("TTL {}", key_with(&redis, ":chats"))), ":-1");
+    appended(&store, AppendLog { keep_for: minutes(2), ..creation(&key, &entries) }).await;
+    assert!(put(&store, &key, 2, &["message"]).await);
+    let left = |kind: &str| redis.command(&format!("PTTL {}", key_with(&redis, kind)));
+    let kinds = [":head:", ":entries:", ":others:", ":messages:"];
+    assert_eq!(kinds.map(left), [":120000"; 4]);
+    // What is no control entry changes nothing.
+    redis.set_time(START + 60_000);
+    appended(&store, append_at(&key, 2, &[frame("c")])).await;
+    assert_eq!(kinds.map(left), [":60000"; 4]);
+    let again = [control("d")];
+    appended(&store, AppendLog { keep_for: minutes(3), ..append_at(&key, 3, &again) }).await;
+    assert_eq!(kinds.map(left), [":180000"; 4]);
+    appended(&store, append_at(&key, 4, &again)).await;
+    assert_eq!(kinds.map(left), [":-1"; 4]);
 }
 
 #[tokio::test]
-async fn lists_of_chats_expire_again_when_all_their_chats_do() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+async fn everything_of_a_chat_whose_time_has_passed_is_removed_without_another_request() {
+    let Some((redis, store)) = start().await else { return };
     let ada = Principal::new("ada");
-    let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
-    let (first, second) = (chat_of(&ada, "first", 1), chat_of(&ada, "second", 1));
-    let revisions =
-        [saved(&store, SaveChat::new(&first)).await, saved(&store, SaveChat::new(&second)).await];
-    // More than are looked at together.
-    for id in 0..150 {
-        let chat = chat_of(&ada, &id.to_string(), 1);
-        saved(&store, SaveChat::new(&chat).with_keep_for(minutes(3))).await;
+    let (with_run, without) = (key(&ada, "with a run"), key(&ada, "without"));
+    let keep_for = Some(Duration::from_secs(60));
+    appended(&store, AppendLog { keep_for, ..begin_append(&with_run) }).await;
+    assert!(put(&store, &with_run, 1, &["message"]).await);
+    appended(&store, AppendLog { keep_for, ..creation(&without, &[control("a")]) }).await;
+    redis.set_time(START + 59_999);
+    LogStore::sweep(&store).await.unwrap();
+    for key in [&with_run, &without] {
+        assert!(load(&store, key).await.is_some());
     }
-    for (chat, revision) in [(first, revisions[0]), (second, revisions[1])] {
-        for name in [":chats", ":titles"] {
-            assert_eq!(redis.command(&format!("TTL {}", key_with(&redis, name))), ":-1", "{name}");
-        }
-        let stored = VersionedChat { chat: chat.clone(), revision };
-        saved(&store, SaveChat::replacing(&stored, &chat).with_keep_for(minutes(1))).await;
+    redis.set_time(START + 60_000);
+    for key in [&with_run, &without] {
+        assert!(load(&store, key).await.is_none());
     }
-    for name in [":chats", ":titles"] {
-        let left = left(&redis, name);
-        assert!((120..=180).contains(&left), "{name}: {left}");
-    }
+    LogStore::sweep(&store).await.unwrap();
+    redis.set_time(START + 60_001);
+    assert_eq!(keys(&redis), [""; 0]);
 }
 
 #[tokio::test]
-async fn a_list_forgets_the_chats_whose_time_has_passed() {
-    let Some(redis) = RedisServer::start() else { return };
-    let store = RedisStore::connect(&redis.url()).await.unwrap();
+async fn a_list_leaves_out_the_chats_whose_time_has_passed_and_a_sweep_forgets_them() {
+    let Some((redis, store)) = start().await else { return };
     let ada = Principal::new("ada");
-    saved(&store, SaveChat::new(&chat_of(&ada, "kept", 1))).await;
+    create(&store, &key(&ada, "kept")).await;
     for id in 0..250 {
-        let chat = chat_of(&ada, &id.to_string(), 1);
-        let save = SaveChat::new(&chat).with_keep_for(Some(Duration::from_millis(1)));
-        saved(&store, save).await;
+        let (key, entries, keep_for) =
+            (key(&ada, &id.to_string()), [control("a")], Some(MILLISECOND));
+        let listed = Some(ListedChat { title: "a title", has_questions: false });
+        appended(&store, AppendLog { keep_for, listed, ..creation(&key, &entries) }).await;
     }
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    let page = store.list(&ada, ListChats { limit: 10, after: None }).await.unwrap();
+    redis.set_time(START + 1);
+    let list = ListChats { limit: 10, after: None, search: None };
+    let page = store.list(&ada, list).await.unwrap();
     assert_eq!(page.chats.iter().map(|chat| chat.id.as_str()).collect::<Vec<_>>(), ["kept"]);
-    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":chats"))), ":1");
-    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":titles"))), ":1");
+    LogStore::sweep(&store).await.unwrap();
+    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":updated"))), ":1");
+    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":listed"))), ":1");
 }
 
-#[tokio::test]
-async fn a_save_forgets_old_chats_whose_time_has_passed() {
-    let Some(redis) = RedisServer::start() else { return };
+/// The result of an append that begins a run.
+#[derive(Debug, PartialEq)]
+enum BeginResult {
+    Begun,
+    TooMany,
+}
+
+/// Returns an append that creates a chat with a run. The user may have two live runs.
+fn begin_append(key: &LogKey) -> AppendLog<'_> {
+    static RUN: LazyLock<RunId> = LazyLock::new(|| "run".into());
+    static ENTRIES: LazyLock<[StoredEntry; 1]> = LazyLock::new(|| [control("begin")]);
+    AppendLog {
+        lease: Some(Duration::from_secs(600)),
+        live_run: LiveRunChange::Begins(&RUN),
+        limits: UserLimits { chats: 10_000, runs: 2, unread: Duration::from_secs(30) },
+        ..creation(key, &*ENTRIES)
+    }
+}
+
+async fn begin_of_two(store: &RedisStore, key: &LogKey) -> BeginResult {
+    result_of(store, begin_append(key)).await
+}
+
+async fn result_of(store: &RedisStore, append: AppendLog<'_>) -> BeginResult {
+    match store.append(append).await.unwrap() {
+        AppendResult::Appended { .. } => Begun,
+        AppendResult::TooManyRuns => TooMany,
+        result => panic!("{result:?}"),
+    }
+}
+
+/// Renews the lease of a run that has appended nothing. Returns whether it has to end, and how long no client
+/// has read it.
+async fn renew(store: &RedisStore, key: &LogKey) -> (bool, Duration) {
+    let lease = Some(Duration::from_secs(600));
+    let head = appended(store, AppendLog { lease, ..append_at(key, 1, &[]) }).await;
+    (head.has_to_end, head.unread)
+}
+
+async fn read_as_client(store: &RedisStore, key: &LogKey) {
+    let read = ReadLogEntries { key, epoch: EPOCH, position: 0, max_bytes: 1, is_reader: true };
+    store.read(read).await.unwrap().unwrap();
+}
+
+/// Starts a Redis whose clock stands.
+async fn start() -> Option<(RedisServer, RedisStore)> {
+    let redis = RedisServer::start_at(START)?;
     let store = RedisStore::connect(&redis.url()).await.unwrap();
-    let ada = Principal::new("ada");
-    let kept = chat_of(&ada, "kept", 1);
-    let mut revision = saved(&store, SaveChat::new(&kept)).await;
-    for id in 0..15 {
-        let chat = chat_of(&ada, &id.to_string(), 1);
-        let save = SaveChat::new(&chat).with_keep_for(Some(Duration::from_millis(1)));
-        saved(&store, save).await;
-    }
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    for _ in 0..2 {
-        let stored = VersionedChat { chat: kept.clone(), revision };
-        revision = saved(&store, SaveChat::replacing(&stored, &kept)).await;
-    }
-    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":chats"))), ":1");
-    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":titles"))), ":1");
+    Some((redis, store))
 }
 
-/// Returns the only key whose name contains this text.
-fn key_with(redis: &RedisServer, name: &str) -> String {
-    let mut keys = keys(redis);
-    keys.retain(|key| key.contains(name));
-    assert_eq!(keys.len(), 1, "{name}: {keys:?}");
-    keys.remove(0)
-}
-
-/// Returns for how many seconds a key is kept.
-fn left(redis: &RedisServer, name: &str) -> i64 {
-    let left = redis.command(&format!("TTL {}", key_with(redis, name)));
-    left.strip_prefix(':').and_then(|left| left.parse().ok()).unwrap_or_else(|| panic!("{left}"))
-}
-
-/// Returns the runs of the only user.
-fn fields(redis: &RedisServer) -> Vec<String> {
-    let list = "return table.concat(redis.call('HKEYS', KEYS[1]), ' ')";
-    let fields = redis.command(&format!("EVAL \"{list}\" 1 {}", key_with(redis, ":runs")));
-    fields.split_whitespace().map(str::to_owned).collect()
-}
-
-/// Moves a time in the state of a run back, as if the seconds had passed.
-pub(crate) fn move_back(redis: &RedisServer, run: &str, time: &str, seconds: i64) {
-    let script = "local run = cjson.decode(redis.call('HGET', KEYS[1], ARGV[1])) \
-        run[ARGV[2]] = run[ARGV[2]] - ARGV[3] * 1000 \
-        redis.call('HSET', KEYS[1], ARGV[1], cjson.encode(run)) \
-        if run.ended then redis.call('ZINCRBY', KEYS[2], ARGV[3] * -1000, ARGV[1]) end return 1";
-    let (runs, removals) = (key_with(redis, ":runs"), key_with(redis, ":removals"));
-    let arguments = format!("4:chat{run} {time} {seconds}");
-    let moved = redis.command(&format!("EVAL \"{script}\" 2 {runs} {removals} {arguments}"));
-    assert_eq!(moved, ":1");
-}
+pub(crate) const START: u64 = 1_900_000_000_000;
+const MILLISECOND: Duration = Duration::from_millis(1);

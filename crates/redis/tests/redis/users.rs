@@ -1,19 +1,20 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
+use std::time::Duration;
+
 use test_support::contention;
 use test_support::contention::InsertOne;
 use test_support::deleted_users::{a_run_of_a_deleted_user_requests_no_approval, pending};
-use test_support::store_requests::{append, appended, begin, chat_of, frame, page, run_key, saved};
+use test_support::store_requests::{append_at, appended, begin, create, frame, key, load, put};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{ApprovalState, Principal, RecordId};
-use ui_message_stream::chat::log::{AppendRefusal, AppendResult};
-use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
+use ui_message_stream::chat::store::{AppendLog, AppendResult, LogStore};
 use ui_message_stream_redis::RedisStore;
 
 use crate::backend::Backend;
 
 #[tokio::test]
-async fn a_deleted_user_has_no_chats_runs_and_approvals_and_others_keep_theirs() {
+async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
     for backend in Backend::all() {
         let store = backend.connect().await;
         let ada = Principal::new("ada");
@@ -32,15 +33,13 @@ async fn a_deleted_user_has_no_chats_runs_and_approvals_and_others_keep_theirs()
         assert!(backend.keys().len() > of_others.len());
 
         let deleted = store.delete_user(&ada).await.unwrap();
-        assert_eq!((deleted.chats, deleted.runs, deleted.approvals), (2, 1, 2));
+        assert_eq!((deleted.chats, deleted.approvals), (2, 2));
         assert_eq!(backend.keys(), of_others, "{}", backend.name());
-        assert!(ChatStore::load(&store, &ada, &"one".into()).await.unwrap().is_none());
-        assert!(page(&store, &run_key(&ada, "run")).await.is_none());
+        assert!(load(&store, &key(&ada, "one")).await.is_none());
         assert_eq!(pending(&store, &ada).await, 0);
         for other in &others {
-            let chat = ChatStore::load(&store, other, &"one".into()).await.unwrap();
-            assert!(chat.is_some(), "{other}");
-            assert!(page(&store, &run_key(other, "run")).await.is_some(), "{other}");
+            let log = load(&store, &key(other, "one")).await.unwrap();
+            assert!(log.head.live_run.is_some(), "{other}");
             assert_eq!(pending(&store, other).await, 1, "{other}");
         }
         assert_eq!(store.delete_user(&ada).await.unwrap(), Default::default());
@@ -52,7 +51,7 @@ async fn a_user_with_more_than_is_deleted_in_one_step_is_deleted() {
     for backend in Backend::all() {
         let (store, ada) = (backend.connect().await, Principal::new("ada"));
         for number in 0..250_usize {
-            saved(&store, SaveChat::new(&chat_of(&ada, &number.to_string(), 1))).await;
+            begin(&store, &key(&ada, &number.to_string())).await;
         }
         for number in 0..150 {
             let mut record = contention::record(RecordId::from_bytes([number; 16]));
@@ -60,7 +59,7 @@ async fn a_user_with_more_than_is_deleted_in_one_step_is_deleted() {
             assert!(store.insert(&record).await.unwrap());
         }
         let deleted = store.delete_user(&ada).await.unwrap();
-        assert_eq!((deleted.chats, deleted.runs, deleted.approvals), (250, 0, 150));
+        assert_eq!((deleted.chats, deleted.approvals), (250, 150));
         assert_eq!(backend.keys(), Vec::<String>::new(), "{}", backend.name());
     }
 }
@@ -69,16 +68,15 @@ async fn a_user_with_more_than_is_deleted_in_one_step_is_deleted() {
 async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
     for backend in Backend::all() {
         let (store, ada) = (backend.connect().await, Principal::new("ada"));
-        let chat = chat_of(&ada, "chat", 1);
-        let revision = saved(&store, SaveChat::new(&chat)).await;
-        let key = run_key(&ada, "run");
-        let _ = begin(&store, &key, 1).await;
+        let key = key(&ada, "chat");
+        begin(&store, &key).await;
         store.delete_user(&ada).await.unwrap();
-        let late = append(&store, &key, 0, &[frame("late")], false).await;
-        assert_eq!(late, AppendResult::Refused(AppendRefusal::NotFound));
-        let stored = VersionedChat { chat: chat.clone(), revision };
-        let late = store.save(SaveChat::replacing(&stored, &chat)).await.unwrap();
-        assert_eq!(late, SaveResult::Conflict);
+        let entries = [frame("late")];
+        for lease in [None, Some(LEASE)] {
+            let late = AppendLog { lease, ..append_at(&key, 1, &entries) };
+            assert_eq!(store.append(late).await.unwrap(), AppendResult::Conflict);
+        }
+        assert!(!put(&store, &key, 1, &["late"]).await);
         assert_eq!(backend.keys(), Vec::<String>::new(), "{}", backend.name());
     }
 }
@@ -94,14 +92,15 @@ async fn a_run_that_goes_on_while_its_user_is_deleted_requests_no_approval() {
     }
 }
 
-/// Gives a user two chats, a run, an open approval request, and a decided one.
+/// Gives a user two chats, one of them with a run, an open approval request, and a decided one.
 async fn fill(store: &RedisStore, owner: &Principal, number: u8) {
-    for id in ["one", "other"] {
-        saved(store, SaveChat::new(&chat_of(owner, id, 2))).await;
+    let (one, other) = (key(owner, "one"), key(owner, "other"));
+    begin(store, &one).await;
+    appended(store, append_at(&one, 1, &[frame("a")])).await;
+    create(store, &other).await;
+    for key in [&one, &other] {
+        assert!(put(store, key, 1, &["one", "two"]).await);
     }
-    let key = run_key(owner, "run");
-    let _ = begin(store, &key, 1).await;
-    appended(store, &key, 0, &[frame("a")], false).await;
     for id in [number, 100 + number] {
         let mut record = contention::record(RecordId::from_bytes([id; 16]));
         record.requester = owner.clone();
@@ -112,3 +111,5 @@ async fn fill(store: &RedisStore, owner: &Principal, number: u8) {
         }
     }
 }
+
+const LEASE: Duration = Duration::from_secs(60);

@@ -3,18 +3,17 @@
 //! `RIG_CASES` sets the number of histories (150), `RIG_SEED` the seed.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
+use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::browser::agent;
 use test_support::random_messages::history::message_text;
 use test_support::rng::{Dice, Shown, setting};
 use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::{Approvals, Principal};
-use ui_message_stream::chat::store::{ChatStore, InMemoryChatStore, SaveChat, SaveResult};
-use ui_message_stream::chat::{Chat, ChatServer};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, UiMessage};
+use ui_message_stream::chat::{Chat, ChatAgent, Turn};
+use ui_message_stream::message::{Part, Role};
+use ui_message_stream::{AgentEvent, UiMessage};
 use ui_message_stream_rig::RigModel;
 
 use super::provider::{Provider, fixture};
@@ -114,17 +113,13 @@ async fn sent(
     model: impl Fn(&Provider) -> RigModel,
 ) -> Value {
     let provider = Provider::with_streams([fixture(fixture_name)]);
-    let store = Arc::new(InMemoryChatStore::new());
     let mut chat = Chat::new("c", Principal::anonymous());
     chat.messages = history.to_vec().into();
-    assert_ne!(store.save(SaveChat::new(&chat)).await.unwrap(), SaveResult::Conflict);
+    chat.messages.push(UiMessage::new("last", Role::User, vec![Part::text("Go on")]));
     let agent: Agent = agent(model(&provider));
-    let chats = ChatServer::new(agent.clone(), Approvals::new(agent)).with_store(store);
-    let request = r#"{"id":"c","messages":[
-        {"id":"last","role":"user","parts":[{"type":"text","text":"Go on"}]}]}"#;
-    let request = ChatRequest::parse(request.as_bytes(), &Limits::default()).unwrap();
-    let response = chats.complete_response(&Principal::anonymous(), request).await.unwrap();
-    assert_eq!(response.outcome, ui_message_stream::response::ResponseOutcome::Finished);
+    let approvals = Approvals::new(agent.clone());
+    let events: Vec<_> = agent.respond(Turn::new(chat, "answer", &approvals)).collect().await;
+    assert!(events.iter().all(|event| !matches!(event, Ok(AgentEvent::Error { .. }) | Err(_))));
     let requests = provider.requests();
     assert_eq!(requests.len(), 1, "rig refused the history");
     requests[0].clone()

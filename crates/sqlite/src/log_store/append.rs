@@ -4,17 +4,16 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use rusqlite::{Transaction, named_params, params};
-use ui_message_stream::chat::chat_log::{
+use ui_message_stream::chat::store::{
     AppendLog, AppendResult, EntryKind, Expected, LiveRunChange, StoredEntry, UserLimits,
 };
 use ui_message_stream::id::RunId;
 
 use super::head::{Head, KeyColumns, LiveRun, is_lost, unread};
 use super::{millis, removal, stored, unsigned};
-use crate::clock::{Clock, stored_time, unix_millis};
+use crate::clock::{stored_time, unix_millis};
 use crate::error::DbResult;
 use crate::file::Durability;
-use crate::logs::Logs;
 use crate::state;
 use crate::writer::Operation;
 
@@ -208,13 +207,7 @@ impl Operation<AppendResult> for Append {
             && self.entries.iter().all(|entry| entry.kind == EntryKind::Frame)
     }
 
-    fn run(
-        self,
-        transaction: &Transaction<'_>,
-        clock: &Clock,
-        _: &mut Logs,
-    ) -> DbResult<AppendResult> {
-        let now = state::now(transaction, clock)?;
+    fn run(self, transaction: &Transaction<'_>, now: i64) -> DbResult<AppendResult> {
         let head = Head::load(transaction, &self.key, now)?;
         let live = head.as_ref().and_then(|head| head.live.as_ref());
         let is_refused = self.only_lost && live.is_none_or(|live| !live.is_lost(now));

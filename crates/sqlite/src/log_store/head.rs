@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use ui_message_stream::chat::chat_log::{Epoch, LogHead, LogKey};
+use ui_message_stream::chat::store::{Epoch, LogHead, LogKey};
 use ui_message_stream::id::RunId;
 
 use super::{unsigned, utf8};
@@ -14,8 +14,8 @@ use crate::owner_key;
 /// The key of a log as it is stored.
 #[derive(Debug)]
 pub(crate) struct KeyColumns {
-    pub(super) owner: String,
-    pub(super) chat: Vec<u8>,
+    pub(crate) owner: String,
+    pub(crate) chat: Vec<u8>,
 }
 
 impl KeyColumns {

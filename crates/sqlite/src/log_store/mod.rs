@@ -7,25 +7,24 @@
 //! | `reads` | loads, pages of entries and messages, lists |
 //! | `snapshot` | snapshots |
 //! | `removal` | deletions and the sweep |
-//! | `hints` | wakes readers |
 
 mod append;
 mod head;
-pub(crate) mod hints;
 mod reads;
 mod removal;
 mod snapshot;
 
 use std::time::Duration;
 
+use rusqlite::Transaction;
 use rusqlite::types::Type;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::chat_log::{
-    AppendLog, AppendResult, Epoch, ListLogs, LoadLog, LoadedLog, LogKey, LogList, LogPage,
+use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
     LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
 };
-use ui_message_stream::chat::store::ChatStoreError;
 
 pub(crate) use self::head::KeyColumns;
 
@@ -62,10 +61,9 @@ impl LogStore for SqliteStore {
     ) -> BoxFuture<'a, Result<AppendResult, ChatStoreError>> {
         let new = Append::of(append);
         Box::pin(async move {
-            let appended = self.inner.writer.run(new.durability(), new).await;
-            let appended = self.logged(appended).map_err(ChatStoreError::new)?;
+            let appended = self.write(new.durability(), new).await.map_err(ChatStoreError::new)?;
             if let AppendResult::Appended { head, .. } = &appended {
-                self.inner.hints.logs.add(append.key, Some((head.epoch, head.length)));
+                self.inner.hints.add(append.key, Some((head.epoch, head.length)));
             }
             Ok(appended)
         })
@@ -77,9 +75,8 @@ impl LogStore for SqliteStore {
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         let new = NewSnapshot::of(put);
         Box::pin(async move {
-            let stored = self
-                .write(Durability::Synced, move |transaction, clock| new.put(transaction, clock));
-            stored.await.map_err(ChatStoreError::new)
+            let put = |transaction: &Transaction<'_>, now| new.put(transaction, now);
+            self.write(Durability::Synced, put).await.map_err(ChatStoreError::new)
         })
     }
 
@@ -112,8 +109,8 @@ impl LogStore for SqliteStore {
     fn list<'a>(
         &'a self,
         owner: &'a Principal,
-        list: ListLogs<'a>,
-    ) -> BoxFuture<'a, Result<LogList, ChatStoreError>> {
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
         Box::pin(async move { self.list_logs(owner, list).await.map_err(ChatStoreError::new) })
     }
 
@@ -126,7 +123,7 @@ impl LogStore for SqliteStore {
     }
 
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
-        Box::pin(self.inner.hints.log_changed(key, length))
+        Box::pin(self.inner.hints.changed(key, length))
     }
 }
 
@@ -137,7 +134,7 @@ fn utf8(column: usize, bytes: Vec<u8>) -> rusqlite::Result<String> {
 }
 
 /// Returns a number that was stored.
-fn unsigned(number: i64) -> u64 {
+pub(crate) fn unsigned(number: i64) -> u64 {
     number.try_into().unwrap_or(0)
 }
 

@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use rusqlite::{Connection, Row, Rows, Transaction, params};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::chat_log::{
-    EntryKind, ListLogs, LoadLog, LoadedLog, LogList, LogPage, LogSummary, ReadLogEntries,
+use ui_message_stream::chat::store::{
+    ChatPage, ChatSummary, EntryKind, ListChats, LoadLog, LoadedLog, LogPage, ReadLogEntries,
     ReadMessages, Snapshot, StoredEntry,
 };
 
 use super::head::{Head, KeyColumns};
 use super::{stored, unsigned, utf8};
-use crate::clock::{Clock, stored_time, unix_millis};
+use crate::clock::{stored_time, unix_millis};
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
-use crate::{SqliteStore, owner_key, state};
+use crate::{SqliteStore, owner_key};
 
 impl SqliteStore {
     pub(super) async fn load_log(
@@ -22,8 +22,7 @@ impl SqliteStore {
     ) -> Result<Option<LoadedLog>, SqliteError> {
         let LoadLog { has_frames, has_messages, .. } = load;
         let key = KeyColumns::of(load.key);
-        self.read(move |transaction, clock| {
-            let now = state::now(transaction, clock)?;
+        self.read(move |transaction, now| {
             let Some(head) = Head::load(transaction, &key, now)? else { return Ok(None) };
             let snapshot = match head.folded {
                 None => None,
@@ -52,8 +51,7 @@ impl SqliteStore {
     ) -> Result<Option<Vec<String>>, SqliteError> {
         let ReadMessages { epoch, position, first, max_bytes, .. } = read;
         let key = KeyColumns::of(read.key);
-        self.read(move |transaction, clock| {
-            let now = state::now(transaction, clock)?;
+        self.read(move |transaction, now| {
             let head = Head::load(transaction, &key, now)?
                 .filter(|head| head.epoch == epoch && head.folded.map(unsigned) == Some(position));
             let Some(head) = head else { return Ok(None) };
@@ -68,8 +66,7 @@ impl SqliteStore {
     ) -> Result<Option<LogPage>, SqliteError> {
         let ReadLogEntries { epoch, position, max_bytes, is_reader, .. } = read;
         let key = KeyColumns::of(read.key);
-        let found = self.read(move |transaction, clock| {
-            let now = state::now(transaction, clock)?;
+        let found = self.read(move |transaction, now| {
             let stored = Head::load(transaction, &key, now)?.filter(|head| {
                 let is_stored =
                     unsigned(head.first) <= position && position <= unsigned(head.length);
@@ -89,7 +86,7 @@ impl SqliteStore {
         });
         let Some((page, noted)) = found.await? else { return Ok(None) };
         if let Some(noted) = noted {
-            let note = move |transaction: &Transaction<'_>, _: &Clock| {
+            let note = move |transaction: &Transaction<'_>, _: i64| {
                 let (key, begin, now) = noted;
                 Ok(transaction.prepare_cached(NOTE_READ)?.execute([key, begin, now])?)
             };
@@ -102,14 +99,13 @@ impl SqliteStore {
     pub(super) async fn list_logs(
         &self,
         owner: &Principal,
-        list: ListLogs<'_>,
-    ) -> Result<LogList, SqliteError> {
+        list: ListChats<'_>,
+    ) -> Result<ChatPage, SqliteError> {
         let owner = owner_key(owner);
         let after = list.after.cloned();
         let search = list.search.map(str::to_ascii_lowercase);
         let limit = list.limit;
-        let chats = self.read(move |transaction, clock| {
-            let now = state::now(transaction, clock)?;
+        let chats = self.read(move |transaction, now| {
             let mut statement = transaction.prepare_cached(LIST)?;
             let mut rows = statement.query(params![
                 owner,
@@ -130,7 +126,7 @@ impl SqliteStore {
             }
             Ok(chats)
         });
-        Ok(LogList::new(chats.await?, limit))
+        Ok(ChatPage::new(chats.await?, limit))
     }
 }
 
@@ -177,8 +173,8 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<(u64, StoredEntry)> {
     Ok((unsigned(row.get(0)?), StoredEntry { kind, bytes }))
 }
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<LogSummary> {
-    Ok(LogSummary {
+fn summary(row: &Row<'_>) -> rusqlite::Result<ChatSummary> {
+    Ok(ChatSummary {
         id: utf8(0, row.get(0)?)?.into(),
         title: row.get(1)?,
         updated_at: unix_millis(row.get(2)?),

@@ -5,14 +5,13 @@
 
 use rusqlite::{Params, Transaction, params};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::chat_log::{Epoch, KEPT_AFTER_END, LogKey};
+use ui_message_stream::chat::store::{Epoch, KEPT_AFTER_END, LogKey};
 
 use super::head::{Head, KeyColumns};
 use super::{millis, unsigned};
-use crate::clock::Clock;
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
-use crate::{SqliteStore, owner_key, state};
+use crate::{SqliteStore, owner_key};
 
 impl SqliteStore {
     pub(super) async fn delete_log(
@@ -22,8 +21,7 @@ impl SqliteStore {
         control: u64,
     ) -> Result<bool, SqliteError> {
         let columns = KeyColumns::of(key);
-        let removed = self.write(Durability::Synced, move |transaction, clock| {
-            let now = state::now(transaction, clock)?;
+        let removed = self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
             let log = Head::load(transaction, &columns, now)?
                 .filter(|log| log.epoch == epoch && unsigned(log.control) == control);
             let Some(log) = log else { return Ok(None) };
@@ -31,7 +29,7 @@ impl SqliteStore {
             purge_some(transaction, removed).map(Some)
         });
         let Some(rest) = removed.await? else { return Ok(false) };
-        self.inner.hints.logs.add(key, None);
+        self.inner.hints.add(key, None);
         self.purge(rest).await?;
         Ok(true)
     }
@@ -39,22 +37,20 @@ impl SqliteStore {
     /// Deletes all logs of a user. Returns their number.
     pub(crate) async fn delete_logs(&self, user: &Principal) -> Result<usize, SqliteError> {
         let owner = owner_key(user);
-        let removed = self.write(Durability::Synced, move |transaction, clock| {
-            let now = state::now(transaction, clock)?;
+        let removed = self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
             let mut statement = transaction.prepare_cached(COUNT)?;
             let count: i64 = statement.query_row(params![owner, now], |row| row.get(0))?;
             Ok((count, remove(transaction, REMOVE_OF_USER, [owner])?))
         });
         let (count, removed) = removed.await?;
-        self.inner.hints.logs.forget_user(user);
+        self.inner.hints.forget_user(user);
         self.purge(removed).await?;
         Ok(count.try_into().unwrap_or(0))
     }
 
     pub(super) async fn rename_log(&self, key: &LogKey, title: &str) -> Result<bool, SqliteError> {
         let (key, title) = (KeyColumns::of(key), title.to_owned());
-        self.write(Durability::Synced, move |transaction, clock| {
-            let now = state::now(transaction, clock)?;
+        self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
             let Some(log) = Head::load(transaction, &key, now)? else { return Ok(false) };
             transaction.prepare_cached(RENAME)?.execute(params![log.key, title])?;
             Ok(true)
@@ -65,26 +61,20 @@ impl SqliteStore {
     /// Deletes what is kept no longer, in short transactions.
     pub(crate) async fn sweep_logs(&self) -> Result<(), SqliteError> {
         loop {
-            let swept = self.write(Durability::Written, |transaction, clock| {
-                let now = state::now(transaction, clock)?;
-                let expired = remove(transaction, REMOVE_EXPIRED, [now])?.len();
-                let until = now.saturating_sub(millis(KEPT_AFTER_END));
-                Ok(expired + transaction.prepare_cached(FORGET_ENDED)?.execute([until])?)
-            });
+            let swept =
+                self.write(Durability::Written, |transaction: &Transaction<'_>, now: i64| {
+                    let expired = remove(transaction, REMOVE_EXPIRED, [now])?.len();
+                    let until = now.saturating_sub(millis(KEPT_AFTER_END));
+                    Ok(expired + transaction.prepare_cached(FORGET_ENDED)?.execute([until])?)
+                });
             if swept.await? == 0 {
                 break;
             }
         }
-        loop {
-            let removed = self.read(|transaction, _| keys(transaction, REMOVED, [])).await?;
-            if removed.is_empty() {
-                break;
-            }
-            self.purge(removed).await?;
-        }
+        self.purge_removed().await?;
         let logs = self.read(|transaction, _| keys(transaction, TO_TRIM, [])).await?;
         for log in logs {
-            let trim = move |transaction: &Transaction<'_>, _: &Clock| {
+            let trim = move |transaction: &Transaction<'_>, _: i64| {
                 Ok(transaction.prepare_cached(TRIM)?.execute([log])? > 0
                     && transaction.prepare_cached(DELETE_TRIMMED)?.execute([log])? > 0)
             };
@@ -93,11 +83,22 @@ impl SqliteStore {
         Ok(())
     }
 
+    /// Deletes the rows of all logs that were removed.
+    pub(crate) async fn purge_removed(&self) -> Result<(), SqliteError> {
+        loop {
+            let removed = self.read(|transaction, _| keys(transaction, REMOVED, [])).await?;
+            if removed.is_empty() {
+                return Ok(());
+            }
+            self.purge(removed).await?;
+        }
+    }
+
     /// Deletes the rows of logs that were removed.
     async fn purge(&self, mut removed: Vec<i64>) -> Result<(), SqliteError> {
         while !removed.is_empty() {
             let purge =
-                move |transaction: &Transaction<'_>, _: &Clock| purge_some(transaction, removed);
+                move |transaction: &Transaction<'_>, _: i64| purge_some(transaction, removed);
             removed = self.write(Durability::Written, purge).await?;
         }
         Ok(())

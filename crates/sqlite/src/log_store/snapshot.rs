@@ -1,13 +1,11 @@
 //! [`NewSnapshot`]: the messages that have changed are written.
 
 use rusqlite::{Transaction, params};
-use ui_message_stream::chat::chat_log::{Epoch, PutSnapshot, Unchanged};
+use ui_message_stream::chat::store::{Epoch, PutSnapshot, Unchanged};
 
 use super::head::{Head, KeyColumns};
 use super::{stored, unsigned};
-use crate::clock::Clock;
 use crate::error::DbResult;
-use crate::state;
 
 /// A snapshot to store, with what it needs on another thread.
 pub(super) struct NewSnapshot {
@@ -32,8 +30,7 @@ impl NewSnapshot {
     }
 
     /// Stores the snapshot. Returns whether it may replace the stored one.
-    pub(super) fn put(self, transaction: &Transaction<'_>, clock: &Clock) -> DbResult<bool> {
-        let now = state::now(transaction, clock)?;
+    pub(super) fn put(self, transaction: &Transaction<'_>, now: i64) -> DbResult<bool> {
         let Some(log) = Head::load(transaction, &self.key, now)? else { return Ok(false) };
         let folded = log.folded.map(unsigned);
         let is_newer = folded.is_none_or(|folded| folded < self.position);

@@ -10,7 +10,6 @@ pub(crate) fn create_tables(connection: &mut Connection) -> DbResult<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     if schema_of(&transaction)? == 0 {
         transaction.execute_batch(include_str!("tables.sql"))?;
-        transaction.execute_batch(include_str!("logs.sql"))?;
         transaction.pragma_update(None, "user_version", SCHEMA)?;
     }
     transaction.commit()?;
@@ -34,7 +33,7 @@ fn schema_of(transaction: &Transaction<'_>) -> DbResult<i64> {
     }
 }
 
-/// The number of the schema in `tables.sql` and `logs.sql`.
+/// The number of the schema in `tables.sql`.
 const SCHEMA: i64 = 1;
 
 /// `UIMS`, which `tables.sql` writes.

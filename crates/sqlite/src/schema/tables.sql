@@ -4,15 +4,14 @@
 
 PRAGMA application_id = 0x55494D53;
 
--- One row: what all writers share.
+-- One row, for all writers.
 CREATE TABLE state (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     latest_time INTEGER NOT NULL,
-    last_revision INTEGER NOT NULL,
-    -- The rows of run_journal before this one were moved.
-    first_journal_key INTEGER NOT NULL
+    -- Incremented by each check that the file can be written.
+    pings INTEGER NOT NULL
 ) STRICT;
-INSERT INTO state VALUES (1, 0, 0, 1);
+INSERT INTO state VALUES (1, 0, 0);
 
 CREATE TABLE sealing_key (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -20,26 +19,75 @@ CREATE TABLE sealing_key (
     secret BLOB NOT NULL
 ) STRICT;
 
-CREATE TABLE chats (
-    key INTEGER PRIMARY KEY,
+-- A log for each chat. A position is a number of entries.
+CREATE TABLE logs (
+    -- Never used again: rows of a removed log may still be there.
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
     owner TEXT NOT NULL,
-    id BLOB NOT NULL,
-    revision INTEGER NOT NULL,
-    -- Holds the number of the format, which is also that of the messages.
-    head TEXT NOT NULL,
+    chat BLOB NOT NULL,
+    epoch INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    control INTEGER NOT NULL,
+    -- The entries before this position were removed.
+    first INTEGER NOT NULL,
+    -- The position of the snapshot.
+    folded INTEGER,
+    -- The live run, and the position of its first entry. NULL without a live run, as are the columns after it.
+    live_run BLOB,
+    begin INTEGER,
+    -- The lease, in milliseconds, and when it was set.
+    lease INTEGER,
+    leased_at INTEGER,
+    read_at INTEGER,
+    has_to_end INTEGER,
     title TEXT NOT NULL,
+    is_renamed INTEGER NOT NULL,
+    has_questions INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     expires_at INTEGER,
-    UNIQUE (owner, id)
+    UNIQUE (owner, chat)
 ) STRICT;
-CREATE INDEX chats_by_time ON chats (owner, updated_at, id);
-CREATE INDEX chats_by_expiry ON chats (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX logs_by_time ON logs (owner, updated_at, chat);
+CREATE INDEX logs_by_expiry ON logs (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX live_logs ON logs (owner) WHERE live_run IS NOT NULL;
+CREATE INDEX logs_to_trim ON logs (key) WHERE first < folded;
 
-CREATE TABLE chat_messages (
-    chat INTEGER NOT NULL REFERENCES chats ON DELETE CASCADE,
+CREATE TABLE log_entries (
+    log INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    -- 0: a frame. 1: a note. 2: a control entry.
+    kind INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (log, position)
+) STRICT, WITHOUT ROWID;
+-- A load without frames does not read the pages of the frames.
+CREATE INDEX log_entries_without_frames ON log_entries (log, position) WHERE kind <> 0;
+
+-- The snapshots. The position of each is in its log.
+CREATE TABLE log_snapshots (
+    log INTEGER PRIMARY KEY,
+    head TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE log_messages (
+    log INTEGER NOT NULL,
     place INTEGER NOT NULL,
     body TEXT NOT NULL,
-    PRIMARY KEY (chat, place)
+    PRIMARY KEY (log, place)
+) STRICT;
+
+-- The runs that ended within the last 10 minutes, and the positions of their first entries.
+CREATE TABLE log_ended_runs (
+    log INTEGER NOT NULL,
+    begin INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL,
+    PRIMARY KEY (log, begin)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX log_ended_runs_by_time ON log_ended_runs (ended_at);
+
+-- The logs that were removed, and whose rows in the other tables are deleted in steps.
+CREATE TABLE removed_logs (
+    log INTEGER PRIMARY KEY
 ) STRICT;
 
 CREATE TABLE approvals (
@@ -58,57 +106,6 @@ CREATE INDEX approvals_by_requester ON approvals (requester, expires_at, id) WHE
 CREATE INDEX approvals_by_chat ON approvals (requester, chat, expires_at, id) WHERE is_pending = 1;
 CREATE INDEX approvals_of_requester ON approvals (requester);
 CREATE INDEX approvals_by_end ON approvals (delete_at);
-
-CREATE TABLE runs (
-    -- In the order in which the runs began. Never used again: an entry belongs to one run.
-    key INTEGER PRIMARY KEY AUTOINCREMENT,
-    owner TEXT NOT NULL,
-    chat BLOB NOT NULL,
-    run BLOB NOT NULL,
-    -- The format of the run and its entries.
-    format INTEGER NOT NULL,
-    holder TEXT NOT NULL,
-    fence INTEGER NOT NULL,
-    lease INTEGER NOT NULL,
-    -- The last renewal of the lease without an entry. Each entry renews it, too.
-    renewed_at INTEGER NOT NULL,
-    read_at INTEGER NOT NULL,
-    has_to_end INTEGER NOT NULL,
-    ended_at INTEGER,
-    -- The bytes of a log that has ended, with those that each entry needs besides its body.
-    ended_bytes INTEGER,
-    UNIQUE (owner, chat, run)
-) STRICT;
-CREATE INDEX runs_without_end ON runs (owner) WHERE ended_at IS NULL;
-CREATE INDEX runs_by_end ON runs (ended_at) WHERE ended_at IS NOT NULL;
-
--- The newest entries of all runs, in the order in which they arrived. A row holds what one transaction has
--- appended: for each append the key of the run, the position, the number of entries, their bytes, and the
--- entries as in run_entries. The numbers have seven bits in each byte, the lowest first, and the highest bit
--- in all bytes but the last. From time to time the entries are moved to run_entries. A key is not used again.
-CREATE TABLE run_journal (
-    key INTEGER PRIMARY KEY,
-    at INTEGER NOT NULL,
-    body BLOB NOT NULL
-) STRICT;
-
--- The entries of each run. A row holds entries that follow each other: for each entry its number of bytes
--- times four, plus its kind, and the bytes. The kind is 0 for a frame, 1 for a note, 2 for a frame whose first line
--- is the id of its position and is left out, and 3 for a frame of kind 2 whose rest begins with "data: " and ends
--- with an empty line, which are left out, too. runs.ended_bytes holds the bytes that each of these rows needs
--- besides its body.
-CREATE TABLE run_entries (
-    key INTEGER PRIMARY KEY,
-    run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE,
-    -- The number of entries before these.
-    position INTEGER NOT NULL,
-    -- The number of these entries.
-    length INTEGER NOT NULL,
-    -- When the last one was appended.
-    at INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    UNIQUE (run, position)
-) STRICT;
 
 -- The users who were deleted within the last day. A run that goes on meanwhile requests no more approvals.
 CREATE TABLE deleted_users (

@@ -1,21 +1,18 @@
-//! A process is killed at a random moment while it writes chats, approvals and logs.
+//! A process is killed at a random moment while it writes logs, snapshots and approvals.
 
 use std::time::Duration;
 use test_support::contention::InsertOne;
 
-use bytes::Bytes;
 use test_support::contention;
 use test_support::external_processes::number;
+use test_support::store_requests::{
+    EPOCH, append_at, appended, begin, control, frame, key, load, read_all,
+};
 use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
     ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision,
 };
-use ui_message_stream::chat::Chat;
-use ui_message_stream::chat::log::{
-    AppendEntries, AppendResult, BeginRun, Fence, LogEntry, ReadLog, RunKey,
-};
-use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat, SaveResult, VersionedChat};
-use ui_message_stream::message::{Part, Role, UiMessage};
+use ui_message_stream::chat::store::{LogStore, PutSnapshot, StoredEntry, Unchanged};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::process::{Folder, Process, block_on};
@@ -45,20 +42,19 @@ pub(crate) fn what_was_reported_as_saved_survives_a_kill() -> String {
 /// Checks that what the process has reported is in the file.
 async fn check(folder: &Folder, lines: &[String]) {
     let store = SqliteStore::open(folder.file()).await.unwrap();
-    // The chat and the log grow: the last line about each says more than those before.
+    // The snapshot and the log grow: the last line about each says more than those before.
     let last = |kind: &str| lines.iter().rfind(|line| line.starts_with(kind));
     let approvals = lines.iter().filter(|line| line.contains("ed "));
-    for line in approvals.chain(last("chat ")).chain(last("log ")) {
+    for line in approvals.chain(last("snapshot ")).chain(last("log ")) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["chat", id, revision, messages] => {
-                let stored = ChatStore::load(&store, &owner(), &id.into()).await.unwrap().unwrap();
-                let (revision, messages): (u64, usize) =
-                    (revision.parse().unwrap(), messages.parse().unwrap());
-                assert!(stored.revision >= revision, "{line}: {}", stored.revision);
-                let count = stored.chat.messages.len();
-                assert!(count >= messages, "{line}: {count}");
-                assert_eq!(stored.chat, chat(id, count), "{line}");
+            ["snapshot", chat, count] => {
+                let log = load(&store, &key(&owner(), chat)).await.unwrap();
+                let snapshot = log.snapshot.unwrap();
+                let stored = snapshot.messages.len();
+                assert!(stored >= count.parse().unwrap(), "{line}: {stored}");
+                assert_eq!(snapshot.messages, messages(stored), "{line}");
+                assert!(snapshot.position <= log.head.length, "{line}");
             }
             [kind @ ("asked" | "claimed"), id] => {
                 let id: RecordId = id.parse().unwrap();
@@ -66,14 +62,11 @@ async fn check(folder: &Folder, lines: &[String]) {
                 let is_claimed = matches!(stored.record.state, ApprovalState::Claimed { .. });
                 assert!(is_claimed || kind == "asked", "{line}");
             }
-            ["log", run, length] => {
-                let key = key(run);
-                let read = ReadLog { key: &key, after: 0, max_bytes: usize::MAX, is_reader: false };
-                let page = store.read(read).await.unwrap().unwrap();
-                assert!(page.length >= length.parse().unwrap(), "{line}: {}", page.length);
-                for (position, stored) in (0..).zip(page.entries) {
-                    assert_eq!(stored, entry(position), "{line}");
-                }
+            ["log", chat, length] => {
+                let entries = read_all(&store, &key(&owner(), chat)).await;
+                let stored = entries.len();
+                assert!(stored >= length.parse().unwrap(), "{line}: {stored}");
+                assert_eq!(entries, (0..stored).map(entry).collect::<Vec<_>>(), "{line}");
             }
             _ => panic!("{line}"),
         }
@@ -83,24 +76,24 @@ async fn check(folder: &Folder, lines: &[String]) {
 /// In the process: writes until it is killed, and prints what was reported as written.
 pub(crate) async fn write(store: SqliteStore) {
     let name = format!("{}-{}", std::process::id(), random());
-    let key = key(&name);
+    let key = key(&owner(), &name);
+    begin(&store, &key).await;
     let holder = LeaseHolderId::from_bytes([1; 16]);
-    let lease = Duration::from_secs(60);
-    let begin = BeginRun { key: &key, holder, lease, max_user_runs: 1000 };
-    let _ = store.begin(begin).await.unwrap();
-    let mut stored: Option<VersionedChat> = None;
-    let mut length = 0;
-    for messages in 1.. {
-        let next = chat(&name, messages);
-        let save = match &stored {
-            Some(stored) => SaveChat::replacing(stored, &next),
-            None => SaveChat::new(&next),
+    let mut length = 1;
+    let mut unchanged = None;
+    for count in 1.. {
+        let (position, messages) = (length as u64, messages(count));
+        let put = PutSnapshot {
+            key: &key,
+            epoch: EPOCH,
+            position,
+            head: "{}",
+            unchanged,
+            changed: &messages[count - 1..],
         };
-        let SaveResult::Saved(revision) = store.save(save).await.unwrap() else {
-            panic!("a conflict")
-        };
-        println!("chat {name} {revision} {messages}");
-        stored = Some(VersionedChat { chat: next, revision });
+        assert!(store.put_snapshot(put).await.unwrap());
+        println!("snapshot {name} {count}");
+        unchanged = Some(Unchanged { position, messages: count });
 
         let mut id = [0; 16];
         getrandom::fill(&mut id).unwrap();
@@ -110,18 +103,15 @@ pub(crate) async fn write(store: SqliteStore) {
         let claimed = update(&store, id, |record, now| {
             let decided_by = record.requester.clone();
             let decision = RecordedDecision { decided_by, decided_at: now, reason: None };
-            record.claim(&decision, holder, lease)
+            record.claim(&decision, holder, Duration::from_secs(60))
         });
         let claimed = claimed.await.unwrap().unwrap().1;
         assert!(matches!(claimed, ClaimResult::Granted(_)));
         println!("claimed {id}");
 
         for _ in 0..5 {
-            let (entries, fence) = ([entry(length), entry(length + 1)], Fence(1));
-            let append =
-                AppendEntries { key: &key, fence, position: length, entries: &entries, end: false };
-            let appended = store.append(append).await.unwrap();
-            assert!(matches!(appended, AppendResult::Appended(_)));
+            let entries = [entry(length), entry(length + 1)];
+            appended(&store, append_at(&key, length as u64, &entries)).await;
             length += 2;
             println!("log {name} {length}");
         }
@@ -132,21 +122,17 @@ fn owner() -> Principal {
     Principal::new("ada")
 }
 
-fn key(run: &str) -> RunKey {
-    RunKey { owner: owner(), chat: "chat".into(), run: run.into() }
-}
-
-fn entry(position: u64) -> LogEntry {
-    LogEntry::Frame(Bytes::from(format!("id: {position}\ndata: {{}}\n\n")))
-}
-
-fn chat(id: &str, messages: usize) -> Chat {
-    let mut chat = Chat::new(id, owner());
-    for at in 0..messages {
-        let text = Part::text(format!("text {at}"));
-        chat.messages.push(UiMessage::new(format!("m{at}"), Role::User, vec![text]));
+/// The entry at this position: some are frames, and wait for no disk, and some are control entries.
+fn entry(position: usize) -> StoredEntry {
+    match position {
+        0 => control("begin"),
+        position if position % 10 == 0 => control(&format!("control {position}")),
+        position => frame(&format!("data: {position}\n\n")),
     }
-    chat
+}
+
+fn messages(count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("text {at}")).collect()
 }
 
 fn random() -> u16 {

@@ -6,13 +6,12 @@ use std::time::Duration;
 use test_support::contention::InsertOne;
 
 use test_support::contention;
+use test_support::store_requests::{appended, control, creation, key, load};
 use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, update};
 use ui_message_stream::approval::{
     ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision,
 };
-use ui_message_stream::chat::Chat;
-use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult};
-use ui_message_stream::message::{Part, Role, UiMessage};
+use ui_message_stream::chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::process::{Folder, Process, block_on};
@@ -49,10 +48,10 @@ fn the_disk_takes_no_more() -> String {
         let store = SqliteStore::open(folder.file()).await.unwrap();
         for number in 0..CHATS {
             let id = number.to_string();
-            let stored = ChatStore::load(&store, &owner(), &id.as_str().into()).await.unwrap();
+            let stored = load(&store, &chat(&id)).await;
             assert_eq!(stored.is_some(), saved.contains(&id), "chat {id}");
             if let Some(stored) = stored {
-                assert_eq!(stored.chat, large_chat(&id));
+                assert_eq!(stored.entries, [(0, large_entry(&id))]);
             }
         }
         for id in approvals() {
@@ -61,16 +60,14 @@ fn the_disk_takes_no_more() -> String {
             assert_eq!(is_claimed, granted.contains(&id.to_string()), "approval {id}");
         }
         // There is room again.
-        let chat = large_chat("later");
-        assert!(matches!(store.save(SaveChat::new(&chat)).await.unwrap(), SaveResult::Saved(_)));
+        appended(&store, creation(&chat("later"), &[large_entry("later")])).await;
     });
     format!("{} chats saved and {} refused by a full disk", saved.len(), failed.len())
 }
 
 /// In the process: saves one chat.
 pub(crate) async fn save(store: SqliteStore) {
-    let chat = large_chat("kept");
-    assert!(matches!(store.save(SaveChat::new(&chat)).await.unwrap(), SaveResult::Saved(_)));
+    appended(&store, creation(&chat("kept"), &[large_entry("kept")])).await;
     println!("saved");
 }
 
@@ -80,8 +77,8 @@ pub(crate) async fn fill(store: SqliteStore) {
     let mut approvals = approvals();
     for number in 0..CHATS {
         let id = number.to_string();
-        match store.save(SaveChat::new(&large_chat(&id))).await {
-            Ok(SaveResult::Saved(_)) => println!("saved {id}"),
+        match store.append(creation(&chat(&id), &[large_entry(&id)])).await {
+            Ok(AppendResult::Appended { .. }) => println!("saved {id}"),
             Ok(result) => panic!("{result:?}"),
             Err(error) => {
                 expect_full(error.source().unwrap());
@@ -116,7 +113,6 @@ fn the_file_may_not_be_written() -> String {
 
     let folder = Folder::new();
     let file = folder.file();
-    let chat = large_chat("kept");
     assert_eq!(Process::start("save", &folder).finish(), ["saved"]);
     let change = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -148,8 +144,8 @@ fn the_file_may_not_be_written() -> String {
     }
     block_on(async {
         let store = SqliteStore::open(&file).await.unwrap();
-        let stored = ChatStore::load(&store, &owner(), &chat.id).await.unwrap().unwrap();
-        assert_eq!(stored.chat, chat);
+        let stored = load(&store, &chat("kept")).await.unwrap();
+        assert_eq!(stored.entries, [(0, large_entry("kept"))]);
     });
     "a file that may not be written is refused".to_owned()
 }
@@ -159,15 +155,12 @@ fn the_file_may_not_be_written() -> String {
     "read-only files are not tested on this system".to_owned()
 }
 
-fn owner() -> Principal {
-    Principal::new("ada")
+fn chat(id: &str) -> LogKey {
+    key(&Principal::new("ada"), id)
 }
 
-fn large_chat(id: &str) -> Chat {
-    let mut chat = Chat::new(id, owner());
-    let text = Part::text(format!("{id} {}", "long ".repeat(10_000)));
-    chat.messages.push(UiMessage::new("m", Role::User, vec![text]));
-    chat
+fn large_entry(id: &str) -> StoredEntry {
+    control(&format!("{id} {}", "long ".repeat(10_000)))
 }
 
 fn approvals() -> impl Iterator<Item = RecordId> {

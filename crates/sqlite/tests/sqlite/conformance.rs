@@ -1,31 +1,22 @@
-//! The conformance suites of the three traits, on one store and on a new one for each case.
+//! The conformance suites of both traits, on one store and on a new one for each case.
 
 use std::sync::Arc;
 
 use test_support::contention;
 use test_support::external_processes::{number, say};
 use ui_message_stream::approval::store::{LedgerStore, conformance};
-use ui_message_stream::chat::store::{chat_conformance, run_conformance};
+use ui_message_stream::chat::store::conformance as log_conformance;
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::Folder;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chats_in_sqlite_pass_the_conformance_suite() {
+async fn logs_in_sqlite_pass_the_conformance_suite() {
     let folder = Folder::new();
     let store = folder.open().await;
-    let cases = chat_conformance::check(async || store.clone()).await;
-    say(&format!("conformance of chats in SQLite: {cases} cases"));
-    assert_eq!(chat_conformance::check(async || folder.open().await).await, cases);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_in_sqlite_pass_the_conformance_suite() {
-    let folder = Folder::new();
-    let store = folder.open().await;
-    let cases = run_conformance::check(async || store.clone()).await;
-    say(&format!("conformance of runs in SQLite: {cases} cases"));
-    assert_eq!(run_conformance::check(async || folder.open().await).await, cases);
+    let cases = log_conformance::check(async || store.clone()).await;
+    say(&format!("conformance of logs in SQLite: {cases} cases"));
+    assert_eq!(log_conformance::check(async || folder.open().await).await, cases);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

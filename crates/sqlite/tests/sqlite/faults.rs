@@ -8,13 +8,15 @@ use std::time::Duration;
 use test_support::contention::InsertOne;
 
 use test_support::contention;
-use test_support::store_requests::{appended, begin, chat_of, frame, holder, page, run_key, saved};
+use test_support::store_requests::{
+    EPOCH, append_after, append_at, appended, begin, control, create, creation, frame, key, load,
+    read_all,
+};
 use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
-    ApprovalRecord, ClaimResult, Principal, RecordId, RecordedDecision, UnixMillis,
+    ApprovalRecord, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision, UnixMillis,
 };
-use ui_message_stream::chat::log::{AppendEntries, BeginRun, Fence, TakeCondition, TakeRun};
-use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
+use ui_message_stream::chat::store::{AppendLog, LiveRunChange, LoadLog, LogStore, PutSnapshot};
 use ui_message_stream_sqlite::{SqliteError, SqliteOptions};
 
 use crate::folder::Folder;
@@ -26,9 +28,9 @@ async fn without_a_busy_timeout_a_store_without_others_reads_and_writes() {
     let store = folder.open_with(options).await;
     let ada = Principal::new("ada");
     for number in 0..20 {
-        let chat = chat_of(&ada, &number.to_string(), 1);
-        saved(&store, SaveChat::new(&chat)).await;
-        assert!(ChatStore::load(&store, &ada, &chat.id).await.unwrap().is_some());
+        let key = key(&ada, &number.to_string());
+        create(&store, &key).await;
+        assert!(load(&store, &key).await.is_some());
     }
     let other = folder.connect();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -41,48 +43,39 @@ async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed
     let options = SqliteOptions::new().with_busy_timeout(Duration::from_millis(20));
     let store = folder.open_with(options).await;
     let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 1);
-    let revision = saved(&store, SaveChat::new(&chat)).await;
     let record = contention::record(RecordId::from_bytes([1; 16]));
     assert!(store.insert(&record).await.unwrap());
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 9).await;
-    appended(&store, &key, 0, &[frame("a")], false).await;
+    let (old, new) = (key(&ada, "chat"), key(&ada, "new"));
+    begin(&store, &old).await;
+    appended(&store, append_at(&old, 1, &[frame("a")])).await;
+    let before = load(&store, &old).await.unwrap();
 
     let other = folder.connect();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let claim = |record: &ApprovalRecord, now: UnixMillis| {
         let decided_by = record.requester.clone();
         let decision = RecordedDecision { decided_by, decided_at: now, reason: None };
-        record.claim(&decision, holder(1), Duration::from_secs(60))
+        record.claim(&decision, LeaseHolderId::from_bytes([1; 16]), Duration::from_secs(60))
     };
-    let new = chat_of(&ada, "new", 1);
-    let new_key = run_key(&ada, "new");
     let new_record = contention::record(RecordId::from_bytes([2; 16]));
-    let append = AppendEntries {
-        key: &key,
-        fence: Fence(1),
-        position: 1,
-        entries: &[frame("b")],
-        end: true,
+    let run = "other".into();
+    let (frames, controls) = ([frame("b")], [control("end"), control("begin")]);
+    let take = AppendLog {
+        live_run: LiveRunChange::Begins(&run),
+        lease: Some(Duration::from_secs(10)),
+        ..append_after(&old, 1, &controls)
     };
-    let take = TakeRun {
-        key: &key,
-        fence: Fence(1),
-        holder: holder(2),
-        condition: TakeCondition::Any,
-        lease: Duration::from_secs(10),
-    };
-    let lease = Duration::from_secs(1);
-    let begin_new = BeginRun { key: &new_key, holder: holder(1), lease, max_user_runs: 9 };
-    let errors: [Box<dyn Error>; 7] = [
-        store.save(SaveChat::new(&new)).await.unwrap_err().into(),
-        store.delete(&ada, &chat.id, revision).await.unwrap_err().into(),
+    let (epoch, head, changed) = (EPOCH, "{}", &["message".to_owned()][..]);
+    let put = PutSnapshot { key: &old, epoch, position: 1, head, unchanged: None, changed };
+    let errors: [Box<dyn Error>; 8] = [
+        store.append(creation(&new, &controls)).await.unwrap_err().into(),
+        store.append(append_at(&old, 2, &frames)).await.unwrap_err().into(),
+        store.append(take).await.unwrap_err().into(),
+        store.put_snapshot(put).await.unwrap_err().into(),
+        store.rename(&old, "Title").await.unwrap_err().into(),
+        store.delete(&old, EPOCH, 1).await.unwrap_err().into(),
         store.insert(&new_record).await.unwrap_err().into(),
         update(&store, record.id, claim).await.unwrap_err().into(),
-        store.begin(begin_new).await.unwrap_err().into(),
-        store.append(append).await.unwrap_err().into(),
-        store.take(take).await.unwrap_err().into(),
     ];
     for error in errors {
         let cause = error.source().unwrap().downcast_ref::<SqliteError>().unwrap();
@@ -92,14 +85,14 @@ async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed
     }
     assert!(matches!(store.ping().await, Err(SqliteError::Busy)));
     // Reading goes on.
-    assert!(ChatStore::load(&store, &ada, &chat.id).await.unwrap().is_some());
-    assert_eq!(page(&store, &key).await.unwrap().length, 1);
+    assert_eq!(read_all(&store, &old).await, [control("begin"), frame("a")]);
 
     other.execute_batch("ROLLBACK").unwrap();
     store.ping().await.unwrap();
-    assert!(ChatStore::load(&store, &ada, &new.id).await.unwrap().is_none());
-    assert!(page(&store, &new_key).await.is_none());
-    assert_eq!(page(&store, &key).await.unwrap().fence, Fence(1));
+    assert!(load(&store, &new).await.is_none());
+    let mut after = load(&store, &old).await.unwrap();
+    after.head.unread = before.head.unread;
+    assert_eq!(after, before);
     let stored = LedgerStore::load(&store, &[record.id, new_record.id]).await.unwrap().records;
     assert_eq!(stored.iter().map(|stored| &stored.record).collect::<Vec<_>>(), [&record]);
     let claimed = update(&store, record.id, claim).await.unwrap().unwrap().1;
@@ -121,21 +114,20 @@ async fn operations_of_callers_that_went_away_take_place_as_a_whole_or_not_at_al
     let ada = Principal::new("ada");
     // More than the queues hold.
     for number in 0..300 {
-        let chat = chat_of(&ada, &format!("chat {number}"), 5);
-        let key = run_key(&ada, &format!("run {number}"));
-        let lease = Duration::from_secs(60);
-        let begin = BeginRun { key: &key, holder: holder(1), lease, max_user_runs: 1000 };
-        drop_after_one_poll(store.save(SaveChat::new(&chat))).await;
-        drop_after_one_poll(store.begin(begin)).await;
-        drop_after_one_poll(ChatStore::load(&store, &ada, &chat.id)).await;
+        let key = key(&ada, &format!("chat {number}"));
+        let entries = ["a", "b", "c", "d", "e"].map(control);
+        let all = LoadLog { key: &key, has_frames: true, has_messages: true };
+        drop_after_one_poll(store.append(creation(&key, &entries))).await;
+        drop_after_one_poll(LogStore::load(&store, all)).await;
     }
     // The writer takes one after another: all of them are done or skipped now.
     store.ping().await.unwrap();
-    let incomplete = "chats WHERE (SELECT count(*) FROM chat_messages WHERE chat = key) <> 5";
+    let incomplete = "logs WHERE (SELECT count(*) FROM log_entries WHERE log = key) <> 5 \
+        OR length <> 5 OR control <> 5";
     assert_eq!(folder.count(incomplete), 0);
-    let chat = chat_of(&ada, "last", 5);
-    saved(&store, SaveChat::new(&chat)).await;
-    assert_eq!(ChatStore::load(&store, &ada, &chat.id).await.unwrap().unwrap().chat, chat);
+    let last = key(&ada, "last");
+    create(&store, &last).await;
+    assert_eq!(load(&store, &last).await.unwrap().entries.len(), 1);
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use test_support::store_requests::{chat_of, saved};
+use test_support::store_requests::{control, create, creation, key, load};
 use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{ChatStore, SaveChat};
+use ui_message_stream::chat::store::LogStore;
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;
@@ -20,7 +20,7 @@ fn wal(folder: &Folder) -> PathBuf {
 }
 
 async fn save_chat(store: &SqliteStore, id: &str) {
-    saved(store, SaveChat::new(&chat_of(&Principal::new("ada"), id, 1))).await;
+    create(store, &key(&Principal::new("ada"), id)).await;
 }
 
 /// Opens a copy of the file without its `-wal`, and returns whether it holds the chat.
@@ -28,7 +28,7 @@ async fn copy_holds(folder: &Folder, id: &str) -> bool {
     let copy = Folder::new();
     fs::copy(folder.file(), copy.file()).unwrap();
     let store = copy.open().await;
-    store.load(&Principal::new("ada"), &id.into()).await.unwrap().is_some()
+    load(&store, &key(&Principal::new("ada"), id)).await.is_some()
 }
 
 #[tokio::test]
@@ -86,15 +86,15 @@ async fn a_file_that_was_removed_or_replaced_while_it_was_open_is_not_written() 
             assert!(matches!(&error, SqliteError::Removed { path } if *path == file), "{error}");
             assert!(error.to_string().contains("docs/operations.md"), "{error}");
             // What is written now would be lost.
-            let lost = chat_of(&Principal::new("ada"), "lost", 1);
-            let error = store.save(SaveChat::new(&lost)).await.unwrap_err();
+            let lost = key(&Principal::new("ada"), "lost");
+            let error = store.append(creation(&lost, &[control("lost")])).await.unwrap_err();
             let cause = std::error::Error::source(&error).unwrap().downcast_ref();
             assert!(matches!(cause, Some(SqliteError::Removed { .. })), "{cause:?}");
             // It is at its place again.
             fs::rename(&aside, &file).unwrap();
             store.ping().await.unwrap();
-            assert!(store.load(&lost.owner, &lost.id).await.unwrap().is_none());
-            saved(&store, SaveChat::new(&lost)).await;
+            assert!(load(&store, &lost).await.is_none());
+            create(&store, &lost).await;
         }
     }
 }

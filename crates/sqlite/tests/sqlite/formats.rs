@@ -5,11 +5,10 @@ use std::error::Error;
 use test_support::contention::InsertOne;
 
 use test_support::contention;
-use test_support::store_requests::{append, begin, chat_of, frame, page, run_key, saved};
+use test_support::store_requests::{begin, key};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::log::ReadLog;
-use ui_message_stream::chat::store::{ChatStore, RunStore, SaveChat};
+use ui_message_stream::chat::store::{LoadLog, LogStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;
@@ -51,56 +50,31 @@ async fn a_store_in_a_folder_that_does_not_exist_is_an_error() {
 }
 
 #[tokio::test]
-async fn records_of_a_newer_format_are_errors_that_name_the_format() {
+async fn an_approval_of_a_newer_format_is_an_error_that_names_the_format() {
     let folder = Folder::new();
     let store = folder.open().await;
-    let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 1);
-    saved(&store, SaveChat::new(&chat)).await;
     let record = contention::record(RecordId::from_bytes([1; 16]));
     store.insert(&record).await.unwrap();
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 1).await;
-    folder
-        .connect()
-        .execute_batch(
-            "UPDATE chats SET head = json_set(head, '$.format', 9);
-             UPDATE approvals SET record = json_set(record, '$.format', 9);
-             UPDATE runs SET format = 9;",
-        )
-        .unwrap();
-    let read = ReadLog { key: &key, after: 0, max_bytes: 1, is_reader: true };
-    let errors: [Box<dyn Error>; 3] = [
-        ChatStore::load(&store, &ada, &chat.id).await.unwrap_err().into(),
-        LedgerStore::load(&store, &[record.id]).await.unwrap_err().into(),
-        store.read(read).await.unwrap_err().into(),
-    ];
-    for error in errors {
-        let cause = error.source().unwrap().to_string();
-        assert!(cause.contains("format 9 is newer"), "{cause}");
-    }
-    // A run is not written either.
-    let append = ui_message_stream::chat::log::AppendEntries {
-        key: &key,
-        fence: ui_message_stream::chat::log::Fence(1),
-        position: 0,
-        entries: &[frame("a")],
-        end: false,
-    };
-    assert!(store.append(append).await.is_err());
+    let newer = "UPDATE approvals SET record = json_set(record, '$.format', 9)";
+    assert_eq!(folder.connect().execute(newer, []).unwrap(), 1);
+    let error = LedgerStore::load(&store, &[record.id]).await.unwrap_err();
+    let cause = error.source().unwrap().to_string();
+    assert!(cause.contains("format 9 is newer"), "{cause}");
 }
 
 #[tokio::test]
-async fn each_run_carries_its_format() {
+async fn what_this_version_does_not_write_in_a_log_is_an_error() {
     let folder = Folder::new();
     let store = folder.open().await;
-    let key = run_key(&Principal::new("ada"), "run");
-    let _ = begin(&store, &key, 1).await;
-    let _ = append(&store, &key, 0, &[frame("a")], false).await;
-    let format: i64 =
-        folder.connect().query_row("SELECT format FROM runs", [], |row| row.get(0)).unwrap();
-    assert_eq!(format, 1);
-    assert_eq!(page(&store, &key).await.unwrap().length, 1);
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    let read = LoadLog { key: &key, has_frames: true, has_messages: true };
+    for damage in ["UPDATE log_entries SET kind = 9", "UPDATE logs SET live_run = x'FF'"] {
+        folder.connect().execute(damage, []).unwrap();
+        let error = LogStore::load(&store, read).await.unwrap_err();
+        let cause = error.source().unwrap().downcast_ref();
+        assert!(matches!(cause, Some(SqliteError::Unreadable(_))), "{cause:?}");
+    }
 }
 
 /// A store refuses a file that other users may read.

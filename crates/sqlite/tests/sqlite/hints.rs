@@ -3,13 +3,13 @@
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use test_support::run_hints::{
-    changed, check_appends_and_takes, check_ends_and_deletions, check_many_readers,
+use test_support::log_hints::{
+    changed, check_appends_and_takeovers, check_ends_and_deletions, check_many_readers,
 };
-use test_support::store_requests::{appended, begin, frame, run_key};
+use test_support::store_requests::{append_at, appended, begin, frame, key};
 use tokio::time::sleep;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::RunStore;
+use ui_message_stream::chat::store::LogStore;
 
 use crate::folder::Folder;
 
@@ -17,15 +17,15 @@ use crate::folder::Folder;
 async fn a_reader_is_woken_by_what_another_store_on_the_file_changes() {
     let folder = Folder::new();
     let (writer, reader) = (folder.open().await, folder.open().await);
-    check_appends_and_takes(&writer, &reader).await;
+    check_appends_and_takeovers(&writer, &reader).await;
 }
 
 #[tokio::test]
-async fn a_reader_is_woken_when_a_log_ends_or_is_deleted() {
+async fn a_reader_is_woken_when_a_run_ends_or_its_log_is_deleted() {
     let folder = Folder::new();
     let (writer, reader) = (folder.open().await, folder.open().await);
     let ada = Principal::new("ada");
-    let delete = async { assert!(writer.delete_user(&ada).await.unwrap().runs > 0) };
+    let delete = async { assert!(writer.delete_user(&ada).await.unwrap().chats > 0) };
     check_ends_and_deletions(&writer, &reader, delete).await;
 }
 
@@ -37,27 +37,27 @@ async fn many_readers_of_one_store_read_the_whole_log() {
 }
 
 #[tokio::test]
-async fn a_run_without_a_reader_is_forgotten_also_while_others_begin_to_wait_all_the_time() {
+async fn a_log_without_a_reader_is_forgotten_also_while_others_begin_to_wait_all_the_time() {
     let folder = Folder::new();
     let (writer, reader) = (folder.open().await, folder.open().await);
     let ada = Principal::new("ada");
-    let key = run_key(&ada, "run");
-    let _ = begin(&writer, &key, 1).await;
-    appended(&writer, &key, 0, &[frame("a")], false).await;
-    changed(&reader, &key, 0).await;
-    // What is known of the run ends the wait at once. A timeout of zero is longer: meanwhile the run may
+    let log = key(&ada, "chat");
+    begin(&writer, &log).await;
+    appended(&writer, append_at(&log, 1, &[frame("a")])).await;
+    changed(&reader, &log, 1).await;
+    // What is known of the log ends the wait at once. A timeout of zero is longer: meanwhile the log may
     // become known again.
     let is_known = || {
         let context = &mut Context::from_waker(Waker::noop());
-        reader.changed(&key, 0).as_mut().poll(context).is_ready()
+        reader.changed(&log, 1).as_mut().poll(context).is_ready()
     };
     assert!(is_known());
     for number in 0..200 {
-        changed(&reader, &run_key(&ada, &number.to_string()), 0).await;
+        changed(&reader, &key(&ada, &number.to_string()), 0).await;
         sleep(Duration::from_millis(20)).await;
         if !is_known() {
             return;
         }
     }
-    panic!("the run is not forgotten");
+    panic!("the log is not forgotten");
 }

@@ -2,79 +2,25 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use test_support::contention::{self, InsertOne};
-use tokio::time::{sleep, timeout};
-use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::chat_log::{
-    AppendLog, AppendResult, EntryKind, Epoch, Expected, ListLogs, ListedChat, LiveRunChange,
-    LoadLog, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot, ReadLogEntries, StoredEntry,
-    UserLimits,
+use test_support::store_requests::{
+    EPOCH, append_at, appended, begin, control, creation, end, frame, key as key_of, load, put,
+    read_from,
 };
-use ui_message_stream::id::RunId;
+use tokio::time::{sleep, timeout};
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::store::{
+    AppendLog, Epoch, Expected, ListChats, LiveRunChange, LogKey, LogStore, StoredEntry, UserLimits,
+};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::{Folder, at};
 
 fn key(owner: &str, chat: &str) -> LogKey {
-    LogKey { owner: Principal::new(owner), chat: chat.into() }
+    key_of(&Principal::new(owner), chat)
 }
 
 fn frames(count: usize) -> Vec<StoredEntry> {
-    let frame = StoredEntry { kind: EntryKind::Frame, bytes: Bytes::from_static(b"frame") };
-    vec![frame; count]
-}
-
-static CONTROL: [StoredEntry; 1] =
-    [StoredEntry { kind: EntryKind::Control, bytes: Bytes::from_static(b"control") }];
-const EPOCH: Epoch = Epoch(7);
-const LIMITS: UserLimits = UserLimits { chats: 10, runs: 10, unread: Duration::from_secs(30) };
-
-/// An append of entries that changes nothing else.
-fn plain<'a>(key: &'a LogKey, expected: Expected, entries: &'a [StoredEntry]) -> AppendLog<'a> {
-    AppendLog {
-        key,
-        expected,
-        entries,
-        lease: None,
-        only_lost: false,
-        live_run: LiveRunChange::None,
-        listed: None,
-        keep_for: None,
-        limits: LIMITS,
-    }
-}
-
-fn at_position(position: u64) -> Expected {
-    Expected::Position { epoch: EPOCH, position }
-}
-
-async fn appended(store: &SqliteStore, append: AppendLog<'_>) -> LogHead {
-    match LogStore::append(store, append).await.unwrap() {
-        AppendResult::Appended { head, .. } => head,
-        result => panic!("{result:?}"),
-    }
-}
-
-/// Creates a log with one control entry, and a run that begins with it and has a lease of a minute.
-async fn created(store: &SqliteStore, key: &LogKey) -> LogHead {
-    let run = RunId::from("run".to_owned());
-    let create = AppendLog {
-        lease: Some(Duration::from_secs(60)),
-        live_run: LiveRunChange::Begins(&run),
-        listed: Some(ListedChat { title: "Title", has_questions: true }),
-        ..plain(key, Expected::NoLog(EPOCH), &CONTROL)
-    };
-    appended(store, create).await
-}
-
-async fn loaded(store: &SqliteStore, key: &LogKey) -> Option<LoadedLog> {
-    let load = LoadLog { key, has_frames: true, has_messages: true };
-    LogStore::load(store, load).await.unwrap()
-}
-
-fn snapshot<'a>(key: &'a LogKey, position: u64, changed: &'a [String]) -> PutSnapshot<'a> {
-    PutSnapshot { key, epoch: EPOCH, position, head: "{}", unchanged: None, changed }
+    vec![frame("frame"); count]
 }
 
 const TABLES: [&str; 6] =
@@ -85,7 +31,7 @@ async fn a_reader_is_woken_by_this_store_and_by_another_one_on_the_file() {
     let folder = Folder::new();
     let (writer, reader) = (folder.open().await, folder.open().await);
     let key = key("ada", "chat");
-    created(&writer, &key).await;
+    begin(&writer, &key).await;
     let changed = async |store: &SqliteStore, length| {
         timeout(Duration::from_secs(10), LogStore::changed(store, &key, length)).await.unwrap();
     };
@@ -100,7 +46,7 @@ async fn a_reader_is_woken_by_this_store_and_by_another_one_on_the_file() {
     for position in 1..4 {
         let append = async {
             sleep(Duration::from_millis(20)).await;
-            appended(&writer, plain(&key, at_position(position), &entries)).await;
+            appended(&writer, append_at(&key, position, &entries)).await;
         };
         tokio::join!(append, changed(&writer, position), changed(&reader, position));
     }
@@ -112,7 +58,7 @@ async fn a_reader_is_woken_by_this_store_and_by_another_one_on_the_file() {
     let other = Expected::NoLog(Epoch(8));
     let create = async {
         sleep(Duration::from_millis(20)).await;
-        appended(&writer, plain(&key, other, &entries)).await;
+        appended(&writer, AppendLog { expected: other, ..creation(&key, &entries) }).await;
     };
     // Without a log, the wait ends at once.
     tokio::join!(create, changed(&writer, 4), changed(&reader, 4));
@@ -131,28 +77,28 @@ async fn a_removed_log_leaves_no_rows_however_long_it_is() {
             store.set_test_time(at(10));
             // Its time has passed. A new log takes its place before the sweep.
             assert_eq!(LogStore::delete_user(&store, &ada.owner).await.unwrap(), 0);
-            created(&store, &ada).await;
-            assert_eq!(loaded(&store, &ada).await.unwrap().entries.len(), 1);
+            begin(&store, &ada).await;
+            assert_eq!(load(&store, &ada).await.unwrap().entries.len(), 1);
             assert_eq!(LogStore::delete_user(&store, &ada.owner).await.unwrap(), 1);
             store.sweep().await.unwrap();
         }
     };
     for number in 0..4 {
-        created(&store, &ada).await;
+        begin(&store, &ada).await;
         let entries = frames(1_700);
-        appended(&store, plain(&ada, at_position(1), &entries)).await;
+        appended(&store, append_at(&ada, 1, &entries)).await;
+        let last = [control("end")];
         let end = AppendLog {
             live_run: LiveRunChange::Ends,
             keep_for: Some(Duration::from_secs(10)),
-            ..plain(&ada, at_position(1_701), &CONTROL)
+            ..append_at(&ada, 1_701, &last)
         };
         appended(&store, end).await;
-        let messages = vec!["message".to_owned(); 600];
-        assert!(store.put_snapshot(snapshot(&ada, 3, &messages)).await.unwrap());
-        created(&store, &bob).await;
+        assert!(put(&store, &ada, 3, &["message"; 600]).await);
+        begin(&store, &bob).await;
         removals(number).await;
-        assert_eq!(loaded(&store, &ada).await, None);
-        assert_eq!(loaded(&store, &bob).await.unwrap().head.length, 1);
+        assert_eq!(load(&store, &ada).await, None);
+        assert_eq!(load(&store, &bob).await.unwrap().head.length, 1);
         assert!(LogStore::delete(&store, &bob, EPOCH, 1).await.unwrap());
         for table in TABLES {
             assert_eq!(folder.count(table), 0, "{table}");
@@ -166,19 +112,20 @@ async fn a_sweep_removes_logs_whose_time_has_passed_and_a_search_does_not_find_t
     let store = folder.open_at(0).await;
     for number in 0..250 {
         let key = key("ada", &number.to_string());
+        let entries = [control("request")];
         let create = AppendLog {
             keep_for: Some(Duration::from_secs(10)),
-            limits: UserLimits { chats: 250, ..LIMITS },
-            ..plain(&key, Expected::NoLog(EPOCH), &CONTROL)
+            limits: UserLimits { chats: 250, runs: 10, unread: Duration::MAX },
+            ..creation(&key, &entries)
         };
         appended(&store, create).await;
     }
     store.set_test_time(at(10));
-    let list = ListLogs { limit: 9, after: None, search: None };
+    let list = ListChats { limit: 9, after: None, search: None };
     let ada = Principal::new("ada");
     assert_eq!(LogStore::list(&store, &ada, list).await.unwrap().chats, []);
     // They take no place.
-    created(&store, &key("ada", "new")).await;
+    begin(&store, &key("ada", "new")).await;
     store.sweep().await.unwrap();
     assert_eq!((folder.count("logs"), folder.count("log_entries")), (1, 1));
     assert_eq!(folder.count("removed_logs"), 0);
@@ -189,18 +136,14 @@ async fn entries_before_the_snapshot_are_removed_ten_minutes_after_the_end_of_th
     let folder = Folder::new();
     let store = folder.open_at(0).await;
     let key = key("ada", "chat");
-    created(&store, &key).await;
+    begin(&store, &key).await;
     let entries = frames(1_300);
-    appended(&store, plain(&key, at_position(1), &entries)).await;
-    assert!(store.put_snapshot(snapshot(&key, 1_200, &[])).await.unwrap());
+    appended(&store, append_at(&key, 1, &entries)).await;
+    assert!(put(&store, &key, 1_200, &[]).await);
     let stored = async || {
         LogStore::sweep(&store).await.unwrap();
-        let page = |position| {
-            let (epoch, max_bytes) = (EPOCH, usize::MAX);
-            ReadLogEntries { key: &key, epoch, position, max_bytes, is_reader: false }
-        };
         for position in [0, 1_199, 1_200] {
-            if let Some(page) = LogStore::read(&store, page(position)).await.unwrap() {
+            if let Some(page) = read_from(&store, &key, position).await {
                 return (position, page.entries.len());
             }
         }
@@ -209,35 +152,12 @@ async fn entries_before_the_snapshot_are_removed_ten_minutes_after_the_end_of_th
     // The run is live.
     assert_eq!(stored().await, (0, 1_301));
     store.set_test_time(at(1));
-    let ends = |position| AppendLog {
-        live_run: LiveRunChange::Ends,
-        ..plain(&key, at_position(position), &[])
-    };
-    appended(&store, ends(1_301)).await;
+    end(&store, &key, 1_301).await;
     store.set_test_time(at(600));
-    assert_eq!(stored().await, (0, 1_301));
+    assert_eq!(stored().await, (0, 1_302));
     store.set_test_time(at(601));
-    assert_eq!(stored().await, (1_200, 101));
+    assert_eq!(stored().await, (1_200, 102));
     assert_eq!(folder.count("log_ended_runs"), 0);
-    let log = loaded(&store, &key).await.unwrap();
-    assert_eq!((log.head.length, log.entries.len(), log.entries[0].0), (1_301, 101, 1_200));
-}
-
-#[tokio::test]
-async fn a_run_that_goes_on_in_a_log_of_a_deleted_user_requests_no_approval() {
-    let folder = Folder::new();
-    let store = folder.open().await;
-    let request = |chat: &str, number| {
-        let mut record = contention::record(RecordId::from_bytes([number; 16]));
-        record.chat_id = chat.into();
-        record
-    };
-    let (old, new) = (key("ada", "old"), key("ada", "new"));
-    created(&store, &old).await;
-    assert!(store.insert(&request("old", 1)).await.unwrap());
-    let deleted = store.delete_user(&old.owner).await.unwrap();
-    assert_eq!((deleted.chats, deleted.approvals), (1, 1));
-    created(&store, &new).await;
-    assert!(store.insert(&request("old", 2)).await.is_err());
-    assert!(store.insert(&request("new", 3)).await.unwrap());
+    let log = load(&store, &key).await.unwrap();
+    assert_eq!((log.head.length, log.entries.len(), log.entries[0].0), (1_302, 102, 1_200));
 }

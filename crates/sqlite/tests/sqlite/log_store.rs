@@ -1,28 +1,16 @@
-//! Logs in SQLite: random operations, servers that append at once, and a file that is opened again.
+//! Logs in SQLite: random operations, and stores on one file that append at once or in turn.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use test_support::external_processes::say;
 use test_support::random_logs;
-use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::chat_log::{
-    AppendLog, AppendResult, EntryKind, Epoch, Expected, ListedChat, LiveRunChange, LoadLog,
-    LoadedLog, LogKey, LogStore, PutSnapshot, StoredEntry, UserLimits, conformance,
+use test_support::rng::Dice;
+use test_support::store_requests::{
+    append_at, appended, begin, control, creation, frame, key, read_all, read_from,
 };
-use ui_message_stream::id::RunId;
-use ui_message_stream_sqlite::SqliteStore;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
 
 use crate::folder::{Folder, at};
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_in_sqlite_pass_the_conformance_suite() {
-    let folder = Folder::new();
-    let store = folder.open().await;
-    let cases = conformance::check(async || store.clone()).await;
-    say(&format!("conformance of logs in SQLite: {cases} cases"));
-    assert_eq!(conformance::check(async || folder.open().await).await, cases);
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_operations_have_the_same_results_as_in_memory() {
@@ -36,7 +24,7 @@ async fn random_operations_have_the_same_results_as_in_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_16_stores_on_one_file_that_append_at_once_exactly_one_wins() {
-    let (folder, key) = (Folder::new(), key());
+    let (folder, key) = (Folder::new(), key(&Principal::new("ada"), "chat"));
     let mut stores = Vec::new();
     for _ in 0..16 {
         stores.push(Arc::new(folder.open().await));
@@ -47,12 +35,12 @@ async fn of_16_stores_on_one_file_that_append_at_once_exactly_one_wins() {
             .map(|store| {
                 let (store, key) = (Arc::clone(store), key.clone());
                 tokio::spawn(async move {
-                    let expected = match round {
-                        0 => Expected::NoLog(Epoch(1)),
-                        _ => Expected::Position { epoch: Epoch(1), position: round },
+                    let entries = [control("x")];
+                    let append = match round {
+                        0 => creation(&key, &entries),
+                        _ => append_at(&key, round, &entries),
                     };
-                    let entries = [entry(EntryKind::Control, "x")];
-                    store.append(append(&key, expected, &entries)).await.unwrap()
+                    store.append(append).await.unwrap()
                 })
             })
             .collect();
@@ -64,59 +52,50 @@ async fn of_16_stores_on_one_file_that_append_at_once_exactly_one_wins() {
     }
 }
 
+/// A log, and what it has to hold.
+struct Log {
+    key: LogKey,
+    entries: Vec<StoredEntry>,
+}
+
 #[tokio::test]
-async fn a_log_is_the_same_after_its_file_was_opened_again() {
-    let (folder, key) = (Folder::new(), key());
-    let store = folder.open().await;
-    let entries = [entry(EntryKind::Control, "begin"), entry(EntryKind::Frame, "a\n\0")];
-    let run = RunId::from("run");
-    let begin = AppendLog {
-        live_run: LiveRunChange::Begins(&run),
-        lease: Some(Duration::from_secs(3600)),
-        listed: Some(ListedChat { title: "Title", has_questions: true }),
-        ..append(&key, Expected::NoLog(Epoch(7)), &entries)
-    };
-    assert!(matches!(store.append(begin).await.unwrap(), AppendResult::Appended { .. }));
-    let put = PutSnapshot {
-        key: &key,
-        epoch: Epoch(7),
-        position: 1,
-        head: "{}",
-        unchanged: None,
-        changed: &["{\"id\":\"m\"}".to_owned()],
-    };
-    assert!(store.put_snapshot(put).await.unwrap());
-    let before = load(&store, &key).await;
-    drop(store);
-    let mut after = load(&folder.open().await, &key).await;
-    after.head.unread = before.head.unread;
-    assert_eq!(after, before);
-    assert_eq!((after.entries.len(), after.head.length), (1, 2));
-}
-
-async fn load(store: &SqliteStore, key: &LogKey) -> LoadedLog {
-    let all = LoadLog { key, has_frames: true, has_messages: true };
-    LogStore::load(store, all).await.unwrap().unwrap()
-}
-
-fn key() -> LogKey {
-    LogKey { owner: Principal::new("ada"), chat: "chat".into() }
-}
-
-fn entry(kind: EntryKind, text: &'static str) -> StoredEntry {
-    StoredEntry { kind, bytes: text.into() }
-}
-
-fn append<'a>(key: &'a LogKey, expected: Expected, entries: &'a [StoredEntry]) -> AppendLog<'a> {
-    AppendLog {
-        key,
-        expected,
-        entries,
-        lease: None,
-        only_lost: false,
-        live_run: LiveRunChange::None,
-        listed: None,
-        keep_for: None,
-        limits: UserLimits { chats: 100, runs: 100, unread: Duration::MAX },
+async fn logs_hold_what_was_appended_by_any_store_on_the_file() {
+    let folder = Folder::new();
+    let mut random = Dice::new(7, 1);
+    let mut stores = [folder.open().await, folder.open().await, folder.open().await];
+    let mut logs: Vec<Log> = Vec::new();
+    for number in 0..12 {
+        let key = key(&Principal::new("ada"), &number.to_string());
+        begin(&stores[0], &key).await;
+        logs.push(Log { key, entries: vec![control("begin")] });
+    }
+    for step in 0..400 {
+        let (store, log) = (random.below(stores.len()), random.below(logs.len()));
+        let Log { key, entries } = &mut logs[log];
+        let end = entries.len() as u64;
+        match random.below(10) {
+            0 => stores[store].sweep().await.unwrap(),
+            1 => stores[store] = folder.open().await,
+            2 => {
+                // As an append that is repeated because its reply was lost.
+                let again = append_at(key, end - 1, &entries[entries.len() - 1..]);
+                assert_eq!(stores[store].append(again).await.unwrap(), AppendResult::Conflict);
+            }
+            _ => {
+                let new: Vec<_> =
+                    (0..random.below(4)).map(|at| frame(&format!("{step} {at}"))).collect();
+                appended(&stores[store], append_at(key, end, &new)).await;
+                entries.extend(new);
+            }
+        }
+        let (store, Log { key, entries }) = (&stores[random.below(stores.len())], &logs[log]);
+        let from = random.below(entries.len() + 1);
+        let page = read_from(store, key, from as u64).await.unwrap();
+        assert_eq!((&*page.entries, page.head.length), (&entries[from..], entries.len() as u64));
+    }
+    for Log { key, entries } in &logs {
+        for store in &stores {
+            assert_eq!(read_all(store, key).await, *entries);
+        }
     }
 }

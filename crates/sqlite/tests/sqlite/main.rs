@@ -8,10 +8,7 @@ mod file_health;
 mod folder;
 mod formats;
 mod hints;
-mod journal;
-#[cfg(feature = "log-store")]
 mod log_removal;
-#[cfg(feature = "log-store")]
 mod log_store;
 mod reopening;
 mod retention;

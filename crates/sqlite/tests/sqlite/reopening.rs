@@ -4,12 +4,13 @@
 use test_support::contention;
 use test_support::contention::InsertOne;
 use test_support::external_processes::number;
-use test_support::store_requests::{appended, begin, chat_of, frame, page, run_key, saved};
+use test_support::store_requests::{
+    append_at, appended, begin, create, frame, key, load, note, put,
+};
 use tokio::task::JoinSet;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::log::RunState;
-use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
+use ui_message_stream::chat::store::{AppendLog, ListChats, ListedChat, LogStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;
@@ -18,27 +19,34 @@ use crate::folder::Folder;
 async fn everything_is_there_after_the_file_was_closed_and_opened_again() {
     let folder = Folder::new();
     let ada = Principal::new("ada").with_tenant("engines");
-    let chat = chat_of(&ada, "chat", 3);
     let record = contention::record(RecordId::from_bytes([1; 16]));
-    let key = run_key(&ada, "run");
-    let entries = [frame("a"), frame("b")];
+    let key = key(&ada, "chat");
+    let entries = [frame("a"), note("b\n\0")];
 
     let store = folder.open().await;
-    let revision = saved(&store, SaveChat::new(&chat)).await;
     assert!(store.insert(&record).await.unwrap());
-    let _ = begin(&store, &key, 1).await;
-    appended(&store, &key, 0, &entries, false).await;
+    begin(&store, &key).await;
+    let listed = Some(ListedChat { title: "Title", has_questions: true });
+    appended(&store, AppendLog { listed, ..append_at(&key, 1, &entries) }).await;
+    assert!(put(&store, &key, 1, &["one", "two", "three"]).await);
+    let before = load(&store, &key).await.unwrap();
     drop(store);
 
     let store = folder.open().await;
-    let loaded = ChatStore::load(&store, &ada, &chat.id).await.unwrap().unwrap();
-    assert_eq!((loaded.revision, &loaded.chat), (revision, &chat));
+    let mut after = load(&store, &key).await.unwrap();
+    after.head.unread = before.head.unread;
+    assert_eq!(after, before);
+    assert_eq!((after.entries.len(), after.head.length), (2, 3));
+    let list = ListChats { limit: 2, after: None, search: None };
+    let listed = store.list(&ada, list).await.unwrap().chats;
+    assert_eq!(
+        (&*listed[0].title, listed[0].is_live, listed[0].has_questions),
+        ("Title", true, true)
+    );
     let stored = LedgerStore::load(&store, &[record.id]).await.unwrap().records.remove(0);
     assert_eq!(stored.record, record);
-    let log = page(&store, &key).await.unwrap();
-    assert_eq!((&*log.entries, log.state), (&entries[..], RunState::Leased));
-    // The holder goes on.
-    appended(&store, &key, 2, &[frame("c")], true).await;
+    // The run goes on.
+    appended(&store, append_at(&key, 3, &[frame("c")])).await;
 }
 
 #[tokio::test]
@@ -70,9 +78,9 @@ async fn a_path_that_cannot_be_the_file_is_an_error_that_says_why() {
 async fn a_backup_that_is_opened_uses_wal() {
     let (folder, restored) = (Folder::new(), Folder::new());
     let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 3);
+    let key = key(&ada, "chat");
     let store = folder.open().await;
-    saved(&store, SaveChat::new(&chat)).await;
+    create(&store, &key).await;
     let backup = restored.file();
     std::fs::File::create(&backup).unwrap();
     #[cfg(unix)]
@@ -84,23 +92,7 @@ async fn a_backup_that_is_opened_uses_wal() {
     assert_eq!(mode(), "delete");
     let store = restored.open().await;
     assert_eq!(mode(), "wal");
-    assert!(ChatStore::load(&store, &ada, &chat.id).await.unwrap().is_some());
-}
-
-#[tokio::test]
-async fn a_revision_is_not_used_again_after_the_file_was_opened_again() {
-    let folder = Folder::new();
-    let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 1);
-    let store = folder.open().await;
-    let revision = saved(&store, SaveChat::new(&chat)).await;
-    assert!(store.delete(&ada, &chat.id, revision).await.unwrap());
-    drop(store);
-    let store = folder.open().await;
-    assert_ne!(saved(&store, SaveChat::new(&chat)).await, revision);
-    let old = VersionedChat { chat: chat.clone(), revision };
-    let save = SaveChat::replacing(&old, &chat);
-    assert_eq!(store.save(save).await.unwrap(), SaveResult::Conflict);
+    assert!(load(&store, &key).await.is_some());
 }
 
 #[tokio::test]

@@ -3,19 +3,15 @@
 
 use std::time::Duration;
 
-use test_support::store_requests::{append, begin, frame, page, run_key};
+use test_support::store_requests::{append_at, appended, begin, control, frame, key, read_all};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::log::{AppendEntries, AppendRefusal, AppendResult, Fence, RunKey};
-use ui_message_stream::chat::store::RunStore;
+use ui_message_stream::chat::store::{AppendResult, LogKey, LogStore};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::Folder;
 
-async fn append_at(store: SqliteStore, key: RunKey, position: u64) -> Option<AppendResult> {
-    let entries = [frame("a")];
-    let append =
-        AppendEntries { key: &key, fence: Fence(1), position, entries: &entries, end: false };
-    store.append(append).await.ok()
+async fn append(store: SqliteStore, key: LogKey, position: u64) -> Option<AppendResult> {
+    store.append(append_at(&key, position, &[frame("a")])).await.ok()
 }
 
 #[tokio::test]
@@ -23,23 +19,23 @@ async fn an_error_of_one_operation_is_no_error_of_those_that_wait_with_it() {
     let folder = Folder::new();
     let store = folder.open().await;
     let ada = Principal::new("ada");
-    let keys: Vec<RunKey> = (0..16).map(|n| run_key(&ada, &format!("run_{n}"))).collect();
+    let keys: Vec<LogKey> = (0..16).map(|n| key(&ada, &format!("chat {n}"))).collect();
     for key in &keys {
-        let _ = begin(&store, key, 16).await;
+        begin(&store, key).await;
     }
     let other = folder.connect();
-    other.execute_batch("UPDATE runs SET format = 9 WHERE key = 5").unwrap();
+    other.execute_batch("UPDATE logs SET live_run = x'FF' WHERE key = 5").unwrap();
 
     // All of them wait for the lock of another process, so the next transaction holds most of them.
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let appends: Vec<_> = keys
         .iter()
         .enumerate()
-        // The log of every third run has a gap.
-        .map(|(n, key)| (u64::from(n % 3 == 0), key.clone()))
-        .map(|(position, key)| tokio::spawn(append_at(store.clone(), key, position)))
+        // Every third append is at another position than the end of its log.
+        .map(|(n, key)| (u64::from(n % 3 != 0), key.clone()))
+        .map(|(position, key)| tokio::spawn(append(store.clone(), key, position)))
         .collect();
-    let dropped = tokio::spawn(append_at(store.clone(), keys[1].clone(), 7));
+    let dropped = tokio::spawn(append(store.clone(), keys[1].clone(), 2));
     tokio::time::sleep(Duration::from_millis(50)).await;
     dropped.abort();
     other.execute_batch("COMMIT").unwrap();
@@ -48,20 +44,18 @@ async fn an_error_of_one_operation_is_no_error_of_those_that_wait_with_it() {
         let appended = appended.await.unwrap();
         match n {
             4 => assert_eq!(appended, None),
-            n if n % 3 == 0 => {
-                assert_eq!(appended, Some(AppendResult::Refused(AppendRefusal::Gap)));
+            n if n % 3 == 0 => assert_eq!(appended, Some(AppendResult::Conflict)),
+            _ => {
+                let is_appended = matches!(appended, Some(AppendResult::Appended { .. }));
+                assert!(is_appended, "{n}: {appended:?}");
             }
-            _ => assert!(matches!(appended, Some(AppendResult::Appended(_))), "{n}: {appended:?}"),
         }
     }
     drop(store);
     let store = folder.open().await;
     for (n, key) in keys.iter().enumerate().filter(|(n, _)| *n != 4) {
-        let page = page(&store, key).await;
-        assert_eq!(page.unwrap().entries.len(), usize::from(n % 3 != 0), "{n}");
+        let entries = [control("begin"), frame("a")];
+        assert_eq!(read_all(&store, key).await, entries[..1 + usize::from(n % 3 != 0)], "{n}");
     }
-    assert!(matches!(
-        append(&store, &keys[1], 1, &[frame("b")], false).await,
-        AppendResult::Appended(_)
-    ));
+    appended(&store, append_at(&keys[1], 2, &[frame("b")])).await;
 }

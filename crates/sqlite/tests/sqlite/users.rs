@@ -6,16 +6,15 @@ use test_support::deleted_users::{
     a_deleted_user_has_nothing_and_others_keep_theirs, a_deletion_is_in_steps_and_can_be_repeated,
     a_run_of_a_deleted_user_requests_no_approval,
 };
-use test_support::store_requests::{append, appended, begin, chat_of, frame, run_key, saved};
+use test_support::store_requests::{append_at, appended, begin, frame, key, put};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::log::{AppendRefusal, AppendResult};
-use ui_message_stream::chat::store::{ChatStore, SaveChat, SaveResult, VersionedChat};
+use ui_message_stream::chat::store::{AppendResult, LogStore};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::Folder;
 
 #[tokio::test]
-async fn a_deleted_user_has_no_chats_runs_and_approvals_and_others_keep_theirs() {
+async fn a_deleted_user_has_no_chats_and_approvals_and_others_keep_theirs() {
     let folder = Folder::new();
     let store = folder.open().await;
     let count = async |table: &str| folder.count(table);
@@ -28,19 +27,14 @@ async fn a_live_run_of_a_deleted_user_stores_nothing_more() {
     let folder = Folder::new();
     let store = folder.open().await;
     let ada = Principal::new("ada");
-    let chat = chat_of(&ada, "chat", 1);
-    let revision = saved(&store, SaveChat::new(&chat)).await;
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 1).await;
-    // Now the thread that writes has the run in memory.
-    appended(&store, &key, 0, &[], false).await;
+    let key = key(&ada, "chat");
+    begin(&store, &key).await;
+    appended(&store, append_at(&key, 1, &[frame("a")])).await;
     store.delete_user(&ada).await.unwrap();
-    let late = append(&store, &key, 0, &[frame("late")], false).await;
-    assert_eq!(late, AppendResult::Refused(AppendRefusal::NotFound));
-    let stored = VersionedChat { chat: chat.clone(), revision };
-    let late = store.save(SaveChat::replacing(&stored, &chat)).await.unwrap();
-    assert_eq!(late, SaveResult::Conflict);
-    for table in ["chats", "chat_messages", "runs", "run_entries"] {
+    let late = store.append(append_at(&key, 2, &[frame("late")])).await.unwrap();
+    assert_eq!(late, AppendResult::Conflict);
+    assert!(!put(&store, &key, 1, &["late"]).await);
+    for table in ["logs", "log_entries", "log_snapshots", "log_messages"] {
         assert_eq!(folder.count(table), 0, "{table}");
     }
 }
@@ -50,8 +44,8 @@ async fn what_was_appended_in_the_transaction_that_deletes_the_user_is_not_store
     let folder = Folder::new();
     let store = folder.open().await;
     let ada = Principal::new("ada");
-    let key = run_key(&ada, "run");
-    let _ = begin(&store, &key, 1).await;
+    let key = key(&ada, "chat");
+    begin(&store, &key).await;
 
     // The first operation waits for the lock of another process, and the next transaction holds the others.
     let other = folder.connect();
@@ -63,14 +57,14 @@ async fn what_was_appended_in_the_transaction_that_deletes_the_user_is_not_store
     let (small, large) = ([frame("a")], [frame(&"b".repeat(20_000))]);
     let (pinged, .., deleted, ()) = tokio::join!(
         store.ping(),
-        appended(&store, &key, 0, &small, false),
-        appended(&store, &key, 1, &large, false),
+        appended(&store, append_at(&key, 1, &small)),
+        appended(&store, append_at(&key, 2, &large)),
         store.delete_user(&ada),
         unlock,
     );
     pinged.unwrap();
-    assert_eq!(deleted.unwrap().runs, 1);
-    for table in ["runs", "run_entries", "run_journal"] {
+    assert_eq!(deleted.unwrap().chats, 1);
+    for table in ["logs", "log_entries", "removed_logs"] {
         assert_eq!(folder.count(table), 0, "{table}");
     }
 }
@@ -95,7 +89,7 @@ async fn a_deletion_lets_others_write_revokes_first_and_is_completed_when_it_is_
     a_deletion_is_in_steps_and_can_be_repeated(&store, delete, ping, count).await;
 }
 
-async fn delete(store: &SqliteStore, user: &Principal) -> [usize; 3] {
+async fn delete(store: &SqliteStore, user: &Principal) -> [usize; 2] {
     let deleted = store.delete_user(user).await.unwrap();
-    [deleted.chats, deleted.runs, deleted.approvals]
+    [deleted.chats, deleted.approvals]
 }

@@ -1,61 +1,39 @@
 //! A store of chats that can lose them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
-use ui_message_stream::BoxFuture;
+use futures::FutureExt;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{
-    ChatPage, ChatStore, ChatStoreError, InMemoryChatStore, ListChats, SaveChat, SaveResult,
-    VersionedChat,
-};
-use ui_message_stream::id::ChatId;
+use ui_message_stream::chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
+
+use crate::log_double::{Answer, Intercepts};
 
 /// A store in memory that can lose all its chats.
 #[derive(Debug, Default)]
-pub(super) struct LosableStore(Mutex<Arc<InMemoryChatStore>>);
+pub(super) struct LosableStore {
+    store: InMemoryLogStore,
+    owners: Mutex<BTreeSet<Principal>>,
+}
 
 impl LosableStore {
     /// Loses all chats.
     pub(super) fn lose_chats(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
-    }
-
-    fn current(&self) -> Arc<InMemoryChatStore> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        for owner in &*self.owners.lock().unwrap_or_else(PoisonError::into_inner) {
+            let deleted = self.store.delete_user(owner).now_or_never();
+            assert!(matches!(deleted, Some(Ok(_))), "a store in memory answers at once");
+        }
     }
 }
 
-impl ChatStore for LosableStore {
-    fn load<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-    ) -> BoxFuture<'a, Result<Option<VersionedChat>, ChatStoreError>> {
-        let store = self.current();
-        Box::pin(async move { store.load(owner, id).await })
+impl Intercepts for LosableStore {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
     }
 
-    fn save<'a>(&'a self, save: SaveChat<'a>) -> BoxFuture<'a, Result<SaveResult, ChatStoreError>> {
-        let store = self.current();
-        Box::pin(async move { store.save(save).await })
-    }
-
-    fn list<'a>(
-        &'a self,
-        owner: &'a Principal,
-        list: ListChats<'a>,
-    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
-        let store = self.current();
-        Box::pin(async move { store.list(owner, list).await })
-    }
-
-    fn delete<'a>(
-        &'a self,
-        owner: &'a Principal,
-        id: &'a ChatId,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
-        let store = self.current();
-        Box::pin(async move { store.delete(owner, id, revision).await })
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
+        let owner = append.key.owner.clone();
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(owner);
+        self.store.append(append)
     }
 }

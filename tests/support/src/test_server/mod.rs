@@ -17,7 +17,7 @@ use axum::response::Response;
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{Approvals, Principal, UnixMillis};
 use ui_message_stream::axum::{approval_routes, chat_routes};
-use ui_message_stream::chat::store::ChatStore;
+use ui_message_stream::chat::store::LogStore;
 use ui_message_stream::chat::{ChatServer, PostedHistory};
 use ui_message_stream::limits::ChatLimits;
 
@@ -25,6 +25,7 @@ pub use self::agent::{Line, Model, Scripted};
 use self::losable_store::LosableStore;
 pub use self::requests::{Answer, Client};
 pub use self::tools::{Effect, Tools};
+use crate::log_double::LogDouble;
 
 /// The routes of the server and what they use.
 #[derive(Debug, Clone)]
@@ -37,7 +38,7 @@ pub struct Host {
     pub tools: Tools,
     /// The model of the agent.
     pub model: Model,
-    store: Arc<LosableStore>,
+    store: Arc<LogDouble<LosableStore>>,
     ledger: Arc<InMemoryLedger>,
     now: Arc<Mutex<UnixMillis>>,
 }
@@ -67,14 +68,14 @@ impl Host {
         let (tools, model) = (Tools::default(), Model::new(script));
         let approvals = set_up(Approvals::new(tools.clone()).with_ledger(ledger.clone()));
         let agent = agent::scripted(model.clone(), tools.clone());
-        let store = Arc::new(LosableStore::default());
+        let store = Arc::new(LogDouble::<LosableStore>::default());
         let chats = ChatServer::new(agent, approvals).with_store(store.clone());
         let routes = routes(&chats);
         Host { routes, chats, tools, model, store, ledger, now: Arc::new(Mutex::new(now)) }
     }
 
     /// Sets the store of the conversations.
-    pub fn with_store(mut self, store: impl ChatStore) -> Self {
+    pub fn with_store(mut self, store: impl LogStore) -> Self {
         self.chats = self.chats.with_store(Arc::new(store));
         self.routes = routes(&self.chats);
         self

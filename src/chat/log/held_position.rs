@@ -1,0 +1,146 @@
+//! Where a client stands in the frames of a run, as the message shows it that the client holds.
+
+use bytes::Bytes;
+
+use super::open_chunks::{OpenChunks, each_chunk};
+use crate::chunk::Chunk;
+use crate::event::APPROVAL_DATA_NAME;
+use crate::message::{Part, ToolPart, ToolState, UiMessage};
+use crate::reducer::Reducer;
+
+/// Returns how many parts of a message are content.
+pub(crate) fn content_parts(message: &UiMessage) -> usize {
+    content(message).count()
+}
+
+/// Returns the parts of a message that are content, with their indices.
+pub(crate) fn content(message: &UiMessage) -> impl Iterator<Item = (usize, &Part)> {
+    message.parts.iter().enumerate().filter(|(_, part)| is_content(part, message))
+}
+
+/// Whether a part is content. Step starts are not, and neither are parts that only a client may hold:
+/// `data-run-end` at the end of a response, and `data-approval` of a call in another message.
+fn is_content(part: &Part, message: &UiMessage) -> bool {
+    match part {
+        Part::StepStart { .. } => false,
+        Part::Data(data) if &*data.name == APPROVAL_DATA_NAME => {
+            let is_it = |call: &ToolPart| Some(call.tool_call_id.as_str()) == data.id.as_deref();
+            message.tool_parts().any(is_it)
+        }
+        Part::Data(data) => &*data.name != "run-end",
+        _ => true,
+    }
+}
+
+/// Returns after how many of these frames of a run a client stands that holds this message, as far as
+/// the number of its parts shows it. Returns `None` if they hold fewer parts.
+///
+/// The frames from there on begin with the start of each part that they continue. An input of a tool
+/// call that the client holds as incomplete is sent again from its start.
+pub(crate) fn position_of(
+    begun: Option<&UiMessage>,
+    frames: &[Bytes],
+    held: &UiMessage,
+) -> Option<usize> {
+    let (parts, mut open) = (content_parts(held), OpenChunks::default());
+    let mut reducer = begun.cloned().map_or_else(Reducer::new, Reducer::continuing);
+    let is_incomplete = |id: &str| {
+        let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
+        calls.next().is_none_or(|part| matches!(part.state, ToolState::InputStreaming { .. }))
+    };
+    // The calls whose inputs are incomplete, with the frames that begin them.
+    let mut inputs: Vec<(String, usize)> = Vec::new();
+    for (at, frame) in frames.iter().enumerate() {
+        let mut is_delta = false;
+        each_chunk(frame, |chunk| {
+            let _ = reducer.push_chunk(chunk);
+            open.push(chunk);
+            match chunk {
+                Chunk::TextDelta { .. }
+                | Chunk::ReasoningDelta { .. }
+                | Chunk::ToolInputDelta { .. } => is_delta = true,
+                Chunk::ToolInputStart { tool_call_id, .. } => {
+                    inputs.push((tool_call_id.to_string(), at));
+                }
+                Chunk::ToolInputAvailable { tool_call_id, .. }
+                | Chunk::ToolInputError { tool_call_id, .. } => {
+                    inputs.retain(|(id, _)| *id != **tool_call_id);
+                }
+                _ => {}
+            }
+        });
+        // A delta begins no part and ends none. The reducer reads a whole input for each message that
+        // it returns.
+        if !is_delta
+            && !open.has_text()
+            && inputs.iter().all(|(id, _)| is_incomplete(id))
+            && content_parts(reducer.message()) >= parts
+        {
+            let begun = inputs.iter().map(|(_, at)| *at).min();
+            return Some(begun.unwrap_or(at + 1));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk::ReceivedChunk;
+
+    /// The log of a message with a call that waits for approval, and a second call.
+    const LOG: &[&str] = &[
+        r#"{"type":"start","messageId":"a1"}"#,
+        r#"{"type":"start-step"}"#,
+        r#"{"type":"tool-input-start","toolCallId":"c1","toolName":"act"}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c1","inputTextDelta":"{}"}"#,
+        r#"{"type":"tool-input-available","toolCallId":"c1","toolName":"act","input":{}}"#,
+        r#"{"type":"tool-approval-request","approvalId":"ap1","toolCallId":"c1"}"#,
+        r#"{"type":"tool-input-start","toolCallId":"c2","toolName":"act"}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c2","inputTextDelta":"{\"n\""}"#,
+        r#"{"type":"tool-input-delta","toolCallId":"c2","inputTextDelta":":2}"}"#,
+        r#"{"type":"tool-input-available","toolCallId":"c2","toolName":"act","input":{"n":2}}"#,
+        r#"{"type":"tool-output-available","toolCallId":"c2","output":3}"#,
+    ];
+
+    fn read(message: Option<UiMessage>, chunks: &[&str]) -> UiMessage {
+        let mut reducer = message.map_or_else(Reducer::new, Reducer::continuing);
+        for chunk in chunks {
+            reducer.push(&ReceivedChunk::parse(chunk).unwrap()).unwrap();
+        }
+        reducer.into_message()
+    }
+
+    fn log_of(chunks: &[&str]) -> Vec<Bytes> {
+        let frame = |(at, chunk): (usize, &&str)| format!("id: r1.{at}\ndata: {chunk}\n\n");
+        chunks.iter().enumerate().map(|it| frame(it).into()).collect()
+    }
+
+    #[test]
+    fn a_client_that_was_cut_in_the_input_of_a_call_reads_the_input_from_its_start() {
+        for cut in [7, 8, 9] {
+            let held = read(None, &LOG[..cut]);
+            assert_eq!(position_of(None, &log_of(LOG), &held), Some(6), "cut after {cut}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_has_read_the_input_of_a_call_reads_what_follows_it() {
+        for cut in [10, 11] {
+            let held = read(None, &LOG[..cut]);
+            assert_eq!(position_of(None, &log_of(LOG), &held), Some(10), "cut after {cut}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_was_cut_at_any_part_holds_the_whole_message_after_the_rest() {
+        let whole = read(None, LOG);
+        for cut in 3..LOG.len() {
+            let held = read(None, &LOG[..cut]);
+            let position = position_of(None, &log_of(LOG), &held).unwrap();
+            let rest = &LOG[position..];
+            let message = read(Some(held), rest);
+            assert_eq!(message, whole, "cut after {cut}, the rest begins at {position}");
+        }
+    }
+}

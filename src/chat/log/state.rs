@@ -1,0 +1,771 @@
+//! [`ChatState`]: the fold over the log of a chat.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::entry::{Entry, INTERRUPTED, OtherEntry, ReadEntryError, RunEnd, StepEnd};
+use super::open_chunks::OpenChunks;
+use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
+use crate::chat::Chat;
+use crate::chat::Messages;
+use crate::chat::conversation::request_change::apply_change;
+use crate::chat::conversation::{EarlyEnd, ReceivedResult, live_message};
+use crate::chat::store::{LoadedLog, Snapshot, StoredEntry};
+use crate::chunk::{Chunk, ReceivedChunk};
+use crate::event::AgentEvent;
+use crate::id::{ChatId, MessageId, RunId, ToolCallId};
+use crate::message::{Part, Role, UiMessage};
+use crate::reducer::Reducer;
+use crate::sse::Decoder;
+
+/// The state of a chat after the first entries of its log.
+#[derive(Debug, Clone)]
+pub(crate) struct ChatState {
+    chat: Chat,
+    /// The number of entries.
+    length: u64,
+    live: Option<Live>,
+    last_end: Option<LastEnd>,
+    /// How many runs in a row were lost.
+    losses: u32,
+    /// The results that no model call has read.
+    unread: Vec<DeferredToolResult>,
+    /// Frames of the live run were left out, so its message has only the calls that wait.
+    lacks_frames: bool,
+}
+
+/// The run that writes in the chat.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    pub(crate) run: RunId,
+    pub(crate) message_id: MessageId,
+    /// The position of its first entry.
+    pub(crate) begin: u64,
+    /// The number of parts that its message had then.
+    pub(crate) begun_parts: usize,
+    /// The model was called, and the call has not ended.
+    pub(crate) is_in_step: bool,
+    /// The model was called.
+    pub(crate) has_stepped: bool,
+    /// How the last model call has ended.
+    pub(crate) step_end: Option<StepEnd>,
+    /// The approvals that its model call sends to the provider.
+    pub(crate) claimed: Vec<DeferredToolResult>,
+    /// Its server has given it up.
+    pub(crate) is_handed_over: bool,
+    open: OpenChunks,
+    reducer: Reducer,
+    /// Whether the reducer holds the message, and not the chat.
+    holds_message: bool,
+}
+
+/// How the last run of a chat has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LastEnd {
+    pub(crate) run: RunId,
+    pub(crate) message_id: MessageId,
+    /// The position of the first entry of the run.
+    pub(crate) begin: u64,
+    pub(crate) end: RunEnd,
+}
+
+/// The reason why an entry does not continue a log.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FoldError {
+    #[error(transparent)]
+    Entry(#[from] ReadEntryError),
+    #[error("a snapshot of a chat cannot be read: {0}")]
+    Snapshot(#[from] serde_json::Error),
+    #[error("entry {position} of the log is `{entry}`, which does not fit: {reason}")]
+    Unexpected { position: u64, entry: &'static str, reason: &'static str },
+}
+
+/// A state that can be stored.
+#[derive(Debug, Clone)]
+pub(crate) struct StateSnapshot {
+    /// The number of entries before it.
+    pub(crate) position: u64,
+    /// Everything but the messages, as JSON.
+    pub(crate) head: String,
+    pub(crate) messages: Messages,
+}
+
+/// Everything of a state but the messages, as it is stored. A state is stored between two steps, when
+/// no part of the message is open.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredState {
+    chat: Box<RawValue>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    live: Option<StoredLive>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_end: Option<LastEnd>,
+    losses: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unread: Vec<DeferredToolResult>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredLive {
+    run: RunId,
+    message_id: MessageId,
+    begin: u64,
+    begun_parts: usize,
+    has_stepped: bool,
+    step_end: Option<StepEnd>,
+}
+
+impl ChatState {
+    /// The state before the first entry.
+    pub(crate) fn new(chat: impl Into<ChatId>, owner: Principal) -> Self {
+        ChatState {
+            chat: Chat::new(chat, owner),
+            length: 0,
+            live: None,
+            last_end: None,
+            losses: 0,
+            unread: Vec::new(),
+            lacks_frames: false,
+        }
+    }
+
+    /// Returns the state of a loaded log, and the position and the messages of its snapshot.
+    ///
+    /// # Errors
+    /// [`FoldError`], if this version cannot read the snapshot or an entry, or if the entries do not make
+    /// a log.
+    pub(crate) fn of_loaded(
+        chat: &ChatId,
+        owner: &Principal,
+        loaded: &LoadedLog,
+    ) -> Result<(Self, Option<(u64, Messages)>), FoldError> {
+        let mut state = match &loaded.snapshot {
+            Some(snapshot) => Self::of_snapshot(snapshot)?,
+            None => Self::new(chat.clone(), owner.clone()),
+        };
+        let stored = loaded.snapshot.as_ref().map(|_| (state.length, state.chat.messages.clone()));
+        for (position, entry) in &loaded.entries {
+            state.skip_frames(*position);
+            state.apply(&Entry::read(entry)?)?;
+        }
+        state.skip_frames(loaded.head.length);
+        state.return_message();
+        Ok((state, stored))
+    }
+
+    fn of_snapshot(snapshot: &Snapshot) -> Result<Self, FoldError> {
+        let StoredState { chat, live, last_end, losses, unread } =
+            serde_json::from_str(&snapshot.head)?;
+        let mut chat = Chat::from_head_json(chat.get())?;
+        for message in &snapshot.messages {
+            chat.messages.push(serde_json::from_str::<UiMessage>(message)?);
+        }
+        let live = live.map(|live| Live {
+            reducer: continuing(chat.message(&live.message_id), &live.message_id),
+            run: live.run,
+            message_id: live.message_id,
+            begin: live.begin,
+            begun_parts: live.begun_parts,
+            is_in_step: false,
+            has_stepped: live.has_stepped,
+            step_end: live.step_end,
+            claimed: Vec::new(),
+            is_handed_over: false,
+            open: OpenChunks::default(),
+            holds_message: false,
+        });
+        let (length, lacks_frames) = (snapshot.position, false);
+        Ok(ChatState { chat, length, live, last_end, losses, unread, lacks_frames })
+    }
+
+    /// Returns the state as a store keeps it. Returns `None` within a step, and if frames were left out.
+    pub(crate) fn snapshot(&mut self) -> Option<StateSnapshot> {
+        self.return_message();
+        let is_in_step = self.live.as_ref().is_some_and(|live| live.is_in_step);
+        if is_in_step || self.lacks_frames {
+            return None;
+        }
+        let live = self.live.as_ref().map(|live| StoredLive {
+            run: live.run.clone(),
+            message_id: live.message_id.clone(),
+            begin: live.begin,
+            begun_parts: live.begun_parts,
+            has_stepped: live.has_stepped,
+            step_end: live.step_end.clone(),
+        });
+        let stored = StoredState {
+            chat: RawValue::from_string(self.chat.head_json().ok()?).ok()?,
+            live,
+            last_end: self.last_end.clone(),
+            losses: self.losses,
+            unread: self.unread.clone(),
+        };
+        Some(StateSnapshot {
+            position: self.length,
+            head: serde_json::to_string(&stored).ok()?,
+            messages: self.chat.messages.clone(),
+        })
+    }
+
+    /// Returns the conversation. It lacks the chunks that were [pushed](Self::push_chunk) since the
+    /// message was [returned](Self::return_message).
+    pub(crate) fn chat(&self) -> &Chat {
+        &self.chat
+    }
+
+    pub(crate) fn into_chat(mut self) -> Chat {
+        self.return_message();
+        self.chat
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub(crate) fn live(&self) -> Option<&Live> {
+        self.live.as_ref()
+    }
+
+    pub(crate) fn last_end(&self) -> Option<&LastEnd> {
+        self.last_end.as_ref()
+    }
+
+    pub(crate) fn losses(&self) -> u32 {
+        self.losses
+    }
+
+    /// Returns the results that no model call has read.
+    pub(crate) fn unread(&self) -> &[DeferredToolResult] {
+        &self.unread
+    }
+
+    pub(crate) fn lacks_frames(&self) -> bool {
+        self.lacks_frames
+    }
+
+    /// The entries before this position that were not applied are frames.
+    fn skip_frames(&mut self, position: u64) {
+        if position > self.length {
+            self.return_message();
+            if let Some(live) = &self.live {
+                live_message::add_message(&mut self.chat, &live.message_id);
+            }
+            (self.length, self.lacks_frames) = (position, true);
+        }
+    }
+
+    /// Applies the next entry.
+    ///
+    /// # Errors
+    /// [`FoldError::Unexpected`], if the entry does not continue the log. The state is of no use then.
+    pub(crate) fn apply(&mut self, entry: &Entry) -> Result<(), FoldError> {
+        match entry {
+            Entry::Frame(frame) => self.apply_frames(frame),
+            Entry::Other(other) => self.apply_other(other),
+        }?;
+        self.length += 1;
+        Ok(())
+    }
+
+    /// Applies the next entries, as they are stored.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply), and if this version does not know an entry.
+    pub(crate) fn apply_stored(&mut self, entries: &[StoredEntry]) -> Result<(), FoldError> {
+        entries.iter().try_for_each(|entry| self.apply(&Entry::read(entry)?))
+    }
+
+    /// Applies an entry of this turn, whose chunks and claims were pushed when it was written.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(crate) fn apply_own(&mut self, entry: &Entry) -> Result<(), FoldError> {
+        match entry.other() {
+            None | Some(OtherEntry::Chunk { .. }) => self.live_of("frame").map(drop)?,
+            Some(OtherEntry::Call { message, .. }) => self.add_client_call(message),
+            Some(OtherEntry::Claimed { .. }) => {}
+            Some(other) => self.apply_other(other)?,
+        }
+        self.length += 1;
+        Ok(())
+    }
+
+    fn add_client_call(&mut self, call: &UiMessage) {
+        for part in call.tool_parts().filter(|part| part.approval_id().is_none()) {
+            let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+            let input = part.input().cloned().unwrap_or_else(crate::Json::null);
+            let call = PendingToolCall::client_executed(id, name, input);
+            live_message::add_client_call(&mut self.chat, call);
+        }
+    }
+
+    fn unexpected(&self, entry: &'static str, reason: &'static str) -> FoldError {
+        FoldError::Unexpected { position: self.length, entry, reason }
+    }
+
+    /// Returns the live run, to which this entry belongs.
+    fn live_of(&mut self, entry: &'static str) -> Result<&mut Live, FoldError> {
+        let error = FoldError::Unexpected {
+            position: self.length,
+            entry,
+            reason: "no run is live, or it is another one",
+        };
+        self.live.as_mut().ok_or(error)
+    }
+
+    fn apply_other(&mut self, entry: &OtherEntry) -> Result<(), FoldError> {
+        match entry {
+            OtherEntry::Import { messages } => {
+                if self.length > 0 {
+                    return Err(self.unexpected("import", "it is not the first entry"));
+                }
+                live_message::begin_with_imported(&mut self.chat, messages.clone());
+            }
+            OtherEntry::Request(change) => {
+                if self.live.is_some() {
+                    return Err(self.unexpected("request", "a run is live"));
+                }
+                apply_change(&mut self.chat, change.clone());
+                self.read_results();
+            }
+            OtherEntry::Begin { run, message_id } => self.begin(run, message_id)?,
+            OtherEntry::Chunk { chunk, .. } => {
+                self.live_of("chunk")?;
+                self.push_received(ReceivedChunk::parse(chunk).ok());
+            }
+            OtherEntry::Call { message, frames } => {
+                self.live_of("call")?;
+                self.apply_call(message, frames)?;
+            }
+            OtherEntry::Settled { call, chunk, .. } => {
+                self.live_of("settled")?;
+                self.settle(call, chunk);
+            }
+            OtherEntry::Step => {
+                let live = self.live_of("step")?;
+                (live.has_stepped, live.step_end) = (true, None);
+                live.claimed.clear();
+                self.read_results();
+            }
+            OtherEntry::StepEnd(end) => self.end_step(end)?,
+            OtherEntry::Claimed { approvals } => {
+                self.live_of("claimed")?;
+                self.push_claimed(approvals);
+            }
+            OtherEntry::HandedOver => self.live_of("handed-over")?.is_handed_over = true,
+            OtherEntry::Result { received, .. } => self.add_result(received)?,
+            OtherEntry::End { run, end } => {
+                if self.live_of("end")?.run != *run {
+                    return Err(self.unexpected("end", "another run is live"));
+                }
+                self.end(end);
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, run: &RunId, message_id: &MessageId) -> Result<(), FoldError> {
+        if self.live.is_some() {
+            return Err(self.unexpected("begin", "a run is live"));
+        }
+        let message = self.chat.message(message_id);
+        // Without frames a message may have fewer parts than it has.
+        let known = usize::from(self.lacks_frames);
+        let begun_parts = message.map_or(0, |message| message.parts.len().max(known));
+        let reducer = continuing(message, message_id);
+        self.chat.begin_run(message_id.clone(), begun_parts == 0);
+        self.live = Some(Live {
+            run: run.clone(),
+            message_id: message_id.clone(),
+            begin: self.length,
+            begun_parts,
+            is_in_step: false,
+            has_stepped: false,
+            step_end: None,
+            claimed: Vec::new(),
+            is_handed_over: false,
+            open: OpenChunks::default(),
+            reducer,
+            holds_message: false,
+        });
+        Ok(())
+    }
+
+    fn apply_frames(&mut self, frames: &[u8]) -> Result<(), FoldError> {
+        self.live_of("frame")?;
+        let mut decoder = Decoder::default();
+        decoder.push(frames);
+        while let Some(event) = decoder.poll() {
+            self.push_received(ReceivedChunk::parse(&event.data).ok());
+        }
+        Ok(())
+    }
+
+    /// Pushes a chunk to the message. A chunk that this version cannot read is left out, as the client
+    /// of the run leaves it out.
+    fn push_received(&mut self, received: Option<ReceivedChunk<'_>>) {
+        if let Some(ReceivedChunk::Known { chunk, .. }) = received
+            && !self.lacks_frames
+        {
+            self.push_chunk(&chunk);
+        }
+    }
+
+    /// Adds a chunk of the live run to its message.
+    pub(crate) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
+        let Some(live) = &mut self.live else { return };
+        if !std::mem::replace(&mut live.holds_message, true)
+            && let Some(message) = live_message::lend_message(&mut self.chat, &live.message_id)
+        {
+            live.reducer.exchange_message(message);
+        }
+        match chunk {
+            Chunk::FinishStep {} => live.is_in_step = false,
+            Chunk::Start { .. } | Chunk::StartStep {} | Chunk::MessageMetadata { .. } => {}
+            // The data of a call that is being executed, before the model is called.
+            Chunk::Data { .. } => {}
+            _ => live.is_in_step = true,
+        }
+        live.open.push(chunk);
+        // The translator emits no chunk that the reducer refuses.
+        let _ = live.reducer.push_chunk(chunk);
+    }
+
+    /// The live run sends these approvals to the provider.
+    pub(crate) fn push_claimed(&mut self, approvals: &[DeferredToolResult]) {
+        if let Some(live) = &mut self.live {
+            (live.is_in_step, live.claimed) = (true, approvals.to_vec());
+        }
+        let ids = approvals.iter().filter_map(|claimed| claimed.approval_id.clone());
+        self.chat.remove_unsent(&ids.collect::<Vec<_>>());
+    }
+
+    /// Gives the message of the live run back to the chat.
+    pub(crate) fn return_message(&mut self) {
+        if let Some(live) = &mut self.live
+            && std::mem::take(&mut live.holds_message)
+        {
+            let empty = UiMessage::new(live.message_id.clone(), Role::Assistant, Vec::new());
+            live_message::return_message(&mut self.chat, live.reducer.exchange_message(empty));
+        }
+    }
+
+    fn apply_call(&mut self, call: &UiMessage, frames: &str) -> Result<(), FoldError> {
+        match &self.live {
+            Some(live) if self.lacks_frames => {
+                live_message::add_waiting_call(&mut self.chat, &live.message_id, call)
+            }
+            _ => self.apply_frames(frames.as_bytes())?,
+        }
+        self.add_client_call(call);
+        Ok(())
+    }
+
+    /// The agent has given a result to a call that waits. A result that was appended before is kept, unless
+    /// it says only that it is unknown whether the call was executed.
+    fn settle(&mut self, call: &ToolCallId, chunk: &str) {
+        self.return_message();
+        let Some(id) = self.live.as_ref().map(|live| live.message_id.clone()) else { return };
+        if !live_message::forget_unknown(&mut self.chat, &id, call) {
+            return;
+        }
+        match self.lacks_frames {
+            true => live_message::settle_call(&mut self.chat, &id, call),
+            false => self.push_received(ReceivedChunk::parse(chunk).ok()),
+        }
+    }
+
+    fn end_step(&mut self, end: &StepEnd) -> Result<(), FoldError> {
+        let live = self.live_of("step-end")?;
+        (live.is_in_step, live.step_end) = (false, Some(end.clone()));
+        let id = live.message_id.clone();
+        self.losses = 0;
+        if let Some(metadata) = &end.metadata {
+            let message_metadata = Some(std::borrow::Cow::Borrowed(metadata));
+            self.push_chunk(&Chunk::MessageMetadata { message_metadata });
+        }
+        self.return_message();
+        live_message::add_outcomes(&mut self.chat, &id, &end.rejected, &DeferredOutcome::Rejected);
+        live_message::add_outcomes(
+            &mut self.chat,
+            &id,
+            &end.unknown,
+            &DeferredOutcome::OutcomeUnknown,
+        );
+        Ok(())
+    }
+
+    fn add_result(&mut self, result: &ReceivedResult) -> Result<(), FoldError> {
+        self.return_message();
+        if !self.is_left_out(&result.result) {
+            if !live_message::accepts_result(&self.chat, &result.result) {
+                return Err(self.unexpected("result", "the chat holds no such open call"));
+            }
+            self.chat.record_received(result);
+        }
+        self.unread.push(result.result.clone());
+        Ok(())
+    }
+
+    /// Whether the call of this result may be in the frames that were left out: it has no approval, and its
+    /// message lacks it. An earlier message may have a call with its id.
+    fn is_left_out(&self, result: &DeferredToolResult) -> bool {
+        let message = result.message_id.as_ref().and_then(|id| self.chat.message(id));
+        let mut parts = message.into_iter().flat_map(UiMessage::tool_parts);
+        let has_call = parts.any(|part| part.tool_call_id == result.tool_call_id);
+        self.lacks_frames
+            && result.approval_id.is_none()
+            && result.message_id.is_some()
+            && !has_call
+    }
+
+    fn read_results(&mut self) {
+        self.unread.clear();
+        self.chat.set_unread_results(false);
+    }
+
+    fn end(&mut self, end: &RunEnd) {
+        self.return_message();
+        let Some(live) = self.live.take() else { return };
+        if live.step_end.is_none() {
+            // Otherwise the frames have ended what was open.
+            for claimed in &live.claimed {
+                let outcome = DeferredOutcome::OutcomeUnknown;
+                self.chat.record_result(&DeferredToolResult { outcome, ..claimed.clone() }, None);
+            }
+            live_message::close_message(&mut self.chat, &live.message_id);
+        }
+        let Live { run, message_id, begin, step_end, .. } = live;
+        let early_end = |error_text: Option<&str>| EarlyEnd {
+            message_id: message_id.clone(),
+            error_text: error_text.map(str::to_owned),
+        };
+        let early_end = match end {
+            RunEnd::Failed(error_text) => Some(early_end(Some(error_text))),
+            RunEnd::Interrupted => Some(early_end(Some(INTERRUPTED))),
+            RunEnd::Stopped | RunEnd::Replaced | RunEnd::Limit
+                if step_end.as_ref().is_none_or(|end| end.is_cut) =>
+            {
+                Some(early_end(None))
+            }
+            _ => None,
+        };
+        if !matches!(end, RunEnd::ResumedBy(_)) {
+            self.chat.end_run(early_end);
+        }
+        if *end == RunEnd::Stopped {
+            self.chat.set_stopped();
+        }
+        self.losses = match end {
+            RunEnd::ResumedBy(_) => self.losses + 1,
+            _ => 0,
+        };
+        self.last_end = Some(LastEnd { run, message_id, begin, end: end.clone() });
+    }
+
+    /// Returns the message of the live run, with everything that was pushed.
+    pub(crate) fn live_message(&mut self) -> UiMessage {
+        self.return_message();
+        let Some(live) = &self.live else { return UiMessage::new("", Role::Assistant, Vec::new()) };
+        let new = || UiMessage::new(live.message_id.clone(), Role::Assistant, Vec::new());
+        self.chat.message(&live.message_id).cloned().unwrap_or_else(new)
+    }
+
+    /// Returns the live message with its newest call of this id alone.
+    pub(crate) fn live_call(&mut self, id: &ToolCallId) -> Option<UiMessage> {
+        self.return_message();
+        let message = self.chat.message(&self.live.as_ref()?.message_id)?;
+        let is_it = |part: &&Part| part.as_tool().is_some_and(|it| it.tool_call_id == *id);
+        let part = message.parts.iter().rev().find(is_it)?.clone();
+        Some(UiMessage::new(message.id.clone(), Role::Assistant, vec![part]))
+    }
+
+    /// Returns the chunks of the live run that need an end.
+    pub(crate) fn open_chunks(&self) -> OpenChunks {
+        self.live.as_ref().map(|live| live.open.clone()).unwrap_or_default()
+    }
+
+    /// Returns whether this call of the live message waits for a result that does not come from the agent.
+    pub(crate) fn is_waiting(&mut self, id: &ToolCallId) -> bool {
+        self.return_message();
+        let message = self.live.as_ref().and_then(|live| self.chat.message(&live.message_id));
+        message.is_some_and(|message| live_message::is_waiting(&self.chat, message, id))
+    }
+
+    /// Returns the result in this event, if a provider emits it for a call of an earlier message.
+    pub(crate) fn forwarded_result(&mut self, event: &AgentEvent) -> Option<DeferredToolResult> {
+        let message = self.live_message();
+        self.chat.result_of_forwarded_call(event, || &message)
+    }
+
+    /// Returns the calls of the live message whose approvals wait for the next model call, and whose
+    /// results come later.
+    pub(crate) fn answered_calls(&self) -> Vec<ToolCallId> {
+        let unsent = self.chat.unsent_approvals.iter().chain(&self.unread);
+        unsent.map(|result| result.tool_call_id.clone()).collect()
+    }
+
+    /// Whether the message that the live run continues has to be loaded with its frames.
+    pub(crate) fn lacks_begun_message(&self) -> bool {
+        self.lacks_frames && self.live.as_ref().is_some_and(|live| live.begun_parts > 0)
+    }
+
+    /// Returns the message that the live run continues, with the parts that it had before and the results
+    /// that they have now. `None` if the run writes a new message.
+    pub(crate) fn begun_message(&self) -> Option<Arc<UiMessage>> {
+        let live = self.live.as_ref().filter(|live| live.begun_parts > 0)?;
+        let mut message = self.chat.message(&live.message_id)?.clone();
+        message.parts.truncate(live.begun_parts);
+        Some(Arc::new(message))
+    }
+}
+
+/// Returns the reducer of a run that writes this message.
+fn continuing(message: Option<&UiMessage>, id: &MessageId) -> Reducer {
+    let new = || UiMessage::new(id.clone(), Role::Assistant, Vec::new());
+    Reducer::continuing(message.cloned().unwrap_or_else(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::chat::PostedHistory;
+    use crate::chat::conversation::request_change::change_of;
+    use crate::json::Json;
+    use crate::message::ToolState;
+    use crate::request::{ChatRequest, Limits};
+
+    fn state() -> ChatState {
+        let mut state = ChatState::new("c", Principal::new("ada"));
+        let body = br#"{"id":"c","messages":[{"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
+        let request = ChatRequest::parse(body, &Limits::default()).unwrap();
+        let change = change_of(state.chat(), &request, PostedHistory::Keep).unwrap();
+        let begin = OtherEntry::Begin { run: "r1".into(), message_id: "a1".into() };
+        for entry in [OtherEntry::Request(change), begin, OtherEntry::Step] {
+            state.apply(&entry.into()).unwrap();
+        }
+        state
+    }
+
+    fn frame(chunk: &str) -> Entry {
+        Entry::Frame(Bytes::from(format!("data: {chunk}\n\n")))
+    }
+
+    fn call() -> PendingToolCall {
+        PendingToolCall::awaiting_approval("ap1", "c1", "act", Json::parse("{}").unwrap())
+    }
+
+    /// The message with the call alone.
+    fn message() -> UiMessage {
+        UiMessage::parse(
+            r#"{"id":"a1","role":"assistant","parts":[{"type":"tool-act","toolCallId":"c1",
+                "state":"approval-requested","input":{},"approval":{"id":"ap1"}}]}"#,
+        )
+        .unwrap()
+    }
+
+    /// A text, a call that waits, and a text that is not ended.
+    fn step() -> Vec<Entry> {
+        let input =
+            r#"{"type":"tool-input-available","toolCallId":"c1","toolName":"act","input":{}}"#;
+        let asked = r#"{"type":"tool-approval-request","approvalId":"ap1","toolCallId":"c1"}"#;
+        vec![
+            frame(r#"{"type":"text-start","id":"0"}"#),
+            frame(r#"{"type":"text-delta","id":"0","delta":"Wait"}"#),
+            frame(input),
+            OtherEntry::Call { message: message(), frames: format!("data: {asked}\n\n") }.into(),
+            frame(r#"{"type":"text-delta","id":"0","delta":" here"}"#),
+        ]
+    }
+
+    fn approved() -> Entry {
+        let outcome = DeferredOutcome::Executed {
+            outcome: crate::approval::ToolOutcome::Output(Json::string("done")),
+        };
+        let received = ReceivedResult::new(call().with_outcome(outcome), None);
+        OtherEntry::Result { received, chunks: Vec::new() }.into()
+    }
+
+    fn text(state: &ChatState) -> String {
+        state.chat().message(&"a1".into()).unwrap().text()
+    }
+
+    #[test]
+    fn a_result_within_a_text_changes_its_call_and_the_text_goes_on() {
+        let mut state = state();
+        step().iter().for_each(|entry| state.apply(entry).unwrap());
+        state.apply(&approved()).unwrap();
+        assert!(state.apply(&approved()).is_err(), "a second result");
+        state.apply(&frame(r#"{"type":"text-delta","id":"0","delta":"."}"#)).unwrap();
+        state.return_message();
+        assert_eq!(text(&state), "Wait here.");
+        let message = state.chat().message(&"a1".into()).unwrap();
+        let part = message.tool_parts().next().unwrap();
+        assert!(matches!(part.state, ToolState::OutputAvailable { .. }), "{:?}", part.state);
+    }
+
+    #[test]
+    fn without_frames_the_open_calls_are_the_same() {
+        let mut whole = state();
+        let mut control = whole.clone();
+        for entry in step() {
+            whole.apply(&entry).unwrap();
+            match entry.kind() {
+                crate::chat::store::EntryKind::Frame => {}
+                _ => {
+                    control.skip_frames(whole.length() - 1);
+                    control.apply(&entry).unwrap();
+                }
+            }
+        }
+        control.skip_frames(whole.length());
+        whole.return_message();
+        assert!(control.lacks_frames() && !whole.lacks_frames());
+        let calls = |state: &ChatState| state.chat().undecided_calls();
+        assert_eq!(calls(&control), calls(&whole));
+        assert_eq!(control.length(), whole.length());
+        control.apply(&approved()).unwrap();
+        assert_eq!(calls(&control), []);
+    }
+
+    #[test]
+    fn a_stopped_run_ends_its_text_and_keeps_the_call_that_waits() {
+        let mut state = state();
+        step().iter().for_each(|entry| state.apply(entry).unwrap());
+        let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Stopped };
+        state.apply(&end.into()).unwrap();
+        let message = state.chat().message(&"a1".into()).unwrap();
+        let Part::Text(first) = &message.parts[0] else { panic!("{message:?}") };
+        assert_eq!(first.state, Some(crate::message::TextState::Done));
+        assert_eq!(state.chat().undecided_calls().len(), 1);
+        assert!(state.live().is_none() && state.chat().message_to_continue().is_none());
+    }
+
+    #[test]
+    fn a_snapshot_and_the_entries_after_it_give_the_same_state() {
+        let mut state = state();
+        step().iter().for_each(|entry| state.apply(entry).unwrap());
+        assert!(state.snapshot().is_none(), "within a step");
+        for chunk in [r#"{"type":"text-end","id":"0"}"#, r#"{"type":"finish-step"}"#] {
+            state.apply(&frame(chunk)).unwrap();
+        }
+        state.apply(&OtherEntry::StepEnd(StepEnd::default()).into()).unwrap();
+        let StateSnapshot { position, head, messages } = state.snapshot().unwrap();
+        let messages = messages.iter().map(|it| serde_json::to_string(it).unwrap()).collect();
+        let snapshot = Snapshot { position, head, messages };
+        let mut stored = ChatState::of_snapshot(&snapshot).unwrap();
+        let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Finished };
+        for entry in [approved(), OtherEntry::Step.into(), end.into()] {
+            state.apply(&entry).unwrap();
+            stored.apply(&entry).unwrap();
+        }
+        assert_eq!(stored.snapshot().unwrap().head, state.snapshot().unwrap().head);
+        assert_eq!(stored.chat().messages, state.chat().messages);
+    }
+}

@@ -1,0 +1,498 @@
+//! [`LogStore`]: the storage of the logs of chats.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::approval::{Principal, UnixMillis};
+use crate::boxed::BoxFuture;
+use crate::chat::store::{ChatCursor, ChatStoreError};
+use crate::id::{ChatId, RunId};
+
+/// A chat of a user. Two users may have chats with the same id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogKey {
+    /// The owner of the chat.
+    pub owner: Principal,
+    /// The id of the chat.
+    pub chat: ChatId,
+}
+
+/// Identifies one of the logs that a chat had: a chat that was deleted and begun again has another epoch.
+///
+/// The caller chooses it at random, below 2<sup>53</sup>, so that every database and JSON can hold it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// Returns an epoch of random bits.
+    pub(crate) fn of_random(bits: u64) -> Self {
+        Epoch(bits & Self::MAX)
+    }
+
+    /// Returns the epoch of a further attempt to create a log.
+    pub(crate) fn after(self, attempts: u32) -> Self {
+        Epoch((self.0 + u64::from(attempts)) & Self::MAX)
+    }
+
+    const MAX: u64 = (1 << 53) - 1;
+}
+
+/// What a store has to know about an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// What clients read. A load can leave these entries out, because most decisions need none of them.
+    Frame,
+    /// An entry of the server that writes the live run.
+    Note,
+    /// An entry on which decisions of other servers depend. The head of the log counts these entries.
+    Control,
+}
+
+/// An entry of a log. A store does not read its bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// What the store has to know about it.
+    pub kind: EntryKind,
+    /// The entry.
+    pub bytes: Bytes,
+}
+
+debug_without_content!(StoredEntry { kind; bytes });
+
+/// The head of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogHead {
+    /// Which of the logs that the chat had.
+    pub epoch: Epoch,
+    /// The number of entries, those included that are not stored any more. It is the position of the next
+    /// entry.
+    pub length: u64,
+    /// The number of control entries, counted in the same way.
+    pub control: u64,
+    /// The run that is live. A log has at most one.
+    pub live_run: Option<RunId>,
+    /// Whether the lease of the live run has passed.
+    pub is_lost: bool,
+    /// The time since a client read the live run last, or since the run began. Zero without a live run.
+    pub unread: Duration,
+    /// Another run of the user needs the place of the live run.
+    pub has_to_end: bool,
+}
+
+/// What an append compares in the step that writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// The chat has no log. The append creates one with this epoch.
+    NoLog(Epoch),
+    /// The log has this epoch and this number of control entries. Other entries may have been appended.
+    Control {
+        /// The epoch of the log.
+        epoch: Epoch,
+        /// The number of control entries.
+        control: u64,
+    },
+    /// The log has this epoch and this number of entries.
+    Position {
+        /// The epoch of the log.
+        epoch: Epoch,
+        /// The number of entries.
+        position: u64,
+    },
+}
+
+/// What an append changes about the live run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LiveRunChange<'a> {
+    /// Nothing.
+    #[default]
+    None,
+    /// This run begins. If another one was live, it has ended.
+    Begins(&'a RunId),
+    /// The live run has ended.
+    Ends,
+}
+
+/// How many chats and live runs a user may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserLimits {
+    /// The maximum number of chats, with the one that is created.
+    pub chats: usize,
+    /// The maximum number of live runs, with the one that begins.
+    pub runs: usize,
+    /// A run may have to end for another one if no client has read it for this time.
+    pub unread: Duration,
+}
+
+/// What lists show of a chat, after an append.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ListedChat<'a> {
+    /// The title, unless the chat was [renamed](LogStore::rename).
+    pub title: &'a str,
+    /// Whether the chat waits for an answer of its user.
+    pub has_questions: bool,
+}
+
+impl fmt::Debug for ListedChat<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("ListedChat");
+        debug.field("has_questions", &self.has_questions).finish_non_exhaustive()
+    }
+}
+
+/// An append.
+#[derive(Debug, Clone, Copy)]
+pub struct AppendLog<'a> {
+    /// The chat.
+    pub key: &'a LogKey,
+    /// What the append compares.
+    pub expected: Expected,
+    /// The entries. There may be none, if the append only sets the lease.
+    pub entries: &'a [StoredEntry],
+    /// Sets the lease of the run that is live after the append: it passes after this time. Zero hands the
+    /// run over. `None` leaves the lease as it is; the lease of a run that begins has then passed at once.
+    pub lease: Option<Duration>,
+    /// The append is refused unless a run is live whose lease has passed.
+    pub only_lost: bool,
+    /// What the append changes about the live run.
+    pub live_run: LiveRunChange<'a>,
+    /// What lists show from now on. `None` changes nothing.
+    pub listed: Option<ListedChat<'a>>,
+    /// If the append has a control entry: after this time without another one the chat is deleted. `None`
+    /// keeps it until it is deleted.
+    pub keep_for: Option<Duration>,
+    /// Checked if the append creates a log, and if it begins a run without ending one.
+    pub limits: UserLimits,
+}
+
+/// The result of an append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum AppendResult {
+    /// The entries are in the log.
+    Appended {
+        /// The position of the first one.
+        first: u64,
+        /// The head after the append.
+        head: LogHead,
+    },
+    /// The log is not the expected one, or its lease has not passed. Nothing was changed, unless the store
+    /// has sent this append twice, and the log is not the expected one because of the first time.
+    Conflict,
+    /// The user has the maximum number of chats. Nothing was changed.
+    TooManyChats,
+    /// The user has the maximum number of live runs, and clients read all of them. Nothing was changed.
+    TooManyRuns,
+}
+
+/// A load of a log.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadLog<'a> {
+    /// The chat.
+    pub key: &'a LogKey,
+    /// Whether frames are loaded.
+    pub has_frames: bool,
+    /// Whether the messages of the snapshot are loaded.
+    pub has_messages: bool,
+}
+
+/// A loaded log.
+#[derive(Clone, PartialEq)]
+pub struct LoadedLog {
+    /// The head.
+    pub head: LogHead,
+    /// The newest snapshot.
+    pub snapshot: Option<Snapshot>,
+    /// The entries after the snapshot, or from the first one on, each with its position.
+    pub entries: Vec<(u64, StoredEntry)>,
+}
+
+debug_without_content!(LoadedLog { head, snapshot; entries });
+
+/// The state of a chat after the first entries of its log. It is a cache: the entries after it continue it.
+#[derive(Clone, PartialEq, Default)]
+pub struct Snapshot {
+    /// The number of these entries.
+    pub position: u64,
+    /// Everything but the messages, as JSON.
+    pub head: String,
+    /// The messages as JSON, the oldest first.
+    pub messages: Vec<String>,
+}
+
+debug_without_content!(Snapshot { position; messages });
+
+/// A request to store a snapshot. A store writes only the messages that have changed.
+#[derive(Clone, Copy)]
+pub struct PutSnapshot<'a> {
+    /// The chat.
+    pub key: &'a LogKey,
+    /// The epoch of the log. There may be another one now.
+    pub epoch: Epoch,
+    /// The number of entries before the snapshot.
+    pub position: u64,
+    /// Everything but the messages, as JSON.
+    pub head: &'a str,
+    /// The first messages that stay as they are stored. `None` if all messages are written.
+    pub unchanged: Option<Unchanged>,
+    /// The messages after these, as JSON. There are no further ones.
+    pub changed: &'a [String],
+}
+
+impl fmt::Debug for PutSnapshot<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PutSnapshot")
+            .field("key", self.key)
+            .field("epoch", &self.epoch)
+            .field("position", &self.position)
+            .field("unchanged", &self.unchanged)
+            .field("changed", &self.changed.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Messages of a stored snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unchanged {
+    /// The position of the snapshot.
+    pub position: u64,
+    /// How many of its first messages.
+    pub messages: usize,
+}
+
+/// A request for messages of the stored snapshot.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadMessages<'a> {
+    /// The chat.
+    pub key: &'a LogKey,
+    /// The epoch of the log.
+    pub epoch: Epoch,
+    /// The position of the snapshot.
+    pub position: u64,
+    /// The index of the first message.
+    pub first: usize,
+    /// The page holds at least one message, if there is one, and no further one beyond this number of
+    /// bytes.
+    pub max_bytes: usize,
+}
+
+/// A read of entries.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadLogEntries<'a> {
+    /// The chat.
+    pub key: &'a LogKey,
+    /// The epoch of the log.
+    pub epoch: Epoch,
+    /// The position of the first entry.
+    pub position: u64,
+    /// The page holds at least one entry, if there is one, and no further one beyond this number of bytes.
+    pub max_bytes: usize,
+    /// Whether a client reads the live run, which then counts as read at this moment.
+    pub is_reader: bool,
+}
+
+/// Entries of a log, without a gap, from the position of the read on.
+#[derive(Clone, PartialEq)]
+pub struct LogPage {
+    /// The head, when the entries were read.
+    pub head: LogHead,
+    /// The entries.
+    pub entries: Vec<StoredEntry>,
+}
+
+debug_without_content!(LogPage { head; entries });
+
+/// Selects a page of the chats of one owner.
+#[derive(Debug, Clone, Copy)]
+pub struct ListChats<'a> {
+    /// The maximum number of chats in the page, at least 1.
+    pub limit: usize,
+    /// The place after which the page begins. `None` for the first page.
+    pub after: Option<&'a ChatCursor>,
+    /// Selects the chats whose title contains this text. Upper and lower case of ASCII letters are the
+    /// same.
+    pub search: Option<&'a str>,
+}
+
+/// A chat in a list.
+#[derive(Clone, PartialEq)]
+pub struct ChatSummary {
+    /// The id of the chat.
+    pub id: ChatId,
+    /// Its title.
+    pub title: String,
+    /// The time of the last append with a control entry, by the clock of the store.
+    pub updated_at: UnixMillis,
+    /// Whether a run is live, lost ones included.
+    pub is_live: bool,
+    /// Whether the chat waits for an answer of its user.
+    pub has_questions: bool,
+}
+
+debug_without_content!(ChatSummary { id, updated_at, is_live, has_questions });
+
+/// A page of the chats of one owner.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ChatPage {
+    /// The chats.
+    pub chats: Vec<ChatSummary>,
+    /// Where the next page begins. `None` if there are no more chats.
+    pub next: Option<ChatCursor>,
+}
+
+impl ChatPage {
+    /// Creates a page of at most `limit` chats. If there are more in `chats`, the next page begins with the
+    /// first of these. A store reads one chat more than the limit.
+    pub fn new(mut chats: Vec<ChatSummary>, limit: usize) -> Self {
+        let has_more = chats.len() > limit;
+        chats.truncate(limit);
+        let next = chats.last().filter(|_| has_more);
+        let next = next.map(|last| ChatCursor { updated_at: last.updated_at, id: last.id.clone() });
+        ChatPage { chats, next }
+    }
+}
+
+/// Stores the logs of chats: for each chat one append-only list of entries, its head, and a snapshot.
+///
+/// # Requirements
+/// - Each function is one atomic step. An [`append`](Self::append) compares in the step that writes.
+/// - After an append has returned [`AppendResult::Appended`], its entries are stored and never change.
+/// - The store has one clock for all servers. The lease of a run has passed when the time since it was set
+///   is at least its duration.
+/// - A store decodes no entry, no head of a snapshot and no message.
+/// - If the reply to an append is lost, the append may have been executed, or may be executed later. The
+///   caller loads the log, and decides again.
+/// - A chat whose [time](AppendLog::keep_for) has passed is treated as deleted by each function.
+pub trait LogStore: Send + Sync + fmt::Debug + 'static {
+    /// Loads a log. Returns `None` if the chat has none.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the log cannot be read.
+    fn load<'a>(
+        &'a self,
+        load: LoadLog<'a>,
+    ) -> BoxFuture<'a, Result<Option<LoadedLog>, ChatStoreError>>;
+
+    /// Reads messages of a snapshot. Returns `None` if the stored snapshot is another one.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if they cannot be read.
+    fn messages<'a>(
+        &'a self,
+        read: ReadMessages<'a>,
+    ) -> BoxFuture<'a, Result<Option<Vec<String>>, ChatStoreError>>;
+
+    /// Reads entries. Returns `None` if there is no log with this epoch, if its entries from this position
+    /// on are not stored any more, or if the log is shorter.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if they cannot be read.
+    fn read<'a>(
+        &'a self,
+        read: ReadLogEntries<'a>,
+    ) -> BoxFuture<'a, Result<Option<LogPage>, ChatStoreError>>;
+
+    /// Appends entries, sets the lease and changes the head, if the log is the expected one.
+    ///
+    /// A log that is created has no entry before these. An append that begins a run while none is live in the
+    /// log takes a place of the user. Live runs have the places, except those whose lease has passed and
+    /// those that [have to end](LogHead::has_to_end). If there is no place, the run that no client has read
+    /// for longest has to end, and the new one gets its place, if that time is as long as in [`UserLimits`]. A
+    /// store that may lose chats, such as one in memory, can delete another chat of the user in place of
+    /// [`AppendResult::TooManyChats`], but none with a live run or with questions.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the log cannot be written. The entries may have been appended, or may still
+    /// be.
+    fn append<'a>(
+        &'a self,
+        append: AppendLog<'a>,
+    ) -> BoxFuture<'a, Result<AppendResult, ChatStoreError>>;
+
+    /// Stores a snapshot, in place of an older one. Returns whether it was stored. It is not if there is no
+    /// log with this epoch, if the log is shorter, if the stored snapshot is not older, or if it is not the
+    /// one whose messages are unchanged.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if it cannot be written. It may have been stored.
+    fn put_snapshot<'a>(
+        &'a self,
+        put: PutSnapshot<'a>,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>>;
+
+    /// Deletes a log with everything of it, if it has this epoch and this number of control entries.
+    /// Returns whether it did.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the log cannot be deleted. It may have been deleted.
+    fn delete<'a>(
+        &'a self,
+        key: &'a LogKey,
+        epoch: Epoch,
+        control: u64,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>>;
+
+    /// Deletes all logs of a user. Returns their number. A log that is created meanwhile may stay.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the logs cannot be deleted. Some may have been deleted.
+    fn delete_user<'a>(
+        &'a self,
+        owner: &'a Principal,
+    ) -> BoxFuture<'a, Result<usize, ChatStoreError>>;
+
+    /// Gives a chat a title that appends do not change. It changes neither the time of the chat nor the
+    /// numbers of its head. Returns whether there is such a chat.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the title cannot be written.
+    fn rename<'a>(
+        &'a self,
+        key: &'a LogKey,
+        title: &'a str,
+    ) -> BoxFuture<'a, Result<bool, ChatStoreError>>;
+
+    /// Lists the chats of an owner, the last updated first, page by page. Chats of the same millisecond are
+    /// in the descending order of the bytes of their ids.
+    ///
+    /// A chat that does not change while the pages are read is on exactly one of them.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the chats cannot be read.
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        list: ListChats<'a>,
+    ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>>;
+
+    /// Removes what is not needed any more: chats whose time has passed, and entries before the snapshot
+    /// that no reader may need. Readers may need those of the live run, and those of a run that has ended
+    /// less than 10 minutes ago. A run begins with the append that names it.
+    ///
+    /// The server calls this about once a minute.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the store cannot be written. Part may have been removed.
+    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>>;
+
+    /// Checks that the store can be read and written.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if it cannot.
+    fn ping(&self) -> BoxFuture<'_, Result<(), ChatStoreError>>;
+
+    /// Waits until the log may hold more than `length` entries, or may be another one.
+    ///
+    /// This is a hint: the future may be ready too early, and the caller waits no longer than it can afford
+    /// to miss an entry. The default waits for half a second.
+    fn changed<'a>(&'a self, _key: &'a LogKey, _length: u64) -> BoxFuture<'a, ()> {
+        Box::pin(tokio::time::sleep(DEFAULT_POLL_INTERVAL))
+    }
+}
+
+/// How long a run that has ended is kept for readers.
+pub const KEPT_AFTER_END: Duration = Duration::from_secs(10 * 60);
+
+/// How long readers wait between two reads if the store gives no hints.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(500);
