@@ -594,6 +594,8 @@ fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     }
     let how = match live.is_in_step {
         true => RunEnd::Interrupted,
+        // The client may not send the answers again.
+        false if next.has_redeemed_nothing() => RunEnd::Interrupted,
         false if !has_to_go_on(&next, live) => RunEnd::Finished,
         false if view.state.losses() >= MAX_LOSSES || mine.has_no_place() => RunEnd::Interrupted,
         false => RunEnd::ResumedBy(mine.run()),
@@ -629,8 +631,6 @@ fn has_to_go_on(next: &ChatState, live: &Live) -> bool {
     }
     match chat.message(&live.message_id) {
         None => chat.messages.last().is_some_and(|last| last.role == Role::User),
-        // The answers that have begun the run were not redeemed: the client sends them again.
-        Some(message) if message.parts.len() == live.begun_parts => false,
         Some(message) => !chat.has_open_calls(message) && ends_with_calls(message),
     }
 }

@@ -217,10 +217,10 @@ fn events_of_result(part: &ToolPart) -> Vec<AgentEvent> {
         _ => return Vec::new(),
     };
     let is_approved = approval.as_ref().is_some_and(|approval| approval.approved == Some(true));
-    let has_lapsed =
-        matches!(&event, AgentEvent::ToolFailed { error, .. } if &**error == LAPSED);
+    let has_lapsed = matches!(&event, AgentEvent::ToolFailed { error, .. } if &**error == LAPSED);
     // The client may hold a denial that arrived after the approval. It stays if the call did not run.
-    let overruled = (is_approved && !has_lapsed).then_some(AgentEvent::DenialOverruled { tool_call_id: id });
+    let overruled =
+        (is_approved && !has_lapsed).then_some(AgentEvent::DenialOverruled { tool_call_id: id });
     overruled.into_iter().chain([event]).collect()
 }
 

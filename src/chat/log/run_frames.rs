@@ -53,7 +53,7 @@ impl RunFrames {
         let EventId { epoch, begin, frames: skipped, .. } = place;
         RunFrames {
             begin,
-            id_head: format!("id: {:x}-{begin:x}.0x", epoch.0).into_bytes(),
+            id_head: format!("id: {:014x}-{begin:x}.0x", epoch.0).into_bytes(),
             skipped,
             version,
             message_id: None,
@@ -310,7 +310,7 @@ mod tests {
             b"data: 1\n\ndata: 2\n\ndata: 3\n\ndata: 4\n\n",
             &mut text,
         );
-        assert_eq!(text, b"id: abc-10.0x12c00003\ndata: 3\n\nid: abc-10.0x12d00000\ndata: 4\n\n");
+        assert_eq!(text, b"id: 00000000000abc-10.0x12c00003\ndata: 3\n\nid: 00000000000abc-10.0x12d00000\ndata: 4\n\n");
         assert_eq!(EventId::parse("abc-10.0x12c00002"), Some(id));
         for number in [0, 9, 10, 0xf0, u64::MAX] {
             text.clear();
@@ -338,7 +338,13 @@ mod tests {
             String::from_utf8(out).unwrap()
         };
         let place = EventId { epoch: Epoch(1), begin: 2, position: 3, frames: 0 };
-        assert_eq!(text(place), "id: 1-2.0x300001\ndata: a\n\nid: 1-2.0x400000\ndata: b\n\n");
-        assert_eq!(text(EventId { frames: 1, ..place }), "id: 1-2.0x400000\ndata: b\n\n");
+        assert_eq!(
+            text(place),
+            "id: 00000000000001-2.0x300001\ndata: a\n\nid: 00000000000001-2.0x400000\ndata: b\n\n"
+        );
+        assert_eq!(
+            text(EventId { frames: 1, ..place }),
+            "id: 00000000000001-2.0x400000\ndata: b\n\n"
+        );
     }
 }

@@ -47,8 +47,8 @@ pub(crate) struct Live {
     pub(crate) begun_parts: usize,
     /// The model was called, and the call has not ended.
     pub(crate) is_in_step: bool,
-    /// The model was called.
-    pub(crate) has_stepped: bool,
+    /// It has got the result of a call.
+    pub(crate) has_results: bool,
     /// How the last model call has ended.
     pub(crate) step_end: Option<StepEnd>,
     /// The approvals that its model call sends to the provider.
@@ -115,7 +115,7 @@ struct StoredLive {
     message_id: MessageId,
     begin: u64,
     begun_parts: usize,
-    has_stepped: bool,
+    has_results: bool,
     step_end: Option<StepEnd>,
 }
 
@@ -171,7 +171,7 @@ impl ChatState {
             begin: live.begin,
             begun_parts: live.begun_parts,
             is_in_step: false,
-            has_stepped: live.has_stepped,
+            has_results: live.has_results,
             step_end: live.step_end,
             claimed: Vec::new(),
             is_handed_over: false,
@@ -194,7 +194,7 @@ impl ChatState {
             message_id: live.message_id.clone(),
             begin: live.begin,
             begun_parts: live.begun_parts,
-            has_stepped: live.has_stepped,
+            has_results: live.has_results,
             step_end: live.step_end.clone(),
         });
         let stored = StoredState {
@@ -347,7 +347,7 @@ impl ChatState {
             }
             OtherEntry::Step => {
                 let live = self.live_of("step")?;
-                (live.has_stepped, live.step_end) = (true, None);
+                live.step_end = None;
                 live.claimed.clear();
                 self.read_results();
             }
@@ -384,7 +384,7 @@ impl ChatState {
             begin: self.length,
             begun_parts,
             is_in_step: false,
-            has_stepped: false,
+            has_results: false,
             step_end: None,
             claimed: Vec::new(),
             is_handed_over: false,
@@ -507,6 +507,9 @@ impl ChatState {
             }
             self.chat.record_received(result);
         }
+        if let Some(live) = &mut self.live {
+            live.has_results = true;
+        }
         self.unread.push(result.result.clone());
         Ok(())
     }
@@ -612,6 +615,16 @@ impl ChatState {
     /// Whether the message that the live run continues has to be loaded with its frames.
     pub(crate) fn lacks_begun_message(&self) -> bool {
         self.lacks_frames && self.live.as_ref().is_some_and(|live| live.begun_parts > 0)
+    }
+
+    /// Whether the live run has redeemed none of the answers that have begun it.
+    pub(crate) fn has_redeemed_nothing(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| {
+            let message = self.chat.message(&live.message_id);
+            let is_unchanged = message.is_some_and(|it| it.parts.len() == live.begun_parts);
+            let is_due = self.chat.message_to_continue() == Some(&live.message_id);
+            is_unchanged && live.step_end.is_none() && !live.has_results && !is_due
+        })
     }
 
     /// Returns the message that the live run continues, with the parts that it had before and the results
@@ -745,6 +758,20 @@ mod tests {
         assert_eq!(first.state, Some(crate::message::TextState::Done));
         assert_eq!(state.chat().undecided_calls().len(), 1);
         assert!(state.live().is_none() && state.chat().message_to_continue().is_none());
+    }
+
+    #[test]
+    fn answers_that_no_result_follows_were_not_redeemed() {
+        let mut state = state();
+        step().iter().for_each(|entry| state.apply(entry).unwrap());
+        let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Finished };
+        let begin = OtherEntry::Begin { run: "r2".into(), message_id: "a1".into() };
+        state.apply(&end.into()).unwrap();
+        assert!(!state.has_redeemed_nothing());
+        state.apply(&begin.into()).unwrap();
+        assert!(state.has_redeemed_nothing());
+        state.apply(&approved()).unwrap();
+        assert!(!state.has_redeemed_nothing());
     }
 
     #[test]

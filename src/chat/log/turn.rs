@@ -376,7 +376,8 @@ impl LogTurn {
         if self.hold.as_ref().is_none_or(|hold| hold.phase != Phase::Agent) {
             view.state.return_message();
             let chat = view.state.chat();
-            let accepts = |received: &ReceivedResult| live_message::accepts_result(chat, &received.result);
+            let accepts =
+                |received: &ReceivedResult| live_message::accepts_result(chat, &received.result);
             self.mine.outbox.retain(accepts);
         }
         let epoch = view.head.epoch;
