@@ -17,7 +17,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::effects::{Context as Stores, Effects, Outcome};
-use super::log::decide::{Goal, Response, TurnSettings};
+use super::log::decision::{Goal, Response, TurnSettings};
 use super::log::turn::LogTurn;
 use super::log::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply, RunLimit};
 use super::tail::TailWriter;

@@ -8,9 +8,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 
-use super::log::decide::Append;
+use super::log::decision::Append;
 use super::log::entry::Entry;
-use super::log::state::{ChatState, StateSnapshot};
+use super::log::state::ChatState;
+use super::log::state::stored::StateSnapshot;
 use super::log::turn_io::{Effect, EffectId, Input, Reply};
 use crate::approval::{
     ChatApprovals, LeaseHolderId, PendingApproval, PendingToolCall, Principal, ResumePlan,

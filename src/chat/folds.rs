@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::log::decide::View;
+use super::log::decision::View;
 use super::store::LogKey;
 
 /// The states of a server, within a number and a number of bytes. All clones share them.

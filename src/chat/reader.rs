@@ -10,7 +10,7 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::driver::{Driver, TurnRequest};
-use super::log::decide::Goal;
+use super::log::decision::Goal;
 use super::log::entry::{Entry, OtherEntry};
 use super::log::held_position::{content_parts, position_of};
 use super::log::open_chunks::each_chunk;

@@ -20,7 +20,7 @@ use super::complete::{ChatResponse, RunEnd};
 use super::driver::{Driver, TurnRequest};
 use super::inner::Inner;
 use super::log::client::Client;
-use super::log::decide::{Goal, Response, View};
+use super::log::decision::{Goal, Response, View};
 use super::log::run_frames::EventId;
 use super::log::state::ChatState;
 use super::reader::LogReader;

@@ -10,7 +10,8 @@
 //! | module | content |
 //! |---|---|
 //! | `entry`, `state` | what a log holds, and the fold over it |
-//! | `decide`, `turn`, `turn_io` | what a request does, as a state machine without I/O |
+//! | `decision`, `decide`, `answer`, `join` | what a request does next: a pure function |
+//! | `turn`, `turn_io` | a request, and the holder of a run, as a state machine without I/O |
 //! | `writer`, `queue` | events of the agent become entries |
 //! | `run_frames`, `replay`, `held_position`, `open_chunks` | what clients read of a run |
 //!
@@ -18,9 +19,12 @@
 //! The chapter "One log for each chat" of `DESIGN.md` gives the rules.
 
 pub(super) mod client;
+pub(super) mod answer;
 pub(super) mod decide;
+pub(super) mod decision;
 pub(super) mod entry;
 pub(super) mod held_position;
+pub(super) mod join;
 pub(super) mod open_chunks;
 pub(super) mod queue;
 pub(super) mod replay;

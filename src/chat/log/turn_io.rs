@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::decide::{Append, Response};
+use super::decision::{Append, Response};
 use super::entry::Entry;
-use super::state::{FoldError, StateSnapshot};
+use super::state::FoldError;
+use super::state::stored::StateSnapshot;
 use crate::approval::{DeferredToolResult, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
 use crate::chat::conversation::ReceivedResult;

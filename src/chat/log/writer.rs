@@ -264,3 +264,13 @@ pub(crate) fn encoded(chunk: &Chunk<'_>) -> String {
     Encoder::default().encode(chunk, &mut frame);
     String::from_utf8_lossy(&frame).into_owned()
 }
+
+/// The entries of those results that change the chat.
+pub(crate) fn accepted<'r>(
+    chat: &Chat,
+    results: impl IntoIterator<Item = &'r ReceivedResult>,
+) -> Vec<Entry> {
+    let new =
+        results.into_iter().filter(|received| live_message::accepts_result(chat, &received.result));
+    new.map(|received| result_entry(chat, received)).collect()
+}

@@ -8,11 +8,12 @@ use super::world::World;
 use crate::approval::{DeferredOutcome, PendingToolCall, ResumePlan};
 use crate::chat::Chat;
 use crate::chat::conversation::ReceivedResult;
-use crate::chat::log::decide::Response;
+use crate::chat::log::decision::Response;
 use crate::chat::log::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply};
 use crate::chat::store::AppendResult;
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId};
+use crate::json::Json;
 
 /// One step of the driver of a turn.
 pub(super) struct Step<'a> {
@@ -321,6 +322,12 @@ impl Step<'_> {
                 false => self.answer(id, response.approved),
             }
         }
+        let World { drivers, ledger, .. } = &*self.world;
+        let calls = drivers[self.at].tools.iter().filter_map(|(id, _)| ledger.call(id));
+        let executing = calls
+            .map(|call| (call.clone(), AgentEvent::approval_data(call, Json::string("approved"))));
+        let executing = executing.collect();
+        self.deliver(Input::Executing(executing));
         self.end_redemption();
     }
 

@@ -74,6 +74,11 @@ impl Ledger {
         self.approvals.insert(id.clone(), approval);
     }
 
+    /// Returns the call of a request.
+    pub(super) fn call(&self, id: &ApprovalId) -> Option<&ToolCallId> {
+        self.approvals.get(id).map(|approval| &approval.call)
+    }
+
     /// Returns the requests that wait for an answer.
     pub(super) fn asked(&self) -> impl Iterator<Item = (&ApprovalId, &Approval)> {
         self.approvals.iter().filter(|(_, approval)| approval.state == State::Asked)

@@ -1,7 +1,7 @@
 //! What must hold in every interleaving.
 
 use super::world::{Reader, World, shows};
-use crate::chat::log::decide::Append;
+use crate::chat::log::decision::Append;
 use crate::chat::log::entry::{Entry, OtherEntry, RunEnd};
 use crate::chat::log::state::{ChatState, LastEnd};
 use crate::chat::log::turn_io::CallAgent;

@@ -11,7 +11,7 @@ use super::users::{self, Answer};
 use super::world::{Driver, World};
 use crate::chat::conversation::{HistoryImport, PostedHistory};
 use crate::chat::log::client::Client;
-use crate::chat::log::decide::{Goal, TurnSettings};
+use crate::chat::log::decision::{Goal, TurnSettings};
 use crate::chat::log::turn::LogTurn;
 use crate::chat::log::turn_io::Input;
 use crate::chat::store::{Epoch, LogStore};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::approval::{ClientToolResult, DeferredOutcome, ResumePlan, UnverifiedToolOutput};
-use crate::chat::log::decide::Goal;
+use crate::chat::log::decision::Goal;
 use crate::id::{ApprovalId, MessageId};
 use crate::message::{ToolPart, UiMessage};
 use crate::request::{ChatRequest, Limits};

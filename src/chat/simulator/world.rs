@@ -12,7 +12,7 @@ use crate::approval::{Principal, UnixMillis};
 use crate::chat::Chat;
 use crate::chat::effects;
 use crate::chat::folds::Folds;
-use crate::chat::log::decide::Append;
+use crate::chat::log::decision::Append;
 use crate::chat::log::entry::{Entry, OtherEntry};
 use crate::chat::log::state::ChatState;
 use crate::chat::log::turn::LogTurn;

@@ -1,9 +1,12 @@
 //! [`ChatState`]: the fold over the log of a chat.
 
+pub(crate) mod stored;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::entry::{Entry, INTERRUPTED, OtherEntry, ReadEntryError, RunEnd, StepEnd};
 use super::open_chunks::OpenChunks;
@@ -12,7 +15,7 @@ use crate::chat::Chat;
 use crate::chat::Messages;
 use crate::chat::conversation::request_change::apply_change;
 use crate::chat::conversation::{EarlyEnd, ReceivedResult, live_message};
-use crate::chat::store::{LoadedLog, Snapshot, StoredEntry};
+use crate::chat::store::{LoadedLog, StoredEntry};
 use crate::chunk::{Chunk, ReceivedChunk};
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, RunId, ToolCallId};
@@ -61,6 +64,13 @@ pub(crate) struct Live {
     holds_message: bool,
 }
 
+impl Live {
+    /// Returns the entry that ends the run.
+    pub(crate) fn end(&self, end: RunEnd) -> Entry {
+        OtherEntry::End { run: self.run.clone(), end }.into()
+    }
+}
+
 /// How the last run of a chat has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -81,42 +91,6 @@ pub(crate) enum FoldError {
     Snapshot(#[from] serde_json::Error),
     #[error("entry {position} of the log is `{entry}`, which does not fit: {reason}")]
     Unexpected { position: u64, entry: &'static str, reason: &'static str },
-}
-
-/// A state that can be stored.
-#[derive(Debug, Clone)]
-pub(crate) struct StateSnapshot {
-    /// The number of entries before it.
-    pub(crate) position: u64,
-    /// Everything but the messages, as JSON.
-    pub(crate) head: String,
-    pub(crate) messages: Messages,
-}
-
-/// Everything of a state but the messages, as it is stored. A state is stored between two steps, when
-/// no part of the message is open.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StoredState {
-    chat: Box<RawValue>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    live: Option<StoredLive>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    last_end: Option<LastEnd>,
-    losses: u32,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    unread: Vec<DeferredToolResult>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StoredLive {
-    run: RunId,
-    message_id: MessageId,
-    begin: u64,
-    begun_parts: usize,
-    has_results: bool,
-    step_end: Option<StepEnd>,
 }
 
 impl ChatState {
@@ -155,60 +129,6 @@ impl ChatState {
         state.skip_frames(loaded.head.length);
         state.return_message();
         Ok((state, stored))
-    }
-
-    fn of_snapshot(snapshot: &Snapshot) -> Result<Self, FoldError> {
-        let StoredState { chat, live, last_end, losses, unread } =
-            serde_json::from_str(&snapshot.head)?;
-        let mut chat = Chat::from_head_json(chat.get())?;
-        for message in &snapshot.messages {
-            chat.messages.push(serde_json::from_str::<UiMessage>(message)?);
-        }
-        let live = live.map(|live| Live {
-            reducer: continuing(chat.message(&live.message_id), &live.message_id),
-            run: live.run,
-            message_id: live.message_id,
-            begin: live.begin,
-            begun_parts: live.begun_parts,
-            is_in_step: false,
-            has_results: live.has_results,
-            step_end: live.step_end,
-            claimed: Vec::new(),
-            is_handed_over: false,
-            open: OpenChunks::default(),
-            holds_message: false,
-        });
-        let (length, lacks_frames) = (snapshot.position, false);
-        Ok(ChatState { chat, length, live, last_end, losses, unread, lacks_frames })
-    }
-
-    /// Returns the state as a store keeps it. Returns `None` within a step, and if frames were left out.
-    pub(crate) fn snapshot(&mut self) -> Option<StateSnapshot> {
-        self.return_message();
-        let is_in_step = self.live.as_ref().is_some_and(|live| live.is_in_step);
-        if is_in_step || self.lacks_frames {
-            return None;
-        }
-        let live = self.live.as_ref().map(|live| StoredLive {
-            run: live.run.clone(),
-            message_id: live.message_id.clone(),
-            begin: live.begin,
-            begun_parts: live.begun_parts,
-            has_results: live.has_results,
-            step_end: live.step_end.clone(),
-        });
-        let stored = StoredState {
-            chat: RawValue::from_string(self.chat.head_json().ok()?).ok()?,
-            live,
-            last_end: self.last_end.clone(),
-            losses: self.losses,
-            unread: self.unread.clone(),
-        };
-        Some(StateSnapshot {
-            position: self.length,
-            head: serde_json::to_string(&stored).ok()?,
-            messages: self.chat.messages.clone(),
-        })
     }
 
     /// Returns the conversation. It lacks the chunks that were [pushed](Self::push_chunk) since the
@@ -641,158 +561,4 @@ impl ChatState {
 fn continuing(message: Option<&UiMessage>, id: &MessageId) -> Reducer {
     let new = || UiMessage::new(id.clone(), Role::Assistant, Vec::new());
     Reducer::continuing(message.cloned().unwrap_or_else(new))
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::*;
-    use crate::chat::PostedHistory;
-    use crate::chat::conversation::request_change::change_of;
-    use crate::json::Json;
-    use crate::message::ToolState;
-    use crate::request::{ChatRequest, Limits};
-
-    fn state() -> ChatState {
-        let mut state = ChatState::new("c", Principal::new("ada"));
-        let body = br#"{"id":"c","messages":[{"id":"u1","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
-        let request = ChatRequest::parse(body, &Limits::default()).unwrap();
-        let change = change_of(state.chat(), &request, PostedHistory::Keep).unwrap();
-        let begin = OtherEntry::Begin { run: "r1".into(), message_id: "a1".into() };
-        for entry in [OtherEntry::Request(change), begin, OtherEntry::Step] {
-            state.apply(&entry.into()).unwrap();
-        }
-        state
-    }
-
-    fn frame(chunk: &str) -> Entry {
-        Entry::Frame(Bytes::from(format!("data: {chunk}\n\n")))
-    }
-
-    fn call() -> PendingToolCall {
-        PendingToolCall::awaiting_approval("ap1", "c1", "act", Json::parse("{}").unwrap())
-    }
-
-    /// The message with the call alone.
-    fn message() -> UiMessage {
-        UiMessage::parse(
-            r#"{"id":"a1","role":"assistant","parts":[{"type":"tool-act","toolCallId":"c1",
-                "state":"approval-requested","input":{},"approval":{"id":"ap1"}}]}"#,
-        )
-        .unwrap()
-    }
-
-    /// A text, a call that waits, and a text that is not ended.
-    fn step() -> Vec<Entry> {
-        let input =
-            r#"{"type":"tool-input-available","toolCallId":"c1","toolName":"act","input":{}}"#;
-        let asked = r#"{"type":"tool-approval-request","approvalId":"ap1","toolCallId":"c1"}"#;
-        vec![
-            frame(r#"{"type":"text-start","id":"0"}"#),
-            frame(r#"{"type":"text-delta","id":"0","delta":"Wait"}"#),
-            frame(input),
-            OtherEntry::Call { message: message(), frames: format!("data: {asked}\n\n") }.into(),
-            frame(r#"{"type":"text-delta","id":"0","delta":" here"}"#),
-        ]
-    }
-
-    fn approved() -> Entry {
-        let outcome = DeferredOutcome::Executed {
-            outcome: crate::approval::ToolOutcome::Output(Json::string("done")),
-        };
-        let received = ReceivedResult::new(call().with_outcome(outcome), None);
-        OtherEntry::Result { received, chunks: Vec::new() }.into()
-    }
-
-    fn text(state: &ChatState) -> String {
-        state.chat().message(&"a1".into()).unwrap().text()
-    }
-
-    #[test]
-    fn a_result_within_a_text_changes_its_call_and_the_text_goes_on() {
-        let mut state = state();
-        step().iter().for_each(|entry| state.apply(entry).unwrap());
-        state.apply(&approved()).unwrap();
-        assert!(state.apply(&approved()).is_err(), "a second result");
-        state.apply(&frame(r#"{"type":"text-delta","id":"0","delta":"."}"#)).unwrap();
-        state.return_message();
-        assert_eq!(text(&state), "Wait here.");
-        let message = state.chat().message(&"a1".into()).unwrap();
-        let part = message.tool_parts().next().unwrap();
-        assert!(matches!(part.state, ToolState::OutputAvailable { .. }), "{:?}", part.state);
-    }
-
-    #[test]
-    fn without_frames_the_open_calls_are_the_same() {
-        let mut whole = state();
-        let mut control = whole.clone();
-        for entry in step() {
-            whole.apply(&entry).unwrap();
-            match entry.kind() {
-                crate::chat::store::EntryKind::Frame => {}
-                _ => {
-                    control.skip_frames(whole.length() - 1);
-                    control.apply(&entry).unwrap();
-                }
-            }
-        }
-        control.skip_frames(whole.length());
-        whole.return_message();
-        assert!(control.lacks_frames() && !whole.lacks_frames());
-        let calls = |state: &ChatState| state.chat().undecided_calls();
-        assert_eq!(calls(&control), calls(&whole));
-        assert_eq!(control.length(), whole.length());
-        control.apply(&approved()).unwrap();
-        assert_eq!(calls(&control), []);
-    }
-
-    #[test]
-    fn a_stopped_run_ends_its_text_and_keeps_the_call_that_waits() {
-        let mut state = state();
-        step().iter().for_each(|entry| state.apply(entry).unwrap());
-        let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Stopped };
-        state.apply(&end.into()).unwrap();
-        let message = state.chat().message(&"a1".into()).unwrap();
-        let Part::Text(first) = &message.parts[0] else { panic!("{message:?}") };
-        assert_eq!(first.state, Some(crate::message::TextState::Done));
-        assert_eq!(state.chat().undecided_calls().len(), 1);
-        assert!(state.live().is_none() && state.chat().message_to_continue().is_none());
-    }
-
-    #[test]
-    fn answers_that_no_result_follows_were_not_redeemed() {
-        let mut state = state();
-        step().iter().for_each(|entry| state.apply(entry).unwrap());
-        let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Finished };
-        let begin = OtherEntry::Begin { run: "r2".into(), message_id: "a1".into() };
-        state.apply(&end.into()).unwrap();
-        assert!(!state.has_redeemed_nothing());
-        state.apply(&begin.into()).unwrap();
-        assert!(state.has_redeemed_nothing());
-        state.apply(&approved()).unwrap();
-        assert!(!state.has_redeemed_nothing());
-    }
-
-    #[test]
-    fn a_snapshot_and_the_entries_after_it_give_the_same_state() {
-        let mut state = state();
-        step().iter().for_each(|entry| state.apply(entry).unwrap());
-        assert!(state.snapshot().is_none(), "within a step");
-        for chunk in [r#"{"type":"text-end","id":"0"}"#, r#"{"type":"finish-step"}"#] {
-            state.apply(&frame(chunk)).unwrap();
-        }
-        state.apply(&OtherEntry::StepEnd(StepEnd::default()).into()).unwrap();
-        let StateSnapshot { position, head, messages } = state.snapshot().unwrap();
-        let messages = messages.iter().map(|it| serde_json::to_string(it).unwrap()).collect();
-        let snapshot = Snapshot { position, head, messages };
-        let mut stored = ChatState::of_snapshot(&snapshot).unwrap();
-        let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Finished };
-        for entry in [approved(), OtherEntry::Step.into(), end.into()] {
-            state.apply(&entry).unwrap();
-            stored.apply(&entry).unwrap();
-        }
-        assert_eq!(stored.snapshot().unwrap().head, state.snapshot().unwrap().head);
-        assert_eq!(stored.chat().messages, state.chat().messages);
-    }
 }

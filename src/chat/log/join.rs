@@ -1,0 +1,140 @@
+//! A turn that finds a live run joins it, or ends it if its server is gone.
+
+use super::decision::{Append, Decision, KnownCalls, Mine, Response, View};
+use super::entry::{Entry, INTERRUPTED, RunEnd};
+use super::state::{ChatState, Live};
+use super::writer::{accepted, result_entry, write_lost_end};
+use crate::approval::{DeferredOutcome, PendingToolCall};
+use crate::chat::conversation::{Chat, ReceivedResult};
+use crate::event::AgentEvent;
+use crate::id::MessageId;
+use crate::message::{Part, Role, ToolState, UiMessage};
+
+/// Joins the live run if it writes this message. Otherwise the response is the stored message.
+pub(crate) fn join_or_stored(view: &View, id: MessageId, mine: &Mine) -> Decision {
+    match view.state.live().filter(|live| live.message_id == id) {
+        Some(live) => join(view, live, mine),
+        None => Decision::Done(Response::Stored(id)),
+    }
+}
+
+/// Joins the live run, unless its lease has passed. Then this turn ends it.
+pub(crate) fn join(view: &View, live: &Live, mine: &Mine) -> Decision {
+    if view.head.is_lost {
+        return end_lost(view, live, mine);
+    }
+    if live.begun_parts > 0 && view.state.length() == live.begin + 1 {
+        // No frame of the run has an `id:` yet, with which a client that reads the message could continue.
+        return Decision::WaitForHolder;
+    }
+    if view.state.lacks_begun_message() {
+        return Decision::LoadWhole;
+    }
+    Decision::Done(view.joined(live))
+}
+
+/// Ends a lost run, and resumes it where that repeats nothing and loses nothing.
+pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
+    // A process that stood still renews the lease as soon as it goes on.
+    let reads = if live.is_handed_over { 1 } else { LOST_READS };
+    if mine.lost_reads < reads {
+        return Decision::WaitForHolder;
+    }
+    if view.state.lacks_frames() {
+        return Decision::LoadWhole;
+    }
+    let chat = view.state.chat();
+    let open = chat.undecided_calls();
+    let known = mine.known.as_ref();
+    let known = known.filter(|known| open.iter().all(|call| known.asked.contains(call)));
+    let none = KnownCalls::NONE;
+    let Some(known) = known.or(open.is_empty().then_some(&none)) else {
+        return Decision::FindDecided(open);
+    };
+    if known.has_failed {
+        // The next reader tries again.
+        return Decision::Done(Response::Failed);
+    }
+    let mut entries = accepted(chat, &known.results);
+    entries.extend(unknown_calls(chat, &live.message_id));
+    let mut next = view.state.clone();
+    if !entries.iter().all(|entry| next.apply(entry).is_ok()) {
+        return Decision::Done(Response::Failed);
+    }
+    let how = match live.is_in_step {
+        true => RunEnd::Interrupted,
+        // The client may not send the answers again.
+        false if next.has_redeemed_nothing() => RunEnd::Interrupted,
+        false if !has_to_go_on(&next, live) => RunEnd::Finished,
+        false if view.state.losses() >= MAX_LOSSES || mine.has_no_place() => RunEnd::Interrupted,
+        false => RunEnd::ResumedBy(mine.run()),
+    };
+    let is_resumed = matches!(how, RunEnd::ResumedBy(_));
+    match how {
+        RunEnd::Interrupted => {
+            let cut_off = AgentEvent::error(INTERRUPTED);
+            entries.extend(write_lost_end(Some(&cut_off), &mut next));
+        }
+        RunEnd::Finished if live.step_end.is_none() => {
+            entries.extend(write_lost_end(None, &mut next));
+        }
+        _ => {}
+    }
+    entries.push(live.end(how));
+    entries.extend(is_resumed.then(|| mine.begin(&live.message_id)));
+    let lease = is_resumed.then_some(mine.settings.lease);
+    // It depends on the frames, so on the position.
+    let expected = view.position();
+    let (entries, only_lost) = (entries.into(), true);
+    Decision::Append(Append { expected, entries, lease, only_lost, listed: None })
+}
+
+/// Whether the model has to be called for the message of a lost run.
+fn has_to_go_on(next: &ChatState, live: &Live) -> bool {
+    let chat = next.chat();
+    if chat.message_to_continue() == Some(&live.message_id) {
+        return true;
+    }
+    if live.step_end.is_some() {
+        return false;
+    }
+    match chat.message(&live.message_id) {
+        None => chat.messages.last().is_some_and(|last| last.role == Role::User),
+        Some(message) => !chat.has_open_calls(message) && ends_with_calls(message),
+    }
+}
+
+/// Whether the last step of a message has calls, whose results the model has not read.
+fn ends_with_calls(message: &UiMessage) -> bool {
+    let steps = message.parts.iter().rev();
+    let mut last = steps.take_while(|part| !matches!(part, Part::StepStart { .. }));
+    last.any(|part| matches!(part, Part::Tool(_)))
+}
+
+/// The results of the calls of a lost run that its server may have executed.
+fn unknown_calls(chat: &Chat, message_id: &MessageId) -> Vec<Entry> {
+    let parts = chat.message(message_id).into_iter().flat_map(UiMessage::tool_parts);
+    let is_of_client = |id: &_| chat.client_executed.iter().any(|call| call.tool_call_id == *id);
+    let started = parts.filter(|part| {
+        let is_started = matches!(part.state, ToolState::InputAvailable { .. })
+            || matches!(part.state, ToolState::OutputAvailable { .. }) && !part.is_settled();
+        is_started && part.approval_id().is_none() && !is_of_client(&part.tool_call_id)
+    });
+    let unknown = started.map(|part| {
+        let call = PendingToolCall::client_executed(
+            part.tool_call_id.clone(),
+            part.tool_name.clone(),
+            part.input().cloned().unwrap_or_else(crate::Json::null),
+        );
+        let mut result = call.with_outcome(DeferredOutcome::OutcomeUnknown);
+        result.message_id = Some(message_id.clone());
+        result_entry(chat, &ReceivedResult::new(result, None))
+    });
+    unknown.collect()
+}
+
+/// How many reads in a row find the lease of a run passed before the run is ended.
+const LOST_READS: u8 = 6;
+
+/// How many lost runs in a row are resumed without a request.
+const MAX_LOSSES: u32 = 2;
