@@ -466,6 +466,13 @@ impl ApprovalRecord {
         }
     }
 
+    /// Returns whether the server that executes the call was lost, and the next approval executes it again.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn can_be_executed_again(&self, now: UnixMillis) -> bool {
+        let ApprovalState::Claimed { lease_until, .. } = &self.state else { return false };
+        self.idempotent && !self.provider_executed && *lease_until <= now
+    }
+
     fn transition_to<T>(&self, output: T, state: ApprovalState) -> Transition<T> {
         Transition { output, next: Some(ApprovalRecord { state, ..self.clone() }) }
     }

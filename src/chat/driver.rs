@@ -32,7 +32,7 @@ use crate::chat::redeem::Redeemed;
 use crate::chat::run_counts::CountedRun;
 use crate::chat::shutdown::Counted;
 use crate::chat::started_turn::{AcceptedResult, StartedTurn};
-use crate::chat::store::{ChatStoreError, Epoch, LogKey};
+use crate::chat::store::{ChatStoreError, Epoch, LogHead, LogKey};
 use crate::id::{ChatId, MessageId, RunId};
 use crate::request::ChatRequest;
 use crate::retry::{MAX_FAILURES, MAX_FAILURES_BEFORE_RESPONSE, Retries};
@@ -134,6 +134,25 @@ impl Driver {
         let span = tracing::info_span!("chat_turn", run_id = Empty);
         let task = tokio::spawn(poll_fn(move |cx| driver.poll(cx)).instrument(span));
         Ok(StartedTurn::new(response, accepted, task))
+    }
+
+    /// Starts a turn that ends or resumes the live run of this log, if it is lost. One is enough.
+    pub(in crate::chat) fn mend_lost(chats: &Arc<Inner>, key: &LogKey, head: &LogHead) {
+        let Some(run) = head.live_run.clone().filter(|_| head.is_lost) else { return };
+        let (chats, key) = (Arc::clone(chats), key.clone());
+        if !chats.lock_mending().insert(key.clone()) {
+            return;
+        }
+        let client = chats.clients.any_client();
+        let turn = Self::start(&chats, TurnRequest::of_owner(key.clone(), client, Goal::Mend(run)));
+        tokio::spawn(async move {
+            // A turn logs why it fails, and the next one who loads the chat tries again. A server that is
+            // shut down leaves the run to others.
+            if let Ok(turn) = turn {
+                let _ = turn.response().await;
+            }
+            chats.lock_mending().remove(&key);
+        });
     }
 
     /// Performs the actions of the turn until it has to wait, or has ended.

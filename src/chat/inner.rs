@@ -1,7 +1,8 @@
 //! [`Inner`]: the state that all clones of a [`ChatServer`](super::ChatServer) share.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::agent::ChatAgent;
@@ -12,7 +13,7 @@ use super::log::client::ClientSettings;
 use super::readers::Readers;
 use super::run_counts::RunCounters;
 use super::shutdown::Shutdown;
-use super::store::LogStore;
+use super::store::{LogKey, LogStore};
 use super::tail::Tails;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::Approvals;
@@ -41,6 +42,8 @@ pub(super) struct Inner {
     pub(super) tails: Tails,
     pub(super) loads: Loads,
     pub(super) folds: Folds,
+    /// The logs whose lost runs are being ended, because somebody has loaded them.
+    pub(super) mending: Arc<Mutex<BTreeSet<LogKey>>>,
     pub(super) shutdown: Shutdown,
 }
 
@@ -55,6 +58,10 @@ impl Inner {
                  the page has removed them, set `PostedHistory::Truncate`"
             );
         }
+    }
+
+    pub(super) fn lock_mending(&self) -> MutexGuard<'_, BTreeSet<LogKey>> {
+        self.mending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes this copy of a conversation so that it shows approval requests as closed that were

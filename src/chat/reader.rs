@@ -138,7 +138,7 @@ impl LogReader {
         self.frames.set_message(message_id);
         let parts_before = begun.map_or(0, content_parts);
         if let Some(posted) = posted.filter(|posted| content_parts(posted) > parts_before) {
-            // The client has read a part of this run.
+            // The client may have read a part of this run.
             let entries = self.entries_of_run(None).await?;
             let entries = (self.frames.begin()..).zip(&entries);
             let frames = entries.flat_map(|(position, entry)| frames_of(position, entry));

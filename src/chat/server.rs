@@ -31,7 +31,9 @@ use super::started_turn::StartedTurn;
 use super::stream::ChatStream;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
-use crate::chat::store::{ChatPage, ChatStoreError, ListChats, LoadLog, LogKey, ReadLogEntries};
+use crate::chat::store::{
+    ChatPage, ChatStoreError, ListChats, LoadLog, LogHead, LogKey, ReadLogEntries,
+};
 use crate::chat::{Chat, ChatError, ClientAnswers, RequestConflict};
 use crate::id::ChatId;
 use crate::request::ChatRequest;
@@ -346,7 +348,8 @@ impl ChatServer {
     /// If the conversation has a live run, the result holds what that run has written so far. An
     /// approval request that was closed without a decision, for example because it has expired, is
     /// shown as closed, even if the stored conversation still holds it as open. If the ledger or the
-    /// log cannot be read, the conversation is shown as it is stored. Nothing is written.
+    /// log cannot be read, the conversation is shown as it is stored. If the server of its live run was
+    /// lost, a turn begins that ends the run, or resumes it. Nothing else is written.
     ///
     /// # Errors
     /// - [`ChatError::NotFound`] if this principal has no conversation with this id. The error is
@@ -364,19 +367,25 @@ impl ChatServer {
         let key = LogKey { owner: principal.clone(), chat: id.clone() };
         let _turn = self.0.loads.turn(principal).await;
         if let Some(known) = self.0.folds.of(&key)
-            && let Some(state) = self.continued(&key, known).await?
+            && let Some((state, head)) = self.continued(&key, known).await?
         {
+            Driver::mend_lost(&self.0, &key, &head);
             return Ok(state.into_chat());
         }
         let load = LoadLog { key: &key, has_frames: true, has_messages: true };
         let loaded = self.0.logs.load(load).await?.ok_or(ChatError::NotFound)?;
         let (state, _) =
             ChatState::of_loaded(id, principal, &loaded).map_err(ChatStoreError::new)?;
+        Driver::mend_lost(&self.0, &key, &loaded.head);
         Ok(state.into_chat())
     }
 
     /// Adds the newest entries to a state. Returns `None` if the log does not continue it.
-    async fn continued(&self, key: &LogKey, known: View) -> Result<Option<ChatState>, ChatError> {
+    async fn continued(
+        &self,
+        key: &LogKey,
+        known: View,
+    ) -> Result<Option<(ChatState, LogHead)>, ChatError> {
         let View { mut state, head, .. } = known;
         loop {
             let (epoch, position, max_bytes) = (head.epoch, state.length(), MAX_READ_BYTES);
@@ -384,7 +393,7 @@ impl ChatServer {
             let Some(page) = self.0.logs.read(read).await? else { return Ok(None) };
             state.apply_stored(&page.entries).map_err(ChatStoreError::new)?;
             if page.entries.is_empty() || state.length() >= page.head.length {
-                return Ok(Some(state));
+                return Ok(Some((state, page.head)));
             }
         }
     }

@@ -51,6 +51,7 @@ impl ChatServer {
             tails: Tails::default(),
             loads: Loads::default(),
             folds: Folds::default(),
+            mending: Arc::default(),
             shutdown: Shutdown::default(),
         }))
     }

@@ -5,6 +5,7 @@ mod client;
 mod faults;
 mod http;
 mod hung_server;
+mod killed_tools;
 mod operation;
 mod random_kills;
 mod restore;

@@ -169,8 +169,8 @@ impl ChatApprovals {
         Ok(closed.filter(|closed| closed.outcome.is_closed_undecided()).collect())
     }
 
-    /// Returns the outcome of the request with this id. `None` if it is pending, or if it belongs to
-    /// another chat.
+    /// Returns the outcome of the request with this id. `None` if it is pending, if its call can be
+    /// executed again, or if it belongs to another chat.
     fn resolved_request(
         &self,
         id: &ApprovalId,
@@ -179,6 +179,9 @@ impl ChatApprovals {
         system_now: UnixMillis,
     ) -> Option<ResolvedRequest> {
         let is_own = self.is_own_request(record, id, system_now);
+        if record.can_be_executed_again(now) {
+            return None;
+        }
         let granted = record.granted().filter(|_| self.grants_to_providers);
         let outcome = granted.or_else(|| record.outcome_at(now)).filter(|_| is_own)?;
         let descriptor = record.descriptor(now).ok();

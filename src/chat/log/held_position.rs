@@ -13,6 +13,27 @@ pub(crate) fn content_parts(message: &UiMessage) -> usize {
     content(message).count()
 }
 
+/// Returns after how many parts that are content a client stands in a message. It may hold parts of its own,
+/// and it may lack parts that its version cannot read.
+pub(crate) fn held_parts(held: &UiMessage, message: &UiMessage) -> usize {
+    let parts: Vec<&Part> = content(message).map(|(_, part)| part).collect();
+    content(held).fold(0, |read, (_, held)| {
+        let is_it = |part: &&Part| is_held_as(part, held);
+        parts[read..].iter().position(is_it).map_or(read, |found| read + found + 1)
+    })
+}
+
+/// Whether a client that holds this part has read it, or the beginning of it, as `held`.
+pub(crate) fn is_held_as(part: &Part, held: &Part) -> bool {
+    match (held, part) {
+        (Part::Text(held), Part::Text(part)) => part.text.starts_with(&held.text),
+        (Part::Reasoning(held), Part::Reasoning(part)) => part.text.starts_with(&held.text),
+        (Part::Tool(held), Part::Tool(part)) => held.tool_call_id == part.tool_call_id,
+        (Part::Data(held), Part::Data(part)) => held.name == part.name && held.id == part.id,
+        (held, part) => held == part,
+    }
+}
+
 /// Returns the parts of a message that are content, with their indices.
 pub(crate) fn content(message: &UiMessage) -> impl Iterator<Item = (usize, &Part)> {
     message.parts.iter().enumerate().filter(|(_, part)| is_content(part, message))
@@ -33,7 +54,7 @@ fn is_content(part: &Part, message: &UiMessage) -> bool {
 }
 
 /// Returns after how many of these frames of a run a client stands that holds this message, as far as
-/// the number of its parts shows it. Returns `None` if they hold fewer parts.
+/// its parts show it. Returns `None` if it has read no part of the run.
 ///
 /// The frames from there on begin with the start of each part that they continue. An input of a tool
 /// call that the client holds as incomplete is sent again from its start.
@@ -42,8 +63,15 @@ pub(crate) fn position_of(
     frames: &[Bytes],
     held: &UiMessage,
 ) -> Option<usize> {
-    let (parts, mut open) = (content_parts(held), OpenChunks::default());
-    let mut reducer = begun.cloned().map_or_else(Reducer::new, Reducer::continuing);
+    let begin = || begun.cloned().map_or_else(Reducer::new, Reducer::continuing);
+    let mut whole = begin();
+    let mut push = |chunk: &Chunk<'_>| drop(whole.push_chunk(chunk));
+    frames.iter().for_each(|frame| each_chunk(frame, |chunk| push(chunk)));
+    let parts = held_parts(held, whole.message());
+    if parts <= begun.map_or(0, content_parts) {
+        return None;
+    }
+    let (mut reducer, mut open) = (begin(), OpenChunks::default());
     let is_incomplete = |id: &str| {
         let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
         calls.next().is_none_or(|part| matches!(part.state, ToolState::InputStreaming { .. }))
@@ -130,6 +158,25 @@ mod tests {
             let held = read(None, &LOG[..cut]);
             assert_eq!(position_of(None, &log_of(LOG), &held), Some(10), "cut after {cut}");
         }
+    }
+
+    #[test]
+    fn parts_of_the_page_and_parts_that_it_cannot_read_move_no_position() {
+        let note = r#"{"id":"a1","role":"assistant","parts":[{"type":"text","text":"a note"}]}"#;
+        let own = UiMessage::parse(note).unwrap();
+        let held = read(None, &LOG[..6]);
+        let position = position_of(None, &log_of(LOG), &held);
+        assert!(position.is_some());
+        for at in 0..=held.parts.len() {
+            let mut held = held.clone();
+            held.parts.insert(at, own.parts[0].clone());
+            assert_eq!(position_of(None, &log_of(LOG), &held), position, "{at}");
+        }
+        assert_eq!(position_of(None, &log_of(LOG), &own), None);
+        let later = [LOG, &[r#"{"type":"start-step"}"#, r#"{"type":"data-x","data":1}"#]].concat();
+        let mut held = read(None, &later);
+        held.parts.retain(|part| part.as_tool().is_none_or(|it| *it.tool_call_id != *"c1"));
+        assert_eq!(position_of(None, &log_of(&later), &held), Some(later.len()));
     }
 
     #[test]

@@ -55,6 +55,12 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
         // The next reader tries again.
         return Decision::Done(Response::Failed);
     }
+    let is_executing =
+        |known: &ReceivedResult| matches!(known.result.outcome, DeferredOutcome::Executing { .. });
+    if known.results.iter().any(is_executing) {
+        // Its server may be alive, or the ledger does not yet know that it is lost.
+        return Decision::WaitForHolder;
+    }
     let mut entries = accepted(chat, &known.results);
     entries.extend(unknown_calls(chat, &live.message_id));
     let mut next = view.state.clone();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::held_position::{content, content_parts};
+use super::held_position::{content, held_parts, is_held_as};
 use crate::approval::LAPSED;
 use crate::chat::conversation::EarlyEnd;
 use crate::chunk::{Chunk, Version};
@@ -240,8 +240,11 @@ fn data_event(part: &DataPart) -> Option<AgentEvent> {
 /// Returns the parts of a message that the client does not hold, with the step start before them.
 /// Returns `None` if the client holds them all.
 fn rest_of(message: &UiMessage, posted: &UiMessage) -> Option<UiMessage> {
-    let shown =
-        if posted.id == message.id { content_parts(posted) } else { overlap(posted, message) };
+    let shown = if posted.id == message.id {
+        held_parts(posted, message)
+    } else {
+        overlap(posted, message)
+    };
     let parts = &message.parts;
     let (lacking, _) = content(message).nth(shown)?;
     let is_step_start = |at: &usize| matches!(parts[*at], Part::StepStart { .. });
@@ -256,13 +259,7 @@ fn rest_of(message: &UiMessage, posted: &UiMessage) -> Option<UiMessage> {
 fn overlap(posted: &UiMessage, message: &UiMessage) -> usize {
     let held: Vec<&Part> = content(posted).map(|(_, part)| part).collect();
     let parts: Vec<&Part> = content(message).map(|(_, part)| part).collect();
-    let is_same = |(held, part): (&&Part, &&Part)| match (held, part) {
-        (Part::Text(held), Part::Text(part)) => part.text.starts_with(&held.text),
-        (Part::Reasoning(held), Part::Reasoning(part)) => part.text.starts_with(&held.text),
-        (Part::Tool(held), Part::Tool(part)) => held.tool_call_id == part.tool_call_id,
-        (Part::Data(held), Part::Data(part)) => held.name == part.name && held.id == part.id,
-        (held, part) => held == part,
-    };
+    let is_same = |(held, part): (&&Part, &&Part)| is_held_as(part, held);
     let is_overlap = |count: &usize| held.iter().skip(held.len() - count).zip(&parts).all(is_same);
     (1..=held.len().min(parts.len())).rev().find(is_overlap).unwrap_or(0)
 }
