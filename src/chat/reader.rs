@@ -16,6 +16,7 @@ use super::log::held_position::{content_parts, position_of};
 use super::log::open_chunks::each_chunk;
 use super::log::replay::front;
 use super::log::run_frames::{EventId, Next, RunFrames, each};
+use super::log::state::ChatState;
 use super::log::writer::encoded;
 use super::tail::{Found, Tail};
 use crate::chat::complete::RunEnd;
@@ -319,10 +320,24 @@ impl LogReader {
         if next == Next::CutOff {
             let entries = self.entries_of_run(Some(self.position)).await;
             let entries = entries.map_err(|_| BodyError::CutOff)?;
-            self.frames.end(self.position - 1, &entries, &mut frames);
+            let begun = self.continued_message().await.map_err(|_| BodyError::CutOff)?;
+            self.frames.end(self.position - 1, begun, &entries, &mut frames);
         }
         self.has_ended |= next != Next::More;
         Ok((!frames.is_empty()).then(|| frames.into()))
+    }
+
+    /// Loads the message that the run has continued, if no run has ended since.
+    async fn continued_message(&mut self) -> Result<Option<UiMessage>, ChatStoreError> {
+        let load = LoadLog { key: &self.key, has_frames: true, has_messages: true };
+        let load = || self.logs.load(load);
+        let loaded = repeat("load a chat", MAX_FAILURES_BEFORE_RESPONSE, load).await?;
+        let LogKey { owner, chat } = &self.key;
+        let Some(loaded) = loaded.filter(|loaded| loaded.head.epoch == self.epoch) else {
+            return Ok(None);
+        };
+        let (state, _) = ChatState::of_loaded(chat, owner, &loaded).map_err(ChatStoreError::new)?;
+        Ok(state.continued_by(self.frames.begin()))
     }
 
     /// The log does not hold what follows: it was deleted with its run, or this reader is too late.

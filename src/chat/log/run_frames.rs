@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 
 use memchr::memchr;
+use serde::Deserialize;
 
 use super::entry::{Entry, INTERRUPTED, OtherEntry, RunEnd, StepEnd};
 use super::open_chunks::{OpenChunks, each_chunk};
 use super::writer::{encoded, settled_call};
-use crate::approval::OUTCOME_UNKNOWN;
+use crate::approval::{ApprovalStatus, OUTCOME_UNKNOWN};
 use crate::chat::store::Epoch;
 use crate::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
-use crate::event::AgentEvent;
+use crate::event::{APPROVAL_DATA_NAME, AgentEvent};
 use crate::id::{MessageId, ToolCallId};
-use crate::message::UiMessage;
+use crate::message::{Part, ToolPart, ToolState, UiMessage};
 use crate::reducer::Reducer;
 use crate::sse::DONE;
 use crate::translator::Translator;
@@ -124,14 +125,20 @@ impl RunFrames {
     }
 
     /// Adds the end of a run that was cut off. `entries` are those of the run, with its end, which
-    /// stands at this position.
+    /// stands at this position. `begun` is the message that it has continued.
     pub(crate) fn end<'e>(
         &self,
         position: u64,
+        begun: Option<UiMessage>,
         entries: impl IntoIterator<Item = &'e Entry>,
         out: &mut Vec<u8>,
     ) {
-        let (mut reducer, mut open, mut step_end) = (Reducer::new(), OpenChunks::default(), None);
+        let calls = |message: &UiMessage| -> Vec<ToolCallId> {
+            message.tool_parts().map(|part| part.tool_call_id.clone()).collect()
+        };
+        let earlier = begun.as_ref().map(calls).unwrap_or_default();
+        let mut reducer = begun.map_or_else(Reducer::new, Reducer::continuing);
+        let (mut open, mut step_end) = (OpenChunks::default(), None);
         let mut claimed: Vec<&ToolCallId> = Vec::new();
         let mut event = AgentEvent::Abort { reason: None };
         for entry in entries {
@@ -150,7 +157,7 @@ impl RunFrames {
                 _ => {}
             }
             each_chunk(entry.frames(), |chunk| {
-                // Results of calls before the run are not in this message.
+                // The message may lack a call, if it is not known what the run has continued.
                 let _ = reducer.push_chunk(chunk);
                 open.push(chunk);
                 if let Some(settled) = settled_call(chunk) {
@@ -171,7 +178,9 @@ impl RunFrames {
                 });
                 let open =
                     unknown.chain(open.ends()).map(|it| encoded(&it.for_version(self.version)));
-                open.collect::<String>() + &ended(reducer.message(), &event, self.version)
+                let mut own = calls(reducer.message());
+                own.retain(|call| !earlier.contains(call));
+                open.collect::<String>() + &ended(reducer.message(), &own, &event, self.version)
             }
         };
         last.push_str(&String::from_utf8_lossy(DONE));
@@ -283,18 +292,46 @@ fn put_hex(number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the frames that end a message with this event.
-fn ended(message: &UiMessage, event: &AgentEvent, version: Version) -> String {
+/// Returns the frames that end a message with this event. These calls get a result here, because their run
+/// has ended.
+fn ended(
+    message: &UiMessage,
+    calls: &[ToolCallId],
+    event: &AgentEvent,
+    version: Version,
+) -> String {
     let mut frames = String::new();
     let mut translator = Translator::continuing(message).with_version(version);
-    let calls: Vec<_> = message.tool_parts().map(|part| part.tool_call_id.clone()).collect();
-    // They get a result here, because their run has ended.
-    translator.require_results(&calls);
+    translator.require_results(calls);
+    // The page that has sent the answers shows them.
+    translator.set_answered(&approved_calls(message));
     translator.start(&mut |_| {});
     let mut out = |chunk: Chunk<'_>| frames.push_str(&encoded(&chunk.for_version(version)));
     let _ = translator.handle_event(event, &mut out);
     translator.finish(&mut out);
     frames
+}
+
+/// Returns the calls without a result whose data says that they are approved.
+fn approved_calls(message: &UiMessage) -> Vec<ToolCallId> {
+    #[derive(Deserialize)]
+    struct State {
+        state: ApprovalStatus,
+    }
+    let is_approved = |id: &ToolCallId| {
+        message.parts.iter().any(|part| match part {
+            Part::Data(data)
+                if &*data.name == APPROVAL_DATA_NAME && data.id.as_deref() == Some(&**id) =>
+            {
+                let state = data.data.as_ref().and_then(|data| data.decode::<State>().ok());
+                state.is_some_and(|it| it.state == ApprovalStatus::Approved)
+            }
+            _ => false,
+        })
+    };
+    let asked = |part: &&ToolPart| matches!(part.state, ToolState::ApprovalRequested { .. });
+    let asked = message.tool_parts().filter(asked).map(|part| part.tool_call_id.clone());
+    asked.filter(is_approved).collect()
 }
 
 #[cfg(test)]
@@ -327,6 +364,23 @@ mod tests {
             "run_1.2",
         ] {
             assert_eq!(EventId::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_stopped_run_ends_with_a_step_if_the_page_would_send_its_answers_again() {
+        for (state, is_ended) in [("approved", true), ("pending", false)] {
+            let begun = r#"{"id": "a1", "role": "assistant", "parts": [{"type": "step-start"}, {
+                "type": "tool-act", "toolCallId": "c1", "input": {}, "state": "approval-requested",
+                "approval": {"id": "ap1"}
+            }, {"type": "data-approval", "id": "c1", "data": {"state": "STATE"}}]}"#;
+            let begun = UiMessage::parse(&begun.replace("STATE", state)).unwrap();
+            let frames = RunFrames::new(EventId::of_run(Epoch(1), 0), Version::V6);
+            let mut out = Vec::new();
+            frames.end(1, Some(begun), [], &mut out);
+            let out = String::from_utf8(out).unwrap();
+            assert_eq!(out.contains("data-run-end"), is_ended, "{out}");
+            assert!(!out.contains("tool-output-error"), "{out}");
         }
     }
 

@@ -243,9 +243,10 @@ impl Step<'_> {
         fails
     }
 
-    fn decided(&self, open: &[PendingToolCall]) -> Vec<ReceivedResult> {
+    fn decided(&mut self, open: &[PendingToolCall]) -> Vec<ReceivedResult> {
         let ids = open.iter().filter_map(|call| call.approval_id.as_ref());
-        ids.filter_map(|id| self.world.ledger.decided(id, self.world.now)).collect()
+        let (ledger, now) = (&mut self.world.ledger, self.world.now);
+        ids.filter_map(|id| ledger.decided(id, now)).collect()
     }
 
     /// Closes the open calls because of a new message, with the denials and outputs that came with it.

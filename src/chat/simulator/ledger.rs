@@ -195,8 +195,11 @@ impl Ledger {
     }
 
     /// Returns the result of a call that was decided.
-    pub(super) fn decided(&self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
-        let approval = self.approvals.get(id)?;
+    pub(super) fn decided(&mut self, id: &ApprovalId, now: u64) -> Option<ReceivedResult> {
+        let approval = self.approvals.get_mut(id)?;
+        if matches!(approval.state, State::Claimed { until } if until <= now) {
+            approval.set(State::Unknown, self.step);
+        }
         Some(approval.received(id, approval.outcome(now)?))
     }
 

@@ -54,9 +54,12 @@ impl World {
                 } else {
                     one == other
                 };
+                let last_end = |state: &ChatState| {
+                    state.last_end().map(|last| (last.run.clone(), last.begin, last.end.clone()))
+                };
                 let is_same = is_same
                     && folded.length() == shadow.state.length()
-                    && folded.last_end() == shadow.state.last_end()
+                    && last_end(&folded) == last_end(&shadow.state)
                     && folded.unread() == shadow.state.unread()
                     && folded.live().map(|live| &live.run)
                         == shadow.state.live().map(|live| &live.run);

@@ -79,6 +79,8 @@ pub(crate) struct LastEnd {
     pub(crate) message_id: MessageId,
     /// The position of the first entry of the run.
     pub(crate) begin: u64,
+    /// The number of parts that its message had then.
+    begun_parts: usize,
     pub(crate) end: RunEnd,
 }
 
@@ -462,7 +464,7 @@ impl ChatState {
             }
             live_message::close_message(&mut self.chat, &live.message_id);
         }
-        let Live { run, message_id, begin, step_end, .. } = live;
+        let Live { run, message_id, begin, begun_parts, step_end, .. } = live;
         let early_end = |error_text: Option<&str>| EarlyEnd {
             message_id: message_id.clone(),
             error_text: error_text.map(str::to_owned),
@@ -487,7 +489,17 @@ impl ChatState {
             RunEnd::ResumedBy(_) => self.losses + 1,
             _ => 0,
         };
-        self.last_end = Some(LastEnd { run, message_id, begin, end: end.clone() });
+        let end = end.clone();
+        self.last_end = Some(LastEnd { run, message_id, begin, begun_parts, end });
+    }
+
+    /// Returns the message that the last run has continued, if it began at this position, with the parts
+    /// that it had before.
+    pub(crate) fn continued_by(&self, begin: u64) -> Option<UiMessage> {
+        let last = self.last_end.as_ref().filter(|last| last.begin == begin)?;
+        let mut message = self.chat.message(&last.message_id)?.clone();
+        message.parts.truncate(last.begun_parts);
+        (last.begun_parts > 0).then_some(message)
     }
 
     /// Returns the message of the live run, with everything that was pushed.
