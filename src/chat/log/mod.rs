@@ -13,7 +13,7 @@
 //! | `decision`, `decide`, `answer`, `join` | what a request does next: a pure function |
 //! | `turn`, `turn_io` | a request, and the holder of a run, as a state machine without I/O |
 //! | `writer`, `queue` | events of the agent become entries |
-//! | `run_frames`, `replay`, `held_position`, `open_chunks` | what clients read of a run |
+//! | `run_frames`, `end_message`, `replay`, `held_position`, `open_chunks` | what clients read of a run |
 //!
 //! Nothing here does I/O: `chat::driver`, `chat::effects` and `chat::reader` wait for stores, agents and clients.
 //! The chapter "One log for each chat" of `DESIGN.md` gives the rules.
@@ -22,6 +22,7 @@ pub(super) mod client;
 pub(super) mod answer;
 pub(super) mod decide;
 pub(super) mod decision;
+pub(super) mod end_message;
 pub(super) mod entry;
 pub(super) mod held_position;
 pub(super) mod join;

@@ -3,20 +3,19 @@
 use std::borrow::Cow;
 
 use memchr::memchr;
-use serde::Deserialize;
 
+use super::end_message::end_message;
 use super::entry::{Entry, INTERRUPTED, OtherEntry, RunEnd, StepEnd};
 use super::open_chunks::{OpenChunks, each_chunk};
 use super::writer::{encoded, settled_call};
-use crate::approval::{ApprovalStatus, OUTCOME_UNKNOWN};
+use crate::approval::OUTCOME_UNKNOWN;
 use crate::chat::store::Epoch;
 use crate::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
-use crate::event::{APPROVAL_DATA_NAME, AgentEvent};
+use crate::event::AgentEvent;
 use crate::id::{MessageId, ToolCallId};
-use crate::message::{Part, ToolPart, ToolState, UiMessage};
+use crate::message::UiMessage;
 use crate::reducer::Reducer;
 use crate::sse::DONE;
-use crate::translator::Translator;
 
 /// Makes the frames of a run, from its first entry or from a later one.
 #[derive(Debug)]
@@ -180,7 +179,11 @@ impl RunFrames {
                     unknown.chain(open.ends()).map(|it| encoded(&it.for_version(self.version)));
                 let mut own = calls(reducer.message());
                 own.retain(|call| !earlier.contains(call));
-                open.collect::<String>() + &ended(reducer.message(), &own, &event, self.version)
+                let mut last: String = open.collect();
+                end_message(reducer.message(), &own, &event, self.version, |chunk| {
+                    last.push_str(&encoded(&chunk));
+                });
+                last
             }
         };
         last.push_str(&String::from_utf8_lossy(DONE));
@@ -290,48 +293,6 @@ fn put_hex(number: u64, out: &mut Vec<u8>) {
             digit => b'a' + digit - 10,
         });
     }
-}
-
-/// Returns the frames that end a message with this event. These calls get a result here, because their run
-/// has ended.
-fn ended(
-    message: &UiMessage,
-    calls: &[ToolCallId],
-    event: &AgentEvent,
-    version: Version,
-) -> String {
-    let mut frames = String::new();
-    let mut translator = Translator::continuing(message).with_version(version);
-    translator.require_results(calls);
-    // The page that has sent the answers shows them.
-    translator.set_answered(&approved_calls(message));
-    translator.start(&mut |_| {});
-    let mut out = |chunk: Chunk<'_>| frames.push_str(&encoded(&chunk.for_version(version)));
-    let _ = translator.handle_event(event, &mut out);
-    translator.finish(&mut out);
-    frames
-}
-
-/// Returns the calls without a result whose data says that they are approved.
-fn approved_calls(message: &UiMessage) -> Vec<ToolCallId> {
-    #[derive(Deserialize)]
-    struct State {
-        state: ApprovalStatus,
-    }
-    let is_approved = |id: &ToolCallId| {
-        message.parts.iter().any(|part| match part {
-            Part::Data(data)
-                if &*data.name == APPROVAL_DATA_NAME && data.id.as_deref() == Some(&**id) =>
-            {
-                let state = data.data.as_ref().and_then(|data| data.decode::<State>().ok());
-                state.is_some_and(|it| it.state == ApprovalStatus::Approved)
-            }
-            _ => false,
-        })
-    };
-    let asked = |part: &&ToolPart| matches!(part.state, ToolState::ApprovalRequested { .. });
-    let asked = message.tool_parts().filter(asked).map(|part| part.tool_call_id.clone());
-    asked.filter(is_approved).collect()
 }
 
 #[cfg(test)]

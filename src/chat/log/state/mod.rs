@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::end_message::end_message;
 use super::entry::{Entry, INTERRUPTED, OtherEntry, ReadEntryError, RunEnd, StepEnd};
 use super::open_chunks::OpenChunks;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
@@ -16,7 +17,7 @@ use crate::chat::Messages;
 use crate::chat::conversation::request_change::apply_change;
 use crate::chat::conversation::{EarlyEnd, ReceivedResult, live_message};
 use crate::chat::store::{LoadedLog, StoredEntry};
-use crate::chunk::{Chunk, ReceivedChunk};
+use crate::chunk::{Chunk, ReceivedChunk, Version};
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, RunId, ToolCallId};
 use crate::message::{Part, Role, UiMessage};
@@ -463,6 +464,9 @@ impl ChatState {
                 self.chat.record_result(&DeferredToolResult { outcome, ..claimed.clone() }, None);
             }
             live_message::close_message(&mut self.chat, &live.message_id);
+            if matches!(end, RunEnd::Stopped | RunEnd::Replaced | RunEnd::Limit) {
+                self.add_last_step(&live.message_id);
+            }
         }
         let Live { run, message_id, begin, begun_parts, step_end, .. } = live;
         let early_end = |error_text: Option<&str>| EarlyEnd {
@@ -491,6 +495,21 @@ impl ChatState {
         };
         let end = end.clone();
         self.last_end = Some(LastEnd { run, message_id, begin, begun_parts, end });
+    }
+
+    /// Adds the step that readers of a run without an end get. A page that loads the message would else send
+    /// its answers again.
+    fn add_last_step(&mut self, id: &MessageId) {
+        let Some(message) = live_message::lend_message(&mut self.chat, id) else { return };
+        let mut reducer = Reducer::continuing(message.clone());
+        let event = AgentEvent::Abort { reason: None };
+        end_message(&message, &[], &event, Version::V6, |chunk| {
+            if matches!(chunk, Chunk::StartStep {} | Chunk::Data { .. } | Chunk::FinishStep {}) {
+                // The translator emits no chunk that the reducer refuses.
+                let _ = reducer.push_chunk(&chunk);
+            }
+        });
+        live_message::return_message(&mut self.chat, reducer.into_message());
     }
 
     /// Returns the message that the last run has continued, if it began at this position, with the parts
