@@ -18,12 +18,12 @@ use std::time::Duration;
 /// | [`with_max_chat_approvals`](Self::with_max_chat_approvals) | 64 | a tool call is not executed: too many questions wait |
 /// | [`with_max_user_approvals`](Self::with_max_user_approvals) | 4 096 | a tool call is not executed: too many questions wait |
 /// | [`with_max_description_bytes`](Self::with_max_description_bytes) | 16 KiB | a tool call is not executed: its description is too long |
-/// | [`with_max_log_bytes`](Self::with_max_log_bytes) | 16 MiB | the run ends with an error, and its message is kept |
-/// | [`with_max_user_runs`](Self::with_max_user_runs) | 16 | the user's oldest run without a reader ends; a new one is refused with status 429 if all have readers |
+/// | [`with_max_log_bytes`](Self::with_max_log_bytes) | 16 MiB | the run ends as if it were stopped, and its message is kept |
+/// | [`with_max_user_runs`](Self::with_max_user_runs) | 16 | of the runs that no client has read for 30 seconds, the one that was unread for longest ends; if there is none, a new one is refused with status 429 |
 /// | [`with_max_user_readers`](Self::with_max_user_readers) | 64 | a request for a response is refused with status 429 |
 /// | [`with_max_unread_time`](Self::with_max_unread_time) | 10 minutes | a run that no client reads ends, and its message is kept |
 /// | [`with_max_stalled_time`](Self::with_max_stalled_time) | 30 seconds | a response that the client does not read ends; the client can reconnect |
-/// | [`with_chat_ttl`](Self::with_chat_ttl) | none | a chat that is not saved for this time is removed |
+/// | [`with_chat_ttl`](Self::with_chat_ttl) | none | a chat to whose log nothing but frames was added for this time is removed |
 ///
 /// The bytes of a chat are those of [`Chat::bytes`](crate::chat::Chat::bytes). What the agent writes
 /// is stored even if the chat then exceeds its limit, because its tools have run. Such a chat is
@@ -106,7 +106,7 @@ impl ChatLimits {
     ///
     /// At the limit a new chat is refused, and no stored chat is removed: the user has to delete one.
     /// Only [`InMemoryLogStore`](crate::chat::store::InMemoryLogStore) removes the user's oldest
-    /// chat and saves the new one.
+    /// chat without questions, and creates the new one.
     #[must_use]
     pub fn with_max_user_chats(mut self, chats: usize) -> Self {
         self.max_user_chats = chats;
@@ -219,15 +219,15 @@ impl ChatLimits {
         self.chat_ttl
     }
 
-    /// Sets the time to live of a chat. It begins again each time the chat is saved: with each message
-    /// of the user or the agent, and with each answer to an approval request.
+    /// Sets the time to live of a chat. It begins again with each control entry of its log: a message
+    /// of the user, the beginning and the end of a run, a call that waits, and a result.
     ///
     /// Every [`LogStore`](crate::chat::store::LogStore) removes the chat after this time. Its pending
     /// approval requests have a time to live of their own.
     ///
-    /// A save stores the time to live with the chat, so a new value applies to each chat from its next
-    /// save on. **A chat that was saved without one, and that is not written to any more, is kept until
-    /// it is deleted.** `docs/limits.md` has the statement that gives the stored chats in SQLite and
+    /// An append of a control entry stores the time to live with the chat, so a new value applies to each
+    /// chat from its next one on. **A chat that has none, and that is not written to any more, is kept
+    /// until it is deleted.** `docs/limits.md` has the statement that gives the stored chats in SQLite and
     /// Postgres an end.
     #[must_use]
     pub fn with_chat_ttl(mut self, ttl: Duration) -> Self {

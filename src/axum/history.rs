@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::stream;
 
-use crate::chat::Messages;
+use crate::chat::{AnswerEnd, Messages};
 use crate::id::MessageId;
 use crate::json::FieldError;
 use crate::message::UiMessage;
@@ -26,6 +26,8 @@ pub(super) struct HistoryPage {
     before: Option<String>,
     /// The cursor of the page after this one, if there are newer messages.
     after: Option<String>,
+    /// How the last answer has ended, on the page with the newest messages.
+    ended: Option<AnswerEnd>,
 }
 
 impl HistoryPage {
@@ -55,6 +57,7 @@ impl HistoryPage {
     fn of(messages: &Messages, range: Range<usize>) -> Self {
         let cursor = |at: usize| messages.get(at).map(|message| cursor(at, &message.id));
         HistoryPage {
+            ended: None,
             before: cursor(range.start).filter(|_| range.start > 0),
             after: range.end.checked_sub(1).and_then(cursor).filter(|_| range.end < messages.len()),
             messages: range
@@ -69,7 +72,12 @@ impl HistoryPage {
         }
     }
 
-    /// Returns the page as `{"messages": […], "before"?, "after"?}`.
+    /// Adds how the last answer has ended, if the page holds it.
+    pub(super) fn with_end(self, ended: Option<AnswerEnd>) -> Self {
+        HistoryPage { ended: ended.filter(|_| self.after.is_none()), ..self }
+    }
+
+    /// Returns the page as `{"messages": […], "before"?, "after"?, "ended"?}`.
     ///
     /// A large body is written piece by piece while it is read, so that a slow reader holds one
     /// piece, and shares the messages with all others.
@@ -98,7 +106,9 @@ impl HistoryPage {
             cursor.map(|cursor| format!(r#","{name}":"{cursor}""#)).unwrap_or_default()
         };
         let (before, after) = (field("before", self.before), field("after", self.after));
-        items.push_back(Item::Text(format!("]{before}{after}}}")));
+        let ended = self.ended.and_then(|ended| serde_json::to_string(&ended).ok());
+        let ended = ended.map(|ended| format!(r#","ended":{ended}"#)).unwrap_or_default();
+        items.push_back(Item::Text(format!("]{before}{after}{ended}}}")));
         Pieces { items, written: 0 }
     }
 }

@@ -32,7 +32,7 @@ use crate::response::ResponseOutcome;
 /// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
 /// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt"}, …], "after"?}`, the last changed first. `limit` sets another number, up to 100. A response has `after` if there are more: `GET /?after=…` returns the next page. |
-/// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?}`, oldest first, for a page that is opened again. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
+/// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?, "ended"?}`, oldest first, for a page that is opened again. `ended` is how the last answer has ended: `finished`, `stopped`, `failed`, `interrupted` or `limit`; it is absent while one is written, and on pages of older messages. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
 /// | `DELETE /{id}` | Deletes the conversation with its live run and its pending approval requests, as [`ChatServer::delete`] does, and returns `204`, also if there is none. |
 /// | `GET /{id}/stream` | Streams the live run of the conversation from its beginning, for a page that is opened again. With the header `Last-Event-ID`, streams the frames after that one, also of a run that has ended in the last 10 minutes. Otherwise returns `204`. |
 /// | `DELETE /{id}/stream` | Stops the live run of the conversation, if it has one, keeps what it has written, and returns `204`. |
@@ -209,7 +209,8 @@ async fn history(
     let id = chat_id(id, policy.limits())?;
     let chat = chats.chat(&principal, &id).await.map_err(ChatRejection::chat)?;
     let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
-    Ok((JSON_HEADERS, page.map_err(field)?.into_body()).into_response())
+    let page = page.map_err(field)?.with_end(chat.answer_end());
+    Ok((JSON_HEADERS, page.into_body()).into_response())
 }
 
 async fn list(

@@ -1,10 +1,11 @@
 //! [`ChatResponse`]: the complete response to a request.
 
-use super::conversation::{Chat, EarlyEnd, StopReason};
+use super::conversation::{Chat, StopReason};
 use super::error::ChatError;
 use super::inner::Inner;
 use crate::approval::{PendingApproval, PendingToolCall};
 use crate::chunk::{Chunk, FinishReason};
+use crate::event::AgentEvent;
 use crate::id::MessageId;
 use crate::json::Json;
 use crate::message::UiMessage;
@@ -41,11 +42,11 @@ pub(super) struct RunEnd {
 
 impl RunEnd {
     /// Returns the end of a run whose message is stored, and has this end if it did not finish.
-    pub(super) fn of_stored(end: Option<&EarlyEnd>) -> Self {
+    pub(super) fn of_stored(end: Option<&AgentEvent>) -> Self {
         let outcome = match end {
             None => ResponseOutcome::Finished,
-            Some(EarlyEnd { error_text: Some(_), .. }) => ResponseOutcome::Failed,
-            Some(EarlyEnd { error_text: None, .. }) => ResponseOutcome::Aborted,
+            Some(AgentEvent::Error { .. }) => ResponseOutcome::Failed,
+            Some(_) => ResponseOutcome::Aborted,
         };
         RunEnd { outcome, reason: None }
     }

@@ -4,9 +4,9 @@
 //!   assistant message of a conversation, a [`RecordedMessage`]. Both do no I/O.
 //! - [`ChatAgent`] is an agent that answers a [`Turn`]. A host that serves conversations with its
 //!   own code creates the turns itself with [`Turn::new`].
-//! - [`ChatServer`] serves conversations. For each turn it loads the conversation from a
-//!   [`store`], redeems the answers of the user and the client, runs the agent, and saves the
-//!   result.
+//! - [`ChatServer`] serves conversations, each as one log in a [`store`]. For each request it loads the
+//!   conversation, redeems the answers of the user and the client, runs the agent, and appends what the
+//!   agent writes to the log. All responses read the log.
 //!
 //! ```text
 //! request ──▶ turn ──▶ history ──▶ agent ──▶ log ──▶ history
@@ -64,8 +64,8 @@ pub use self::agent::{AgentEventStream, ChatAgent, Turn};
 #[cfg(feature = "approvals")]
 pub use self::complete::ChatResponse;
 pub use self::conversation::{
-    Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter, PostedHistory,
-    RecordedMessage, Recorder, RequestConflict, RequestEffect, StopReason,
+    AnswerEnd, Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter,
+    PostedHistory, RecordedMessage, Recorder, RequestConflict, RequestEffect, StopReason,
 };
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;

@@ -107,7 +107,8 @@ impl ChatServer {
     /// - [`ChatError::TooManyRuns`] if the user has too many live runs.
     /// - [`ChatError::TooManyReaders`] if the user reads too many responses.
     /// - [`ChatError::Store`] if the conversation or the log cannot be read
-    ///   or written, and [`ChatError::Ledger`] if its open approval requests cannot be closed.
+    ///   or written, and [`ChatError::Ledger`] if answers cannot be redeemed, or if an edit or a regeneration
+    ///   removes calls that cannot be closed.
     ///
     /// # Cancel safety
     /// If the future is dropped after it was polled, the request is still applied, and the run
@@ -162,8 +163,8 @@ impl ChatServer {
     /// holds them can read it.
     ///
     /// # Errors
-    /// [`ChatError::TooManyReaders`] if the user reads too many responses. [`ChatError::Store`] and
-    /// [`ChatError::Store`] if the conversation or the log cannot be read.
+    /// [`ChatError::TooManyReaders`] if the user reads too many responses. [`ChatError::Store`]
+    /// if the conversation or the log cannot be read.
     #[doc(alias = "reconnect")]
     pub async fn resume_stream(
         &self,
@@ -255,7 +256,7 @@ impl ChatServer {
             other => return Err(refused(other)),
         };
         let chat = self.chat(principal, &id).await?;
-        let end = end.unwrap_or_else(|| RunEnd::of_stored(chat.early_end(&message_id)));
+        let end = end.unwrap_or_else(|| RunEnd::of_stored(chat.early_end(&message_id).as_ref()));
         end.into_response(&self.0, chat, &message_id).await
     }
 
@@ -347,8 +348,8 @@ impl ChatServer {
     ///
     /// If the conversation has a live run, the result holds what that run has written so far. An
     /// approval request that was closed without a decision, for example because it has expired, is
-    /// shown as closed, even if the stored conversation still holds it as open. If the ledger or the
-    /// log cannot be read, the conversation is shown as it is stored. If the server of its live run was
+    /// shown as closed, even if the stored conversation still holds it as open. If the ledger cannot
+    /// be read, such a request is shown as open. If the server of its live run was
     /// lost, a turn begins that ends the run, or resumes it. Nothing else is written.
     ///
     /// # Errors
@@ -414,11 +415,11 @@ impl ChatServer {
         done(self.start_turn(principal, id, client, Goal::Stop)?.response().await?)
     }
 
-    /// Lists the conversations of this principal, the last saved first, page by page.
+    /// Lists the conversations of this principal, the last updated first, page by page.
     ///
     /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
     /// before. [`LogStore::list`](super::store::LogStore::list) says what the pages hold if
-    /// conversations are saved meanwhile.
+    /// conversations are updated meanwhile.
     ///
     /// ```
     /// # use ui_message_stream::chat::{ChatError, ChatServer};
@@ -455,7 +456,7 @@ impl ChatServer {
     ///   it has written is not kept, and it does not create the conversation again.
     /// - Its pending approval requests are revoked: an approval has no effect afterwards. An approved
     ///   call that is already executing is not stopped.
-    /// - The log of its last run, with what the client has read of it, is kept for at most 10 minutes.
+    /// - Its log is deleted with everything in it, also with the runs that have ended.
     ///
     /// A message that the user sends later with the same id begins a new conversation, with what the
     /// server imports from the history of the page ([`HistoryImport`](super::HistoryImport)).

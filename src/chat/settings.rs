@@ -134,9 +134,9 @@ impl ChatServer {
         })
     }
 
-    /// Sets the time after which another server may take over a run whose server has failed. It takes it
-    /// a quarter of the lease later, at most 2.5 seconds, unless the lease is renewed meanwhile: the
-    /// store may have been away. A run renews its lease at each third of it. The default is 10 seconds.
+    /// Sets the lease of a run. If the server of a run fails, another server ends or resumes the run when
+    /// the lease has passed and was not renewed for a further quarter of it, at most 2.5 seconds: the store
+    /// may have been away. A run renews its lease at each third of it. The default is 10 seconds.
     /// A lease has at least 100 milliseconds and at most an hour: other values are replaced by the
     /// nearest of these.
     #[must_use]
@@ -170,5 +170,5 @@ const RUN_LEASE: Duration = Duration::from_secs(10);
 /// A shorter lease is renewed more often than it helps.
 const MIN_RUN_LEASE: Duration = Duration::from_millis(100);
 
-/// A client waits at most four seconds longer for the end of a run whose server has failed.
+/// A client waits for a run whose server has failed until the lease has passed, and up to four seconds more.
 const MAX_RUN_LEASE: Duration = Duration::from_secs(60 * 60);

@@ -247,11 +247,16 @@ async fn the_history_shows_what_a_live_run_has_written_and_a_stopped_one_keeps_i
     server.permits.add_permits(2);
     pause().await;
     let text = || async { server.stored().await[1].text() };
-    assert_eq!(text().await, "one two ");
+    let ended = || async {
+        let (_, page) = server.send("ada", Method::GET, "/chat", None, "").await.unwrap();
+        serde_json::from_str::<Value>(&page).unwrap().get("ended").cloned()
+    };
+    assert_eq!((text().await.as_str(), ended().await), ("one two ", None));
     // The stop reaches another server.
     other.stop(&Principal::new("ada"), &"chat".into()).await.unwrap();
     let (_, read) = post.await.unwrap();
     assert!(read.contains(r#""type":"abort""#), "{read}");
+    assert_eq!(ended().await, Some("stopped".into()));
     // The server of the run learns it from its next append, within a third of a lease.
     tokio::time::sleep(Duration::from_secs(4)).await;
     server.permits.add_permits(1);

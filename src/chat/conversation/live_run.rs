@@ -20,12 +20,10 @@ pub(super) struct RunRegister {
     /// Whether the last message has results that no model call has read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_unread_results: bool,
-    /// Whether the user stopped the last run. Its message is not continued without a new request.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_stopped: bool,
-    /// How the message of the last run has ended, if the run did not finish.
+    /// How the last run has ended. If the user stopped it, its message is not continued without a new
+    /// request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) early_end: Option<EarlyEnd>,
+    pub(super) ended: Option<EndedRun>,
 }
 
 /// The message that a live run writes.
@@ -37,23 +35,44 @@ pub(super) struct LiveMessage {
     pub(super) is_new: bool,
 }
 
-/// The end of a message whose run failed or was aborted. The message alone does not show it.
+/// How an answer has ended. The message alone does not show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum AnswerEnd {
+    /// The agent has ended it, or it waits for answers of the user.
+    Finished,
+    /// The user has stopped it, or has sent another request.
+    Stopped,
+    /// The agent has failed.
+    Failed,
+    /// The server was lost that wrote it. What the rest would have been is not known.
+    Interrupted,
+    /// It has reached a [limit](crate::limits::ChatLimits) of the server.
+    Limit,
+}
+
+/// How a run has ended that no other one resumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct EarlyEnd {
+pub(crate) struct EndedRun {
     pub(crate) message_id: MessageId,
-    /// What clients read of the error. `None` if the run was aborted.
+    pub(crate) end: AnswerEnd,
+    /// What clients read of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) error_text: Option<String>,
+    /// Its message is not complete.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_cut: bool,
 }
 
 #[cfg(feature = "approvals")]
-impl EarlyEnd {
-    /// Returns the event that ends a response in this way.
-    pub(crate) fn event(&self) -> AgentEvent {
+impl EndedRun {
+    /// Returns the event that ends a response in this way. `None` if the run has finished its message.
+    pub(crate) fn early_end(&self) -> Option<AgentEvent> {
         match &self.error_text {
-            Some(error_text) => AgentEvent::error(error_text.clone()),
-            None => AgentEvent::Abort { reason: None },
+            Some(error_text) => Some(AgentEvent::error(error_text.clone())),
+            None => self.is_cut.then_some(AgentEvent::Abort { reason: None }),
         }
     }
 }

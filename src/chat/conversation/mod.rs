@@ -37,7 +37,8 @@ pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
 #[cfg(feature = "approvals")]
-pub(crate) use self::live_run::{EarlyEnd, ReceivedResult};
+pub use self::live_run::AnswerEnd;
+pub(crate) use self::live_run::{EndedRun, ReceivedResult};
 pub use self::messages::{Messages, MessagesIter};
 #[cfg(feature = "approvals")]
 pub(crate) use self::recorder::RECORDED_VERSION;
@@ -55,6 +56,8 @@ use self::live_run::RunRegister;
 use self::messages::json_len;
 use self::stored::ChatRecord;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
+#[cfg(feature = "approvals")]
+use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::Format;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
@@ -321,6 +324,21 @@ impl Chat {
         self.client_executed.extend(new);
     }
 
+    /// Returns how the last answer has ended. `None` before the first answer, and while one is written.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::chat::{AnswerEnd, Chat};
+    ///
+    /// fn is_complete(chat: &Chat) -> bool {
+    ///     matches!(chat.answer_end(), None | Some(AnswerEnd::Finished))
+    /// }
+    /// assert!(is_complete(&Chat::new("chat", Principal::new("ada"))));
+    /// ```
+    pub fn answer_end(&self) -> Option<AnswerEnd> {
+        self.runs.ended.as_ref().map(|ended| ended.end)
+    }
+
     /// Returns whether the conversation waits for an approval response or for the output of a call
     /// that the client executes.
     pub fn has_open_questions(&self) -> bool {
@@ -491,24 +509,17 @@ impl Chat {
     /// A run begins that writes this message. If it resumes a run, it answers what that run has answered.
     pub(crate) fn begin_run(&mut self, id: MessageId, is_new: bool) {
         self.runs.live.get_or_insert(LiveMessage { id, is_new });
-        self.runs.is_stopped = false;
-        self.runs.early_end = None;
+        self.runs.ended = None;
     }
 
-    /// The live run ends, and no other one resumes it. `early_end` is how its message has ended, if the
-    /// run did not finish.
-    pub(crate) fn end_run(&mut self, early_end: Option<EarlyEnd>) {
-        (self.runs.live, self.runs.early_end) = (None, early_end);
+    /// The live run ends, and no other one resumes it.
+    pub(crate) fn end_run(&mut self, ended: EndedRun) {
+        (self.runs.live, self.runs.ended) = (None, Some(ended));
     }
 
-    /// Records that the user stopped the run.
-    pub(crate) fn set_stopped(&mut self) {
-        self.runs.is_stopped = true;
-    }
-
-    /// Returns how this message has ended, if its run was the last one and did not finish.
-    pub(crate) fn early_end(&self, message_id: &MessageId) -> Option<&EarlyEnd> {
-        self.runs.early_end.as_ref().filter(|end| end.message_id == *message_id)
+    /// Returns the event that ends this message, if its run was the last one and did not finish it.
+    pub(crate) fn early_end(&self, message_id: &MessageId) -> Option<AgentEvent> {
+        self.runs.ended.as_ref().filter(|end| end.message_id == *message_id)?.early_end()
     }
 
     /// Sets whether the last message has results that no model call has read.

@@ -5,7 +5,7 @@ use super::call_state::{
     state_of_outcome,
 };
 #[cfg(feature = "approvals")]
-use super::live_run::ReceivedResult;
+use super::live_run::{AnswerEnd, ReceivedResult};
 use super::recorder::call_outcome;
 #[cfg(feature = "approvals")]
 use super::request_change::kept_messages;
@@ -402,7 +402,7 @@ impl Chat {
     /// unread, no call waits for an answer, and the user did not stop the run.
     pub(crate) fn message_to_continue(&self) -> Option<&MessageId> {
         let last = self.messages.last().filter(|last| last.role == Role::Assistant)?;
-        let is_due = self.runs.has_unread_results && !self.runs.is_stopped;
+        let is_due = self.runs.has_unread_results && self.answer_end() != Some(AnswerEnd::Stopped);
         (is_due && !self.has_open_calls(last)).then_some(&last.id)
     }
 

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use super::held_position::{content, held_parts, is_held_as};
 use crate::approval::LAPSED;
-use crate::chat::conversation::EarlyEnd;
 use crate::chunk::{Chunk, Version};
 use crate::event::{AgentEvent, Data};
 use crate::id::ToolCallId;
@@ -20,7 +19,7 @@ use crate::translator::Translator;
 pub(crate) fn whole_response(
     posted: Option<&UiMessage>,
     message: &UiMessage,
-    (end, unsent): (Option<&EarlyEnd>, &[ToolCallId]),
+    (end, unsent): (Option<AgentEvent>, &[ToolCallId]),
     version: Version,
 ) -> [Vec<u8>; 2] {
     let (held, inputs) = complete_inputs(posted, message, version);
@@ -31,7 +30,7 @@ pub(crate) fn whole_response(
     translator.start(&mut |chunk| encoder.encode(&chunk, &mut first));
     let mut out = |chunk: Chunk<'_>| replay(message, chunk, version, &mut encoder, &mut rest);
     inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
-    for event in catch_up(posted, message).into_iter().chain(end.map(EarlyEnd::event)) {
+    for event in catch_up(posted, message).into_iter().chain(end) {
         let _ = translator.handle_event(&event, &mut out);
     }
     // Writes nothing after another end.

@@ -11,7 +11,7 @@ use crate::id::ChatId;
 
 /// A place in a list of conversations: after the one with this time and this id.
 ///
-/// The place stays valid if that conversation is saved again or deleted. Its text holds only
+/// The place stays valid if that conversation is changed or deleted. Its text holds only
 /// characters that a URL does not escape.
 ///
 /// ```
@@ -24,7 +24,7 @@ use crate::id::ChatId;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChatCursor {
-    /// The time of the last save of the conversation.
+    /// The time of the last append with a control entry.
     pub updated_at: UnixMillis,
     /// The id of the conversation.
     pub id: ChatId,

@@ -26,11 +26,11 @@ use crate::id::{ChatId, RunId};
 ///
 /// | limit | default | at the limit |
 /// |---|---|---|
-/// | the chats of a user | 4 096 | the user's oldest chat is removed |
+/// | the chats of a user | 4 096 | the user's oldest chat without questions is removed; if there is none, the new one is refused |
 /// | [`with_max_user_bytes`](Self::with_max_user_bytes) | 256 MiB | the user's oldest chat is removed |
 /// | [`with_max_store_bytes`](Self::with_max_store_bytes) | 1 GiB | chats of the user with the most bytes are removed |
 ///
-/// Chats with questions are removed last, and a chat with a live run never is. An append to a log that is
+/// For bytes, chats with questions are removed last. A chat with a live run never is. An append to a log that is
 /// larger than a user may have is an error. Each removal is logged.
 pub struct InMemoryLogStore {
     logs: Mutex<Logs>,

@@ -15,7 +15,7 @@ use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Prin
 use crate::chat::Chat;
 use crate::chat::Messages;
 use crate::chat::conversation::request_change::apply_change;
-use crate::chat::conversation::{EarlyEnd, ReceivedResult, live_message};
+use crate::chat::conversation::{AnswerEnd, EndedRun, ReceivedResult, live_message};
 use crate::chat::store::{LoadedLog, StoredEntry};
 use crate::chunk::{Chunk, ReceivedChunk, Version};
 use crate::event::AgentEvent;
@@ -469,25 +469,18 @@ impl ChatState {
             }
         }
         let Live { run, message_id, begin, begun_parts, step_end, .. } = live;
-        let early_end = |error_text: Option<&str>| EarlyEnd {
-            message_id: message_id.clone(),
-            error_text: error_text.map(str::to_owned),
-        };
-        let early_end = match end {
-            RunEnd::Failed(error_text) => Some(early_end(Some(error_text))),
-            RunEnd::Interrupted => Some(early_end(Some(INTERRUPTED))),
-            RunEnd::Stopped | RunEnd::Replaced | RunEnd::Limit
-                if step_end.as_ref().is_none_or(|end| end.is_cut) =>
-            {
-                Some(early_end(None))
-            }
-            _ => None,
+        let (how, error_text) = match end {
+            RunEnd::Finished | RunEnd::ResumedBy(_) => (AnswerEnd::Finished, None),
+            RunEnd::Failed(error_text) => (AnswerEnd::Failed, Some(error_text.clone())),
+            RunEnd::Stopped | RunEnd::Replaced => (AnswerEnd::Stopped, None),
+            RunEnd::Limit => (AnswerEnd::Limit, None),
+            RunEnd::Interrupted => (AnswerEnd::Interrupted, Some(INTERRUPTED.to_owned())),
         };
         if !matches!(end, RunEnd::ResumedBy(_)) {
-            self.chat.end_run(early_end);
-        }
-        if *end == RunEnd::Stopped {
-            self.chat.set_stopped();
+            let is_cut =
+                !matches!(end, RunEnd::Finished) && step_end.as_ref().is_none_or(|end| end.is_cut);
+            let message_id = message_id.clone();
+            self.chat.end_run(EndedRun { message_id, end: how, error_text, is_cut });
         }
         self.losses = match end {
             RunEnd::ResumedBy(_) => self.losses + 1,
