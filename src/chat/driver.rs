@@ -1,9 +1,10 @@
 //! [`Driver`]: performs the effects of a turn, and waits for their results, for events of the agent,
 //! and for hints. It makes no decision about the protocol.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -57,8 +58,9 @@ pub(in crate::chat) struct Driver {
     failed_writes: (u64, Retries),
     /// The run of this turn, and what its readers are shown.
     run: Option<(CountedRun, TailWriter)>,
-    /// The server waits for this turn when it is shut down. If its time is up, this is `None`, and the
-    /// turn stops.
+    /// The server is shut down.
+    is_closing: bool,
+    /// The server waits for this turn when it is shut down. `None` after the last append.
     counted: Option<Counted>,
 }
 
@@ -80,6 +82,23 @@ impl TurnRequest {
     pub(in crate::chat) fn of_owner(key: LogKey, client: Client, goal: Goal) -> Self {
         let LogKey { owner, chat: chat_id } = key;
         TurnRequest { principal: owner.clone(), owner, chat_id, client, goal, posted: None }
+    }
+}
+
+/// A lost run is being ended by this server. Dropped when that is over, also after a panic.
+struct Mending(Arc<Mutex<BTreeSet<LogKey>>>, LogKey);
+
+impl Mending {
+    /// Returns `None` if it is being ended already.
+    fn begin(list: &Arc<Mutex<BTreeSet<LogKey>>>, key: &LogKey) -> Option<Self> {
+        let is_new = list.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        is_new.then(|| Mending(Arc::clone(list), key.clone()))
+    }
+}
+
+impl Drop for Mending {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
 }
 
@@ -126,8 +145,11 @@ impl Driver {
             failure: None,
             failed_writes: (0, Retries::default()),
             run: None,
+            is_closing: false,
             counted: Some(counted),
         };
+        // A server before this one may have left something.
+        driver.effects.sweep_later();
         driver.running.push(driver.hint());
         driver.running.push(driver.tick());
         driver.running.push(chats.shutdown.closed().map(|()| Outcome::ServerClosed).boxed());
@@ -136,23 +158,30 @@ impl Driver {
         Ok(StartedTurn::new(response, accepted, task))
     }
 
-    /// Starts a turn that ends or resumes the live run of this log, if it is lost. One is enough.
+    /// Has a lost run ended or resumed. One turn of a server is enough: others wait for a moment.
+    ///
+    /// # Errors
+    /// The turn has failed, which it has logged.
+    pub(in crate::chat) async fn mend(
+        chats: Arc<Inner>,
+        key: LogKey,
+        client: Client,
+        run: RunId,
+    ) -> Result<(), ChatError> {
+        let Some(_mending) = Mending::begin(&chats.mending, &key) else {
+            sleep(QUIET).await;
+            return Ok(());
+        };
+        let request = TurnRequest::of_owner(key, client, Goal::Mend(run));
+        Self::start(&chats, request)?.response().await.map(drop)
+    }
+
+    /// Has the live run of this log ended or resumed if it is lost, and does not wait for it.
     pub(in crate::chat) fn mend_lost(chats: &Arc<Inner>, key: &LogKey, head: &LogHead) {
         let Some(run) = head.live_run.clone().filter(|_| head.is_lost) else { return };
-        let (chats, key) = (Arc::clone(chats), key.clone());
-        if !chats.lock_mending().insert(key.clone()) {
-            return;
-        }
         let client = chats.clients.any_client();
-        let turn = Self::start(&chats, TurnRequest::of_owner(key.clone(), client, Goal::Mend(run)));
-        tokio::spawn(async move {
-            // A turn logs why it fails, and the next one who loads the chat tries again. A server that is
-            // shut down leaves the run to others.
-            if let Ok(turn) = turn {
-                let _ = turn.response().await;
-            }
-            chats.lock_mending().remove(&key);
-        });
+        // The next one who loads the chat tries again.
+        tokio::spawn(Self::mend(Arc::clone(chats), key.clone(), client, run).map(drop));
     }
 
     /// Performs the actions of the turn until it has to wait, or has ended.
@@ -170,6 +199,9 @@ impl Driver {
                     effect @ (Effect::RevokeUnshown | Effect::PutSnapshot { .. }),
                 ) => {
                     self.spawn(id, effect);
+                }
+                Action::Start(id, effect) if self.turn.is_over() => {
+                    self.append_detached(id, effect)
                 }
                 Action::Start(id, effect) => {
                     let mut effect = self.effects.start(id, effect, self.max_failures());
@@ -208,6 +240,8 @@ impl Driver {
                     tracing::error!(error = %with_causes(&error), "a chat cannot be read");
                     self.failure = Some(error.into());
                 }
+                // A turn that holds no run ends with its server.
+                Action::Wait if self.is_closing && !self.turn.is_appending() => break,
                 Action::Wait => {
                     // Other tasks get their turn also if the agent always has an event.
                     ready!(std::pin::pin!(consume_budget()).poll(cx));
@@ -345,6 +379,10 @@ impl Driver {
             Outcome::OtherAppended => {}
             Outcome::ServerClosed => self.hand_over(),
         }
+        if self.is_closing {
+            // The turn may have begun a run since.
+            self.turn.handle(Input::HandOver);
+        }
         self.known_length.store(self.turn.known_length(), Ordering::Relaxed);
     }
 
@@ -368,34 +406,29 @@ impl Driver {
         }
     }
 
-    /// Lets another server continue the run of this turn at once.
+    /// Lets another server continue the run of this turn at once. The append that is under way comes first.
     fn hand_over(&mut self) {
-        let Some(counted) = self.counted.take() else { return };
-        self.turn.handle(Input::HandOver);
+        self.is_closing = true;
         self.agent = None;
-        loop {
-            match self.turn.poll() {
-                Action::Start(id, effect @ Effect::Append(_)) => {
-                    let (effects, mut retries) = (self.effects.clone(), Retries::default());
-                    let task = async move {
-                        while let Outcome::Unknown(_, error) =
-                            effects.start(id, effect.clone(), MAX_FAILURES).await
-                        {
-                            let pause = retries.pause(MAX_FAILURES, error, "hand a run over");
-                            if let Err(error) = pause.await {
-                                tracing::warn!(%error, "a run waits until its lease has passed");
-                                break;
-                            }
-                        }
-                        drop(counted);
-                    };
-                    tokio::spawn(task.in_current_span());
-                    return;
+        self.turn.handle(Input::HandOver);
+    }
+
+    /// Performs the last append of a turn on a task of its own, for which the server waits.
+    fn append_detached(&mut self, id: EffectId, effect: Effect) {
+        let (counted, effects) = (self.counted.take(), self.effects.clone());
+        let task = async move {
+            let mut retries = Retries::default();
+            while let Outcome::Unknown(_, error) =
+                effects.start(id, effect.clone(), MAX_FAILURES).await
+            {
+                if let Err(error) = retries.pause(MAX_FAILURES, error, "hand a run over").await {
+                    tracing::warn!(%error, "a run waits until its lease has passed");
+                    break;
                 }
-                Action::Wait | Action::End => return,
-                _ => {}
             }
-        }
+            drop(counted);
+        };
+        tokio::spawn(task.in_current_span());
     }
 
     /// Passes an input to the turn.

@@ -99,19 +99,24 @@ impl Effects {
         .boxed()
     }
 
-    /// Removes what readers of a run do not need any more, some time after its end.
+    /// Lets the store remove each minute what nobody needs any more, until nothing can be left of the runs
+    /// that have ended before this call.
     pub(super) fn sweep_later(&self) {
         let Context { chats, logs, .. } = &*self.0;
-        if chats.is_sweep_due.swap(true, Ordering::Relaxed) {
+        if chats.sweeps_left.swap(SWEEPS, Ordering::Relaxed) > 0 {
             return;
         }
-        let (is_due, logs) = (Arc::clone(&chats.is_sweep_due), Arc::downgrade(logs));
+        let (left, logs) = (Arc::clone(&chats.sweeps_left), Arc::downgrade(logs));
         tokio::spawn(async move {
-            sleep(KEPT_AFTER_END).await;
-            is_due.store(false, Ordering::Relaxed);
-            let Some(logs) = logs.upgrade() else { return };
-            if let Err(error) = logs.sweep().await {
-                tracing::warn!(%error, "what no reader needs was not removed");
+            loop {
+                sleep(SWEEP_INTERVAL).await;
+                let Some(logs) = logs.upgrade() else { return };
+                if let Err(error) = logs.sweep().await {
+                    tracing::warn!(%error, "what no reader needs was not removed");
+                }
+                if left.fetch_sub(1, Ordering::Relaxed) <= 1 {
+                    return;
+                }
             }
         });
     }
@@ -346,3 +351,9 @@ const MAX_TAIL_BYTES: usize = 1 << 20;
 /// several times: together a quarter of the lease, which is longer than the pause after which the holder
 /// repeats an append ([`MAX_PAUSE`](crate::retry::MAX_PAUSE)).
 const MAX_RENEWAL_PAUSE: Duration = Duration::from_millis(500);
+
+/// How often a store sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often a store sweeps after a turn. What it leaves for [`KEPT_AFTER_END`] is gone then.
+const SWEEPS: u32 = 2 + (KEPT_AFTER_END.as_secs() / SWEEP_INTERVAL.as_secs()) as u32;

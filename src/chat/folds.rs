@@ -40,10 +40,10 @@ impl Folds {
 
     /// Keeps this state of a conversation, or removes it.
     pub(super) fn set(&self, key: &LogKey, view: Option<View>) {
+        let view = view.map(|view| (view.bytes(), view));
         let mut kept = self.lock();
         kept.remove(key);
-        let Some(view) = view else { return };
-        let bytes = view.bytes();
+        let Some((bytes, view)) = view else { return };
         if bytes > MAX_BYTES {
             return;
         }

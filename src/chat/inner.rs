@@ -1,8 +1,8 @@
 //! [`Inner`]: the state that all clones of a [`ChatServer`](super::ChatServer) share.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::agent::ChatAgent;
@@ -27,8 +27,8 @@ pub(super) struct Inner {
     pub(super) agent: Arc<dyn ChatAgent>,
     pub(super) approvals: Approvals,
     pub(super) logs: Arc<dyn LogStore>,
-    /// A sweep of the logs will begin.
-    pub(super) is_sweep_due: Arc<AtomicBool>,
+    /// How many sweeps of the logs will follow.
+    pub(super) sweeps_left: Arc<AtomicU32>,
     pub(super) limits: ChatLimits,
     pub(super) posted_history: PostedHistory,
     /// Whether it was logged that messages are kept which a page has removed.
@@ -58,10 +58,6 @@ impl Inner {
                  the page has removed them, set `PostedHistory::Truncate`"
             );
         }
-    }
-
-    pub(super) fn lock_mending(&self) -> MutexGuard<'_, BTreeSet<LogKey>> {
-        self.mending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes this copy of a conversation so that it shows approval requests as closed that were

@@ -9,8 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::driver::{Driver, TurnRequest};
-use super::log::decision::Goal;
+use super::driver::Driver;
 use super::log::entry::{Entry, OtherEntry};
 use super::log::held_position::{content_parts, position_of};
 use super::log::open_chunks::each_chunk;
@@ -140,6 +139,7 @@ impl LogReader {
         let parts_before = begun.map_or(0, content_parts);
         if let Some(posted) = posted.filter(|posted| content_parts(posted) > parts_before) {
             // The client may have read a part of this run.
+            let _turn = self.chats.loads.turn(&self.key.owner).await;
             let entries = self.entries_of_run(None).await?;
             let entries = (self.frames.begin()..).zip(&entries);
             let frames = entries.flat_map(|(position, entry)| frames_of(position, entry));
@@ -318,6 +318,8 @@ impl LogReader {
         next: Next,
     ) -> Result<Option<Bytes>, BodyError> {
         if next == Next::CutOff {
+            // A Stop wakes all readers of a user at once.
+            let _turn = self.chats.loads.turn(&self.key.owner).await;
             let entries = self.entries_of_run(Some(self.position)).await;
             let entries = entries.map_err(|_| BodyError::CutOff)?;
             let begun = self.continued_message().await.map_err(|_| BodyError::CutOff)?;
@@ -384,9 +386,8 @@ impl LogReader {
 
     /// Starts a turn that ends or resumes a lost run, unless its lease is renewed.
     fn mend(&self, run: RunId) -> BoxFuture<'static, Result<(), ChatError>> {
-        let request = TurnRequest::of_owner(self.key.clone(), self.client, Goal::Mend(run));
-        let chats = Arc::clone(&self.chats);
-        async move { Driver::start(&chats, request)?.response().await.map(drop) }.boxed()
+        let (chats, key) = (Arc::clone(&self.chats), self.key.clone());
+        Driver::mend(chats, key, self.client, run).boxed()
     }
 
     /// Waits for the log to change, at most for a tick, which begins with the last page or the last tick.
@@ -411,6 +412,7 @@ impl LogReader {
                 }
                 () = async {
                     match &self.tail {
+                        Some(tail) if tail.has(self.epoch, self.position) => {}
                         Some(tail) if tail.ends_at(self.epoch, self.position) => {
                             tail.changed(self.epoch, self.position).await;
                         }

@@ -158,10 +158,7 @@ impl ChatServer {
     /// `last_event_id` is the `id:` of the last frame that the client has read, if it continues a
     /// response. It gets the frames after that one, also if the run has ended in the last 10 minutes.
     ///
-    /// If the run continues a message, a stream without `last_event_id` begins with that message. A run
-    /// that continues a message or calls which the server has lost has no such stream: only the page that
-    /// holds them can read it.
-    ///
+    /// If the run continues a message, a stream without `last_event_id` begins with that message.     ///
     /// # Errors
     /// [`ChatError::TooManyReaders`] if the user reads too many responses. [`ChatError::Store`]
     /// if the conversation or the log cannot be read.

@@ -38,7 +38,7 @@ impl ChatServer {
             agent: Arc::new(agent),
             approvals,
             logs: Arc::new(InMemoryLogStore::new()),
-            is_sweep_due: Arc::default(),
+            sweeps_left: Arc::default(),
             limits: ChatLimits::default(),
             posted_history: PostedHistory::default(),
             has_warned_of_kept: Arc::default(),

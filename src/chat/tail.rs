@@ -147,6 +147,12 @@ impl Tail {
         Found::Entries
     }
 
+    /// Whether the tail goes on after this position.
+    pub(super) fn has(&self, epoch: Epoch, position: u64) -> bool {
+        let tail = self.lock();
+        tail.epoch == epoch && tail.end > position && !tail.is_closed
+    }
+
     /// Whether the next entry that is added is the one at this position.
     pub(super) fn ends_at(&self, epoch: Epoch, position: u64) -> bool {
         let tail = self.lock();
@@ -172,13 +178,13 @@ impl Tail {
 }
 
 fn bytes_of(append: &[Entry]) -> usize {
-    append.iter().map(|entry| entry.frames().len() + ENTRY_BYTES).sum()
+    append.iter().map(|entry| entry.stored().bytes.len() + ENTRY_BYTES).sum()
 }
 
 /// How much a tail holds. A reader that is further behind reads the store.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What an entry counts beside its frames.
+/// What an entry counts beside its bytes.
 const ENTRY_BYTES: usize = 64;
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
             }
         }
         Goal::Follow => match live {
+            // The reader has a lost run mended.
+            Some(live) if view.head.is_lost => match view.state.lacks_begun_message() {
+                true => Decision::LoadWhole,
+                false => Decision::Done(view.joined(live)),
+            },
             Some(live) => join(view, live, mine),
             None => Decision::Done(Response::Nothing),
         },

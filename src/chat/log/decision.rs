@@ -30,7 +30,7 @@ pub(crate) enum Goal {
     Stop,
     Delete,
     Follow,
-    /// A reader has seen that the lease of this run has passed.
+    /// A reader, or a load of the chat, has seen that the lease of this run has passed.
     Mend(RunId),
 }
 
@@ -97,6 +97,8 @@ pub(crate) struct Mine {
     pub(crate) outbox: Vec<ReceivedResult>,
     /// How often in a row the lease of the live run was found passed.
     pub(crate) lost_reads: u8,
+    /// How often the turn has waited for the holder of a run.
+    pub(crate) waits: u32,
     /// The log that the turn has found first. A deletion deletes no other.
     pub(crate) epoch: Option<Epoch>,
     /// The pending approvals were revoked when the chat had this version, or no log.

@@ -13,7 +13,7 @@ use crate::chat::conversation::{HistoryImport, PostedHistory};
 use crate::chat::log::client::Client;
 use crate::chat::log::decision::{Goal, TurnSettings};
 use crate::chat::log::turn::LogTurn;
-use crate::chat::log::turn_io::Input;
+use crate::chat::log::turn_io::{Action, Input};
 use crate::chat::store::{Epoch, LogStore};
 use crate::chunk::Version;
 use crate::limits::ChatLimits;
@@ -303,10 +303,12 @@ impl Simulation {
                 for driver in world.drivers.iter_mut().filter(|driver| driver.server == server) {
                     world.counts.handed_over += u64::from(driver.turn.own_run().is_some());
                     driver.turn.handle(Input::HandOver);
-                    while let crate::chat::log::turn_io::Action::Start(id, effect) =
-                        driver.turn.poll()
-                    {
-                        driver.effects.push((id, effect));
+                    loop {
+                        match driver.turn.poll() {
+                            Action::Start(id, effect) => driver.effects.push((id, effect)),
+                            Action::Wait | Action::End => break,
+                            _ => {}
+                        }
                     }
                 }
             }

@@ -196,7 +196,13 @@ impl InMemoryLogStore {
         }
         let added = bytes_of(append.entries);
         let bytes = log.map_or(LOG_BYTES, |log| log.bytes) + added;
-        if bytes > self.limits.user.min(self.limits.store) {
+        // A run can always end, and the results of calls are kept.
+        let grows = match append.live_run {
+            LiveRunChange::Begins(_) => true,
+            LiveRunChange::None => append.entries.iter().any(|it| it.kind == EntryKind::Frame),
+            LiveRunChange::Ends => false,
+        };
+        if grows && bytes > self.limits.user.min(self.limits.store) {
             return Err(too_large(bytes));
         }
         let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && live.is_none();
@@ -299,7 +305,7 @@ impl Logs {
                 && kept.is_none_or(|kept| kept.owner != *owner || kept.chat != *id);
             may_go.then_some((log.has_questions, *time, id))
         });
-        // Those with questions hold what somebody waits for: they go only for their user's bytes.
+        // Those with questions hold what somebody waits for: they go only for bytes.
         let idle = idle.filter(|(has_questions, ..)| !has_questions || kept.is_some());
         idle.min().map(|(.., id)| id.clone())
     }
@@ -315,7 +321,10 @@ impl Logs {
     /// Removes chats until the limits hold, but not this one.
     fn limit_bytes(&mut self, key: &LogKey, limits: Limits) {
         let owner = &key.owner;
-        while self.users.get(owner).is_some_and(|user| user.bytes > limits.user)
+        // Others make no room for a chat that is too large alone.
+        let fits = self.get(key).is_none_or(|log| log.bytes <= limits.user);
+        while fits
+            && self.users.get(owner).is_some_and(|user| user.bytes > limits.user)
             && self.evict(owner, Some(key), "with_max_user_bytes")
         {}
         if self.bytes <= limits.store {

@@ -73,7 +73,11 @@ async fn append_with(client: &mut Client, append: AppendLog<'_>) -> DbResult<App
         }
         // Otherwise the log was changed between the statements.
     };
-    transaction.commit().await?;
+    match result {
+        AppendResult::Appended { .. } => transaction.commit().await?,
+        // Also not that another run has to end.
+        _ => transaction.rollback().await?,
+    }
     Ok(result)
 }
 

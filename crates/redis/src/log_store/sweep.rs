@@ -69,22 +69,26 @@ impl RedisStore {
 
     pub(super) async fn sweep_logs(&self) -> Result<(), RedisStoreError> {
         let keys = &self.inner.keys;
-        let list = keys.ledger("sweep");
+        let (list, mut failed) = (keys.ledger("sweep"), None);
         loop {
             let mut next = scripts::SWEEP_NEXT.key(&list);
             let (later, chats): (String, Vec<String>) = self.run(next.arg(CHATS_PER_STEP)).await?;
             for swept in &chats {
-                let (user, chat) = keys.of_swept(swept);
-                let trim = LogKeys::new(&user, chat).prepare(&scripts::LOG_TRIM);
-                let due: Option<String> = self.run(&trim).await?;
-                let mut done = scripts::SWEEP_DONE.key(&list);
-                done.arg(swept).arg(&later).arg(due.unwrap_or_default());
-                self.run::<()>(&done).await?;
+                // A shard of a cluster may be away.
+                failed = self.sweep_log(&list, swept, &later).await.err().or(failed);
             }
             if chats.len() < CHATS_PER_STEP {
-                return Ok(());
+                return failed.map_or(Ok(()), Err);
             }
         }
+    }
+
+    async fn sweep_log(&self, list: &str, swept: &str, later: &str) -> Result<(), RedisStoreError> {
+        let (user, chat) = self.inner.keys.of_swept(swept);
+        let trim = LogKeys::new(&user, chat).prepare(&scripts::LOG_TRIM);
+        let due: Option<String> = self.run(&trim).await?;
+        let mut done = scripts::SWEEP_DONE.key(list);
+        self.run(done.arg(swept).arg(later).arg(due.unwrap_or_default())).await
     }
 }
 

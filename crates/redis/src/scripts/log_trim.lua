@@ -8,6 +8,7 @@ if not head then
     if not load_listed(ARGV[1]) then unlist(ARGV[1]) end
     return false
 end
+redis.call('HDEL', KEYS[1], '') -- Also without memory.
 local live, kept, begins, due = load_live(ARGV[1]), {}, head.length, head.expires_at
 if live then begins = live.begin end
 local ended = cjson.decode(redis.call('HGET', KEYS[1], 'ended') or '[]')

@@ -2,5 +2,6 @@
 -- repeated or late. KEYS: the mark. ARGV: whether only a mark that is there is replaced.
 if ARGV[1] == '1' and redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 local clock = redis.call('TIME')
+redis.call('DEL', KEYS[1]) -- Also without memory.
 redis.call('SET', KEYS[1], clock[1] .. '.' .. clock[2], 'PX', 86400000)
 return 1

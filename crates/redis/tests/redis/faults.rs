@@ -339,8 +339,9 @@ async fn while_redis_is_full_writes_fail_and_change_nothing() {
         changed: &[],
     };
     assert!(store.put_snapshot(put_full).await.is_err());
-    assert!(LogStore::sweep(&store).await.is_err());
     assert_eq!(contents(&redis), stored);
+    // What needs no memory is still removed.
+    LogStore::sweep(&store).await.unwrap();
     redis.command("CONFIG SET maxmemory 0");
     store.ping().await.unwrap();
     assert_eq!(load(&store, &chat).await.unwrap().head.length, 3);

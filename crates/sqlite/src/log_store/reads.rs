@@ -1,7 +1,10 @@
 //! Loads, pages of entries and of messages, and lists.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use rusqlite::{Connection, Row, Rows, Transaction, params};
+use tokio::time::timeout;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::store::{
     ChatPage, ChatSummary, EntryKind, ListChats, LoadLog, LoadedLog, LogPage, ReadLogEntries,
@@ -90,8 +93,8 @@ impl SqliteStore {
                 let (key, begin, now) = noted;
                 Ok(transaction.prepare_cached(NOTE_READ)?.execute([key, begin, now])?)
             };
-            // The failure was logged. The next read stores it again.
-            let _ = self.write(Durability::Written, note).await;
+            // A failure was logged. The next read stores it again, and this page does not wait for a lock.
+            let _ = timeout(MAX_NOTE_TIME, self.write(Durability::Written, note)).await;
         }
         Ok(Some(page))
     }
@@ -201,3 +204,6 @@ const LIST: &str = "SELECT chat, title, updated_at, live_run IS NOT NULL, has_qu
 
 /// A run that was read within this time, in milliseconds, is not marked as read again.
 const READ_PRECISION: i64 = 1_000;
+
+/// How long a page waits until it is stored that the run was read.
+const MAX_NOTE_TIME: Duration = Duration::from_millis(100);

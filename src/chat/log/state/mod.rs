@@ -51,7 +51,7 @@ pub(crate) struct Live {
     pub(crate) begun_parts: usize,
     /// The model was called, and the call has not ended.
     pub(crate) is_in_step: bool,
-    /// It has got the result of a call.
+    /// It has got the result of a call, or has begun with one that no model call had read.
     pub(crate) has_results: bool,
     /// How the last model call has ended.
     pub(crate) step_end: Option<StepEnd>,
@@ -280,7 +280,7 @@ impl ChatState {
                 self.push_claimed(approvals);
             }
             OtherEntry::HandedOver => self.live_of("handed-over")?.is_handed_over = true,
-            OtherEntry::Result { received, .. } => self.add_result(received)?,
+            OtherEntry::Result { received, .. } => self.add_result(received),
             OtherEntry::End { run, end } => {
                 if self.live_of("end")?.run != *run {
                     return Err(self.unexpected("end", "another run is live"));
@@ -300,6 +300,9 @@ impl ChatState {
         let known = usize::from(self.lacks_frames);
         let begun_parts = message.map_or(0, |message| message.parts.len().max(known));
         let reducer = continuing(message, message_id);
+        let resumed = RunEnd::ResumedBy(run.clone());
+        let has_results = self.chat.message_to_continue() == Some(message_id)
+            || self.last_end.as_ref().is_some_and(|last| last.end == resumed);
         self.chat.begin_run(message_id.clone(), begun_parts == 0);
         self.live = Some(Live {
             run: run.clone(),
@@ -307,7 +310,7 @@ impl ChatState {
             begin: self.length,
             begun_parts,
             is_in_step: false,
-            has_results: false,
+            has_results,
             step_end: None,
             claimed: Vec::new(),
             is_handed_over: false,
@@ -422,11 +425,12 @@ impl ChatState {
         Ok(())
     }
 
-    fn add_result(&mut self, result: &ReceivedResult) -> Result<(), FoldError> {
+    fn add_result(&mut self, result: &ReceivedResult) {
         self.return_message();
         if !self.is_left_out(&result.result) {
             if !live_message::accepts_result(&self.chat, &result.result) {
-                return Err(self.unexpected("result", "the chat holds no such open call"));
+                // The agent may give a result twice.
+                return;
             }
             self.chat.record_received(result);
         }
@@ -434,7 +438,6 @@ impl ChatState {
             live.has_results = true;
         }
         self.unread.push(result.result.clone());
-        Ok(())
     }
 
     /// Whether the call of this result may be in the frames that were left out: it has no approval, and its
@@ -566,8 +569,7 @@ impl ChatState {
         self.live.as_ref().is_some_and(|live| {
             let message = self.chat.message(&live.message_id);
             let is_unchanged = message.is_some_and(|it| it.parts.len() == live.begun_parts);
-            let is_due = self.chat.message_to_continue() == Some(&live.message_id);
-            is_unchanged && live.step_end.is_none() && !live.has_results && !is_due
+            is_unchanged && live.step_end.is_none() && !live.has_results
         })
     }
 

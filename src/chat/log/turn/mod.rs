@@ -76,6 +76,7 @@ impl LogTurn {
             redemption,
             outbox: Vec::new(),
             lost_reads: 0,
+            waits: 0,
             epoch: None,
             revoked: None,
         };
@@ -125,6 +126,16 @@ impl LogTurn {
     /// Returns whether the turn has appended what other turns have to know, since this was asked last.
     pub(crate) fn take_has_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
+    }
+
+    /// Whether the turn has handed its run over, or is over in another way.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether the turn waits for the reply to an append.
+    pub(crate) fn is_appending(&self) -> bool {
+        matches!(self.busy, Some((_, Effect::Append(_))))
     }
 
     /// Returns the number of entries that the turn knows.
@@ -194,8 +205,12 @@ impl LogTurn {
                 self.has_changed = true;
                 self.retry();
             }
+            (_, Reply::Waited) => {
+                self.mine.waits += 1;
+                self.retry();
+            }
             // It is loaded what has become of an append or a deletion.
-            (_, Reply::Unknown | Reply::Waited) => self.retry(),
+            (_, Reply::Unknown) => self.retry(),
             _ => {}
         }
     }
@@ -259,6 +274,10 @@ impl LogTurn {
     fn has_read(&mut self) {
         let Some(view) = &self.view else { return };
         self.mine.epoch.get_or_insert(view.head.epoch);
+        if self.is_stale {
+            // The next page follows at once.
+            return;
+        }
         self.mine.lost_reads = match view.head.is_lost {
             true => self.mine.lost_reads.saturating_add(1),
             false => 0,
@@ -328,8 +347,8 @@ impl LogTurn {
             }
             let Some(view) = &mut self.view else { return };
             let is_own = self.hold.as_mut().is_some_and(|hold| hold.queue.remove(entry));
-            if let Some(hold) = self.hold.as_mut().filter(|_| is_own) {
-                hold.bytes += entry.frames().len();
+            if let Some(hold) = &mut self.hold {
+                hold.bytes += entry.stored().bytes.len();
             }
             let applied = match is_own {
                 true => view.state.apply_own(entry),
@@ -410,9 +429,10 @@ impl LogTurn {
         if let (None, Some((run, message_id)), Some((epoch, position))) = (&self.hold, own, end) {
             self.mine.has_begun = true;
             self.actions.push_back(Action::HoldRun { epoch, position });
-            let is_resumed = self.mine.redemption == Redemption::Done;
-            let is_answer = matches!(self.goal, Goal::Answer { .. });
-            let has_to_call = !is_answer && !is_resumed;
+            // Who answers calls of a lost run may resume it.
+            let last = self.view.as_ref().and_then(|view| view.state.last_end());
+            let resumes = last.is_some_and(|last| last.end == RunEnd::ResumedBy(run.clone()));
+            let has_to_call = resumes || !matches!(self.goal, Goal::Answer { .. });
             self.hold = Some(Hold::new(run, message_id, has_to_call));
         }
     }
