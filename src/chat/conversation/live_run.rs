@@ -20,8 +20,8 @@ pub(super) struct RunRegister {
     /// Whether the last message has results that no model call has read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) has_unread_results: bool,
-    /// How the last run has ended. If the user stopped it, its message is not continued without a new
-    /// request.
+    /// How the last run has ended, if it did not finish. If the user stopped it, its message is not
+    /// continued without a new request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<EndedRun>,
 }
@@ -52,7 +52,7 @@ pub enum AnswerEnd {
     Limit,
 }
 
-/// How a run has ended that no other one resumes.
+/// How a run has ended that did not finish, and that no other one resumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndedRun {

@@ -336,7 +336,12 @@ impl Chat {
     /// assert!(is_complete(&Chat::new("chat", Principal::new("ada"))));
     /// ```
     pub fn answer_end(&self) -> Option<AnswerEnd> {
-        self.runs.ended.as_ref().map(|ended| ended.end)
+        let is_answer = |message: &UiMessage| message.role == Role::Assistant;
+        match (&self.runs.live, &self.runs.ended) {
+            (Some(_), _) => None,
+            (None, Some(ended)) => Some(ended.end),
+            (None, None) => self.messages.iter().any(is_answer).then_some(AnswerEnd::Finished),
+        }
     }
 
     /// Returns whether the conversation waits for an approval response or for the output of a call
@@ -512,9 +517,9 @@ impl Chat {
         self.runs.ended = None;
     }
 
-    /// The live run ends, and no other one resumes it.
-    pub(crate) fn end_run(&mut self, ended: EndedRun) {
-        (self.runs.live, self.runs.ended) = (None, Some(ended));
+    /// The live run ends, and no other one resumes it. `ended` is `None` if it has finished.
+    pub(crate) fn end_run(&mut self, ended: Option<EndedRun>) {
+        (self.runs.live, self.runs.ended) = (None, ended);
     }
 
     /// Returns the event that ends this message, if its run was the last one and did not finish it.

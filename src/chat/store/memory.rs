@@ -196,13 +196,9 @@ impl InMemoryLogStore {
         }
         let added = bytes_of(append.entries);
         let bytes = log.map_or(LOG_BYTES, |log| log.bytes) + added;
-        // A run can always end, and the results of calls are kept.
-        let grows = match append.live_run {
-            LiveRunChange::Begins(_) => true,
-            LiveRunChange::None => append.entries.iter().any(|it| it.kind == EntryKind::Frame),
-            LiveRunChange::Ends => false,
-        };
-        if grows && bytes > self.limits.user.min(self.limits.store) {
+        // A run can always renew its lease, and end.
+        let is_needed = append.entries.is_empty() || append.live_run == LiveRunChange::Ends;
+        if !is_needed && bytes > self.limits.user.min(self.limits.store) {
             return Err(too_large(bytes));
         }
         let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && live.is_none();

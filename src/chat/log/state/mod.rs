@@ -472,18 +472,21 @@ impl ChatState {
             }
         }
         let Live { run, message_id, begin, begun_parts, step_end, .. } = live;
-        let (how, error_text) = match end {
-            RunEnd::Finished | RunEnd::ResumedBy(_) => (AnswerEnd::Finished, None),
-            RunEnd::Failed(error_text) => (AnswerEnd::Failed, Some(error_text.clone())),
-            RunEnd::Stopped | RunEnd::Replaced => (AnswerEnd::Stopped, None),
-            RunEnd::Limit => (AnswerEnd::Limit, None),
-            RunEnd::Interrupted => (AnswerEnd::Interrupted, Some(INTERRUPTED.to_owned())),
+        let is_cut = step_end.as_ref().is_none_or(|end| end.is_cut);
+        let ended = |end, error_text: Option<&str>| {
+            let (message_id, error_text) = (message_id.clone(), error_text.map(str::to_owned));
+            Some(EndedRun { message_id, end, error_text, is_cut })
         };
-        if !matches!(end, RunEnd::ResumedBy(_)) {
-            let is_cut =
-                !matches!(end, RunEnd::Finished) && step_end.as_ref().is_none_or(|end| end.is_cut);
-            let message_id = message_id.clone();
-            self.chat.end_run(EndedRun { message_id, end: how, error_text, is_cut });
+        match end {
+            RunEnd::ResumedBy(_) => {}
+            RunEnd::Finished => self.chat.end_run(None),
+            RunEnd::Failed(error) => self.chat.end_run(ended(AnswerEnd::Failed, Some(error))),
+            RunEnd::Stopped => self.chat.end_run(ended(AnswerEnd::Stopped, None)),
+            RunEnd::Replaced => self.chat.end_run(ended(AnswerEnd::Stopped, None)),
+            RunEnd::Limit => self.chat.end_run(ended(AnswerEnd::Limit, None)),
+            RunEnd::Interrupted => {
+                self.chat.end_run(ended(AnswerEnd::Interrupted, Some(INTERRUPTED)));
+            }
         }
         self.losses = match end {
             RunEnd::ResumedBy(_) => self.losses + 1,
