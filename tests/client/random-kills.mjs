@@ -160,7 +160,7 @@ async function converse() {
   if (!(await page.send({ text: `mixed ${own}` }))) return void (counts.interrupted += 1);
   const asked = page.chat.lastMessage.parts.filter(part => part.state === 'approval-requested');
   // The answer of a chat that its store has lost is aborted.
-  if (isForgetful && asked.length === 0) return void (counts.interrupted += 1);
+  if (isForgetful && asked.length < 2) return void (counts.interrupted += 1);
   assert.equal(asked.length, 2, `questions: ${JSON.stringify(exchanges.get(page.id), null, 1)}`);
   approved.set(own, true);
   counts.approvals += 1;

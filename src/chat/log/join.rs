@@ -70,9 +70,11 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     }
     let how = match live.is_in_step {
         true => RunEnd::Interrupted,
-        // The client may not send the answers again.
-        false if next.has_redeemed_nothing() => RunEnd::Interrupted,
-        false if !has_to_go_on(&next, live) => RunEnd::Finished,
+        false if !has_to_go_on(&next, live) => match next.may_lack_answers() {
+            // The client may not send them again.
+            true => RunEnd::Interrupted,
+            false => RunEnd::Finished,
+        },
         false if view.state.losses() >= MAX_LOSSES || mine.has_no_place() => RunEnd::Interrupted,
         false => RunEnd::ResumedBy(mine.run()),
     };

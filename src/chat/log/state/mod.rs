@@ -51,8 +51,6 @@ pub(crate) struct Live {
     pub(crate) begun_parts: usize,
     /// The model was called, and the call has not ended.
     pub(crate) is_in_step: bool,
-    /// It has got the result of a call, or has begun with one that no model call had read.
-    pub(crate) has_results: bool,
     /// How the last model call has ended.
     pub(crate) step_end: Option<StepEnd>,
     /// The approvals that its model call sends to the provider.
@@ -300,9 +298,6 @@ impl ChatState {
         let known = usize::from(self.lacks_frames);
         let begun_parts = message.map_or(0, |message| message.parts.len().max(known));
         let reducer = continuing(message, message_id);
-        let resumed = RunEnd::ResumedBy(run.clone());
-        let has_results = self.chat.message_to_continue() == Some(message_id)
-            || self.last_end.as_ref().is_some_and(|last| last.end == resumed);
         self.chat.begin_run(message_id.clone(), begun_parts == 0);
         self.live = Some(Live {
             run: run.clone(),
@@ -310,7 +305,6 @@ impl ChatState {
             begin: self.length,
             begun_parts,
             is_in_step: false,
-            has_results,
             step_end: None,
             claimed: Vec::new(),
             is_handed_over: false,
@@ -433,9 +427,6 @@ impl ChatState {
                 return;
             }
             self.chat.record_received(result);
-        }
-        if let Some(live) = &mut self.live {
-            live.has_results = true;
         }
         self.unread.push(result.result.clone());
     }
@@ -567,12 +558,15 @@ impl ChatState {
         self.lacks_frames && self.live.as_ref().is_some_and(|live| live.begun_parts > 0)
     }
 
-    /// Whether the live run has redeemed none of the answers that have begun it.
-    pub(crate) fn has_redeemed_nothing(&self) -> bool {
+    /// Whether the live run has written nothing, and its message has calls that wait. The answers that have
+    /// begun the run may not have been redeemed.
+    pub(crate) fn may_lack_answers(&self) -> bool {
         self.live.as_ref().is_some_and(|live| {
             let message = self.chat.message(&live.message_id);
-            let is_unchanged = message.is_some_and(|it| it.parts.len() == live.begun_parts);
-            is_unchanged && live.step_end.is_none() && !live.has_results
+            live.step_end.is_none()
+                && message.is_some_and(|message| {
+                    message.parts.len() == live.begun_parts && self.chat.has_open_calls(message)
+                })
         })
     }
 

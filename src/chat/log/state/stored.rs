@@ -44,7 +44,6 @@ struct StoredLive {
     message_id: MessageId,
     begin: u64,
     begun_parts: usize,
-    has_results: bool,
     step_end: Option<StepEnd>,
 }
 
@@ -64,7 +63,6 @@ impl ChatState {
             begin: live.begin,
             begun_parts: live.begun_parts,
             is_in_step: false,
-            has_results: live.has_results,
             step_end: live.step_end,
             claimed: Vec::new(),
             is_handed_over: false,
@@ -87,7 +85,6 @@ impl ChatState {
             message_id: live.message_id.clone(),
             begin: live.begin,
             begun_parts: live.begun_parts,
-            has_results: live.has_results,
             step_end: live.step_end.clone(),
         });
         let stored = StoredState {
