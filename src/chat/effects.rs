@@ -227,6 +227,10 @@ impl Context {
                 put_snapshot(&**logs, key, epoch, &snapshot, unchanged).await?;
                 Reply::Revoked
             }
+            Effect::ShortPause => {
+                sleep(SHORT_PAUSE).await;
+                Reply::Waited
+            }
             Effect::Pause => {
                 sleep((chats.run_lease / 20).min(MAX_RENEWAL_PAUSE)).await;
                 Reply::Waited
@@ -351,6 +355,9 @@ const MAX_TAIL_BYTES: usize = 1 << 20;
 /// several times: together a quarter of the lease, which is longer than the pause after which the holder
 /// repeats an append ([`MAX_PAUSE`](crate::retry::MAX_PAUSE)).
 const MAX_RENEWAL_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a turn waits for the first entry of a run before it looks again.
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often a store sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

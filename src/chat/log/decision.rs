@@ -142,7 +142,9 @@ pub(crate) enum Decision {
     Redeem,
     /// The answers are being redeemed.
     AwaitResults,
-    /// The holder gets a moment to write, or to renew the lease that has just passed.
+    /// The run gets its first entry in a moment.
+    WaitForEntry,
+    /// The holder gets a moment to renew the lease that has just passed.
     WaitForHolder,
     RevokePending,
     Delete {

@@ -26,7 +26,7 @@ pub(crate) fn join(view: &View, live: &Live, mine: &Mine) -> Decision {
     let is_empty = live.begun_parts > 0 && view.state.length() == live.begin + 1;
     if is_empty && mine.waits < MAX_WAITS_FOR_ENTRY {
         // No frame of the run has an `id:` yet, with which a client that reads the message could continue.
-        return Decision::WaitForHolder;
+        return Decision::WaitForEntry;
     }
     if view.state.lacks_begun_message() {
         return Decision::LoadWhole;
@@ -142,12 +142,12 @@ fn unknown_calls(chat: &Chat, message_id: &MessageId) -> Vec<Entry> {
     unknown.collect()
 }
 
-/// How often a turn waits for the first entry of a run, a twentieth of a lease each time.
-const MAX_WAITS_FOR_ENTRY: u32 = 4;
+/// How often a turn waits for the first entry of a run, a hundredth of a second each time.
+const MAX_WAITS_FOR_ENTRY: u32 = 20;
 
 /// How often a turn waits for the results of calls that a lost server may still execute: three leases. A
 /// result that comes later is appended by the turn that executes the call.
-const MAX_WAITS_FOR_RESULT: u32 = 60;
+const MAX_WAITS_FOR_RESULT: u32 = 80;
 
 /// How many reads in a row find the lease of a run passed before the run is ended.
 const LOST_READS: u8 = 6;

@@ -111,6 +111,8 @@ pub(crate) enum Effect {
     CallAgent(Box<CallAgent>),
     /// Wait a part of a lease.
     Pause,
+    /// Wait for a moment that is much shorter than a lease.
+    ShortPause,
 }
 
 /// A call of the agent.

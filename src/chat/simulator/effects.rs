@@ -199,7 +199,7 @@ impl Step<'_> {
                 }
                 self.reply(id, Reply::Appended(result));
             }
-            Effect::Pause => {
+            Effect::Pause | Effect::ShortPause => {
                 self.world.pass(LEASE / 8);
                 self.reply(id, Reply::Waited);
             }

@@ -533,6 +533,7 @@ impl LogTurn {
             Decision::Append(append) => self.append(append),
             Decision::Redeem => self.redeem(),
             Decision::AwaitResults => return false,
+            Decision::WaitForEntry => self.wait_for(Effect::ShortPause),
             Decision::WaitForHolder => self.wait_for(Effect::Pause),
             Decision::RevokePending => self.wait_for(Effect::RevokePending(self.mine.epoch)),
             Decision::Delete { epoch, control } => self.wait_for(Effect::Delete { epoch, control }),
