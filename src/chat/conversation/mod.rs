@@ -36,8 +36,8 @@ pub use self::client_answers::ClientAnswers;
 pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
-#[cfg(feature = "approvals")]
 pub use self::live_run::AnswerEnd;
+#[cfg(feature = "approvals")]
 pub(crate) use self::live_run::{EndedRun, ReceivedResult};
 pub use self::messages::{Messages, MessagesIter};
 #[cfg(feature = "approvals")]
