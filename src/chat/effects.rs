@@ -99,8 +99,7 @@ impl Effects {
         .boxed()
     }
 
-    /// Lets the store remove each minute what nobody needs any more, until nothing can be left of the runs
-    /// that have ended before this call.
+    /// Sweeps the store each minute. Ends when the runs that have ended before this call have been swept.
     pub(super) fn sweep_later(&self) {
         let Context { chats, logs, .. } = &*self.0;
         if chats.sweeps_left.swap(SWEEPS, Ordering::Relaxed) > 0 {

@@ -412,8 +412,7 @@ impl LogReader {
                 }
                 () = async {
                     match &self.tail {
-                        Some(tail) if tail.has(self.epoch, self.position) => {}
-                        Some(tail) if tail.ends_at(self.epoch, self.position) => {
+                        Some(tail) if tail.reaches(self.epoch, self.position) => {
                             tail.changed(self.epoch, self.position).await;
                         }
                         _ => self.logs.changed(&self.key, self.position).await,

@@ -64,10 +64,9 @@ impl Redeemed {
         let mut known: Vec<ReceivedResult> = superseded.collect();
         // Requests that no answer can reach are closed.
         let undecided = chat.undecided_calls();
+        let is_answered = |id: &&ApprovalId| answers.iter().any(|(answered, _)| answered == *id);
         let void = undecided.iter().filter(|call| {
-            let answered = answers.iter().map(|(id, _)| id);
-            let is_it = |id: &&ApprovalId| call.approval_id.as_ref() == Some(id);
-            answered.filter(is_it).any(|id| approvals.is_void(id))
+            call.approval_id.as_ref().filter(is_answered).is_some_and(|id| approvals.is_void(id))
         });
         known.extend(
             void.map(|call| ReceivedResult::new(call.with_outcome(DeferredOutcome::Revoked), None)),

@@ -158,7 +158,8 @@ impl ChatServer {
     /// `last_event_id` is the `id:` of the last frame that the client has read, if it continues a
     /// response. It gets the frames after that one, also if the run has ended in the last 10 minutes.
     ///
-    /// If the run continues a message, a stream without `last_event_id` begins with that message.     ///
+    /// If the run continues a message, a stream without `last_event_id` begins with that message.
+    ///
     /// # Errors
     /// [`ChatError::TooManyReaders`] if the user reads too many responses. [`ChatError::Store`]
     /// if the conversation or the log cannot be read.
@@ -346,8 +347,8 @@ impl ChatServer {
     /// If the conversation has a live run, the result holds what that run has written so far. An
     /// approval request that was closed without a decision, for example because it has expired, is
     /// shown as closed, even if the stored conversation still holds it as open. If the ledger cannot
-    /// be read, such a request is shown as open. If the server of its live run was
-    /// lost, a turn begins that ends the run, or resumes it. Nothing else is written.
+    /// be read, such a request is shown as open. If the server of its live run was lost, a turn begins
+    /// that ends the run, or resumes it. Nothing else is written.
     ///
     /// # Errors
     /// - [`ChatError::NotFound`] if this principal has no conversation with this id. The error is

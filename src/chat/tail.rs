@@ -147,19 +147,19 @@ impl Tail {
         Found::Entries
     }
 
-    /// Whether the tail goes on after this position.
-    pub(super) fn has(&self, epoch: Epoch, position: u64) -> bool {
+    /// Whether the tail holds the entry at this position, or gets it next.
+    pub(super) fn reaches(&self, epoch: Epoch, position: u64) -> bool {
         let tail = self.lock();
-        tail.epoch == epoch && tail.end > position && !tail.is_closed
+        tail.epoch == epoch && tail.end >= position && !tail.is_closed
     }
 
     /// Whether the next entry that is added is the one at this position.
-    pub(super) fn ends_at(&self, epoch: Epoch, position: u64) -> bool {
+    fn ends_at(&self, epoch: Epoch, position: u64) -> bool {
         let tail = self.lock();
         tail.epoch == epoch && tail.end == position && !tail.is_closed
     }
 
-    /// Waits while the tail [ends at](Self::ends_at) this position.
+    /// Waits while the next entry that is added is the one at this position.
     pub(super) async fn changed(&self, epoch: Epoch, position: u64) {
         let mut changed = std::pin::pin!(self.changed.notified());
         loop {
@@ -178,7 +178,7 @@ impl Tail {
 }
 
 fn bytes_of(append: &[Entry]) -> usize {
-    append.iter().map(|entry| entry.stored().bytes.len() + ENTRY_BYTES).sum()
+    append.iter().map(|entry| entry.stored_len() + ENTRY_BYTES).sum()
 }
 
 /// How much a tail holds. A reader that is further behind reads the store.

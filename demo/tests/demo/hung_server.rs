@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use test_support::external_processes::Example;
 
 use crate::http::{Stream, body_of, history, message, send, text_of, wait_until, world};
@@ -60,13 +60,7 @@ fn a_tool_that_executes_is_not_stopped(shared: &Shared) {
     let (first, second) = (shared.start_on("0"), shared.start_on("0"));
     send(&first, "DELETE /api/chat/c", "");
     let question = message("delete backup.zip");
-    let body = json!({"id": "c", "messages": [question]});
-    Stream::post(&first, "/api/chat", &body).read_to_end();
-    let pending = body_of(&send(&second, "GET /api/approvals", ""));
-    let id = &pending["approvals"][0]["approvalId"];
-    let decision = json!({"decisions": [{"approvalId": id, "approved": true}]});
-    let mut writer = Stream::post(&first, "/api/chat/c/answers", &decision);
-    writer.read_until(|stream| !stream.read.is_empty());
+    let mut writer = approve_its_call(&first, &question);
     let mut reader = Stream::get(&second, "/api/chat/c/stream");
     reader.read_until(|stream| !stream.read.is_empty());
     // The approval is claimed.
@@ -82,6 +76,19 @@ fn a_tool_that_executes_is_not_stopped(shared: &Shared) {
     let shows = |server| history(server).to_string().contains(&outcome.to_string());
     wait_until(|| shows(&first) && shows(&second));
     assert!(!world(&second).to_string().contains("backup.zip"), "{}", shared.name);
+}
+
+/// Sends a message to the chat "c", and approves the call that the model asks for. Returns the response, which
+/// has begun.
+pub(crate) fn approve_its_call(server: &Example, question: &Value) -> Stream {
+    let body = json!({"id": "c", "messages": [question]});
+    Stream::post(server, "/api/chat", &body).read_to_end();
+    let pending = body_of(&send(server, "GET /api/approvals", ""));
+    let id = &pending["approvals"][0]["approvalId"];
+    let decision = json!({"decisions": [{"approvalId": id, "approved": true}]});
+    let mut response = Stream::post(server, "/api/chat/c/answers", &decision);
+    response.read_until(|stream| !stream.read.is_empty());
+    response
 }
 
 /// Stops the run.

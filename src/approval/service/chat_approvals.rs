@@ -19,7 +19,6 @@ use crate::approval::store::{
     LedgerStoreError, PendingFilter, PendingLimit, PendingLimits, Snapshot, VersionedRecord,
     system_time,
 };
-use crate::approval::token::Token;
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, NewApprovalRequest, OnNewMessage, Principal,
     RecordId, RecordedDecision, RejectionReason, ResumePlan, RevocationReason, UnixMillis,
@@ -54,7 +53,7 @@ impl ChatApprovals {
     /// Whether no key of this server has sealed this approval id. A request of the server with such an id
     /// cannot be answered any more, for example because its key was deleted with a restore.
     pub(crate) fn is_void(&self, id: &ApprovalId) -> bool {
-        Token::open(&self.inner.keys, id, system_time()).is_none()
+        ApprovalRecord::record_id_from_token(id, &self.inner.keys, system_time()).is_none()
     }
 
     /// Records the rejection of responses to calls that the chat does not hold.

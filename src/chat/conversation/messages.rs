@@ -350,7 +350,7 @@ fn hash_of(id: &MessageId) -> u64 {
 }
 
 /// Returns the number of bytes of a value as JSON.
-pub(super) fn json_len(value: &impl Serialize) -> usize {
+pub(crate) fn json_len(value: &impl Serialize) -> usize {
     struct Count(usize);
 
     impl Write for Count {

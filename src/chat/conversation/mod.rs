@@ -53,7 +53,7 @@ use self::history_import::{UnverifiedCalls, imported};
 #[cfg(feature = "approvals")]
 use self::live_run::LiveMessage;
 use self::live_run::RunRegister;
-use self::messages::json_len;
+pub(crate) use self::messages::json_len;
 use self::stored::ChatRecord;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
 #[cfg(feature = "approvals")]

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::DeferredToolResult;
-use crate::chat::conversation::ReceivedResult;
 use crate::chat::conversation::request_change::RequestChange;
+use crate::chat::conversation::{ReceivedResult, json_len};
 use crate::chat::store::{EntryKind, LiveRunChange, StoredEntry};
 use crate::chunk::FinishReason;
 use crate::id::{MessageId, RunId, ToolCallId};
@@ -178,6 +178,14 @@ impl Entry {
             Entry::Other(other) => serde_json::to_vec(other).unwrap_or_default().into(),
         };
         StoredEntry { kind: self.kind(), bytes }
+    }
+
+    /// Returns the number of bytes of the entry as a store holds it.
+    pub(crate) fn stored_len(&self) -> usize {
+        match self {
+            Entry::Frame(bytes) => bytes.len(),
+            Entry::Other(other) => json_len(other),
+        }
     }
 
     /// Reads a stored entry.

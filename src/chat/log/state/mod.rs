@@ -468,16 +468,15 @@ impl ChatState {
             let (message_id, error_text) = (message_id.clone(), error_text.map(str::to_owned));
             Some(EndedRun { message_id, end, error_text, is_cut })
         };
-        match end {
-            RunEnd::ResumedBy(_) => {}
-            RunEnd::Finished => self.chat.end_run(None),
-            RunEnd::Failed(error) => self.chat.end_run(ended(AnswerEnd::Failed, Some(error))),
-            RunEnd::Stopped => self.chat.end_run(ended(AnswerEnd::Stopped, None)),
-            RunEnd::Replaced => self.chat.end_run(ended(AnswerEnd::Stopped, None)),
-            RunEnd::Limit => self.chat.end_run(ended(AnswerEnd::Limit, None)),
-            RunEnd::Interrupted => {
-                self.chat.end_run(ended(AnswerEnd::Interrupted, Some(INTERRUPTED)));
-            }
+        let ended = match end {
+            RunEnd::Finished | RunEnd::ResumedBy(_) => None,
+            RunEnd::Failed(error_text) => ended(AnswerEnd::Failed, Some(error_text)),
+            RunEnd::Stopped | RunEnd::Replaced => ended(AnswerEnd::Stopped, None),
+            RunEnd::Limit => ended(AnswerEnd::Limit, None),
+            RunEnd::Interrupted => ended(AnswerEnd::Interrupted, Some(INTERRUPTED)),
+        };
+        if !matches!(end, RunEnd::ResumedBy(_)) {
+            self.chat.end_run(ended);
         }
         self.losses = match end {
             RunEnd::ResumedBy(_) => self.losses + 1,
@@ -506,9 +505,7 @@ impl ChatState {
     /// that it had before.
     pub(crate) fn continued_by(&self, begin: u64) -> Option<UiMessage> {
         let last = self.last_end.as_ref().filter(|last| last.begin == begin)?;
-        let mut message = self.chat.message(&last.message_id)?.clone();
-        message.parts.truncate(last.begun_parts);
-        (last.begun_parts > 0).then_some(message)
+        self.begun_part_of(&last.message_id, last.begun_parts)
     }
 
     /// Returns the message of the live run, with everything that was pushed.
@@ -573,10 +570,15 @@ impl ChatState {
     /// Returns the message that the live run continues, with the parts that it had before and the results
     /// that they have now. `None` if the run writes a new message.
     pub(crate) fn begun_message(&self) -> Option<Arc<UiMessage>> {
-        let live = self.live.as_ref().filter(|live| live.begun_parts > 0)?;
-        let mut message = self.chat.message(&live.message_id)?.clone();
-        message.parts.truncate(live.begun_parts);
-        Some(Arc::new(message))
+        let live = self.live.as_ref()?;
+        self.begun_part_of(&live.message_id, live.begun_parts).map(Arc::new)
+    }
+
+    /// Returns the first parts of a message, before which a run has begun. `None` if there are none.
+    fn begun_part_of(&self, id: &MessageId, begun_parts: usize) -> Option<UiMessage> {
+        let mut message = self.chat.message(id).filter(|_| begun_parts > 0)?.clone();
+        message.parts.truncate(begun_parts);
+        Some(message)
     }
 }
 

@@ -348,7 +348,7 @@ impl LogTurn {
             let Some(view) = &mut self.view else { return };
             let is_own = self.hold.as_mut().is_some_and(|hold| hold.queue.remove(entry));
             if let Some(hold) = &mut self.hold {
-                hold.bytes += entry.stored().bytes.len();
+                hold.bytes += entry.stored_len();
             }
             let applied = match is_own {
                 true => view.state.apply_own(entry),
