@@ -78,7 +78,9 @@ pub(super) fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Op
         DeferredOutcome::OutputError { error_text } => error_state(input, None, error_text.clone()),
         // The approval is omitted: validators reject an error with an approval request that has no
         // response.
-        DeferredOutcome::Superseded => not_executed_state(part, approval::SUPERSEDED)?,
+        DeferredOutcome::Superseded => not_executed_state(part, approval::SUPERSEDED)
+            // The call was to be executed by the client.
+            .unwrap_or_else(|| error_state(input, None, approval::SUPERSEDED.to_owned())),
         DeferredOutcome::Lapsed if part.provider_executed == Some(true) => {
             not_executed_state(part, approval::LAPSED)?
         }
@@ -97,7 +99,7 @@ pub(super) fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Op
 ///
 /// A provider that requested the approval must get a response, so its call keeps the approval and
 /// has been denied. The user did not deny any other call.
-pub(super) fn not_executed_state(part: &ToolPart, text: &str) -> Option<ToolState> {
+fn not_executed_state(part: &ToolPart, text: &str) -> Option<ToolState> {
     let input = part.input().cloned();
     let approval = open_approval(part)?;
     Some(match part.provider_executed {

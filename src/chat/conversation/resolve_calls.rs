@@ -1,9 +1,6 @@
 //! What a request changes in a conversation, and the results of its open calls.
 
-use super::call_state::{
-    error_state, is_approved_provider_call, is_call, is_call_of, not_executed_state,
-    state_of_outcome,
-};
+use super::call_state::{is_approved_provider_call, is_call, is_call_of, state_of_outcome};
 #[cfg(feature = "approvals")]
 use super::live_run::{AnswerEnd, ReceivedResult};
 use super::recorder::call_outcome;
@@ -11,10 +8,12 @@ use super::recorder::call_outcome;
 use super::request_change::kept_messages;
 use super::request_change::{apply_change, change_of};
 use super::{Chat, PostedHistory, RequestEffect, is_outcome_of, is_outcome_unknown};
-use crate::approval::{
-    self, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingToolCall,
-};
-use crate::event::{APPROVAL_DATA_NAME, AgentEvent};
+#[cfg(feature = "approvals")]
+use crate::approval::ToolOutcome;
+use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
+use crate::event::APPROVAL_DATA_NAME;
+#[cfg(feature = "approvals")]
+use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
@@ -110,12 +109,6 @@ impl Chat {
     fn is_awaiting_provider(&self, approval: &DeferredToolResult) -> bool {
         let mut parts = self.unsettled_parts().map(|(_, part)| part);
         parts.any(|part| is_call_of(part, approval) && is_approved_provider_call(part))
-    }
-
-    /// Returns whether a provider requested approval of a call that has no final result yet.
-    pub fn has_open_provider_approvals(&self) -> bool {
-        self.unsettled_parts()
-            .any(|(_, part)| part.provider_executed == Some(true) && part.approval_id().is_some())
     }
 
     /// Returns the calls whose approval was sent to the provider and that have no final result yet.
@@ -223,45 +216,6 @@ impl Chat {
         });
     }
 
-    /// Records that the [superseded](DeferredToolResults::superseded) calls were not executed,
-    /// because the user sent another message instead of answering them.
-    ///
-    /// `descriptor` returns the new data of a call's `data-approval` part.
-    pub fn record_superseded(
-        &mut self,
-        deferred: &DeferredToolResults,
-        descriptor: impl Fn(&PendingToolCall) -> Option<Json>,
-    ) {
-        for call in deferred.superseded() {
-            let descriptor = descriptor(call);
-            let (approval, id) = (call.approval_id.as_ref(), &call.tool_call_id);
-            self.record_superseded_call(approval, id, descriptor.as_ref());
-        }
-    }
-
-    fn record_superseded_call(
-        &mut self,
-        approval: Option<&ApprovalId>,
-        id: &ToolCallId,
-        descriptor: Option<&Json>,
-    ) {
-        self.client_executed.retain(|call| call.tool_call_id != *id);
-        let place = self.last_place(|_, part| !part.is_settled() && is_call(part, approval, id));
-        let found = place.and_then(|place| Some((place, self.part(place)?)));
-        let Some((place, part)) = found else { return };
-        // A call that the client did not execute has no approval.
-        let state = not_executed_state(part, approval::SUPERSEDED).unwrap_or_else(|| {
-            error_state(part.input().cloned(), None, approval::SUPERSEDED.to_owned())
-        });
-        let Some((message, part)) = self.set_state(place, state) else { return };
-        let known = call_outcome(&message, &part, DeferredOutcome::Superseded);
-        let approval_id = approval.cloned();
-        self.call_outcomes.push(DeferredToolResult { approval_id, ..known });
-        if let Some(descriptor) = descriptor {
-            self.update_descriptor(&part.tool_call_id, descriptor);
-        }
-    }
-
     /// Returns the result in this event if a provider emits it for a call of an earlier message
     /// whose approval was sent to it. `now` is the message that is being written. Returns `None` for
     /// every other event.
@@ -273,10 +227,10 @@ impl Chat {
     ) -> Option<DeferredToolResult> {
         let (id, outcome) = match event {
             AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
-                (tool_call_id, approval::ToolOutcome::Output(output.clone()))
+                (tool_call_id, ToolOutcome::Output(output.clone()))
             }
             AgentEvent::ToolFailed { tool_call_id, error } => {
-                (tool_call_id, approval::ToolOutcome::Failed(error.to_string()))
+                (tool_call_id, ToolOutcome::Failed(error.to_string()))
             }
             _ => return None,
         };
@@ -286,22 +240,6 @@ impl Chat {
         let mut sent = self.forwarded_approvals().into_iter();
         let call = sent.find(|call| call.tool_call_id == *id)?;
         Some(DeferredToolResult { outcome: DeferredOutcome::Executed { outcome }, ..call })
-    }
-
-    /// Returns the event of the recorded result of a call: its output or its error. Returns `None`
-    /// if the call has neither, or if there is no such call.
-    pub fn result_event(&self, result: &DeferredToolResult) -> Option<AgentEvent> {
-        let (_, part) = self.last_call(|_, part| is_call_of(part, result))?;
-        let id = part.tool_call_id.clone();
-        match &part.state {
-            ToolState::OutputAvailable { output: Some(output), .. } => {
-                Some(AgentEvent::tool_output(id, output.clone()))
-            }
-            ToolState::OutputError { error_text, .. } => {
-                Some(AgentEvent::tool_failed(id, error_text.clone()))
-            }
-            _ => None,
-        }
     }
 
     /// Returns the last matching call.
@@ -371,14 +309,7 @@ impl Chat {
             .message_of_call(&result.result)
             .is_some_and(|message| Some(&message.id) == self.messages.last().map(|last| &last.id));
         let before = self.is_known(&result.result);
-        let DeferredToolResult { approval_id, tool_call_id, outcome, .. } = &result.result;
-        match outcome {
-            DeferredOutcome::Superseded => {
-                let descriptor = result.descriptor.as_ref();
-                self.record_superseded_call(approval_id.as_ref(), tool_call_id, descriptor);
-            }
-            _ => self.record_result(&result.result, result.descriptor.as_ref()),
-        }
+        self.record_result(&result.result, result.descriptor.as_ref());
         self.runs.has_unread_results |= is_last && !before && self.is_known(&result.result);
     }
 

@@ -192,6 +192,8 @@ impl RunFrames {
 
     /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
     fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
+        // Most entries are one frame.
+        out.reserve(frames.len() + self.id_head.len() + MAX_HEX + 1);
         for (number, frame, is_last) in each(frames) {
             if number <= self.skipped {
                 continue;
@@ -283,6 +285,9 @@ impl EventId {
 /// The bits of the number of a frame in its entry. A run has at most 16 MiB, and a frame at least 25 bytes,
 /// so they are enough. The position before them has 33 bits in a number of JavaScript.
 const FRAME_BITS: u32 = 20;
+
+/// How many hexadecimal digits a number has at most.
+const MAX_HEX: usize = 16;
 
 /// Appends a number in hexadecimal digits. Each frame has one, so this is no `write!`.
 fn put_hex(number: u64, out: &mut Vec<u8>) {

@@ -80,7 +80,7 @@ impl LogTurn {
             epoch: None,
             revoked: None,
         };
-        let mut turn = LogTurn {
+        LogTurn {
             goal,
             mine,
             client,
@@ -94,13 +94,14 @@ impl LogTurn {
             effects: 0,
             conflicts: 0,
             actions: VecDeque::new(),
-        };
-        turn.go();
-        turn
+        }
     }
 
     /// Returns the next action. After [`Action::End`] it returns the same action again.
     pub(crate) fn poll(&mut self) -> Action {
+        if self.actions.is_empty() {
+            self.go();
+        }
         let idle = if self.is_over { Action::End } else { Action::Wait };
         self.actions.pop_front().unwrap_or(idle)
     }
@@ -156,10 +157,11 @@ impl LogTurn {
             return;
         }
         match input {
-            Input::Reply(id, reply) => match self.busy.take_if(|(busy, _)| *busy == id) {
-                Some((_, effect)) => self.handle_reply(effect, reply),
-                None => return,
-            },
+            Input::Reply(id, reply) => {
+                if let Some((_, effect)) = self.busy.take_if(|(busy, _)| *busy == id) {
+                    self.handle_reply(effect, reply);
+                }
+            }
             Input::Settled(result) => self.mine.outbox.push(*result),
             Input::Redeemed(is_redeemed) => {
                 self.mine.redemption =
@@ -184,9 +186,8 @@ impl LogTurn {
                     self.actions.push_back(Action::StopAgent);
                 }
             }
-            Input::Failed => return self.give_up(),
+            Input::Failed => self.give_up(),
         }
-        self.go();
     }
 
     fn handle_reply(&mut self, effect: Effect, reply: Reply) {
