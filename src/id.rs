@@ -140,6 +140,8 @@ pub fn log_text(text: &str) -> Cow<'_, str> {
 /// The maximum number of characters of an id or a name in a log.
 const MAX_LOG_CHARS: usize = 128;
 
+#[cfg(feature = "approvals")]
+pub(crate) use self::error_text::log_causes;
 #[cfg(feature = "body")]
 pub(crate) use self::error_text::log_error;
 
@@ -154,6 +156,16 @@ mod error_text {
     /// length.
     pub(crate) fn log_error<E: fmt::Display>(error: &E) -> impl fmt::Display {
         LogError(error)
+    }
+
+    /// Returns an error with its causes, as logs hold it. The error of a store names no cause itself.
+    #[cfg(feature = "approvals")]
+    pub(crate) fn log_causes(error: &(dyn std::error::Error + 'static)) -> String {
+        let errors = std::iter::successors(Some(error), |error| error.source());
+        let mut texts: Vec<String> = errors.map(ToString::to_string).collect();
+        // Some errors have the text of their source.
+        texts.dedup();
+        log_error(&texts.join(": ")).to_string()
     }
 
     struct LogError<'a, E>(&'a E);

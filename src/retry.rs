@@ -1,11 +1,14 @@
 //! [`Retries`]: how often and how long an operation of a store is repeated, and the pauses between the
 //! attempts.
 
-use std::fmt::Display;
+use std::error::Error;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep};
+
+use crate::id::log_causes;
+use crate::metrics::count_store_failure;
 
 /// Counts the failures of an operation, and the time since the first one. A store that does not answer
 /// fails seldom, but each failure takes long. The pause after each failure is longer than the one
@@ -22,14 +25,19 @@ impl Retries {
     ///
     /// # Errors
     /// The error, if the operation has failed this many times, or if the time is up.
-    pub(crate) async fn pause<E: Display>(
+    pub(crate) async fn pause<E: Error + 'static>(
         &mut self,
         max_failures: u32,
         error: E,
         operation: &'static str,
     ) -> Result<(), E> {
+        count_store_failure(operation);
         let Some(pause) = self.fail(max_failures) else { return Err(error) };
-        tracing::warn!(%error, operation, "an operation of a store has failed, and is repeated");
+        tracing::warn!(
+            error = log_causes(&error),
+            operation,
+            "an operation of a store has failed, and is repeated"
+        );
         sleep(pause).await;
         Ok(())
     }
@@ -50,7 +58,7 @@ impl Retries {
 
 /// Repeats an operation until it succeeds, has failed this many times, or the time is up. `name` is in
 /// the log.
-pub(crate) async fn repeat<'a, T, E: Display>(
+pub(crate) async fn repeat<'a, T, E: Error + 'static>(
     name: &'static str,
     max_failures: u32,
     operation: impl Fn() -> BoxFuture<'a, Result<T, E>>,
@@ -90,7 +98,7 @@ mod tests {
         loop {
             sleep(answer).await;
             attempts += 1;
-            if retries.pause(MAX_FAILURES, "failed", "test").await.is_err() {
+            if retries.pause(MAX_FAILURES, std::fmt::Error, "test").await.is_err() {
                 return attempts;
             }
         }

@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::iter::successors;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use http::header::RETRY_AFTER;
 use tokio::time::Instant;
 
 use crate::boxed::BoxError;
-use crate::id::log_error;
+use crate::id::log_causes;
 use crate::policy::PolicyError;
 use crate::request::ParseRequestError;
 
@@ -20,7 +19,7 @@ use crate::request::ParseRequestError;
 ///
 /// Its response is plain text, because `useChat` shows the body of an error response unchanged.
 /// [`kind`](Self::kind) determines the HTTP status. When it becomes a response, an error of status 400,
-/// 401 or 403 is logged at DEBUG with its reason. A request without a user is also logged at WARN, once a
+/// 401, 403 or 503 is logged at DEBUG with its reason, or at WARN if a store does not respond. A request without a user is also logged at WARN, once a
 /// minute, with what the program lacks.
 #[derive(Debug)]
 pub struct ChatRejection(Cause);
@@ -144,14 +143,13 @@ impl ChatRejection {
                  or add `.layer(without_authentication())`"
             );
         }
-        if matches!(status.as_u16(), 400 | 401 | 403) {
-            let errors = successors(Some(self as &dyn StdError), |error| (*error).source());
-            let mut texts: Vec<String> = errors.map(ToString::to_string).collect();
-            // Some rejections have the text of their source.
-            texts.dedup();
-            let (status, reason) = (status.as_u16(), texts.join(": "));
-            let reason = log_error(&reason);
-            tracing::debug!(status, %reason, "a request is rejected");
+        if matches!(status.as_u16(), 400 | 401 | 403 | 503) {
+            let (status, reason) = (status.as_u16(), log_causes(self));
+            #[cfg(feature = "approvals")]
+            if let Cause::Unavailable(_) = &self.0 {
+                return tracing::warn!(status, reason, "a request is rejected");
+            }
+            tracing::debug!(status, reason, "a request is rejected");
         }
     }
 

@@ -33,8 +33,9 @@ use crate::chat::redeem::Redeemed;
 use crate::chat::run_counts::CountedRun;
 use crate::chat::shutdown::Counted;
 use crate::chat::started_turn::{AcceptedResult, StartedTurn};
-use crate::chat::store::{ChatStoreError, Epoch, LogHead, LogKey};
-use crate::id::{ChatId, MessageId, RunId};
+use crate::chat::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey};
+use crate::id::{ChatId, MessageId, RunId, log_causes};
+use crate::metrics::{count_refused_append, count_store_failure};
 use crate::request::ChatRequest;
 use crate::retry::{MAX_FAILURES, MAX_FAILURES_BEFORE_RESPONSE, Retries};
 
@@ -230,14 +231,19 @@ impl Driver {
                     self.run = None;
                     self.effects.sweep_later();
                 }
-                Action::EndedOther { was_lost } => {
+                Action::EndedOther { run, was_lost } => {
                     self.effects.context().chats.run_counters.count_ended(was_lost);
+                    let run_id = run.as_str();
+                    match was_lost {
+                        true => tracing::warn!(run_id, "a run has ended whose server was lost"),
+                        false => tracing::info!(run_id, "a run has ended for a newer request"),
+                    }
                 }
                 Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),
                 Action::RefuseLog(error) => {
                     let error = ChatStoreError::new(error);
-                    tracing::error!(error = %with_causes(&error), "a chat cannot be read");
+                    tracing::error!(error = log_causes(&error), "a chat cannot be read");
                     self.failure = Some(error.into());
                 }
                 // A turn that holds no run ends with its server.
@@ -320,7 +326,8 @@ impl Driver {
         let task = async move {
             match effect.await {
                 Outcome::Failed(error) | Outcome::Unknown(_, error) => {
-                    tracing::warn!(%error, "a chat is not tidied up after a turn");
+                    let error = log_causes(&error);
+                    tracing::warn!(error, "a chat is not tidied up after a turn");
                 }
                 _ => {}
             }
@@ -330,7 +337,7 @@ impl Driver {
     }
 
     fn fail(&mut self, failure: ChatError) {
-        tracing::error!(error = %failure, "a turn has failed");
+        tracing::error!(error = log_causes(&failure), "a turn has failed");
         self.failure = Some(failure);
         self.turn.handle(Input::Failed);
     }
@@ -339,6 +346,7 @@ impl Driver {
         match outcome {
             Outcome::Input(input) => self.pass(input),
             Outcome::Unknown(id, failure) => {
+                count_store_failure("append");
                 let (length, max_failures) = (self.turn.known_length(), self.max_failures());
                 if self.failed_writes.0 != length {
                     // An append without a reply may have been executed.
@@ -347,12 +355,12 @@ impl Driver {
                 let Some(pause) = self.failed_writes.1.fail(max_failures) else {
                     return self.fail(failure);
                 };
-                tracing::warn!(error = %failure, "a chat may not have been written");
+                tracing::warn!(error = log_causes(&failure), "a chat may not have been written");
                 let reply = Outcome::Input(Input::Reply(id, Reply::Unknown));
                 self.running.push(sleep(pause).map(|()| reply).boxed());
             }
             Outcome::LedgerFailed(id, failure) => {
-                tracing::error!(error = %failure, "the ledger has failed in a turn");
+                tracing::error!(error = log_causes(&failure), "the ledger has failed in a turn");
                 self.failure = Some(failure);
                 self.turn.handle(Input::Reply(id, Reply::LedgerFailed));
             }
@@ -364,7 +372,8 @@ impl Driver {
             }
             Outcome::Redeemed => self.turn.handle(Input::Redeemed(true)),
             Outcome::NotRedeemed(failure) => {
-                tracing::error!(error = %failure, "the answers of a turn could not be redeemed");
+                let error = log_causes(&failure);
+                tracing::error!(error, "the answers of a turn could not be redeemed");
                 match self.accepted.take().filter(|_| self.response.is_none()) {
                     // The caller may have been dropped.
                     Some(sender) => drop(sender.send(Err(failure))),
@@ -422,7 +431,8 @@ impl Driver {
                 effects.start(id, effect.clone(), MAX_FAILURES).await
             {
                 if let Err(error) = retries.pause(MAX_FAILURES, error, "hand a run over").await {
-                    tracing::warn!(%error, "a run waits until its lease has passed");
+                    let error = log_causes(&error);
+                    tracing::warn!(error, "a run waits until its lease has passed");
                     break;
                 }
             }
@@ -436,7 +446,12 @@ impl Driver {
         match &input {
             Input::Changed => self.running.push(self.hint()),
             Input::Tick => self.running.push(self.tick()),
-            Input::Reply(_, Reply::Appended(_)) => self.failed_writes.1 = Retries::default(),
+            Input::Reply(_, Reply::Appended(result)) => {
+                self.failed_writes.1 = Retries::default();
+                if let Some(reason) = refusal(result) {
+                    count_refused_append(reason);
+                }
+            }
             _ => {}
         }
         self.turn.handle(input);
@@ -500,10 +515,14 @@ impl Driver {
     }
 }
 
-/// Returns an error with its causes.
-fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+/// Returns why a store has refused an append.
+fn refusal(result: &AppendResult) -> Option<&'static str> {
+    match result {
+        AppendResult::Appended { .. } => None,
+        AppendResult::Conflict => Some("conflict"),
+        AppendResult::TooManyChats => Some("chats"),
+        AppendResult::TooManyRuns => Some("runs"),
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the glue hands the core its fresh ids")]

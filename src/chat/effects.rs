@@ -13,6 +13,7 @@ use super::log::entry::Entry;
 use super::log::state::ChatState;
 use super::log::state::stored::StateSnapshot;
 use super::log::turn_io::{Effect, EffectId, Input, Reply};
+use crate::approval::store::LedgerStoreError;
 use crate::approval::{
     ChatApprovals, LeaseHolderId, PendingApproval, PendingToolCall, Principal, ResumePlan,
     RunningCalls,
@@ -27,6 +28,7 @@ use crate::chat::store::{
     LogKey, LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, UserLimits,
 };
 use crate::chat::{Chat, ChatError};
+use crate::id::log_causes;
 use crate::limits::ChatLimits;
 use crate::request::ChatRequest;
 use crate::retry::repeat;
@@ -111,7 +113,10 @@ impl Effects {
                 sleep(SWEEP_INTERVAL).await;
                 let Some(logs) = logs.upgrade() else { return };
                 if let Err(error) = logs.sweep().await {
-                    tracing::warn!(%error, "what no reader needs was not removed");
+                    tracing::warn!(
+                        error = log_causes(&error),
+                        "what no reader needs was not removed"
+                    );
                 }
                 if left.fetch_sub(1, Ordering::Relaxed) <= 1 {
                     return;
@@ -207,8 +212,12 @@ impl Context {
                 let (chat, sender) = (self.approvals(), LeaseHolderId::digest_of(run.as_str()));
                 let claim = || chat.claim_for_provider(approvals.clone(), sender).boxed();
                 let sent = repeat("claim approvals for a provider", attempts, claim).await;
-                let failed =
-                    |error: &_| tracing::error!(%error, "approvals for a provider are not claimed");
+                let failed = |error: &LedgerStoreError| {
+                    tracing::error!(
+                        error = log_causes(error),
+                        "approvals for a provider are not claimed"
+                    )
+                };
                 let sent = sent.inspect_err(failed).ok();
                 return Ok(Outcome::Input(Input::Claimed { run, approvals, sent }));
             }

@@ -17,7 +17,7 @@ use super::store::{LogKey, LogStore};
 use super::tail::Tails;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::Approvals;
-use crate::id::ApprovalId;
+use crate::id::{ApprovalId, log_causes};
 use crate::limits::ChatLimits;
 use crate::request::ChatRequest;
 
@@ -72,7 +72,10 @@ impl Inner {
         }
         let approvals = self.approvals.for_chat(&chat.owner, &chat.id);
         let closed = approvals.closed_requests(&ids).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a chat is shown without the state of its approval requests");
+            tracing::warn!(
+                error = log_causes(&error),
+                "a chat is shown without the state of its approval requests"
+            );
             Vec::new()
         });
         for request in closed {

@@ -29,7 +29,7 @@ use crate::chat::store::{
 };
 use crate::chat::stream::KEEP_ALIVE_INTERVAL;
 use crate::chunk::Chunk;
-use crate::id::{MessageId, RunId};
+use crate::id::{MessageId, RunId, log_causes};
 use crate::message::UiMessage;
 use crate::response::BodyError;
 use crate::retry::{MAX_FAILING, MAX_FAILURES_BEFORE_RESPONSE, repeat};
@@ -293,7 +293,7 @@ impl LogReader {
         let mut frames = Vec::with_capacity(bytes.sum::<usize>() * 3 / 2);
         for stored in &page.entries {
             let entry = Entry::read(stored).map_err(|error| {
-                tracing::error!(%error, "a chat cannot be read");
+                tracing::error!(error = log_causes(&error), "a chat cannot be read");
                 BodyError::CutOff
             })?;
             let next = self.frames.push(self.position, &entry, &mut frames);
@@ -377,7 +377,7 @@ impl LogReader {
                 Ok(page)
             }
             Err(error) => {
-                tracing::warn!(%error, "the log of a run cannot be read");
+                tracing::warn!(error = log_causes(&error), "the log of a run cannot be read");
                 self.failing_since.get_or_insert_with(Instant::now);
                 Err(error)
             }

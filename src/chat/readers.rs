@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::error::ChatError;
 use crate::approval::Principal;
+use crate::metrics;
 
 /// The responses of a server that are being read, by user. All clones share them.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +49,7 @@ impl Readers {
             return Err(ChatError::TooManyReaders);
         }
         by_user.entry(user.clone()).or_default().readers += 1;
+        metrics::add_readers(1.0);
         Ok(Reader(Arc::new(Counted { readers: self.clone(), user: user.clone() })))
     }
 
@@ -107,6 +109,7 @@ impl Reader {
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        metrics::add_readers(-1.0);
         let mut by_user = self.readers.lock();
         if let Some(of_user) = by_user.get_mut(&self.user) {
             of_user.readers -= 1;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::metrics;
+
 /// What a [`ChatServer`](super::ChatServer) has done with runs since it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -49,23 +51,28 @@ impl RunCounters {
     /// Counts a run until the result is dropped.
     pub(super) fn count_live(&self) -> CountedRun {
         self.0.live.fetch_add(1, Ordering::Relaxed);
+        metrics::add_live_runs(1.0);
         CountedRun(Arc::clone(&self.0))
     }
 
     /// Counts a run of another turn that this server has ended.
     pub(super) fn count_ended(&self, was_lost: bool) {
-        let counter = if was_lost { &self.0.lapsed } else { &self.0.taken };
+        let Counters { lapsed, taken, .. } = &*self.0;
+        let (counter, event) = if was_lost { (lapsed, "lapsed") } else { (taken, "taken") };
         counter.fetch_add(1, Ordering::Relaxed);
+        metrics::count_run(event);
     }
 
     /// Counts a request that was refused because its user has too many live runs.
     pub(super) fn count_refused(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
+        metrics::count_run("refused");
     }
 }
 
 impl Drop for CountedRun {
     fn drop(&mut self) {
         self.0.live.fetch_sub(1, Ordering::Relaxed);
+        metrics::add_live_runs(-1.0);
     }
 }

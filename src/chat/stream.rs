@@ -17,7 +17,7 @@ use super::error::ChatError;
 use super::log::client::Client;
 use super::log::replay::whole_response;
 use super::readers::Reader;
-use crate::id::MessageId;
+use crate::id::{MessageId, log_causes};
 use crate::message::{Role, UiMessage};
 use crate::response::{BodyError, headers};
 use crate::sse::KEEP_ALIVE;
@@ -80,7 +80,10 @@ impl ChatStream {
                         Ok(Ok(stream)) => stream,
                         Ok(Err(ChatError::ShuttingDown)) => return None,
                         Ok(Err(error)) => {
-                            tracing::error!(%error, "a response that has begun is cut off");
+                            tracing::error!(
+                                error = log_causes(&error),
+                                "a response that has begun is cut off"
+                            );
                             let ended = ChatStream(stream::empty().boxed());
                             return Some((Err(BodyError::CutOff), Later::Known(ended)));
                         }

@@ -85,6 +85,8 @@ async fn prometheus_reads_requests_first_bytes_approvals_and_tokens() {
             r#"ui_message_stream_approvals_total{event="executed"} 1"#,
             r#"ui_message_stream_approvals_total{event="requested"} 2"#,
             r#"ui_message_stream_first_byte_seconds_count{method="POST"} 4"#,
+            "ui_message_stream_live_runs 0",
+            "ui_message_stream_readers 0",
             r#"ui_message_stream_requests_total{method="GET",status="401"} 1"#,
             r#"ui_message_stream_requests_total{method="POST",status="200"} 4"#,
             r#"ui_message_stream_requests_total{method="other",status="405"} 1"#,

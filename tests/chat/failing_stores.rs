@@ -4,10 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::{Extension, Router};
 use futures::{StreamExt, stream};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use test_support::log_double::LogDouble;
+use test_support::thread_subscriber::{CapturedLog, subscribe};
+use tower::ServiceExt;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox};
+use ui_message_stream::axum::chat_routes;
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ChatId;
@@ -43,6 +50,39 @@ async fn a_message_whose_save_never_has_a_reply_is_refused_and_can_be_sent_again
         refused = server.chats.stream_response(&ada(), post("m1", "Hi")).await;
     }
     panic!("the message is not answered: {:?}", refused.err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_is_counted_and_logged_with_its_cause() {
+    let (recorder, log) = (PrometheusBuilder::new().build_recorder(), CapturedLog::default());
+    let (page, writer) = (recorder.handle(), log.clone());
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    let _guard = subscribe(subscriber.finish());
+    let server = server();
+    let routes = Router::new().nest("/api/chat", chat_routes(server.chats.clone()));
+    let app = routes.layer(Extension(ada()));
+
+    server.faults.failing_appends.store(3, Ordering::SeqCst);
+    assert!(server.chats.stream_response(&ada(), post("m1", "Hi")).await.is_err());
+    server.faults.is_unreadable.store(true, Ordering::SeqCst);
+    let history = Request::get("/api/chat/chat").body(Body::empty()).unwrap();
+    let response = app.oneshot(history).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+
+    let (log, page) = (log.text(), page.render());
+    let cause = "the chat store failed: no connection";
+    for (level, message) in [
+        ("WARN", "a chat may not have been written"),
+        ("ERROR", "a turn has failed"),
+        ("WARN", "a request is rejected status=503"),
+    ] {
+        let is_it =
+            |line: &str| line.contains(level) && line.contains(message) && line.contains(cause);
+        assert!(log.lines().any(is_it), "{message}: {log}");
+    }
+    let failures = r#"ui_message_stream_store_failures_total{operation="append"} 3"#;
+    assert!(page.contains(failures), "{page}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! What a server counts of its runs.
 
 use futures::{StreamExt, stream};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::json;
 use test_support::test_server::{Client, Host};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
@@ -17,6 +18,9 @@ fn ask(chat: &str, message: &str) -> ChatRequest {
 
 #[tokio::test(start_paused = true)]
 async fn live_taken_and_refused_runs_are_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let page = recorder.handle();
+    let _installed = metrics::set_default_local_recorder(&recorder);
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]).chain(stream::pending());
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox))
         .with_limits(ChatLimits::default().with_max_user_runs(1));
@@ -29,6 +33,8 @@ async fn live_taken_and_refused_runs_are_counted() {
     let mut first = chats.stream_response(&ada, ask("one", "m1")).await.unwrap();
     first.next().await.unwrap().unwrap();
     assert_eq!(counted(), [1, 0, 0, 0]);
+    assert!(page.render().contains("ui_message_stream_live_runs 1\n"));
+    assert!(page.render().contains("ui_message_stream_readers 1\n"));
 
     let mut second = chats.stream_response(&ada, ask("one", "m2")).await.unwrap();
     while first.next().await.is_some() {}
@@ -43,6 +49,17 @@ async fn live_taken_and_refused_runs_are_counted() {
     while second.next().await.is_some() {}
     tokio::time::sleep(std::time::Duration::from_secs(30)).await;
     assert_eq!(counted(), [0, 2, 0, 1]);
+    drop((first, second));
+    let page = page.render();
+    for series in [
+        "ui_message_stream_live_runs 0",
+        "ui_message_stream_readers 0",
+        r#"ui_message_stream_refused_appends_total{reason="runs"} 2"#,
+        r#"ui_message_stream_runs_total{event="refused"} 1"#,
+        r#"ui_message_stream_runs_total{event="taken"} 2"#,
+    ] {
+        assert!(page.lines().any(|line| line == series), "{series}: {page}");
+    }
 }
 
 #[tokio::test]

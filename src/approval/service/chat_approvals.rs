@@ -25,7 +25,7 @@ use crate::approval::{
     UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
-use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
+use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_causes};
 use crate::json::Json;
 use crate::retry::{MAX_FAILURES, Retries};
 
@@ -559,7 +559,11 @@ impl ChatApprovals {
                 Ok(()) => looks += 1,
                 Err(error) => {
                     let requests = records.len();
-                    tracing::warn!(requests, %error, "approvals that no page shows may be pending");
+                    tracing::warn!(
+                        requests,
+                        error = log_causes(&error),
+                        "approvals that no page shows may be pending"
+                    );
                 }
             }
             sleep(REVOCATION_INTERVAL).await;
@@ -591,7 +595,10 @@ impl Unissued<'_> {
     /// Revokes the records that are stored. The others may be stored late, and are revoked then.
     async fn revoke(mut self) {
         if let Err(error) = self.approvals.revoke_stored(&mut self.records).await {
-            tracing::warn!(%error, "approvals that no page shows may be pending");
+            tracing::warn!(
+                error = log_causes(&error),
+                "approvals that no page shows may be pending"
+            );
         }
     }
 }

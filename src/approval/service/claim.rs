@@ -10,6 +10,7 @@ use crate::approval::{
     ApprovalRecord, Claim, ClaimResult, DenyResult, LeaseHolderId, LedgerAction, LedgerRequest,
     LedgerResponse, RecordedDecision, RejectionReason, RevocationReason, UnixMillis,
 };
+use crate::id::log_causes;
 
 /// Applies a request to the ledger: claims an approved call, denies it or lets its approval lapse.
 pub(super) async fn send_to_ledger(
@@ -129,7 +130,7 @@ pub(super) async fn renew_lease(approvals: &ChatApprovals, claim: &Claim, lease:
         record.renew(claim, lease, now)
     });
     if let Err(error) = renewed.await {
-        tracing::warn!(record = %claim.record, %error, "the lease of a running call is not renewed");
+        tracing::warn!(record = %claim.record, error = log_causes(&error), "the lease of a running call is not renewed");
     }
 }
 

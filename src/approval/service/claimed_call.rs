@@ -17,7 +17,7 @@ use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
     ApprovalRecord, ApprovalState, Claim, DeferredOutcome, LeaseResult, RecordId, ToolOutcome,
 };
-use crate::id::{ToolCallId, log_text};
+use crate::id::{ToolCallId, log_causes, log_text};
 use crate::json::Json;
 
 /// An approved tool call that the ledger granted to this process: the right and the duty to execute
@@ -233,7 +233,7 @@ async fn stored_outcome(
             wait_for_outcome(approvals, claim.record).await
         }
         Err(error) => {
-            tracing::error!(record = %claim.record, %error, "an outcome is not stored");
+            tracing::error!(record = %claim.record, error = log_causes(&error), "an outcome is not stored");
             let (inner, principal) = (&approvals.inner, &approvals.principal);
             let unknown = AuditEventKind::OutcomeUnknown;
             inner.audit_record(system_time(), record, principal, unknown);
@@ -288,6 +288,8 @@ async fn abandon(approvals: &ChatApprovals, claim: &Claim) {
         }
         Ok(_) => {}
         // The lease is not renewed any more, and with its end the outcome becomes unknown.
-        Err(error) => tracing::warn!(record = %claim.record, %error, "the end is not recorded"),
+        Err(error) => {
+            tracing::warn!(record = %claim.record, error = log_causes(&error), "the end is not recorded")
+        }
     }
 }

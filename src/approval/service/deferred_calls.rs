@@ -18,7 +18,7 @@ use crate::approval::{
     LedgerAction, LedgerRequest, LedgerResponse, PendingToolCall, RecordId, RejectedResponse,
     ResumePlan, UnixMillis, UnverifiedToolOutput,
 };
-use crate::id::{ApprovalId, MessageId};
+use crate::id::{ApprovalId, MessageId, log_causes};
 use crate::json::Json;
 use crate::request::ChatRequest;
 
@@ -372,7 +372,10 @@ async fn spawn_closing(
         // The store or the audit sink panicked.
         Err(error) if is_superseded => Err(LedgerStoreError::new(error)),
         Err(error) => {
-            tracing::error!(%error, "the expired approvals could not be closed");
+            tracing::error!(
+                error = log_causes(&error),
+                "the expired approvals could not be closed"
+            );
             Ok(last_known)
         }
     }
@@ -393,7 +396,10 @@ async fn close_unanswered(
             Ok(updated) => closed.extend(updated.map(|updated| (updated.record, id))),
             Err(error) if is_superseded => failure = Some(error),
             Err(error) => {
-                tracing::error!(%error, "an expired approval could not be closed");
+                tracing::error!(
+                    error = log_causes(&error),
+                    "an expired approval could not be closed"
+                );
                 closed.push((record, id));
             }
         }
@@ -514,7 +520,7 @@ fn spawn_ledger_request(
                 let _ = sender.send(LedgerAnswer { record, response, granted });
             }
             Err(error) => {
-                tracing::error!(record = %record.id, %error, "an answer could not be redeemed");
+                tracing::error!(record = %record.id, error = log_causes(&error), "an answer could not be redeemed");
             }
         }
     };

@@ -4,7 +4,7 @@
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{InexactInputError, NOT_ANSWERABLE, RecordId};
 use crate::event::{AgentEvent, ApprovalRequestDetails};
-use crate::id::{ApprovalId, ToolCallId};
+use crate::id::{ApprovalId, ToolCallId, log_causes};
 use crate::json::{Json, JsonError};
 
 /// A tool call whose approval is requested with
@@ -176,6 +176,10 @@ pub(crate) fn log_refused(issued: &[Result<IssuedApproval, RequestApprovalError>
     let mut errors = issued.iter().filter_map(|issued| issued.as_ref().err());
     if let Some(error) = errors.next() {
         let calls = errors.count() + 1;
-        tracing::warn!(calls, %error, "the approvals of tool calls could not be requested");
+        tracing::warn!(
+            calls,
+            error = log_causes(error),
+            "the approvals of tool calls could not be requested"
+        );
     }
 }

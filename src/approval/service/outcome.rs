@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use super::ChatApprovals;
 use crate::approval::store::{LedgerStoreError, Snapshot, VersionedRecord};
 use crate::approval::{ApprovalRecord, ApprovalState, DeferredOutcome, RecordId, RevocationReason};
+use crate::id::log_causes;
 
 /// The state of a claimed call.
 pub(super) enum CallState {
@@ -67,7 +68,7 @@ pub(super) async fn wait_for_outcome(approvals: &ChatApprovals, id: RecordId) ->
 }
 
 pub(super) fn log_failure(id: RecordId, error: &LedgerStoreError) {
-    tracing::warn!(record = %id, %error, "cannot read the state of a running call");
+    tracing::warn!(record = %id, error = log_causes(error), "cannot read the state of a running call");
 }
 
 /// The pauses between two reads of a record: from 20 milliseconds to one second.

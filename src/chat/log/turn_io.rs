@@ -35,8 +35,8 @@ pub(crate) enum Action {
     Show { epoch: Epoch, first: u64, entries: Arc<[Entry]> },
     /// The run of the turn has ended, or another turn has ended it.
     LeaveRun,
-    /// The turn has ended the run of another one, perhaps because it was lost.
-    EndedOther { was_lost: bool },
+    /// The turn has ended this run of another one, perhaps because it was lost.
+    EndedOther { run: RunId, was_lost: bool },
     /// Log that a run ends because of a limit.
     ReportLimit(RunId, RunLimit),
     /// Log that this version cannot read the chat. The turn writes nothing more.

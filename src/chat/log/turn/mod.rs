@@ -320,10 +320,11 @@ impl LogTurn {
                 };
                 let is_next = first == view.state.length() && head.epoch == view.head.epoch;
                 let ended = view.state.live().filter(|live| !self.mine.is_own(&live.run));
-                let has_ended = ended.is_some_and(|live| ends(&append.entries, &live.run));
+                let ended = ended.filter(|live| ends(&append.entries, &live.run));
+                let ended = ended.map(|live| live.run.clone());
                 view.head = head;
-                if has_ended {
-                    self.actions.push_back(Action::EndedOther { was_lost: append.only_lost });
+                if let Some(run) = ended {
+                    self.actions.push_back(Action::EndedOther { run, was_lost: append.only_lost });
                     self.start(Effect::RevokeUnshown);
                 }
                 match is_next {
