@@ -39,5 +39,6 @@ mod row_store;
 mod run_counts;
 mod same_chat_id;
 mod shutdown;
+mod slow_store;
 mod stop_at_another_server;
 mod stored_formats;
