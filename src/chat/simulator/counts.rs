@@ -63,6 +63,8 @@ counts! {
     crashes,
     handed_over,
     ledger_faults,
+    // Requests of clients that cannot answer them.
+    revoked,
     // Readers that read the end, and readers whose entries were gone.
     read_to_end,
     gone,

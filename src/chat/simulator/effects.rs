@@ -399,6 +399,10 @@ impl Step<'_> {
             let lapses = self.random.below(8) > 0;
             self.world.ledger.ask(approval_id, &message_id, tool_call_id, lapses);
             self.world.asked_in.insert(approval_id.clone(), (epoch, run));
+            if !self.world.drivers[self.at].client.answers_approvals() {
+                self.world.ledger.revoke(|id, _| id == approval_id);
+                self.world.counts.revoked += 1;
+            }
         }
         if event.is_none() {
             driver_mut(self.world, self.at).agent = None;

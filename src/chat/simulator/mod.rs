@@ -1,11 +1,13 @@
-//! A simulator of two servers with one chat. It drives the real [`LogTurn`](crate::chat::log::turn::LogTurn) with the
+//! A simulator of two servers with some chats of a user. It drives the real [`LogTurn`](crate::chat::log::turn::LogTurn) with the
 //! real [`InMemoryLogStore`](crate::chat::store::InMemoryLogStore) through random interleavings, and checks what
 //! must hold in all of them.
 //!
 //! A store may execute an operation later than its caller gives up, or lose the reply. Servers crash, are
-//! paused, and hand their runs over. Logs are trimmed, snapshots are late, and the clock jumps.
+//! paused, and hand their runs over. Logs are trimmed, snapshots are late, and the clock jumps. Clients differ in
+//! what they can read and answer.
 //!
-//! `SIMULATIONS`, `SIMULATION_SEED` and `SIMULATION` are used as there.
+//! `SIMULATIONS` is the number of interleavings, `SIMULATION_SEED` the first seed, and `SIMULATION` the seed of a
+//! single one, whose steps are printed.
 
 mod agent;
 mod counts;

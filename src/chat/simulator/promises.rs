@@ -1,11 +1,13 @@
 //! What must hold in every interleaving.
 
-use super::world::{Reader, World, shows};
+use futures_util::FutureExt;
+
+use super::world::{MAX_CHATS, Reader, World, key_of, shows};
 use crate::chat::log::decision::Append;
 use crate::chat::log::entry::{Entry, OtherEntry, RunEnd};
 use crate::chat::log::state::{ChatState, LastEnd};
 use crate::chat::log::turn_io::CallAgent;
-use crate::chat::store::{Epoch, LoadedLog, StoredEntry};
+use crate::chat::store::{Epoch, LoadLog, LoadedLog, LogHead, LogStore, StoredEntry};
 use crate::id::{ApprovalId, MessageId, RunId};
 use crate::message::UiMessage;
 
@@ -32,6 +34,19 @@ impl World {
             );
         if !is_shown {
             self.violated(format!("{approval:?} had an effect before the log showed it"));
+        }
+    }
+
+    /// A run has begun that has ended no other one: the user had a place for it.
+    pub(super) fn check_places(&mut self) {
+        let heads = (0..MAX_CHATS).filter_map(|chat| {
+            let load = LoadLog { key: &key_of(chat), has_frames: false, has_messages: false };
+            Some(self.store.load(load).now_or_never().unwrap().unwrap()?.head)
+        });
+        let taken = |head: &LogHead| head.live_run.is_some() && !head.is_lost && !head.has_to_end;
+        let taken = heads.filter(taken).count();
+        if taken > self.limits.max_user_runs() {
+            self.violated(format!("{taken} runs are live"));
         }
     }
 

@@ -1,5 +1,6 @@
 //! [`Simulation`]: what users, clients, networks and failing machines do to a [`World`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -8,22 +9,25 @@ use super::effects::Step;
 use super::ledger::LEASE;
 use super::random::Random;
 use super::users::{self, Answer};
-use super::world::{Driver, World};
+use super::world::{Driver, MAX_CHATS, World};
+use crate::approval::UnixMillis;
 use crate::chat::conversation::{HistoryImport, PostedHistory};
 use crate::chat::log::client::Client;
 use crate::chat::log::decision::{Goal, TurnSettings};
 use crate::chat::log::turn::LogTurn;
 use crate::chat::log::turn_io::{Action, Input};
-use crate::chat::store::{Epoch, LogStore};
+use crate::chat::store::{Epoch, InMemoryLogStore, LogStore};
 use crate::chunk::Version;
 use crate::limits::ChatLimits;
 use crate::message::Role;
 
 /// One interleaving.
 pub(super) struct Simulation {
+    /// The chat in which something happens now.
     pub(super) world: World,
+    /// The other chats of the user.
+    others: Vec<World>,
     pub(super) random: Random,
-    posted: Vec<Goal>,
     /// Whether the user mostly sends messages.
     is_talkative: bool,
 }
@@ -44,19 +48,37 @@ impl Simulation {
         if random.one_in(6) {
             limits = limits.with_max_user_runs(1);
         }
-        let world = World::new(limits, random.one_in(4), trace);
-        let mut simulation = Simulation { world, random, posted: Vec::new(), is_talkative };
+        let (store, ledger_fails) =
+            (InMemoryLogStore::with_test_clock(UnixMillis(0)), random.one_in(4));
+        let (store, chats) = (Arc::new(store), 1 + random.below(MAX_CHATS));
+        let mut worlds =
+            (0..chats).map(|chat| World::new(&store, chat, limits.clone(), ledger_fails, trace));
+        let world = worlds.next().unwrap();
+        let mut simulation = Simulation { world, others: worlds.collect(), random, is_talkative };
         simulation.run();
-        if simulation.world.violations.is_empty() {
-            simulation.world.check_end();
+        let Simulation { mut world, others, .. } = simulation;
+        for other in others {
+            world.counts.add(&other.counts);
+            world.violations.extend(other.violations);
         }
-        simulation.world
+        world
+    }
+
+    /// Something happens in another chat of the user.
+    fn turn_to(&mut self, chat: usize) {
+        let now = self.world.now;
+        std::mem::swap(&mut self.world, &mut self.others[chat]);
+        self.world.now = now;
     }
 
     fn run(&mut self) {
         let mut left = 3 + self.random.below(12);
         let pace = 2 + self.random.below(120);
         while left > 0 {
+            if !self.others.is_empty() && self.random.one_in(4) {
+                let chat = self.random.below(self.others.len());
+                self.turn_to(chat);
+            }
             if self.world.drivers.is_empty() || self.random.one_in(pace) {
                 // Some requests arrive at the same time.
                 loop {
@@ -74,9 +96,13 @@ impl Simulation {
             }
         }
         self.finish();
+        for chat in 0..self.others.len() {
+            self.turn_to(chat);
+            self.finish();
+        }
     }
 
-    /// Lets the turns and the readers come to their ends.
+    /// Lets the turns and the readers of a chat come to their ends.
     fn finish(&mut self) {
         while self.world.violations.is_empty() {
             let world = &self.world;
@@ -90,7 +116,7 @@ impl Simulation {
                 // A crash left a run without readers. The next reader mends the chat.
                 self.post(Goal::Follow);
             } else {
-                return;
+                return self.world.check_end();
             }
         }
     }
@@ -167,12 +193,20 @@ impl Simulation {
             run_id: format!("r{number}").into(),
             epoch: Epoch(u64::from(number) << 32),
         };
-        let client = Client::of_version(Version::default());
+        // Some clients know no approvals, and some read more than others.
+        let version = match self.random.below(12) {
+            0 => Version::V5,
+            1..=3 => Version::V6Patch(326),
+            _ => Version::default(),
+        };
+        let client = Client::of_version(version);
+        let world = &mut self.world;
         let known = world.folds[server].of(&world.key);
         let driver = Driver {
             number,
             server,
             turn: LogTurn::new(goal, settings, client, known),
+            client,
             effects: Vec::new(),
             tools: Vec::new(),
             awaited: Vec::new(),
@@ -201,7 +235,7 @@ impl Simulation {
                 self.post_new(users::new_message(number));
             }
             3..=4 => {
-                if let Some(goal) = self.random.choose(&self.posted).cloned() {
+                if let Some(goal) = self.random.choose(&self.world.posted).cloned() {
                     self.post(goal);
                 }
             }
@@ -221,7 +255,6 @@ impl Simulation {
                 self.world.counts.trimmed += 1;
                 self.world.store.sweep().now_or_never().unwrap().unwrap();
             }
-            19 if self.world.limits.max_user_runs() == 1 => self.world.begin_other_run(),
             18 if !self.world.drivers.is_empty() => {
                 let at = self.random.below(self.world.drivers.len());
                 self.world.drivers[at].rests = self.random.below(100);
@@ -232,7 +265,7 @@ impl Simulation {
 
     /// A client sends a request, perhaps twice at the same time.
     fn post_new(&mut self, goal: Goal) {
-        self.posted.push(goal.clone());
+        self.world.posted.push(goal.clone());
         if self.random.one_in(8) {
             self.post(goal.clone());
         }

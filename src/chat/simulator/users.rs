@@ -35,14 +35,14 @@ impl SeenCall {
 }
 
 pub(super) fn new_message(number: u32) -> Goal {
-    post(&format!(r#"{{"id":"c","messages":[{}]}}"#, user(&format!("u{number}"), number)))
+    post(&format!(r#"{{"id":"c0","messages":[{}]}}"#, user(&format!("u{number}"), number)))
 }
 
 /// `is_named` is whether the client says that it is an edit.
 pub(super) fn edit(message: &str, number: u32, is_named: bool) -> Goal {
     let message_json = user(message, number);
     let id = if is_named { format!(r#""messageId":"{message}","#) } else { String::new() };
-    post(&format!(r#"{{"id":"c",{id}"message":{message_json}}}"#))
+    post(&format!(r#"{{"id":"c0",{id}"message":{message_json}}}"#))
 }
 
 /// `question` is the message that the client posts.
@@ -50,18 +50,18 @@ pub(super) fn regenerate(answer: Option<&str>, question: Option<&UiMessage>) -> 
     let id = answer.map(|id| format!(r#""messageId":"{id}","#)).unwrap_or_default();
     let posted = question.map(|it| serde_json::to_string(it).unwrap());
     let posted = posted.map(|it| format!(r#""messages":[{it}],"#)).unwrap_or_default();
-    post(&format!(r#"{{"id":"c",{id}{posted}"trigger":"regenerate-message"}}"#))
+    post(&format!(r#"{{"id":"c0",{id}{posted}"trigger":"regenerate-message"}}"#))
 }
 
 pub(super) fn answers(answers: &[Answer]) -> Goal {
     let message = answered_message(answers);
-    post(&format!(r#"{{"id":"c","messages":[{message}]}}"#))
+    post(&format!(r#"{{"id":"c0","messages":[{message}]}}"#))
 }
 
 /// Answers that arrive together with a new message.
 pub(super) fn answers_and_message(answers: &[Answer], number: u32) -> Goal {
     let (message, next) = (answered_message(answers), user(&format!("u{number}"), number));
-    post(&format!(r#"{{"id":"c","messages":[{message},{next}]}}"#))
+    post(&format!(r#"{{"id":"c0","messages":[{message},{next}]}}"#))
 }
 
 /// The same answers from another screen.

@@ -1,26 +1,27 @@
 //! [`World`]: the store, the ledger, the turns and the readers of one interleaving.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 
 use super::counts::Counts;
-use super::ledger::{LEASE, Ledger};
+use super::ledger::Ledger;
 use super::users::SeenCall;
 use crate::approval::{Principal, UnixMillis};
 use crate::chat::Chat;
 use crate::chat::effects;
 use crate::chat::folds::Folds;
-use crate::chat::log::decision::Append;
+use crate::chat::log::client::Client;
+use crate::chat::log::decision::{Append, Goal};
 use crate::chat::log::entry::{Entry, OtherEntry};
 use crate::chat::log::state::ChatState;
 use crate::chat::log::turn::LogTurn;
 use crate::chat::log::turn_io::{Effect, EffectId};
 use crate::chat::store::InMemoryLogStore;
 use crate::chat::store::{
-    AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, ReadLogEntries, StoredEntry, UserLimits,
+    AppendResult, Epoch, LoadLog, LoadedLog, LogKey, LogPage, LogStore, ReadLogEntries, StoredEntry,
 };
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, RunId};
@@ -32,6 +33,7 @@ pub(super) struct Driver {
     pub(super) number: u32,
     pub(super) server: usize,
     pub(super) turn: LogTurn,
+    pub(super) client: Client,
     /// The effects that were not performed.
     pub(super) effects: Vec<(EffectId, Effect)>,
     /// The approved calls that are executed: whether the effect has happened.
@@ -70,10 +72,13 @@ pub(super) struct Shadow {
     pub(super) runs: Vec<Option<RunId>>,
 }
 
+/// One chat of a user. All chats of an interleaving share the store.
 pub(super) struct World {
     pub(super) now: u64,
-    pub(super) store: InMemoryLogStore,
+    pub(super) store: Arc<InMemoryLogStore>,
     pub(super) key: LogKey,
+    /// The requests that clients have posted.
+    pub(super) posted: Vec<Goal>,
     pub(super) shadows: BTreeMap<Epoch, Shadow>,
     pub(super) ledger: Ledger,
     /// The log for which each approval was requested, and the run.
@@ -100,11 +105,18 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(limits: ChatLimits, ledger_fails: bool, trace: bool) -> Self {
+    pub(super) fn new(
+        store: &Arc<InMemoryLogStore>,
+        chat: usize,
+        limits: ChatLimits,
+        ledger_fails: bool,
+        trace: bool,
+    ) -> Self {
         World {
             now: 0,
-            store: InMemoryLogStore::with_test_clock(UnixMillis(0)),
-            key: LogKey { owner: Principal::new("ada"), chat: "c".into() },
+            store: Arc::clone(store),
+            key: key_of(chat),
+            posted: Vec::new(),
             shadows: BTreeMap::new(),
             ledger: Ledger::default(),
             asked_in: BTreeMap::new(),
@@ -166,8 +178,12 @@ impl World {
     /// Appends to the log. Returns the result of the store.
     pub(super) fn append(&mut self, append: &Append) -> AppendResult {
         let unread = Duration::from_millis(30);
-        let appended = effects::append(&self.store, &self.key, append, &self.limits, unread);
+        let was_live = self.load_is_live();
+        let appended = effects::append(&*self.store, &self.key, append, &self.limits, unread);
         let result = appended.now_or_never().unwrap().unwrap();
+        if matches!(result, AppendResult::Appended { .. }) && !was_live && Self::begins_in(append) {
+            self.check_places();
+        }
         if let AppendResult::Appended { first, head } = &result {
             let entries = append.entries.iter().map(Entry::stored).collect();
             self.has_appended(head.epoch, *first, entries);
@@ -175,25 +191,6 @@ impl World {
             self.counts.conflicts += 1;
         }
         result
-    }
-
-    /// A run begins in another chat of the user, unless one is live there.
-    pub(super) fn begin_other_run(&mut self) {
-        let number = self.fresh();
-        let key = &LogKey { chat: format!("other {number}").into(), ..self.key.clone() };
-        let run = &RunId::from(format!("other {number}"));
-        let append = AppendLog {
-            key,
-            expected: Expected::NoLog(Epoch(number.into())),
-            entries: &[],
-            lease: Some(Duration::from_millis(LEASE)),
-            only_lost: false,
-            live_run: LiveRunChange::Begins(run),
-            listed: None,
-            keep_for: None,
-            limits: UserLimits { chats: usize::MAX, runs: 1, unread: Duration::MAX },
-        };
-        let _ = self.store.append(append).now_or_never();
     }
 
     fn has_appended(&mut self, epoch: Epoch, first: u64, entries: Vec<StoredEntry>) {
@@ -252,7 +249,7 @@ impl World {
             }
             Effect::PutSnapshot { epoch, snapshot, unchanged } => {
                 self.counts.snapshots += 1;
-                let (store, key) = (&self.store, &self.key);
+                let (store, key) = (&*self.store, &self.key);
                 let put = effects::put_snapshot(store, key, epoch, &snapshot, unchanged);
                 put.now_or_never().unwrap().unwrap();
             }
@@ -312,6 +309,14 @@ impl World {
         asked.map(|(id, _)| id.clone()).collect()
     }
 }
+
+/// The key of one of the chats of the user.
+pub(super) fn key_of(chat: usize) -> LogKey {
+    LogKey { owner: Principal::new("ada"), chat: format!("c{chat}").into() }
+}
+
+/// How many chats the user has at most.
+pub(super) const MAX_CHATS: usize = 3;
 
 /// Whether the message holds a call with this approval.
 pub(super) fn shows(message: &UiMessage, approval: &ApprovalId) -> bool {
