@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::driver::Driver;
 use super::log::entry::{Entry, OtherEntry};
-use super::log::held_position::{content_parts, position_of};
+use super::log::held_position::{HeldPosition, content_parts, position_of};
 use super::log::open_chunks::each_chunk;
 use super::log::replay::front;
 use super::log::run_frames::{EventId, Next, RunFrames, each};
@@ -144,12 +144,13 @@ impl LogReader {
             let entries = (self.frames.begin()..).zip(&entries);
             let frames = entries.flat_map(|(position, entry)| frames_of(position, entry));
             let (places, frames): (Vec<_>, Vec<_>) = frames.unzip();
-            if let Some(read) = position_of(begun, &frames, posted) {
+            if let Some(HeldPosition { read, again }) = position_of(begun, &frames, posted) {
                 if let Some((position, frames)) = read.checked_sub(1).and_then(|it| places.get(it))
                 {
                     (self.position, self.has_begun) = (*position, true);
                     self.frames.skip(*frames);
                 }
+                self.front = Some(Box::new(self.reader.clone().pieces(again)?));
                 return Ok(self);
             }
         }

@@ -53,16 +53,24 @@ fn is_content(part: &Part, message: &UiMessage) -> bool {
     }
 }
 
-/// Returns after how many of these frames of a run a client stands that holds this message, as far as
-/// its parts show it. Returns `None` if it has read no part of the run.
-///
-/// The frames from there on begin with the start of each part that they continue. An input of a tool
-/// call that the client holds as incomplete is sent again from its start.
+/// Where a client stands in the frames of a run.
+#[derive(Debug, PartialEq)]
+pub(crate) struct HeldPosition {
+    /// How many frames it has read.
+    pub(crate) read: usize,
+    /// Those of them that it reads again: an input of a tool call that the client holds as incomplete is sent
+    /// from its start. A call between them that is complete is not sent again, because the client would
+    /// execute it again.
+    pub(crate) again: Vec<u8>,
+}
+
+/// Returns where a client stands that holds this message, as far as its parts show it, or `None` if it has read
+/// no part of the run. Each element of `frames` is one frame.
 pub(crate) fn position_of(
     begun: Option<&UiMessage>,
     frames: &[Bytes],
     held: &UiMessage,
-) -> Option<usize> {
+) -> Option<HeldPosition> {
     let begin = || begun.cloned().map_or_else(Reducer::new, Reducer::continuing);
     let mut whole = begin();
     let mut push = |chunk: &Chunk<'_>| drop(whole.push_chunk(chunk));
@@ -76,19 +84,22 @@ pub(crate) fn position_of(
         let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
         calls.next().is_none_or(|part| matches!(part.state, ToolState::InputStreaming { .. }))
     };
-    // The calls whose inputs are incomplete, with the frames that begin them.
-    let mut inputs: Vec<(String, usize)> = Vec::new();
+    // The calls whose inputs are incomplete, with their frames.
+    let mut inputs: Vec<(String, Vec<u8>)> = Vec::new();
     for (at, frame) in frames.iter().enumerate() {
         let mut is_delta = false;
         each_chunk(frame, |chunk| {
             let _ = reducer.push_chunk(chunk);
             open.push(chunk);
             match chunk {
-                Chunk::TextDelta { .. }
-                | Chunk::ReasoningDelta { .. }
-                | Chunk::ToolInputDelta { .. } => is_delta = true,
+                Chunk::TextDelta { .. } | Chunk::ReasoningDelta { .. } => is_delta = true,
+                Chunk::ToolInputDelta { tool_call_id, .. } => {
+                    is_delta = true;
+                    let input = inputs.iter_mut().find(|(id, _)| *id == **tool_call_id);
+                    input.into_iter().for_each(|(_, input)| input.extend_from_slice(frame));
+                }
                 Chunk::ToolInputStart { tool_call_id, .. } => {
-                    inputs.push((tool_call_id.to_string(), at));
+                    inputs.push((tool_call_id.to_string(), frame.to_vec()));
                 }
                 Chunk::ToolInputAvailable { tool_call_id, .. }
                 | Chunk::ToolInputError { tool_call_id, .. } => {
@@ -104,8 +115,8 @@ pub(crate) fn position_of(
             && inputs.iter().all(|(id, _)| is_incomplete(id))
             && content_parts(reducer.message()) >= parts
         {
-            let begun = inputs.iter().map(|(_, at)| *at).min();
-            return Some(begun.unwrap_or(at + 1));
+            let again = inputs.into_iter().flat_map(|(_, input)| input).collect();
+            return Some(HeldPosition { read: at + 1, again });
         }
     }
     None
@@ -148,7 +159,9 @@ mod tests {
     fn a_client_that_was_cut_in_the_input_of_a_call_reads_the_input_from_its_start() {
         for cut in [7, 8, 9] {
             let held = read(None, &LOG[..cut]);
-            assert_eq!(position_of(None, &log_of(LOG), &held), Some(6), "cut after {cut}");
+            let again = log_of(LOG)[6].to_vec();
+            let position = Some(HeldPosition { read: 7, again });
+            assert_eq!(position_of(None, &log_of(LOG), &held), position, "cut after {cut}");
         }
     }
 
@@ -156,8 +169,22 @@ mod tests {
     fn a_client_that_has_read_the_input_of_a_call_reads_what_follows_it() {
         for cut in [10, 11] {
             let held = read(None, &LOG[..cut]);
-            assert_eq!(position_of(None, &log_of(LOG), &held), Some(10), "cut after {cut}");
+            assert_eq!(position_of(None, &log_of(LOG), &held), after(10), "cut after {cut}");
         }
+    }
+
+    #[test]
+    fn a_client_that_was_cut_in_interleaved_inputs_reads_no_complete_input_again() {
+        let (one, two) = (&LOG[2..5], &LOG[6..10]);
+        let log = [&LOG[..2], &one[..2], &two[..2], &one[2..], &two[2..]].concat();
+        let held = read(None, &log[..7]);
+        let HeldPosition { read: at, again } = position_of(None, &log_of(&log), &held).unwrap();
+        assert_eq!(at, 7);
+        assert_eq!(again, log_of(&log)[4..6].concat());
+    }
+
+    fn after(frames: usize) -> Option<HeldPosition> {
+        Some(HeldPosition { read: frames, again: Vec::new() })
     }
 
     #[test]
@@ -176,7 +203,7 @@ mod tests {
         let later = [LOG, &[r#"{"type":"start-step"}"#, r#"{"type":"data-x","data":1}"#]].concat();
         let mut held = read(None, &later);
         held.parts.retain(|part| part.as_tool().is_none_or(|it| *it.tool_call_id != *"c1"));
-        assert_eq!(position_of(None, &log_of(&later), &held), Some(later.len()));
+        assert_eq!(position_of(None, &log_of(&later), &held), after(later.len()));
     }
 
     #[test]
@@ -184,10 +211,11 @@ mod tests {
         let whole = read(None, LOG);
         for cut in 3..LOG.len() {
             let held = read(None, &LOG[..cut]);
-            let position = position_of(None, &log_of(LOG), &held).unwrap();
-            let rest = &LOG[position..];
-            let message = read(Some(held), rest);
-            assert_eq!(message, whole, "cut after {cut}, the rest begins at {position}");
+            let HeldPosition { read: at, again } = position_of(None, &log_of(LOG), &held).unwrap();
+            let mut reducer = Reducer::continuing(held);
+            each_chunk(&again, |chunk| reducer.push_chunk(chunk).unwrap());
+            let message = read(Some(reducer.into_message()), &LOG[at..]);
+            assert_eq!(message, whole, "cut after {cut}, the rest begins at {at}");
         }
     }
 }
