@@ -37,17 +37,23 @@ impl World {
         }
     }
 
-    /// A run has begun that has ended no other one: the user had a place for it.
-    pub(super) fn check_places(&mut self) {
+    /// A run has begun that has ended no other one, when so many places were taken: the user had a place for it.
+    /// More places than the user has are taken when the server of a lost run renews its lease.
+    pub(super) fn check_places(&mut self, before: usize) {
+        let taken = self.taken_places();
+        if taken > before.max(self.limits.max_user_runs()) {
+            self.violated(format!("{taken} runs are live"));
+        }
+    }
+
+    /// Returns how many places for live runs the user has taken.
+    pub(super) fn taken_places(&self) -> usize {
         let heads = (0..MAX_CHATS).filter_map(|chat| {
             let load = LoadLog { key: &key_of(chat), has_frames: false, has_messages: false };
             Some(self.store.load(load).now_or_never().unwrap().unwrap()?.head)
         });
         let taken = |head: &LogHead| head.live_run.is_some() && !head.is_lost && !head.has_to_end;
-        let taken = heads.filter(taken).count();
-        if taken > self.limits.max_user_runs() {
-            self.violated(format!("{taken} runs are live"));
-        }
+        heads.filter(taken).count()
     }
 
     /// The fold of what was loaded is the fold of the log.

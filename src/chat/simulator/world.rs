@@ -178,11 +178,11 @@ impl World {
     /// Appends to the log. Returns the result of the store.
     pub(super) fn append(&mut self, append: &Append) -> AppendResult {
         let unread = Duration::from_millis(30);
-        let was_live = self.load_is_live();
+        let (was_live, taken) = (self.load_is_live(), self.taken_places());
         let appended = effects::append(&*self.store, &self.key, append, &self.limits, unread);
         let result = appended.now_or_never().unwrap().unwrap();
         if matches!(result, AppendResult::Appended { .. }) && !was_live && Self::begins_in(append) {
-            self.check_places();
+            self.check_places(taken);
         }
         if let AppendResult::Appended { first, head } = &result {
             let entries = append.entries.iter().map(Entry::stored).collect();
