@@ -169,11 +169,20 @@ impl Driver {
         client: Client,
         run: RunId,
     ) -> Result<(), ChatError> {
+        Self::tidy(chats, key, client, Goal::Mend(run)).await
+    }
+
+    async fn tidy(
+        chats: Arc<Inner>,
+        key: LogKey,
+        client: Client,
+        goal: Goal,
+    ) -> Result<(), ChatError> {
         let Some(_mending) = Mending::begin(&chats.mending, &key) else {
             sleep(QUIET).await;
             return Ok(());
         };
-        let request = TurnRequest::of_owner(key, client, Goal::Mend(run));
+        let request = TurnRequest::of_owner(key, client, goal);
         Self::start(&chats, request)?.response().await.map(drop)
     }
 
@@ -183,6 +192,13 @@ impl Driver {
         let client = chats.clients.any_client();
         // The next one who loads the chat tries again.
         tokio::spawn(Self::mend(Arc::clone(chats), key.clone(), client, run).map(drop));
+    }
+
+    /// Stores what the ledger knows about the open calls of this log, and does not wait for it.
+    pub(in crate::chat) fn settle_calls(chats: &Arc<Inner>, key: LogKey) {
+        let client = chats.clients.any_client();
+        // The next one who loads the chat tries again.
+        tokio::spawn(Self::tidy(Arc::clone(chats), key, client, Goal::Settle).map(drop));
     }
 
     /// Performs the actions of the turn until it has to wait, or has ended.

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::agent::ChatAgent;
+use super::conversation::live_message::accepts_result;
 use super::folds::Folds;
 use super::hints::Hints;
 use super::loads::Loads;
 use super::log::client::ClientSettings;
 use super::readers::Readers;
+use super::redeem::results_of;
 use super::run_counts::RunCounters;
 use super::shutdown::Shutdown;
 use super::store::{LogKey, LogStore};
@@ -60,31 +62,26 @@ impl Inner {
         }
     }
 
-    /// Changes this copy of a conversation so that it shows approval requests as closed that were
-    /// closed without a decision. The stored conversation shows them as closed only after the next
-    /// turn.
-    pub(super) async fn show_closed_requests(&self, chat: &mut Chat) {
+    /// Changes this copy of a conversation so that it shows what the ledger knows about its open approval
+    /// requests. Returns whether it knows more than the conversation.
+    pub(super) async fn show_outcomes(&self, chat: &mut Chat) -> bool {
         let open = chat.open_approvals();
         let ids: Vec<ApprovalId> =
             open.iter().filter_map(|open| open.approval_id.clone()).collect();
         if ids.is_empty() {
-            return;
+            return false;
         }
         let approvals = self.approvals.for_chat(&chat.owner, &chat.id);
-        let closed = approvals.closed_requests(&ids).await.unwrap_or_else(|error| {
+        let known = approvals.known_outcomes(&ids).await.unwrap_or_else(|error| {
             tracing::warn!(
                 error = log_causes(&error),
                 "a chat is shown without the state of its approval requests"
             );
             Vec::new()
         });
-        for request in closed {
-            let id = Some(&request.approval_id);
-            let call = open.iter().find(|open| open.approval_id.as_ref() == id);
-            let result = call.map(|call| call.with_outcome(request.outcome));
-            if let Some(result) = result {
-                chat.record_result(&result, request.descriptor.as_ref());
-            }
-        }
+        let mut results = results_of(&open, known);
+        results.retain(|received| accepts_result(chat, &received.result));
+        results.iter().for_each(|received| chat.record_received(received));
+        !results.is_empty()
     }
 }

@@ -11,7 +11,7 @@ use super::inner::Inner;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{
     ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingApproval,
-    PendingToolCall, ResumePlan, RunningCalls,
+    PendingToolCall, ResolvedRequest, ResumePlan, RunningCalls,
 };
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, ToolCallId};
@@ -62,9 +62,11 @@ impl Redeemed {
             ReceivedResult::new(call.with_outcome(DeferredOutcome::Superseded), descriptor)
         });
         let mut known: Vec<ReceivedResult> = superseded.collect();
-        // Requests that no answer can reach are closed.
+        // Requests that no answer can reach are closed, when they are answered or a message follows.
         let undecided = chat.undecided_calls();
-        let is_answered = |id: &&ApprovalId| answers.iter().any(|(answered, _)| answered == *id);
+        let is_answered = |id: &&ApprovalId| {
+            open.is_some() || answers.iter().any(|(answered, _)| answered == *id)
+        };
         let void = undecided.iter().filter(|call| {
             call.approval_id.as_ref().filter(is_answered).is_some_and(|id| approvals.is_void(id))
         });
@@ -107,13 +109,20 @@ pub(super) async fn decided(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let resolved = approvals.resolved_requests(&ids).await?.into_iter();
-    let results = resolved.filter_map(|resolved| {
+    Ok(results_of(open, approvals.resolved_requests(&ids).await?))
+}
+
+/// Returns the results of those of these calls that are resolved.
+pub(super) fn results_of(
+    open: &[PendingToolCall],
+    resolved: Vec<ResolvedRequest>,
+) -> Vec<ReceivedResult> {
+    let results = resolved.into_iter().filter_map(|resolved| {
         let id = Some(&resolved.approval_id);
         let call = open.iter().find(|call| call.approval_id.as_ref() == id)?;
         Some(ReceivedResult::new(call.with_outcome(resolved.outcome), resolved.descriptor))
     });
-    Ok(results.collect())
+    results.collect()
 }
 
 /// Revokes some of the pending approval requests of a conversation.

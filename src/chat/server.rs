@@ -344,11 +344,12 @@ impl ChatServer {
 
     /// Loads a conversation of this principal.
     ///
-    /// If the conversation has a live run, the result holds what that run has written so far. An
-    /// approval request that was closed without a decision, for example because it has expired, is
-    /// shown as closed, even if the stored conversation still holds it as open. If the ledger cannot
-    /// be read, such a request is shown as open. If the server of its live run was lost, a turn begins
-    /// that ends the run, or resumes it. Nothing else is written.
+    /// If the conversation has a live run, the result holds what that run has written so far. It shows
+    /// the outcome of each approval request, also if the stored conversation holds the request as open:
+    /// it has expired, for example, or its server was lost after the decision. Then a turn begins that
+    /// stores the outcome, and calls the model if a user has decided. If the ledger cannot be read, such
+    /// a request is shown as open. If the server of the live run was lost, a turn begins that ends the
+    /// run, or resumes it. Nothing else is written.
     ///
     /// # Errors
     /// - [`ChatError::NotFound`] if this principal has no conversation with this id. The error is
@@ -357,7 +358,9 @@ impl ChatServer {
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
         let mut chat = self.stored_chat(principal, id).await?;
-        self.0.show_closed_requests(&mut chat).await;
+        if self.0.show_outcomes(&mut chat).await {
+            Driver::settle_calls(&self.0, LogKey { owner: principal.clone(), chat: id.clone() });
+        }
         Ok(chat)
     }
 

@@ -38,6 +38,7 @@ mod retried_requests;
 mod row_store;
 mod run_counts;
 mod same_chat_id;
+mod settled_on_load;
 mod shutdown;
 mod slow_store;
 mod stop_at_another_server;

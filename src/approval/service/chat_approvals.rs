@@ -146,9 +146,8 @@ impl ChatApprovals {
         Ok(resolved)
     }
 
-    /// Returns the outcomes of those of these approval requests that can no longer be answered and
-    /// whose calls did not run: expired, superseded, lapsed and revoked. Writes nothing.
-    pub(crate) async fn closed_requests(
+    /// Returns the outcomes of those of these approval requests that have one. Writes nothing.
+    pub(crate) async fn known_outcomes(
         &self,
         ids: &[ApprovalId],
     ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
@@ -159,13 +158,13 @@ impl ChatApprovals {
             return Ok(Vec::new());
         }
         let Snapshot { now, records } = self.inner.ledger.load(&records).await?;
-        let closed = ids.iter().filter_map(|id| {
+        let known = ids.iter().filter_map(|id| {
             let record = records.iter().map(|versioned| &versioned.record);
             let record = record.clone().find(|record| Some(record.id) == named(id))?;
             let expired = record.expire(now).next;
             self.resolved_request(id, expired.as_ref().unwrap_or(record), now, system_now)
         });
-        Ok(closed.filter(|closed| closed.outcome.is_closed_undecided()).collect())
+        Ok(known.collect())
     }
 
     /// Returns the outcome of the request with this id. `None` if it is pending, if its call can be

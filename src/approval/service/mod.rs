@@ -36,6 +36,7 @@ use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
 pub use self::chat_approvals::ChatApprovals;
+pub(crate) use self::chat_approvals::ResolvedRequest;
 pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;

@@ -310,7 +310,10 @@ impl Chat {
             .is_some_and(|message| Some(&message.id) == self.messages.last().map(|last| &last.id));
         let before = self.is_known(&result.result);
         self.record_result(&result.result, result.descriptor.as_ref());
-        self.runs.has_unread_results |= is_last && !before && self.is_known(&result.result);
+        // A call that was closed without a decision is no reason to call the model.
+        let counts = self.runs.live.is_some() || !result.result.outcome.is_closed_undecided();
+        let is_new = is_last && !before && self.is_known(&result.result);
+        self.runs.has_unread_results |= is_new && counts;
     }
 
     /// Returns whether the conversation holds a final result of this call. An approval that a

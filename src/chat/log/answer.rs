@@ -77,6 +77,23 @@ pub(crate) fn answer(
     }
 }
 
+/// Appends the outcomes that the ledger has for open calls: they have expired, or the turn that was to append
+/// them was lost. If a user has decided, the run begins that reads them.
+pub(crate) fn settle(view: &View, mine: &Mine) -> Decision {
+    let (state, open) = (&view.state, view.state.chat().undecided_calls());
+    if state.live().is_some() || open.is_empty() {
+        return Decision::Done(Response::Nothing);
+    }
+    let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
+    let (mut entries, mut next) = (accepted(state.chat(), &known.results), state.clone());
+    if entries.is_empty() || !entries.iter().all(|entry| next.apply(entry).is_ok()) {
+        return Decision::Done(Response::Nothing);
+    }
+    let due = next.chat().message_to_continue().filter(|_| !mine.has_no_place());
+    entries.extend(due.map(|id| mine.begin(id)));
+    mine.append(view.control(), entries)
+}
+
 /// The message was removed, or the chat has never had it. A response that has replaced it is shown.
 fn answer_to_removed(view: &View, mine: &Mine, posted: Option<&ChatRequest>) -> Decision {
     let chat = view.state.chat();

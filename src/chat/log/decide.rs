@@ -1,7 +1,7 @@
 //! [`decide`]: what a turn does next with the chat that it has read. A pure function.
 
-use super::answer::answer;
-use super::decision::{Decision, Goal, KnownCalls, Mine, Redemption, Response, TurnSettings, View};
+use super::answer::{answer, settle};
+use super::decision::{Decision, Goal, Mine, Redemption, Response, TurnSettings, View};
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::join::{end_lost, join, join_or_stored};
 use super::writer::accepted;
@@ -47,6 +47,7 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
             Some(live) if live.run == *run && view.head.is_lost => end_lost(view, live, mine),
             _ => Decision::Done(Response::Nothing),
         },
+        Goal::Settle => settle(view, mine),
     }
 }
 
@@ -141,12 +142,7 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     let kept = open_calls(&next);
     let removed = open.iter().filter(|call| !kept.contains(call));
     let removed: Vec<PendingToolCall> = removed.cloned().collect();
-    let known = mine
-        .known
-        .as_ref()
-        .filter(|known| known.are_closed && open.iter().all(|call| known.asked.contains(call)));
-    let none = KnownCalls::NONE;
-    let Some(known) = known.or(open.is_empty().then_some(&none)) else {
+    let Some(known) = mine.known_of(&open).filter(|known| known.are_closed) else {
         let plan = Box::new(ResumePlan::new(request.messages(), None));
         return Decision::CloseCalls { open, removed, plan };
     };

@@ -32,6 +32,8 @@ pub(crate) enum Goal {
     Follow,
     /// A reader, or a load of the chat, has seen that the lease of this run has passed.
     Mend(RunId),
+    /// A load of the chat has seen that the ledger knows the outcome of a call that the chat holds as open.
+    Settle,
 }
 
 impl Goal {
@@ -232,6 +234,14 @@ impl Mine {
     pub(crate) fn is_own(&self, run: &RunId) -> bool {
         let rest = run.strip_prefix(self.settings.run_id.as_str());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+
+    /// Returns what the ledger has said, if it was asked about all these calls.
+    pub(crate) fn known_of(&self, open: &[PendingToolCall]) -> Option<&KnownCalls> {
+        const NONE: &KnownCalls = &KnownCalls::NONE;
+        let known = self.known.as_ref();
+        let known = known.filter(|known| open.iter().all(|call| known.asked.contains(call)));
+        known.or(open.is_empty().then_some(NONE))
     }
 
     pub(crate) fn begin(&self, message_id: &MessageId) -> Entry {

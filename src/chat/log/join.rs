@@ -1,6 +1,6 @@
 //! A turn that finds a live run joins it, or ends it if its server is gone.
 
-use super::decision::{Append, Decision, KnownCalls, Mine, Response, View};
+use super::decision::{Append, Decision, Mine, Response, View};
 use super::entry::{Entry, INTERRUPTED, RunEnd};
 use super::state::{ChatState, Live};
 use super::writer::{accepted, result_entry, write_lost_end};
@@ -46,12 +46,7 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     }
     let chat = view.state.chat();
     let open = chat.undecided_calls();
-    let known = mine.known.as_ref();
-    let known = known.filter(|known| open.iter().all(|call| known.asked.contains(call)));
-    let none = KnownCalls::NONE;
-    let Some(known) = known.or(open.is_empty().then_some(&none)) else {
-        return Decision::FindDecided(open);
-    };
+    let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
     if known.has_failed {
         // The next reader tries again.
         return Decision::Done(Response::Failed);

@@ -50,7 +50,8 @@ impl Simulation {
         }
         let (store, ledger_fails) =
             (InMemoryLogStore::with_test_clock(UnixMillis(0)), random.one_in(4));
-        let (store, chats) = (Arc::new(store), 1 + random.below(MAX_CHATS));
+        let (store, chats) =
+            (Arc::new(store), if random.one_in(3) { 1 + random.below(MAX_CHATS) } else { 1 });
         let mut worlds =
             (0..chats).map(|chat| World::new(&store, chat, limits.clone(), ledger_fails, trace));
         let world = worlds.next().unwrap();
@@ -244,7 +245,8 @@ impl Simulation {
             7..=12 => self.answer(),
             13 if self.random.one_in(2) => self.post(Goal::Stop),
             13 if self.random.one_in(3) => self.post(Goal::Delete),
-            13 => self.post(Goal::Follow),
+            13 if self.random.one_in(2) => self.post(Goal::Follow),
+            13 => self.post(Goal::Settle),
             14 if self.random.one_in(2) => self.world.pass(LEASE * 2),
             15 if self.random.one_in(2) => self.crash(),
             16 if self.random.one_in(4) => {
