@@ -62,14 +62,6 @@ impl Queue {
         self.entries.contains(entry)
     }
 
-    /// Whether these entries begin with all that waits.
-    pub(crate) fn is_in(&self, entries: &[Entry]) -> bool {
-        self.frames.is_empty() && {
-            let own = self.entries.iter().zip(entries).take_while(|(own, entry)| own == entry);
-            own.count() == self.entries.len()
-        }
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.frames.is_empty()
     }

@@ -161,17 +161,23 @@ impl World {
 
     /// The model is called for a step that the log holds, by the holder of the live run.
     pub(super) fn check_call(&mut self, call: &CallAgent) {
-        let is_step = |entry: &Entry| matches!(entry.other(), Some(OtherEntry::Step));
-        let steps = self.shadows.values().map(|shadow| {
-            let of_run = shadow.runs.iter().zip(&shadow.entries);
-            let of_run = of_run.filter(|(run, _)| run.as_ref() == Some(&call.run));
-            of_run.filter(|(_, entry)| is_step(&Entry::read(entry).unwrap())).count()
-        });
-        let steps: usize = steps.sum();
-        let calls = self.calls.entry(call.run.clone()).or_default();
-        *calls += 1;
-        if *calls > steps {
+        let is_step = |entry: &OtherEntry| matches!(entry, OtherEntry::Step);
+        let is_result =
+            |it: &OtherEntry| matches!(it, OtherEntry::Result { .. } | OtherEntry::Settled { .. });
+        let entries = self.shadows.values().flat_map(|it| it.runs.iter().zip(&it.entries));
+        let of_run = entries.filter(|(run, _)| run.as_ref() == Some(&call.run));
+        let of_run: Vec<Entry> = of_run.map(|(_, it)| Entry::read(it).unwrap()).collect();
+        let count = |is_it: fn(&OtherEntry) -> bool| {
+            of_run.iter().filter_map(Entry::other).filter(|it| is_it(it)).count()
+        };
+        let (steps, results) = (count(is_step), count(is_result));
+        let (calls, known) = self.calls.get(&call.run).copied().unwrap_or_default();
+        self.calls.insert(call.run.clone(), (calls + 1, results));
+        if calls >= steps {
             self.violated(format!("{:?} calls the model before its log says so", call.run));
+        }
+        if calls > 0 && results == known {
+            self.violated(format!("{:?} calls the model again without a result", call.run));
         }
         let live = self.shadow().and_then(|shadow| shadow.state.live());
         if live.is_none_or(|live| live.run != call.run) {
@@ -180,7 +186,8 @@ impl World {
         }
         let Some(chat) = self.chat() else { return };
         let last = self.shadow().and_then(|shadow| shadow.entries.last());
-        let is_newest = last.is_some_and(|last| is_step(&Entry::read(last).unwrap()));
+        let is_newest =
+            last.is_some_and(|last| Entry::read(last).unwrap().other().is_some_and(is_step));
         if is_newest && call.chat.messages != chat.messages {
             let what = format!("the model reads another chat: {:?} {chat:?}", call.chat);
             return self.violated(what);

@@ -93,8 +93,8 @@ pub(super) struct World {
     pub(super) tasks: Vec<(usize, ApprovalId)>,
     pub(super) readers: Vec<Reader>,
     pub(super) crashed_runs: BTreeSet<RunId>,
-    /// How often each run has called the model.
-    pub(super) calls: BTreeMap<RunId, usize>,
+    /// How often each run has called the model, and how many results it had then.
+    pub(super) calls: BTreeMap<RunId, (usize, usize)>,
     pub(super) answered_outputs: Vec<String>,
     pub(super) limits: ChatLimits,
     pub(super) ledger_fails: bool,

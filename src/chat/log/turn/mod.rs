@@ -338,10 +338,6 @@ impl LogTurn {
 
     /// Applies the next entries of the log. Those of the holder are no longer queued.
     fn apply(&mut self, entries: Arc<[Entry]>) {
-        if self.was_ended_by_other(&entries) {
-            (self.view, self.is_stale) = (None, true);
-            return self.leave_or_hold();
-        }
         let first = self.view.as_ref().map_or(0, |view| view.state.length());
         for entry in &*entries {
             if let Some(OtherEntry::Begin { run, .. }) = entry.other() {
@@ -382,13 +378,6 @@ impl LogTurn {
             hold.phase = Phase::Idle;
         }
         self.leave_or_hold();
-    }
-
-    /// Whether another turn has ended the run of this turn, while the state holds chunks that the log does
-    /// not.
-    fn was_ended_by_other(&self, entries: &[Entry]) -> bool {
-        let Some(hold) = &self.hold else { return false };
-        hold.phase != Phase::Ending && ends(entries, &hold.run) && !hold.queue.is_in(entries)
     }
 
     /// The log has got this entry: the chat may be stored.
