@@ -198,6 +198,13 @@ pub(crate) enum Response {
     Failed,
 }
 
+impl Append {
+    /// Creates an append that leaves the lease as it is.
+    pub(crate) fn new(expected: Expected, entries: Vec<Entry>) -> Self {
+        Append { expected, entries: entries.into(), lease: None, only_lost: false, listed: None }
+    }
+}
+
 impl View {
     pub(crate) fn position(&self) -> Expected {
         Expected::Position { epoch: self.head.epoch, position: self.state.length() }
@@ -258,8 +265,7 @@ impl Mine {
         let begins =
             entries.iter().any(|entry| matches!(entry.other(), Some(OtherEntry::Begin { .. })));
         let lease = begins.then_some(self.settings.lease);
-        let (entries, only_lost) = (entries.into(), false);
-        Decision::Append(Append { expected, entries, lease, only_lost, listed: None })
+        Decision::Append(Append { lease, ..Append::new(expected, entries) })
     }
 }
 

@@ -88,9 +88,8 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     entries.extend(is_resumed.then(|| mine.begin(&live.message_id)));
     let lease = is_resumed.then_some(mine.settings.lease);
     // It depends on the frames, so on the position.
-    let expected = view.position();
-    let (entries, only_lost) = (entries.into(), true);
-    Decision::Append(Append { expected, entries, lease, only_lost, listed: None })
+    let append = Append::new(view.position(), entries);
+    Decision::Append(Append { lease, only_lost: true, ..append })
 }
 
 /// Whether the model has to be called for the message of a lost run.

@@ -291,13 +291,12 @@ const MAX_HEX: usize = 16;
 
 /// Appends a number in hexadecimal digits. Each frame has one, so this is no `write!`.
 fn put_hex(number: u64, out: &mut Vec<u8>) {
-    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1);
-    for at in (0..digits).rev() {
-        out.push(match (number >> (4 * at)) as u8 & 0xf {
-            digit @ 0..10 => b'0' + digit,
-            digit => b'a' + digit - 10,
-        });
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1) as usize;
+    let mut text = [0; MAX_HEX];
+    for (at, digit) in text.iter_mut().rev().take(digits).enumerate() {
+        *digit = b"0123456789abcdef"[(number >> (4 * at)) as usize & 0xf];
     }
+    out.extend_from_slice(&text[MAX_HEX - digits..]);
 }
 
 #[cfg(test)]

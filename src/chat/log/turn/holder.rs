@@ -1,7 +1,5 @@
 //! What a turn does as the holder of a run: it redeems answers, calls the model, and appends what it writes.
 
-use std::sync::Arc;
-
 use super::super::decision::{Append, Redemption};
 use super::super::entry::{OtherEntry, RunEnd};
 use super::super::turn_io::{Action, CallAgent, Effect, RunLimit};
@@ -129,11 +127,9 @@ impl LogTurn {
         let position = view.position();
         let lease = Some(self.mine.settings.lease);
         if hold.is_handed_over {
-            let entries = Arc::new([OtherEntry::HandedOver.into()]);
+            let append = Append::new(position, vec![OtherEntry::HandedOver.into()]);
             let lease = Some(std::time::Duration::ZERO);
-            let (only_lost, listed) = (false, None);
-            let append = Append { expected: position, entries, lease, only_lost, listed };
-            self.start(Effect::Append(append));
+            self.start(Effect::Append(Append { lease, ..append }));
             self.is_over = true;
             return true;
         }
@@ -155,9 +151,7 @@ impl LogTurn {
         entries.extend(hold.queue.sealed());
         if !entries.is_empty() || hold.has_to_renew {
             hold.has_to_renew = false;
-            let (entries, only_lost, listed) = (entries.into(), false, None);
-            let append = Append { expected: position, entries, lease, only_lost, listed };
-            self.append(append);
+            self.append(Append { lease, ..Append::new(position, entries) });
             return true;
         }
         match hold.phase {
