@@ -32,6 +32,7 @@ use crate::chat::log::client::Client;
 use crate::chat::redeem::Redeemed;
 use crate::chat::run_counts::CountedRun;
 use crate::chat::shutdown::Counted;
+use crate::chat::sink::Sink;
 use crate::chat::started_turn::{AcceptedResult, StartedTurn};
 use crate::chat::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey};
 use crate::id::{ChatId, MessageId, RunId, log_causes};
@@ -151,6 +152,7 @@ impl Driver {
         };
         // A server before this one may have left something.
         driver.effects.sweep_later();
+        Sink::start_sweeps(chats);
         driver.running.push(driver.hint());
         driver.running.push(driver.tick());
         driver.running.push(chats.shutdown.closed().map(|()| Outcome::ServerClosed).boxed());

@@ -23,9 +23,10 @@ use crate::chat::agent::events::Revoke;
 use crate::chat::conversation::ReceivedResult;
 use crate::chat::inner::Inner;
 use crate::chat::redeem::{Redeemed, decided, received, revoke, revoker};
+use crate::chat::sink::Sink;
 use crate::chat::store::{
     AppendLog, AppendResult, ChatStoreError, Epoch, KEPT_AFTER_END, ListedChat, LoadLog, LoadedLog,
-    LogKey, LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, UserLimits,
+    LogKey, LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, Undelivered, UserLimits,
 };
 use crate::chat::{Chat, ChatError};
 use crate::id::log_causes;
@@ -160,7 +161,16 @@ impl Context {
     }
 
     async fn append(&self, to_append: &Append) -> Result<AppendResult, ChatStoreError> {
-        append(&*self.logs, &self.key, to_append, &self.chats.limits, MIN_UNREAD).await
+        let Context { chats, logs, key, .. } = self;
+        let is_for_sink =
+            chats.sink.is_some() && to_append.entries.iter().any(Entry::changes_messages);
+        let result =
+            append(&**logs, key, to_append, &chats.limits, MIN_UNREAD, is_for_sink).await?;
+        if let (true, AppendResult::Appended { head, .. }) = (is_for_sink, &result) {
+            let (key, epoch, position) = (key.clone(), head.epoch, head.length);
+            Sink::deliver_later(chats, Undelivered { key, epoch, position });
+        }
+        Ok(result)
     }
 
     /// Performs an effect. Returns an error if it has failed too often.
@@ -184,7 +194,12 @@ impl Context {
             Effect::Append(append) => Reply::Appended(self.append(&append).await?),
             // Once: after a lost reply it is loaded what has become of it.
             Effect::Delete { epoch, control } => match logs.delete(key, epoch, control).await {
-                Ok(_) => Reply::Deleted,
+                Ok(is_deleted) => {
+                    if is_deleted {
+                        Sink::deliver_later(chats, Undelivered::deletion(key.clone(), epoch));
+                    }
+                    Reply::Deleted
+                }
                 Err(error) => return Ok(Outcome::Unknown(id, error.into())),
             },
             Effect::CloseCalls { open, removed, plan, chat } => {
@@ -315,6 +330,7 @@ pub(super) async fn append(
     append: &Append,
     limits: &ChatLimits,
     unread: Duration,
+    is_for_sink: bool,
 ) -> Result<AppendResult, ChatStoreError> {
     let entries: Vec<StoredEntry> = append.entries.iter().map(Entry::stored).collect();
     let listed = append.listed.as_ref();
@@ -328,6 +344,7 @@ pub(super) async fn append(
         listed: listed.map(|(title, questions)| ListedChat { title, has_questions: *questions }),
         keep_for: limits.chat_ttl(),
         limits: UserLimits { chats: limits.max_user_chats(), runs: limits.max_user_runs(), unread },
+        is_for_sink,
     };
     logs.append(append).await
 }

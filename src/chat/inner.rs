@@ -15,6 +15,7 @@ use super::readers::Readers;
 use super::redeem::results_of;
 use super::run_counts::RunCounters;
 use super::shutdown::Shutdown;
+use super::sink::Sink;
 use super::store::{LogKey, LogStore};
 use super::tail::Tails;
 use super::{Chat, HistoryImport, PostedHistory};
@@ -47,6 +48,7 @@ pub(super) struct Inner {
     /// The logs whose lost runs are being ended, because somebody has loaded them.
     pub(super) mending: Arc<Mutex<BTreeSet<LogKey>>>,
     pub(super) shutdown: Shutdown,
+    pub(super) sink: Option<Arc<Sink>>,
 }
 
 impl Inner {

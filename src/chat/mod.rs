@@ -19,6 +19,8 @@ mod agent;
 mod complete;
 mod conversation;
 #[cfg(feature = "approvals")]
+mod deliveries;
+#[cfg(feature = "approvals")]
 mod driver;
 #[cfg(feature = "approvals")]
 mod effects;
@@ -33,7 +35,11 @@ mod inner;
 #[cfg(feature = "approvals")]
 mod loads;
 #[cfg(feature = "approvals")]
+mod load_state;
+#[cfg(feature = "approvals")]
 mod log;
+#[cfg(feature = "approvals")]
+mod message_sink;
 #[cfg(feature = "approvals")]
 mod reader;
 #[cfg(feature = "approvals")]
@@ -50,6 +56,8 @@ mod settings;
 mod shutdown;
 #[cfg(all(test, feature = "approvals"))]
 mod simulator;
+#[cfg(feature = "approvals")]
+mod sink;
 #[cfg(feature = "approvals")]
 mod started_turn;
 #[cfg(feature = "approvals")]
@@ -69,6 +77,8 @@ pub use self::conversation::{
 };
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;
+#[cfg(feature = "approvals")]
+pub use self::message_sink::{MessageChange, MessageDelivery, MessageSink};
 #[cfg(feature = "approvals")]
 pub use self::run_counts::RunCounts;
 #[cfg(feature = "approvals")]

@@ -20,9 +20,8 @@ use super::complete::{ChatResponse, RunEnd};
 use super::driver::{Driver, TurnRequest};
 use super::inner::Inner;
 use super::log::client::Client;
-use super::log::decision::{Goal, Response, View};
+use super::log::decision::{Goal, Response};
 use super::log::run_frames::EventId;
-use super::log::state::ChatState;
 use super::reader::LogReader;
 use super::readers::Reader;
 use super::redeem::Accepted;
@@ -31,9 +30,7 @@ use super::started_turn::StartedTurn;
 use super::stream::ChatStream;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
-use crate::chat::store::{
-    ChatPage, ChatStoreError, ListChats, LoadLog, LogHead, LogKey, ReadLogEntries,
-};
+use crate::chat::store::{ChatPage, ChatStoreError, ListChats, LogKey};
 use crate::chat::{Chat, ChatError, ClientAnswers, RequestConflict};
 use crate::id::ChatId;
 use crate::request::ChatRequest;
@@ -367,37 +364,9 @@ impl ChatServer {
     /// Loads a conversation with what its live run has written so far.
     async fn stored_chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
         let key = LogKey { owner: principal.clone(), chat: id.clone() };
-        let _turn = self.0.loads.turn(principal).await;
-        if let Some(known) = self.0.folds.of(&key)
-            && let Some((state, head)) = self.continued(&key, known).await?
-        {
-            Driver::mend_lost(&self.0, &key, &head);
-            return Ok(state.into_chat());
-        }
-        let load = LoadLog { key: &key, has_frames: true, has_messages: true };
-        let loaded = self.0.logs.load(load).await?.ok_or(ChatError::NotFound)?;
-        let (state, _) =
-            ChatState::of_loaded(id, principal, &loaded).map_err(ChatStoreError::new)?;
-        Driver::mend_lost(&self.0, &key, &loaded.head);
+        let (state, head) = self.0.load_state(&key).await?.ok_or(ChatError::NotFound)?;
+        Driver::mend_lost(&self.0, &key, &head);
         Ok(state.into_chat())
-    }
-
-    /// Adds the newest entries to a state. Returns `None` if the log does not continue it.
-    async fn continued(
-        &self,
-        key: &LogKey,
-        known: View,
-    ) -> Result<Option<(ChatState, LogHead)>, ChatError> {
-        let View { mut state, head, .. } = known;
-        loop {
-            let (epoch, position, max_bytes) = (head.epoch, state.length(), MAX_READ_BYTES);
-            let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader: false };
-            let Some(page) = self.0.logs.read(read).await? else { return Ok(None) };
-            state.apply_stored(&page.entries).map_err(ChatStoreError::new)?;
-            if page.entries.is_empty() || state.length() >= page.head.length {
-                return Ok(Some((state, page.head)));
-            }
-        }
     }
 
     /// Stops the live run of a conversation of this principal, and keeps what it has written.
@@ -591,6 +560,3 @@ pub struct DecisionReceipt {
     /// is not disclosed.
     pub accepted: bool,
 }
-
-/// How many bytes of a log are read at once.
-const MAX_READ_BYTES: usize = 1 << 20;

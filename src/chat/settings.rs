@@ -9,10 +9,12 @@ use super::hints::Hints;
 use super::inner::Inner;
 use super::loads::Loads;
 use super::log::client::ClientSettings;
+use super::message_sink::MessageSink;
 use super::readers::Readers;
 use super::run_counts::RunCounters;
 use super::server::ChatServer;
 use super::shutdown::Shutdown;
+use super::sink::Sink;
 use super::store::{InMemoryLogStore, LogStore};
 use super::tail::Tails;
 use super::{HistoryImport, PostedHistory};
@@ -53,6 +55,7 @@ impl ChatServer {
             folds: Folds::default(),
             mending: Arc::default(),
             shutdown: Shutdown::default(),
+            sink: None,
         }))
     }
 
@@ -134,6 +137,19 @@ impl ChatServer {
         })
     }
 
+    /// Sets what gets the messages of each chat when its run has ended, and when messages or the chat are
+    /// edited or deleted: for a host that keeps tables of its own. See [`MessageSink`].
+    ///
+    /// The store keeps what the sink has not got. Each server with a sink looks for that when it starts (in a
+    /// runtime of tokio, else with its first request), and then once a minute, so that nothing is lost if a
+    /// server fails. Servers that share a store have to have sinks of the same tables, or some of the changes
+    /// reach the tables late. At most 16 chats are delivered at once.
+    #[doc(alias = "on_finish")]
+    #[must_use]
+    pub fn with_message_sink(self, sink: impl MessageSink) -> Self {
+        self.configure(|inner| inner.sink = Some(Arc::new(Sink::new(Arc::new(sink)))))
+    }
+
     /// Sets the lease of a run. If the server of a run fails, another server ends or resumes the run when
     /// the lease has passed and was not renewed for a further quarter of it, at most 2.5 seconds: the store
     /// may have been away. A run renews its lease at each third of it. The default is 10 seconds.
@@ -160,7 +176,11 @@ impl ChatServer {
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {
         let mut inner = Inner::clone(&self.0);
         set(&mut inner);
-        ChatServer(Arc::new(inner))
+        // What the sink has got of another store is of no use.
+        inner.sink = inner.sink.map(|sink| Arc::new(sink.anew()));
+        let inner = Arc::new(inner);
+        Sink::start_sweeps(&inner);
+        ChatServer(inner)
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Shutdown`]: lets the turns and the responses of a server end, and stops those that do not.
+//! [`Shutdown`]: lets the turns, the responses and the deliveries of a server end, and stops those that do not.
 
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ pub(super) struct Shutdown {
 struct State {
     turns: usize,
     responses: usize,
+    deliveries: usize,
     phase: Phase,
 }
 
@@ -57,6 +58,16 @@ impl Shutdown {
         Counted(self.clone(), State::responses)
     }
 
+    /// Counts a delivery to the sink of the host. Returns `None` if the server begins no more.
+    pub(super) fn count_delivery(&self) -> Option<Counted> {
+        let is_counted = self.state.send_if_modified(|state| {
+            let is_allowed = state.phase != Phase::Closed;
+            state.deliveries += usize::from(is_allowed);
+            is_allowed
+        });
+        is_counted.then(|| Counted(self.clone(), State::deliveries))
+    }
+
     /// Returns whether the server begins no more runs.
     pub(super) fn has_begun(&self) -> bool {
         self.state.borrow().phase != Phase::Open
@@ -76,12 +87,13 @@ impl Shutdown {
         }
     }
 
-    /// Waits until all turns and responses have ended, for at most this time, stops the others, and waits
+    /// Waits until all turns, responses and deliveries have ended, for at most this time, stops the others, and waits
     /// until their runs are handed over. Returns how many turns were stopped.
     pub(super) async fn shut_down(&self, grace: Duration) -> usize {
         self.state.send_modify(|state| state.phase = Phase::Closing);
         let mut state = self.state.subscribe();
-        let have_ended = state.wait_for(|state| state.turns == 0 && state.responses == 0);
+        let have_ended = state
+            .wait_for(|state| state.turns == 0 && state.responses == 0 && state.deliveries == 0);
         // What has not ended is counted below.
         let _ = timeout(grace, have_ended).await;
         let turns = self.state.borrow().turns;
@@ -106,6 +118,10 @@ impl State {
 
     fn responses(&mut self) -> &mut usize {
         &mut self.responses
+    }
+
+    fn deliveries(&mut self) -> &mut usize {
+        &mut self.deliveries
     }
 }
 

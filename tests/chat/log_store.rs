@@ -184,6 +184,7 @@ async fn append(
         listed: Some(ListedChat { title: "", has_questions }),
         keep_for,
         limits: UserLimits { chats, runs: 9, unread: SECOND },
+        is_for_sink: false,
     };
     Ok(store.append(append).await?)
 }

@@ -24,6 +24,7 @@ mod listed_chats;
 mod log_store;
 mod logged_limits;
 mod lost_runs;
+mod message_sink;
 mod missed_hints;
 mod newer_messages;
 mod out_of_band_decisions;

@@ -1,4 +1,4 @@
-//! [`RowStore`]: a store of logs in three tables, as a host can write one in SQL. It counts what it writes.
+//! [`RowStore`]: a store of logs in four tables, as a host can write one in SQL. It counts what it writes.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -12,11 +12,11 @@ use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, KEPT_AFTER_END,
     ListChats, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot,
-    ReadLogEntries, ReadMessages, Snapshot, StoredEntry, UserLimits,
+    ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Undelivered, UserLimits,
 };
 use ui_message_stream::id::RunId;
 
-/// A store with three tables.
+/// A store with four tables.
 #[derive(Debug)]
 pub(crate) struct RowStore {
     tables: Mutex<Tables>,
@@ -31,6 +31,8 @@ struct Tables {
     chats: BTreeMap<LogKey, ChatRow>,
     entries: BTreeMap<(LogKey, u64), StoredEntry>,
     messages: BTreeMap<(LogKey, usize), String>,
+    /// What a sink has to get, with the time of the next attempt. `None` if the sink has got it.
+    deliveries: BTreeMap<LogKey, (Undelivered, Option<UnixMillis>)>,
 }
 
 #[derive(Debug)]
@@ -91,6 +93,11 @@ impl Tables {
         let chats = self.chats.len();
         self.chats.retain(|key, chat| !is_deleted(key, chat));
         if self.chats.len() < chats {
+            for (key, (next, due)) in &mut self.deliveries {
+                if next.position < Undelivered::DELETED && !self.chats.contains_key(key) {
+                    (next.position, *due) = (Undelivered::DELETED, Some(UnixMillis(0)));
+                }
+            }
             self.entries.retain(|(key, _), _| self.chats.contains_key(key));
             self.messages.retain(|(key, _), _| self.chats.contains_key(key));
         }
@@ -299,6 +306,11 @@ impl LogStore for RowStore {
             self.count(entry.bytes.len());
             tables.entries.insert((key.clone(), position), entry.clone());
         }
+        if append.is_for_sink {
+            let (key, epoch, position) = (key.clone(), head.epoch, head.length);
+            let next = Undelivered { key: key.clone(), epoch, position };
+            tables.deliveries.insert(key, (next, Some(now)));
+        }
         answer(AppendResult::Appended { first, head })
     }
 
@@ -363,6 +375,37 @@ impl LogStore for RowStore {
             has_questions: chat.has_questions,
         });
         answer(ChatPage::new(page.collect(), list.limit))
+    }
+
+    fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
+        let (now, mut tables) = self.begin();
+        let deliveries = tables.deliveries.values_mut();
+        let due = deliveries.filter(|(_, due)| due.is_some_and(|due| due <= now));
+        let mut due: Vec<_> = due.collect();
+        due.sort_by_key(|(_, due)| *due);
+        let taken = due.into_iter().take(limit).map(|(next, due)| {
+            *due = Some(now.after(retry_after));
+            next.clone()
+        });
+        answer(taken.collect())
+    }
+
+    fn acknowledge<'a>(&'a self, delivered: &'a Undelivered) -> Answer<'a, Option<Undelivered>> {
+        let (_, mut tables) = self.begin();
+        let Undelivered { key, epoch, position } = delivered;
+        let is_deletion = *position == Undelivered::DELETED;
+        let Some((next, due)) = tables.deliveries.get_mut(key) else {
+            let deletion = || Undelivered::deletion(key.clone(), *epoch);
+            return answer((!is_deletion).then(deletion));
+        };
+        if next.epoch != *epoch || next.position > *position {
+            return answer(Some(next.clone()));
+        }
+        *due = None;
+        if is_deletion {
+            tables.deliveries.remove(key);
+        }
+        answer(None)
     }
 
     fn sweep(&self) -> Answer<'_, ()> {

@@ -115,11 +115,11 @@ impl UserKeys {
     }
 
     /// Returns the keys of a chat, in the order in which the scripts have them.
-    pub(crate) fn log(&self, id: &str) -> [String; 7] {
+    pub(crate) fn log(&self, id: &str) -> [String; 8] {
         let [others, messages] = ["others", "messages"].map(|key| self.of(key, id));
-        let listed = format!("{}listed", self.0);
+        let [listed, delivered] = ["listed", "delivered"].map(|key| format!("{}{key}", self.0));
         let (head, entries) = (self.head(id), self.entries(id));
-        [head, entries, others, messages, self.live(), listed, self.updated()]
+        [head, entries, others, messages, self.live(), listed, self.updated(), delivered]
     }
 
     /// Returns the channel on which the changes of a log are announced.

@@ -151,6 +151,19 @@ impl Entry {
         }
     }
 
+    /// Whether messages change here that no live run writes.
+    pub(crate) fn changes_messages(&self) -> bool {
+        self.other().is_some_and(|other| {
+            matches!(
+                other,
+                OtherEntry::Import { .. }
+                    | OtherEntry::Request(_)
+                    | OtherEntry::Result { .. }
+                    | OtherEntry::End { .. }
+            )
+        })
+    }
+
     pub(crate) fn kind(&self) -> EntryKind {
         let Entry::Other(other) = self else { return EntryKind::Frame };
         match &**other {

@@ -179,7 +179,8 @@ impl World {
     pub(super) fn append(&mut self, append: &Append) -> AppendResult {
         let unread = Duration::from_millis(30);
         let (was_live, taken) = (self.load_is_live(), self.taken_places());
-        let appended = effects::append(&*self.store, &self.key, append, &self.limits, unread);
+        let appended =
+            effects::append(&*self.store, &self.key, append, &self.limits, unread, false);
         let result = appended.now_or_never().unwrap().unwrap();
         if matches!(result, AppendResult::Appended { .. }) && !was_live && Self::begins_in(append) {
             self.check_places(taken);

@@ -164,6 +164,30 @@ pub struct AppendLog<'a> {
     pub keep_for: Option<Duration>,
     /// Checked if the append creates a log, and if it begins a run without ending one.
     pub limits: UserLimits,
+    /// The append changes messages that a [sink](crate::chat::MessageSink) has to get: the log is
+    /// [undelivered](LogStore::undelivered) from now on, up to the last of these entries.
+    pub is_for_sink: bool,
+}
+
+/// What a [sink](crate::chat::MessageSink) has not got.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Undelivered {
+    /// The chat.
+    pub key: LogKey,
+    /// Which of the logs that the chat had.
+    pub epoch: Epoch,
+    /// The number of entries whose messages are to be delivered, or [`DELETED`](Self::DELETED).
+    pub position: u64,
+}
+
+impl Undelivered {
+    /// The position of the deletion of a log: no position of an entry is as high.
+    pub const DELETED: u64 = Epoch::MAX;
+
+    /// Returns the deletion of the log with this epoch.
+    pub fn deletion(key: LogKey, epoch: Epoch) -> Self {
+        Undelivered { key, epoch, position: Self::DELETED }
+    }
 }
 
 /// The result of an append.
@@ -465,6 +489,34 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
         owner: &'a Principal,
         list: ListChats<'a>,
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>>;
+
+    /// Returns logs that were changed for a sink, or deleted since, and that are not
+    /// [acknowledged](Self::acknowledge), those first that wait longest. What this function has returned, it
+    /// returns again only after `retry_after`, which is at most an hour, or if the log was changed or deleted again.
+    ///
+    /// A log that was once changed [for a sink](AppendLog::is_for_sink) is undelivered when it is deleted, or
+    /// when its time has passed and the store has been [swept](Self::sweep), until the deletion is acknowledged.
+    /// If the chat begins again before, and is changed for a sink, only the new log is undelivered.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the store cannot be read or written.
+    fn undelivered(
+        &self,
+        limit: usize,
+        retry_after: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Undelivered>, ChatStoreError>>;
+
+    /// Notes that a sink has got what a log held at this position, or its deletion. The log is delivered if it
+    /// has this epoch and was not changed for a sink after this position. Otherwise nothing is noted, and the
+    /// result is what the sink has to get next: the sink may have got this after something newer. If nothing is
+    /// known of the log, and no deletion is acknowledged, the log was deleted.
+    ///
+    /// # Errors
+    /// [`ChatStoreError`] if the store cannot be read or written. It may have been noted.
+    fn acknowledge<'a>(
+        &'a self,
+        delivered: &'a Undelivered,
+    ) -> BoxFuture<'a, Result<Option<Undelivered>, ChatStoreError>>;
 
     /// Removes what is not needed any more: chats whose time has passed, and entries before the snapshot
     /// that no reader may need. Readers may need those of the live run, and those of a run that has ended

@@ -11,10 +11,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::deliveries::Deliveries;
 use super::log_store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, KEPT_AFTER_END,
     ListChats, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot,
-    ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Unchanged, UserLimits,
+    ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Unchanged, Undelivered, UserLimits,
 };
 use crate::approval::store::system_time;
 use crate::approval::{Principal, UnixMillis};
@@ -58,6 +59,7 @@ struct Logs {
     bytes: usize,
     /// The chats that are not kept forever.
     by_expiry: BTreeSet<(UnixMillis, LogKey)>,
+    deliveries: Deliveries,
 }
 
 #[derive(Default)]
@@ -220,6 +222,9 @@ impl InMemoryLogStore {
             let first = log.append(&append, now);
             AppendResult::Appended { first, head: log.head(now) }
         });
+        if let (true, Some(AppendResult::Appended { head, .. })) = (append.is_for_sink, &result) {
+            logs.deliveries.has_changed(key, head.epoch, head.length, now);
+        }
         logs.limit_bytes(key, self.limits);
         Ok(result.unwrap_or(AppendResult::Conflict))
     }
@@ -270,6 +275,7 @@ impl Logs {
         if let Some(at) = log.expires_at {
             self.by_expiry.remove(&(at, key.clone()));
         }
+        self.deliveries.has_deleted(key);
         log.changed.notify_waiters();
         Some(log)
     }
@@ -614,6 +620,23 @@ impl LogStore for InMemoryLogStore {
             chats.filter(is_found).take(list.limit.saturating_add(1)).collect()
         });
         Box::pin(ready(Ok(ChatPage::new(chats.unwrap_or_default(), list.limit))))
+    }
+
+    fn undelivered(
+        &self,
+        limit: usize,
+        retry_after: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Undelivered>, ChatStoreError>> {
+        let (now, mut logs) = self.lock();
+        Box::pin(ready(Ok(logs.deliveries.take(limit, now, now.after(retry_after)))))
+    }
+
+    fn acknowledge<'a>(
+        &'a self,
+        delivered: &'a Undelivered,
+    ) -> BoxFuture<'a, Result<Option<Undelivered>, ChatStoreError>> {
+        let (_, mut logs) = self.lock();
+        Box::pin(ready(Ok(logs.deliveries.acknowledge(delivered))))
     }
 
     fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {

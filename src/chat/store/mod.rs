@@ -5,6 +5,7 @@
 
 pub mod conformance;
 mod cursor;
+mod deliveries;
 mod error;
 mod log_store;
 mod memory;
@@ -14,6 +15,7 @@ pub use self::error::ChatStoreError;
 pub use self::log_store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, KEPT_AFTER_END,
     ListChats, ListedChat, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey, LogPage, LogStore,
-    PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Unchanged, UserLimits,
+    PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Unchanged, Undelivered,
+    UserLimits,
 };
 pub use self::memory::InMemoryLogStore;

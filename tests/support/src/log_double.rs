@@ -1,13 +1,14 @@
 //! [`LogDouble`]: a store of logs in front of another one, which a test lets fail, wait or count.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
+    LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 
 /// What a store returns.
@@ -91,6 +92,14 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
 
     fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
         self.store().list(owner, list)
+    }
+
+    fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
+        self.store().undelivered(limit, retry_after)
+    }
+
+    fn acknowledge<'a>(&'a self, delivered: &'a Undelivered) -> Answer<'a, Option<Undelivered>> {
+        self.store().acknowledge(delivered)
     }
 
     fn sweep(&self) -> Answer<'_, ()> {

@@ -13,7 +13,7 @@ use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
+    LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::AgentEvent;
@@ -168,6 +168,21 @@ impl<S: LogStore> LogStore for SlowAppends<S> {
         list: ListChats<'a>,
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
         self.store.list(owner, list)
+    }
+
+    fn undelivered(
+        &self,
+        limit: usize,
+        retry_after: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Undelivered>, ChatStoreError>> {
+        self.store.undelivered(limit, retry_after)
+    }
+
+    fn acknowledge<'a>(
+        &'a self,
+        delivered: &'a Undelivered,
+    ) -> BoxFuture<'a, Result<Option<Undelivered>, ChatStoreError>> {
+        self.store.acknowledge(delivered)
     }
 
     fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {

@@ -7,7 +7,7 @@ use ui_message_stream::chat::store::ChatCursor;
 use ui_message_stream::chat::store::{
     AppendLog, EntryKind, Epoch, Expected, InMemoryLogStore, ListChats, ListedChat, LiveRunChange,
     LoadLog, LogKey, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, StoredEntry, Unchanged,
-    UserLimits,
+    Undelivered, UserLimits,
 };
 use ui_message_stream::id::RunId;
 
@@ -52,13 +52,16 @@ struct Operation {
     key: LogKey,
     choice: usize,
     numbers: [usize; 8],
+    new_epoch: u64,
 }
 
 impl Operation {
     fn new(random: &mut Random) -> Self {
         let owner = Principal::new(["ada", "bob"][random.below(2)]);
         let key = LogKey { owner, chat: ["a", "b", "\0", ""][random.below(4)].into() };
-        Operation { key, choice: random.below(20), numbers: [(); 8].map(|()| random.below(12)) }
+        let numbers = [(); 8].map(|()| random.below(12));
+        let new_epoch = 1 + random.below(1 << 30) as u64;
+        Operation { key, choice: random.below(22), numbers, new_epoch }
     }
 
     /// Applies the operation, and returns its result as text.
@@ -67,14 +70,14 @@ impl Operation {
         store: &impl LogStore,
         (epoch, length, control, snapshot): (u64, u64, u64, Option<(u64, usize)>),
     ) -> String {
-        let Operation { key, choice, numbers } = self;
+        let Operation { key, choice, numbers, new_epoch } = self;
         let [a, b, c, d, e, f, g, h] = *numbers;
         let epoch = Epoch(epoch + u64::from(a == 0));
         let position = length.saturating_sub(b as u64 / 4);
         match choice {
             0..10 => {
                 let expected = match c {
-                    _ if length == 0 && control == 0 && c < 9 => Expected::NoLog(Epoch(1)),
+                    _ if length == 0 && control == 0 && c < 9 => Expected::NoLog(Epoch(*new_epoch)),
                     0 => Expected::NoLog(Epoch(2)),
                     1..6 => Expected::Control { epoch, control },
                     _ => Expected::Position { epoch, position: length + u64::from(b == 0) },
@@ -102,6 +105,7 @@ impl Operation {
                     }),
                     keep_for: (h == 0).then_some(SECOND * 60),
                     limits: UserLimits { chats: 9, runs: a % 3, unread: SECOND * (g as u32) },
+                    is_for_sink: c % 2 == 0,
                 };
                 format!("{:?}", store.append(append).await.unwrap())
             }
@@ -131,6 +135,22 @@ impl Operation {
             17 if b == 0 => format!("{:?}", store.delete_user(&key.owner).await.unwrap()),
             18 if b < 3 => store.rename(key, "Renamed").await.unwrap().to_string(),
             19 => format!("{:?}", store.sweep().await.unwrap()),
+            20 => {
+                // In memory it is noticed at once that the time of a chat has passed.
+                store.sweep().await.unwrap();
+                let mut undelivered = store.undelivered(100, Duration::ZERO).await.unwrap();
+                undelivered.sort();
+                format!("{undelivered:?}")
+            }
+            21 => {
+                store.sweep().await.unwrap();
+                let undelivered = store.undelivered(100, Duration::ZERO).await.unwrap();
+                let known = undelivered.iter().find(|it| it.key == *key).filter(|_| d < 10);
+                let epoch = known.map_or(epoch, |known| known.epoch);
+                let position = if c < 6 { Undelivered::DELETED } else { position };
+                let delivered = Undelivered { key: key.clone(), epoch, position };
+                format!("{:?}", store.acknowledge(&delivered).await.unwrap())
+            }
             _ => {
                 let all = LoadLog { key, has_frames: b < 6, has_messages: c < 6 };
                 format!("{:?}", store.load(all).await.unwrap())

@@ -48,6 +48,7 @@ pub fn creation<'a>(key: &'a LogKey, entries: &'a [StoredEntry]) -> AppendLog<'a
         listed: None,
         keep_for: None,
         limits: UserLimits { chats: 10_000, runs: 1_000, unread: Duration::from_secs(600) },
+        is_for_sink: false,
     }
 }
 

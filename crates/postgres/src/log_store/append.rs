@@ -176,6 +176,7 @@ struct Columns<'a> {
     title: Option<&'a [u8]>,
     has_questions: Option<bool>,
     keep_for: Option<i64>,
+    is_for_sink: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -219,6 +220,7 @@ impl<'a> Columns<'a> {
             title: append.listed.map(|listed| listed.title.as_bytes()),
             has_questions: append.listed.map(|listed| listed.has_questions),
             keep_for: append.keep_for.map(millis),
+            is_for_sink: append.is_for_sink,
         }
     }
 
@@ -227,7 +229,7 @@ impl<'a> Columns<'a> {
         &'v self,
         expected: &'v ExpectedColumns,
         is_live: &'v Option<bool>,
-    ) -> [&'v (dyn ToSql + Sync); 16] {
+    ) -> [&'v (dyn ToSql + Sync); 17] {
         [
             &self.owner,
             &self.id,
@@ -245,6 +247,7 @@ impl<'a> Columns<'a> {
             &self.title,
             &self.has_questions,
             &self.keep_for,
+            &self.is_for_sink,
         ]
     }
 }
@@ -276,7 +279,11 @@ const APPEND: &str = concat!(
         SELECT key, length - cardinality($7) + entry.number - 1, entry.kind, entry.body \
         FROM changed, unnest($7, $8::BYTEA[]) WITH ORDINALITY AS entry (kind, body, number)), \
     ended AS (INSERT INTO log_ended_runs (log, begin, ended_at) \
-        SELECT key, ended_begin, now_ms() FROM changed WHERE ended_begin IS NOT NULL) \
+        SELECT key, ended_begin, now_ms() FROM changed WHERE ended_begin IS NOT NULL), \
+    delivery AS (INSERT INTO log_deliveries (owner, id, epoch, position, due_at) \
+        SELECT owner, id, epoch, length, now_ms() FROM changed WHERE $17::BOOLEAN \
+        ON CONFLICT (owner, id) DO UPDATE SET epoch = excluded.epoch, \
+            position = excluded.position, due_at = excluded.due_at) \
     SELECT ",
     head_columns!(),
     ", CASE WHEN cardinality($7) > 0 THEN publish_log(owner, id, length, FALSE) END FROM changed"

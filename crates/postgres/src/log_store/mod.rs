@@ -5,7 +5,10 @@
 //! deletion of a user. A head and what belongs to it are read by one statement, so at one moment.
 
 mod append;
+mod deliveries;
 mod sweep;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio_postgres::Row;
@@ -15,7 +18,7 @@ use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
     LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
-    Snapshot, StoredEntry,
+    Snapshot, StoredEntry, Undelivered,
 };
 use ui_message_stream::id::RunId;
 
@@ -146,6 +149,21 @@ impl LogStore for PostgresStore {
             });
             Ok(ChatPage::new(chats.collect::<Result<_, PostgresError>>()?, list.limit))
         })
+    }
+
+    fn undelivered(
+        &self,
+        limit: usize,
+        retry_after: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Undelivered>, ChatStoreError>> {
+        Box::pin(async move { Ok(self.take_undelivered(limit, retry_after).await?) })
+    }
+
+    fn acknowledge<'a>(
+        &'a self,
+        delivered: &'a Undelivered,
+    ) -> BoxFuture<'a, Result<Option<Undelivered>, ChatStoreError>> {
+        Box::pin(async move { Ok(self.note_delivered(delivered).await?) })
     }
 
     fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {

@@ -102,6 +102,27 @@ CREATE TABLE log_ended_runs (
 CREATE INDEX log_ended_runs_by_log ON log_ended_runs (log);
 CREATE INDEX log_ended_runs_by_end ON log_ended_runs (ended_at);
 
+-- The logs that were changed for a sink of messages, or deleted since.
+CREATE TABLE log_deliveries (
+    owner TEXT COLLATE "C" NOT NULL,
+    id BYTEA NOT NULL,
+    epoch BIGINT NOT NULL,
+    -- The number of entries, or the position of a deletion.
+    position BIGINT NOT NULL,
+    -- NULL if the sink has got it.
+    due_at BIGINT,
+    PRIMARY KEY (owner, id)
+);
+CREATE INDEX log_deliveries_by_time ON log_deliveries (due_at) WHERE due_at IS NOT NULL;
+
+CREATE FUNCTION log_is_deleted() RETURNS TRIGGER LANGUAGE plpgsql AS
+    'BEGIN
+        UPDATE log_deliveries SET position = 9007199254740991, due_at = 0
+            WHERE owner = OLD.owner AND id = OLD.id AND epoch = OLD.epoch;
+        RETURN NULL;
+    END';
+CREATE TRIGGER log_is_deleted AFTER DELETE ON logs FOR EACH ROW EXECUTE FUNCTION log_is_deleted();
+
 CREATE TABLE approvals (
     id TEXT COLLATE "C" PRIMARY KEY,
     requester TEXT COLLATE "C" NOT NULL,

@@ -255,6 +255,7 @@ pub(crate) fn append<'a>(key: &'a LogKey, expected: Expected) -> AppendLog<'a> {
         listed: None,
         keep_for: None,
         limits: UserLimits { chats: 100, runs: 100, unread: MINUTE },
+        is_for_sink: false,
     }
 }
 

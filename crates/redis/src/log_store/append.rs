@@ -8,6 +8,7 @@ use ui_message_stream::chat::store::{
 };
 use ui_message_stream::id::RunId;
 
+use super::deliveries::stored_owner;
 use super::{HeadReply, log_head, millis, stored_entry};
 use crate::error::RedisStoreError;
 use crate::{RedisStore, scripts};
@@ -33,13 +34,16 @@ impl RedisStore {
         };
         let is_control = |entry: &&StoredEntry| entry.kind == EntryKind::Control;
         let controls = append.entries.iter().filter(is_control).count();
-        let removed_after = match append.live_run {
-            LiveRunChange::None => append.keep_for.filter(|_| controls > 0),
-            _ => Some(KEPT_AFTER_END),
-        };
+        let after_end = (append.live_run != LiveRunChange::None).then_some(KEPT_AFTER_END);
+        let kept = append.keep_for.filter(|_| controls > 0);
+        let removed_after = after_end.into_iter().chain(kept).min();
         if let Some(time) = removed_after {
             // The run that ends here, or the chat, is removed after its time, also if this process ends now.
             self.sweep_later(append.key, time).await?;
+        }
+        if append.is_for_sink {
+            let chat = self.inner.keys.swept(&append.key.owner, append.key.chat.as_str());
+            self.deliver_later(chat).await?;
         }
         let mut invocation = log.prepare(&scripts::LOG_APPEND);
         invocation
@@ -58,7 +62,8 @@ impl RedisStore {
             .arg(append.limits.chats)
             .arg(append.limits.runs)
             .arg(millis(append.limits.unread))
-            .arg(controls);
+            .arg(controls)
+            .arg(if append.is_for_sink { stored_owner(&append.key.owner) } else { String::new() });
         for entry in append.entries {
             invocation.arg(stored_entry(entry));
         }
@@ -85,7 +90,14 @@ impl RedisStore {
         &self,
         append: AppendLog<'_>,
     ) -> Result<Option<AppendResult>, RedisStoreError> {
-        let AppendLog { key, entries, live_run: LiveRunChange::None, listed: None, .. } = append
+        let AppendLog {
+            key,
+            entries,
+            live_run: LiveRunChange::None,
+            listed: None,
+            is_for_sink: false,
+            ..
+        } = append
         else {
             return Ok(None);
         };

@@ -6,6 +6,7 @@
 //! [`AppendResult::Conflict`] then, and a deletion `false`.
 
 mod append;
+mod deliveries;
 mod pages;
 mod sweep;
 
@@ -19,7 +20,7 @@ use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
     LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
-    StoredEntry,
+    StoredEntry, Undelivered,
 };
 use ui_message_stream::id::RunId;
 
@@ -71,12 +72,9 @@ impl LogStore for RedisStore {
         control: u64,
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         Box::pin(async move {
-            let log = self.log_of(key);
-            let mut delete = log.prepare(&scripts::LOG_DELETE);
-            delete.arg(&log.channel).arg(epoch.0).arg(control);
-            let is_deleted = self.run(&delete).await.map_err(ChatStoreError::new)?;
-            self.inner.hints.forget(&log.channel);
-            Ok(is_deleted)
+            let number = control.to_string();
+            let deleted = self.delete_one(key, &epoch.0.to_string(), &number).await;
+            deleted.map_err(ChatStoreError::new)
         })
     }
 
@@ -104,6 +102,23 @@ impl LogStore for RedisStore {
         list: ListChats<'a>,
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
         Box::pin(async move { self.list_logs(owner, list).await.map_err(ChatStoreError::new) })
+    }
+
+    fn undelivered(
+        &self,
+        limit: usize,
+        retry_after: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Undelivered>, ChatStoreError>> {
+        Box::pin(async move {
+            self.take_undelivered(limit, retry_after).await.map_err(ChatStoreError::new)
+        })
+    }
+
+    fn acknowledge<'a>(
+        &'a self,
+        delivered: &'a Undelivered,
+    ) -> BoxFuture<'a, Result<Option<Undelivered>, ChatStoreError>> {
+        Box::pin(async move { self.note_delivered(delivered).await.map_err(ChatStoreError::new) })
     }
 
     fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
@@ -136,7 +151,7 @@ impl RedisStore {
 /// The names of what belongs to a log.
 struct LogKeys {
     chat: String,
-    keys: [String; 7],
+    keys: [String; 8],
     channel: String,
 }
 

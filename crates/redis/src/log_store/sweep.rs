@@ -36,16 +36,36 @@ impl RedisStore {
             }
             self.run::<()>(&remove).await?;
             for (chat, updated_at) in chats {
-                let log = LogKeys::new(&user, &chat);
-                let mut delete = log.prepare(&scripts::LOG_DELETE);
-                delete.arg(&log.channel).arg("").arg(updated_at);
-                deleted += usize::from(self.run::<bool>(&delete).await?);
-                self.inner.hints.forget(&log.channel);
+                let key = LogKey { owner: owner.clone(), chat: chat.into() };
+                deleted += usize::from(self.delete_one(&key, "", &updated_at).await?);
             }
         }
         // An approval request that has found a chat before looks for it again under the new mark.
         self.mark_deleted(owner, true).await?;
         Ok(deleted)
+    }
+
+    /// Deletes a log if it has this epoch and this number of control entries, or any log of a chat that was last
+    /// updated at this time. Returns whether there was one.
+    pub(super) async fn delete_one(
+        &self,
+        key: &LogKey,
+        epoch: &str,
+        number: &str,
+    ) -> Result<bool, RedisStoreError> {
+        let log = self.log_of(key);
+        for is_listed in [0, 1] {
+            let mut delete = log.prepare(&scripts::LOG_DELETE);
+            delete.arg(&log.channel).arg(epoch).arg(number).arg(is_listed);
+            let deleted: u8 = self.run(&delete).await?;
+            if deleted < 2 {
+                self.inner.hints.forget(&log.channel);
+                return Ok(deleted == 1);
+            }
+            let swept = self.inner.keys.swept(&key.owner, key.chat.as_str());
+            self.deliver_later(swept).await?;
+        }
+        Err(RedisStoreError::Unreadable("reply"))
     }
 
     /// Marks a user who has chats. A user without chats here may have them in another store, and then
@@ -86,7 +106,10 @@ impl RedisStore {
     async fn sweep_log(&self, list: &str, swept: &str, later: &str) -> Result<(), RedisStoreError> {
         let (user, chat) = self.inner.keys.of_swept(swept);
         let trim = LogKeys::new(&user, chat).prepare(&scripts::LOG_TRIM);
-        let due: Option<String> = self.run(&trim).await?;
+        let (due, is_gone): (Option<String>, bool) = self.run(&trim).await?;
+        if is_gone {
+            self.deliver_later(swept.to_owned()).await?;
+        }
         let mut done = scripts::SWEEP_DONE.key(list);
         self.run(done.arg(swept).arg(later).arg(due.unwrap_or_default())).await
     }

@@ -1,7 +1,7 @@
 -- One chat as a log. KEYS[1] is its head: a hash. KEYS[2] lists its entries, KEYS[3] has the positions of
 -- those that are no frames, and KEYS[4] lists the messages of its snapshot. The other keys are of its user:
 -- KEYS[5] has the live run of each chat, KEYS[6] what lists show of each chat as JSON, and KEYS[7] the chats
--- by the time of their last update. ARGV[1] is the id of the chat.
+-- by the time of their last update, and KEYS[8] what a sink has to get of each chat. ARGV[1] is the id of the chat.
 local FORMAT = 1
 -- How long a run that has ended is kept for readers, in milliseconds.
 local KEPT_AFTER_END = 600000
@@ -90,6 +90,26 @@ end
 local function unlist(chat)
     for _, key in ipairs({KEYS[5], KEYS[6]}) do redis.call('HDEL', key, chat) end
     redis.call('ZREM', KEYS[7], chat)
+end
+
+-- What a sink has to get of a chat is stored as text: the epoch, the number of entries or the position of a
+-- deletion, 1 if the sink has it, and the owner.
+local DELETED = '9007199254740991'
+
+local function load_delivery(chat)
+    local stored = redis.call('HGET', KEYS[8], chat)
+    if not stored then return nil end
+    local epoch, position, is_delivered, owner = string.match(stored, '^(%d+) (%d+) (%d) (.*)$')
+    return {epoch = epoch, position = position, is_delivered = is_delivered == '1', owner = owner}
+end
+
+local function store_delivery(chat, epoch, position, owner)
+    redis.call('HSET', KEYS[8], chat, epoch .. ' ' .. position .. ' 0 ' .. owner)
+end
+
+-- A sink has to get that the log is gone of which it had to get the messages.
+local function deliver_deletion(chat, delivery)
+    if delivery.position ~= DELETED then store_delivery(chat, delivery.epoch, DELETED, delivery.owner) end
 end
 
 -- Returns what lists show of a chat, or nothing if its time has passed.

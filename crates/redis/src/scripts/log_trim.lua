@@ -1,12 +1,20 @@
 -- Removes the entries that neither the snapshot nor a reader needs. If the time of the chat has passed,
 -- removes what lists show of it. Returns when there may be more to remove, or nothing if that needs another
--- run, snapshot or end.
+-- run, snapshot or end; and whether a sink has to get that a log of the chat is gone.
 local head, newer = load_head()
 -- The version that has written it removes it.
-if newer then return text(now + KEPT_AFTER_END) end
+if newer then return {text(now + KEPT_AFTER_END), 0} end
+-- A log whose time has passed leaves no other trace.
+local delivery = load_delivery(ARGV[1])
+local is_gone = delivery and not (head and head.epoch == delivery.epoch)
+if is_gone then
+    redis.call('HDEL', KEYS[1], '') -- Also without memory.
+    deliver_deletion(ARGV[1], delivery)
+end
+is_gone = is_gone and 1 or 0
 if not head then
     if not load_listed(ARGV[1]) then unlist(ARGV[1]) end
-    return false
+    return {false, is_gone}
 end
 redis.call('HDEL', KEYS[1], '') -- Also without memory.
 local live, kept, begins, due = load_live(ARGV[1]), {}, head.length, head.expires_at
@@ -33,4 +41,4 @@ if first > head.first then
     redis.call('LTRIM', KEYS[2], text(first - head.first), -1)
     redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. text(first))
 end
-return due and text(due) or false
+return {due and text(due) or false, is_gone}

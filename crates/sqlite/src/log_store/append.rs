@@ -10,7 +10,7 @@ use ui_message_stream::chat::store::{
 use ui_message_stream::id::RunId;
 
 use super::head::{Head, KeyColumns, LiveRun, is_lost, unread};
-use super::{millis, removal, stored, unsigned};
+use super::{deliveries, millis, removal, stored, unsigned};
 use crate::clock::{stored_time, unix_millis};
 use crate::error::DbResult;
 use crate::file::Durability;
@@ -31,6 +31,7 @@ pub(super) struct Append {
     listed: Option<(String, bool)>,
     keep_for: Option<Duration>,
     limits: UserLimits,
+    is_for_sink: bool,
 }
 
 /// [`LiveRunChange`], owned.
@@ -60,6 +61,7 @@ impl Append {
             listed: append.listed.map(|listed| (listed.title.to_owned(), listed.has_questions)),
             keep_for: append.keep_for,
             limits: append.limits,
+            is_for_sink: append.is_for_sink,
         }
     }
 
@@ -72,6 +74,7 @@ impl Append {
     fn is_plain(&self) -> bool {
         self.controls == 0
             && self.listed.is_none()
+            && !self.is_for_sink
             && matches!(self.live_run, NewLiveRun::Unchanged)
             && !matches!(self.expected, Expected::NoLog(_))
     }
@@ -235,6 +238,9 @@ impl Operation<AppendResult> for Append {
         head.length += stored(self.entries.len() as u64);
         head.control += self.controls;
         self.update(transaction, &head, now)?;
+        if self.is_for_sink {
+            deliveries::has_changed(transaction, &self.key, &head, now)?;
+        }
         Ok(AppendResult::Appended { first, head: head.log_head(now) })
     }
 }

@@ -6,9 +6,11 @@
 //! | `append` | appends |
 //! | `reads` | loads, pages of entries and messages, lists |
 //! | `snapshot` | snapshots |
+//! | `deliveries` | what a sink has to get |
 //! | `removal` | deletions and the sweep |
 
 mod append;
+mod deliveries;
 mod head;
 mod reads;
 mod removal;
@@ -23,7 +25,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
+    LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 
 pub(crate) use self::head::KeyColumns;
@@ -112,6 +114,23 @@ impl LogStore for SqliteStore {
         list: ListChats<'a>,
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>> {
         Box::pin(async move { self.list_logs(owner, list).await.map_err(ChatStoreError::new) })
+    }
+
+    fn undelivered(
+        &self,
+        limit: usize,
+        retry_after: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Undelivered>, ChatStoreError>> {
+        Box::pin(async move {
+            self.take_undelivered(limit, retry_after).await.map_err(ChatStoreError::new)
+        })
+    }
+
+    fn acknowledge<'a>(
+        &'a self,
+        delivered: &'a Undelivered,
+    ) -> BoxFuture<'a, Result<Option<Undelivered>, ChatStoreError>> {
+        Box::pin(async move { self.note_delivered(delivered).await.map_err(ChatStoreError::new) })
     }
 
     fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {

@@ -85,6 +85,23 @@ CREATE TABLE log_ended_runs (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX log_ended_runs_by_time ON log_ended_runs (ended_at);
 
+-- The logs that were changed for a sink of messages, or deleted since.
+CREATE TABLE log_deliveries (
+    owner TEXT NOT NULL,
+    chat BLOB NOT NULL,
+    epoch INTEGER NOT NULL,
+    -- The number of entries, or the position of a deletion.
+    position INTEGER NOT NULL,
+    -- NULL if the sink has got it.
+    due_at INTEGER,
+    PRIMARY KEY (owner, chat)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX log_deliveries_by_time ON log_deliveries (due_at) WHERE due_at IS NOT NULL;
+CREATE TRIGGER log_is_deleted AFTER DELETE ON logs BEGIN
+    UPDATE log_deliveries SET position = 9007199254740991, due_at = 0
+        WHERE owner = OLD.owner AND chat = OLD.chat AND epoch = OLD.epoch;
+END;
+
 -- The logs that were removed, and whose rows in the other tables are deleted in steps.
 CREATE TABLE removed_logs (
     log INTEGER PRIMARY KEY

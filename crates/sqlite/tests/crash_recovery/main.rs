@@ -8,6 +8,7 @@
 mod bytes;
 mod claims;
 mod creation;
+mod deliveries;
 mod kills;
 mod limits;
 mod modes;
@@ -28,11 +29,15 @@ fn main() {
 
 type Test = (&'static str, fn() -> String);
 
-const TESTS: [Test; 6] = [
+const TESTS: [Test; 7] = [
     ("bytes", bytes::a_long_answer_is_written_about_once),
     ("file modes", modes::the_file_and_its_log_are_private_with_any_umask),
     ("creation", creation::of_processes_that_create_a_file_at_once_one_does),
     ("claims", claims::of_two_processes_that_claim_an_approval_one_is_granted_the_claim),
+    (
+        "deliveries",
+        deliveries::what_a_killed_process_has_not_delivered_is_delivered_by_the_next_one,
+    ),
     ("limits", limits::a_file_that_cannot_grow_or_be_written_is_an_error_and_loses_nothing),
     ("kills", kills::what_was_reported_as_saved_survives_a_kill),
 ];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::process::wait_for_go;
-use crate::{bytes, claims, kills, limits};
+use crate::{bytes, claims, deliveries, kills, limits};
 
 /// What a process does with a file.
 pub(crate) struct Role {
@@ -41,6 +41,7 @@ impl Role {
             },
             "answer" => bytes::answer(SqliteStore::open(&file).await.unwrap()).await,
             "claim" => claims::claim_all(SqliteStore::open(&file).await.unwrap()).await,
+            "deliver" => deliveries::deliver(SqliteStore::open(&file).await.unwrap()).await,
             "write" => kills::write(SqliteStore::open(&file).await.unwrap()).await,
             "save" => limits::save(SqliteStore::open(&file).await.unwrap()).await,
             "fill" => limits::fill(SqliteStore::open(&file).await.unwrap()).await,

@@ -143,6 +143,20 @@ impl ChatState {
         self.chat
     }
 
+    /// Returns the messages without what the live run has written.
+    pub(crate) fn into_settled_messages(mut self) -> Messages {
+        self.return_message();
+        let begun = self.begun_message();
+        let (mut messages, live) = (self.chat.messages, self.live);
+        if let Some(at) = live.and_then(|live| messages.position(&live.message_id)) {
+            match begun {
+                Some(begun) => drop(messages.replace(at, begun)),
+                None => messages.truncate(at),
+            }
+        }
+        messages
+    }
+
     pub(crate) fn length(&self) -> u64 {
         self.length
     }

@@ -35,6 +35,7 @@ pub(super) struct Append {
     pub(super) listed: Option<(&'static str, bool)>,
     pub(super) keep_for: Option<Duration>,
     pub(super) limits: UserLimits,
+    pub(super) is_for_sink: bool,
 }
 
 #[derive(Clone)]
@@ -55,11 +56,16 @@ impl Append {
             listed: None,
             keep_for: None,
             limits: NO_LIMITS,
+            is_for_sink: false,
         }
     }
 
     pub(super) fn beginning(self, run: &str, lease: Duration) -> Self {
         Append { run: Run::Begins(run.into()), lease: Some(lease), ..self }
+    }
+
+    pub(super) fn for_sink(self) -> Self {
+        Append { is_for_sink: true, ..self }
     }
 
     pub(super) fn ending(self) -> Self {
@@ -125,6 +131,7 @@ impl Log {
             listed: append.listed.map(|(title, has_questions)| ListedChat { title, has_questions }),
             keep_for: append.keep_for,
             limits: append.limits,
+            is_for_sink: append.is_for_sink,
         };
         Ok(self.store.append(append).await?)
     }

@@ -5,6 +5,7 @@
 
 mod appends;
 mod case;
+mod deliveries;
 mod lists;
 mod reads;
 mod report;
@@ -27,7 +28,8 @@ use super::LogStore;
 /// If a case fails. The panic follows after all cases have run. Its message holds the name of each
 /// failed case, and the reason.
 pub async fn check<S: LogStore>(store: impl AsyncFn() -> S) -> usize {
-    let cases = [appends::cases(), runs::cases(), reads::cases(), lists::cases()];
+    let cases =
+        [appends::cases(), runs::cases(), reads::cases(), lists::cases(), deliveries::cases()];
     let cases: Vec<Case> = cases.into_iter().flatten().collect();
     let mut report = Report::default();
     for case in cases {

@@ -1,5 +1,7 @@
 //! The suite accepts the store in memory, and notices stores that are wrong.
 
+use std::time::Duration;
+
 use super::check;
 use crate::approval::Principal;
 use crate::boxed::BoxFuture;
@@ -7,7 +9,7 @@ use crate::chat::store::ChatStoreError;
 use crate::chat::store::InMemoryLogStore;
 use crate::chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, Expected, ListChats, LoadLog, LoadedLog, LogKey,
-    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
+    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,6 +23,7 @@ enum Bug {
     SnapshotIsNotCompared,
     SearchFindsEverything,
     LoadHasFrames,
+    AcknowledgesAll,
 }
 
 /// A store in memory with a bug.
@@ -104,6 +107,21 @@ impl LogStore for Wrong {
         self.store.list(owner, ListChats { search, ..list })
     }
 
+    fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
+        self.store.undelivered(limit, retry_after)
+    }
+
+    fn acknowledge<'a>(&'a self, delivered: &'a Undelivered) -> Answer<'a, Option<Undelivered>> {
+        Box::pin(async move {
+            match self.store.acknowledge(delivered).await? {
+                Some(next) if self.bug == Bug::AcknowledgesAll => {
+                    self.store.acknowledge(&next).await
+                }
+                next => Ok(next),
+            }
+        })
+    }
+
     fn sweep(&self) -> Answer<'_, ()> {
         self.store.sweep()
     }
@@ -142,6 +160,7 @@ async fn the_conformance_suite_notices_wrong_stores() {
         (Bug::DeletionIsNotCompared, "a deletion compares the number of control entries"),
         (Bug::SnapshotIsNotCompared, "unchanged messages stay"),
         (Bug::SearchFindsEverything, "titles are searched"),
+        (Bug::AcknowledgesAll, "an older delivery acknowledges nothing"),
         (Bug::LoadHasFrames, "a load without frames returns the other entries"),
     ] {
         let why = result(bug).await.unwrap_err();

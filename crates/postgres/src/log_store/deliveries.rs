@@ -1,0 +1,67 @@
+//! What a sink has to get of the logs. The deletion of a log is noted by a trigger.
+
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use ui_message_stream::chat::store::{Epoch, LogKey, Undelivered};
+
+use super::{columns, text};
+use crate::error::PostgresError;
+use crate::{PostgresStore, column, millis, number, owner_of, stored};
+
+impl PostgresStore {
+    pub(super) async fn take_undelivered(
+        &self,
+        limit: usize,
+        retry_after: Duration,
+    ) -> Result<Vec<Undelivered>, PostgresError> {
+        let (limit, retry_after) = (stored(limit as u64), millis(retry_after));
+        let rows = self.query(TAKE, &[&limit, &retry_after]).await?;
+        rows.iter().map(undelivered).collect()
+    }
+
+    pub(super) async fn note_delivered(
+        &self,
+        delivered: &Undelivered,
+    ) -> Result<Option<Undelivered>, PostgresError> {
+        let Undelivered { key, epoch, position } = delivered;
+        let (owner, id) = columns(key);
+        let (stored_epoch, stored_position) = (stored(epoch.0), stored(*position));
+        let is_deletion = *position == Undelivered::DELETED;
+        let note = if is_deletion { FORGET } else { NOTE };
+        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&owner, &id, &stored_epoch, &stored_position];
+        if !self.query(note, &values).await?.is_empty() {
+            return Ok(None);
+        }
+        let rows = self.query(LOAD, &[&owner, &id]).await?;
+        let next = rows.first().map(undelivered).transpose()?;
+        let deletion = || Undelivered::deletion(key.clone(), *epoch);
+        Ok(next.or_else(|| (!is_deletion).then(deletion)))
+    }
+}
+
+fn undelivered(row: &Row) -> Result<Undelivered, PostgresError> {
+    let owner: String = column(row, 0)?;
+    let owner = owner_of(&owner).map_err(|_| PostgresError::Unreadable("log"))?;
+    Ok(Undelivered {
+        key: LogKey { owner, chat: text(column(row, 1)?)?.into() },
+        epoch: Epoch(number(row, 2)?),
+        position: number(row, 3)?,
+    })
+}
+
+/// What is due in more than an hour was taken before the clock was set back.
+const TAKE: &str = "WITH due AS MATERIALIZED (SELECT owner, id FROM log_deliveries \
+        WHERE due_at IS NOT NULL AND due_at NOT BETWEEN (SELECT now_ms()) + 1 \
+            AND (SELECT now_ms()) + 3600000 \
+        ORDER BY due_at LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) \
+    UPDATE log_deliveries AS delivery SET due_at = now_ms() + $2::BIGINT FROM due \
+    WHERE delivery.owner = due.owner AND delivery.id = due.id \
+    RETURNING delivery.owner, delivery.id, epoch, position";
+const NOTE: &str = "UPDATE log_deliveries SET due_at = NULL \
+    WHERE owner = $1 AND id = $2 AND epoch = $3 AND position <= $4 RETURNING owner";
+const FORGET: &str = "DELETE FROM log_deliveries \
+    WHERE owner = $1 AND id = $2 AND epoch = $3 AND position <= $4 RETURNING owner";
+const LOAD: &str =
+    "SELECT owner, id, epoch, position FROM log_deliveries WHERE owner = $1 AND id = $2";

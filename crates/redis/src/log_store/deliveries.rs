@@ -1,0 +1,102 @@
+//! What a sink has to get of the logs.
+//!
+//! What is undelivered is stored with the chats of its user. The list of the chats that may have something
+//! undelivered is on one node. A chat is in it before it has, so that no crash hides anything. It is removed when
+//! it was looked at twice, a minute or more apart, and had nothing: an append may come after the first look.
+
+use std::time::Duration;
+
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chat::store::{Epoch, LogKey, Undelivered};
+
+use super::{LogKeys, millis};
+use crate::error::RedisStoreError;
+use crate::{RedisStore, scripts};
+
+/// The epoch, the position, and the owner as it is stored.
+type DeliveryReply = (u64, u64, String);
+
+impl RedisStore {
+    /// Lets a chat be looked at.
+    pub(super) async fn deliver_later(&self, chat: String) -> Result<(), RedisStoreError> {
+        let mut add = scripts::DELIVERY_ADD.key(self.inner.keys.ledger("undelivered"));
+        self.run(add.arg(chat)).await
+    }
+
+    pub(super) async fn take_undelivered(
+        &self,
+        limit: usize,
+        retry_after: Duration,
+    ) -> Result<Vec<Undelivered>, RedisStoreError> {
+        let list = self.inner.keys.ledger("undelivered");
+        let (mut undelivered, mut failed) = (Vec::new(), None);
+        loop {
+            let left = (limit - undelivered.len()).min(CHATS_PER_STEP);
+            let mut next = scripts::DELIVERY_NEXT.key(&list);
+            next.arg(left).arg(millis(retry_after));
+            let (later, chats): (String, Vec<(String, bool)>) = self.run(&next).await?;
+            for (chat, was_empty) in &chats {
+                match self.load_delivery(&list, chat, *was_empty, &later).await {
+                    Ok(found) => undelivered.extend(found),
+                    // A shard of a cluster may be away.
+                    Err(error) => failed = Some(error),
+                }
+            }
+            // Without a pause the same chats would be taken again.
+            if chats.len() < left || undelivered.len() >= limit || retry_after.is_zero() {
+                return match failed {
+                    Some(error) if undelivered.is_empty() => Err(error),
+                    _ => Ok(undelivered),
+                };
+            }
+        }
+    }
+
+    /// Loads what is undelivered of a chat in the list.
+    async fn load_delivery(
+        &self,
+        list: &str,
+        chat: &str,
+        was_empty: bool,
+        later: &str,
+    ) -> Result<Option<Undelivered>, RedisStoreError> {
+        let (user, id) = self.inner.keys.of_swept(chat);
+        let mut load = LogKeys::new(&user, id).prepare(&scripts::DELIVERY_LOAD);
+        let found: Option<DeliveryReply> = self.run(&load).await?;
+        load = scripts::DELIVERY_EMPTY.key(list);
+        let Some((epoch, position, owner)) = found else {
+            self.run::<()>(load.arg(chat).arg(later).arg(u8::from(was_empty))).await?;
+            return Ok(None);
+        };
+        let key = LogKey { owner: read_owner(&owner)?, chat: id.into() };
+        Ok(Some(Undelivered { key, epoch: Epoch(epoch), position }))
+    }
+
+    pub(super) async fn note_delivered(
+        &self,
+        delivered: &Undelivered,
+    ) -> Result<Option<Undelivered>, RedisStoreError> {
+        let Undelivered { key, epoch, position } = delivered;
+        let mut note = self.log_of(key).prepare(&scripts::DELIVERY_NOTE);
+        note.arg(epoch.0).arg(position);
+        let next: Option<(u64, u64)> = self.run(&note).await?;
+        Ok(next.map(|(epoch, position)| Undelivered {
+            key: key.clone(),
+            epoch: Epoch(epoch),
+            position,
+        }))
+    }
+}
+
+pub(super) fn stored_owner(owner: &Principal) -> String {
+    serde_json::json!([owner.tenant(), owner.id()]).to_string()
+}
+
+fn read_owner(stored: &str) -> Result<Principal, RedisStoreError> {
+    let (tenant, id): (Option<String>, Option<String>) =
+        serde_json::from_str(stored).map_err(|_| RedisStoreError::Unreadable("owner"))?;
+    let owner = id.map_or_else(Principal::anonymous, Principal::new);
+    Ok(tenant.into_iter().fold(owner, Principal::with_tenant))
+}
+
+const CHATS_PER_STEP: usize = 100;

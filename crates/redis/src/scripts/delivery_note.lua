@@ -1,0 +1,18 @@
+-- Notes a delivery. Returns the epoch and the position of what comes next, or nothing.
+-- ARGV, further: the epoch and the position of what was delivered.
+local delivery = load_delivery(ARGV[1])
+if not delivery then
+    if ARGV[3] == DELETED then return false end
+    return {tonumber(ARGV[2]), tonumber(DELETED)}
+end
+if delivery.epoch ~= ARGV[2] or tonumber(delivery.position) > tonumber(ARGV[3]) then
+    return {tonumber(delivery.epoch), tonumber(delivery.position)}
+end
+redis.call('HDEL', KEYS[1], '') -- Also without memory.
+if ARGV[3] == DELETED then
+    redis.call('HDEL', KEYS[8], ARGV[1])
+else
+    redis.call('HSET', KEYS[8], ARGV[1],
+        delivery.epoch .. ' ' .. delivery.position .. ' 1 ' .. delivery.owner)
+end
+return false
