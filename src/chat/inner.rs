@@ -6,13 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::agent::ChatAgent;
-use super::conversation::live_message::accepts_result;
 use super::folds::Folds;
 use super::hints::Hints;
 use super::loads::Loads;
 use super::log::client::ClientSettings;
 use super::readers::Readers;
-use super::redeem::results_of;
 use super::run_counts::RunCounters;
 use super::shutdown::Shutdown;
 use super::sink::Sink;
@@ -20,7 +18,7 @@ use super::store::{LogKey, LogStore};
 use super::tail::Tails;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::Approvals;
-use crate::id::{ApprovalId, log_causes};
+
 use crate::limits::ChatLimits;
 use crate::request::ChatRequest;
 
@@ -62,28 +60,5 @@ impl Inner {
                  the page has removed them, set `PostedHistory::Truncate`"
             );
         }
-    }
-
-    /// Changes this copy of a conversation so that it shows what the ledger knows about its open approval
-    /// requests. Returns whether it knows more than the conversation.
-    pub(super) async fn show_outcomes(&self, chat: &mut Chat) -> bool {
-        let open = chat.open_approvals();
-        let ids: Vec<ApprovalId> =
-            open.iter().filter_map(|open| open.approval_id.clone()).collect();
-        if ids.is_empty() {
-            return false;
-        }
-        let approvals = self.approvals.for_chat(&chat.owner, &chat.id);
-        let known = approvals.known_outcomes(&ids).await.unwrap_or_else(|error| {
-            tracing::warn!(
-                error = log_causes(&error),
-                "a chat is shown without the state of its approval requests"
-            );
-            Vec::new()
-        });
-        let mut results = results_of(&open, known);
-        results.retain(|received| accepts_result(chat, &received.result));
-        results.iter().for_each(|received| chat.record_received(received));
-        !results.is_empty()
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 
 use super::agent::events::Revoke;
+use super::conversation::live_message::accepts_result;
 use super::conversation::{Chat, ReceivedResult};
 use super::inner::Inner;
 use crate::approval::store::LedgerStoreError;
@@ -14,7 +15,7 @@ use crate::approval::{
     PendingToolCall, ResolvedRequest, ResumePlan, RunningCalls,
 };
 use crate::event::AgentEvent;
-use crate::id::{ApprovalId, ToolCallId};
+use crate::id::{ApprovalId, ToolCallId, log_causes};
 
 /// Answers that were redeemed.
 pub(super) struct Redeemed {
@@ -123,6 +124,28 @@ pub(super) fn results_of(
         Some(ReceivedResult::new(call.with_outcome(resolved.outcome), resolved.descriptor))
     });
     results.collect()
+}
+
+/// Changes this copy of a conversation so that it shows what the ledger knows about its open approval
+/// requests. Returns whether it knows more than the conversation.
+pub(super) async fn show_outcomes(chats: &Inner, chat: &mut Chat) -> bool {
+    let open = chat.open_approvals();
+    let ids: Vec<ApprovalId> = open.iter().filter_map(|open| open.approval_id.clone()).collect();
+    if ids.is_empty() {
+        return false;
+    }
+    let approvals = chats.approvals.for_chat(&chat.owner, &chat.id);
+    let known = approvals.known_outcomes(&ids).await.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = log_causes(&error),
+            "a chat is shown without the state of its approval requests"
+        );
+        Vec::new()
+    });
+    let mut results = results_of(&open, known);
+    results.retain(|received| accepts_result(chat, &received.result));
+    results.iter().for_each(|received| chat.record_received(received));
+    !results.is_empty()
 }
 
 /// Revokes some of the pending approval requests of a conversation.

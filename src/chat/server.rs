@@ -24,7 +24,7 @@ use super::log::decision::{Goal, Response};
 use super::log::run_frames::EventId;
 use super::reader::LogReader;
 use super::readers::Reader;
-use super::redeem::Accepted;
+use super::redeem::{Accepted, show_outcomes};
 use super::run_counts::RunCounts;
 use super::started_turn::StartedTurn;
 use super::stream::ChatStream;
@@ -355,7 +355,7 @@ impl ChatServer {
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
         let mut chat = self.stored_chat(principal, id).await?;
-        if self.0.show_outcomes(&mut chat).await {
+        if show_outcomes(&self.0, &mut chat).await {
             Driver::settle_calls(&self.0, LogKey { owner: principal.clone(), chat: id.clone() });
         }
         Ok(chat)

@@ -48,6 +48,8 @@ impl LogTurn {
                 writer.event(event, &mut view.state, &mut hold.queue);
             }
         }
+        // The results that are known come first.
+        view.state.return_message();
     }
 
     /// Ends the run of this turn, and its model call.
