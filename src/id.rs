@@ -140,7 +140,7 @@ pub fn log_text(text: &str) -> Cow<'_, str> {
 /// The maximum number of characters of an id or a name in a log.
 const MAX_LOG_CHARS: usize = 128;
 
-#[cfg(feature = "approvals")]
+#[cfg(any(feature = "approvals", feature = "axum"))]
 pub(crate) use self::error_text::log_causes;
 #[cfg(feature = "body")]
 pub(crate) use self::error_text::log_error;
@@ -159,7 +159,7 @@ mod error_text {
     }
 
     /// Returns an error with its causes, as logs hold it. The error of a store names no cause itself.
-    #[cfg(feature = "approvals")]
+    #[cfg(any(feature = "approvals", feature = "axum"))]
     pub(crate) fn log_causes(error: &(dyn std::error::Error + 'static)) -> String {
         let errors = std::iter::successors(Some(error), |error| error.source());
         let mut texts: Vec<String> = errors.map(ToString::to_string).collect();

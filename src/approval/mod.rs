@@ -72,6 +72,7 @@ pub use self::record::{
 };
 pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};
+#[cfg(feature = "approvals")]
 pub(crate) use self::service::ResolvedRequest;
 #[cfg(feature = "agent")]
 pub(crate) use self::service::log_refused;
