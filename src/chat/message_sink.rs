@@ -61,7 +61,6 @@ pub struct MessageDelivery {
 
 /// What has changed in a chat.
 #[derive(Clone)]
-#[non_exhaustive]
 pub enum MessageChange {
     /// The messages from the index `first` on are these, and there are no further ones. Those before are as in
     /// the delivery that this server has made before, and that the sink has taken. In the first delivery of a

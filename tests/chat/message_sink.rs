@@ -39,7 +39,6 @@ impl Table {
                 texts.extend(messages.iter().map(|message| message.text()));
             }
             MessageChange::Deleted => rows.retain(|(id, _)| *id != chat),
-            _ => {}
         }
     }
 
