@@ -105,6 +105,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_principal_is_read_from_a_list_of_its_tenant_and_its_id() {
+        let ada = Principal::new("ada");
+        let (anonymous, anonymous_of) = (Principal::anonymous(), Principal::anonymous());
+        for principal in
+            [ada.clone(), ada.with_tenant("t"), anonymous, anonymous_of.with_tenant("")]
+        {
+            // Stores keep an owner in this form.
+            let list = serde_json::json!([principal.tenant(), principal.id()]).to_string();
+            assert_eq!(serde_json::from_str::<Principal>(&list).unwrap(), principal, "{list}");
+        }
+    }
+
+    #[test]
     fn different_principals_are_never_displayed_equal() {
         let names =
             ["", "a", "b", "a/b", "anonymous", "\"", "\"a\"", "a\"/\"b", "\\\"", "/", "a\nb", "ü"];

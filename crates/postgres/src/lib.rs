@@ -243,15 +243,9 @@ fn millis(time: Duration) -> i64 {
 }
 
 /// Returns an owner as it is stored: different owners never have the same text.
+/// [`Principal`] is deserialized from it.
 fn owner_key(owner: &Principal) -> String {
     serde_json::json!([owner.tenant(), owner.id()]).to_string()
-}
-
-/// Returns the owner of a key that [`owner_key`] has returned.
-fn owner_of(key: &str) -> Result<Principal, serde_json::Error> {
-    let (tenant, id): (Option<String>, Option<String>) = serde_json::from_str(key)?;
-    let owner = id.map_or_else(Principal::anonymous, Principal::new);
-    Ok(tenant.into_iter().fold(owner, Principal::with_tenant))
 }
 
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use ui_message_stream::chat::store::{Epoch, LogKey, Undelivered};
 
 use super::{columns, text};
 use crate::error::PostgresError;
-use crate::{PostgresStore, column, millis, number, owner_of, stored};
+use crate::{PostgresStore, column, millis, number, stored};
 
 impl PostgresStore {
     pub(super) async fn take_undelivered(
@@ -43,7 +43,7 @@ impl PostgresStore {
 
 fn undelivered(row: &Row) -> Result<Undelivered, PostgresError> {
     let owner: String = column(row, 0)?;
-    let owner = owner_of(&owner).map_err(|_| PostgresError::Unreadable("log"))?;
+    let owner = serde_json::from_str(&owner).map_err(|_| PostgresError::Unreadable("log"))?;
     Ok(Undelivered {
         key: LogKey { owner, chat: text(column(row, 1)?)?.into() },
         epoch: Epoch(number(row, 2)?),

@@ -68,7 +68,9 @@ impl RedisStore {
             self.run::<()>(load.arg(chat).arg(later).arg(u8::from(was_empty))).await?;
             return Ok(None);
         };
-        let key = LogKey { owner: read_owner(&owner)?, chat: id.into() };
+        let owner = serde_json::from_str(&owner);
+        let owner = owner.map_err(|_| RedisStoreError::Unreadable("owner"))?;
+        let key = LogKey { owner, chat: id.into() };
         Ok(Some(Undelivered { key, epoch: Epoch(epoch), position }))
     }
 
@@ -88,15 +90,9 @@ impl RedisStore {
     }
 }
 
+/// Returns the text in which an owner is stored. [`Principal`] is deserialized from it.
 pub(super) fn stored_owner(owner: &Principal) -> String {
     serde_json::json!([owner.tenant(), owner.id()]).to_string()
-}
-
-fn read_owner(stored: &str) -> Result<Principal, RedisStoreError> {
-    let (tenant, id): (Option<String>, Option<String>) =
-        serde_json::from_str(stored).map_err(|_| RedisStoreError::Unreadable("owner"))?;
-    let owner = id.map_or_else(Principal::anonymous, Principal::new);
-    Ok(tenant.into_iter().fold(owner, Principal::with_tenant))
 }
 
 const CHATS_PER_STEP: usize = 100;

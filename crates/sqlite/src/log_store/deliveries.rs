@@ -7,9 +7,9 @@ use ui_message_stream::chat::store::{Epoch, LogKey, Undelivered};
 
 use super::head::{Head, KeyColumns};
 use super::{millis, stored, unsigned, utf8};
+use crate::SqliteStore;
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
-use crate::{SqliteStore, owner_of};
 
 /// Notes that the sink has to get this log.
 pub(super) fn has_changed(
@@ -76,7 +76,7 @@ fn undelivered(row: &Row<'_>) -> rusqlite::Result<Undelivered> {
         let kind = rusqlite::types::Type::Text;
         rusqlite::Error::FromSqlConversionFailure(0, kind, Box::new(error))
     };
-    let owner = owner_of(&owner).map_err(unreadable)?;
+    let owner = serde_json::from_str(&owner).map_err(unreadable)?;
     Ok(Undelivered {
         key: LogKey { owner, chat: utf8(1, row.get(1)?)?.into() },
         epoch: Epoch(row.get::<_, i64>(2)?.cast_unsigned()),
