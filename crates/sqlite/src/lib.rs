@@ -80,7 +80,8 @@ use self::writer::{Operation, Writer};
 /// let store = SqliteStore::open(&file).await?;
 /// assert_eq!(store.sealing_key().await?.active_key_id(), key);
 /// # drop(store);
-/// # std::fs::remove_dir_all(&folder)?;
+/// # // A thread of the store may still close the file.
+/// # let _ = std::fs::remove_dir_all(&folder);
 /// # Ok(())
 /// # }
 /// ```
@@ -195,7 +196,8 @@ impl SqliteStore {
     /// let store = SqliteStore::open(folder.join("chats.db")).await?;
     /// store.checkpoint().await?;
     /// # assert_eq!(std::fs::metadata(folder.join("chats.db-wal"))?.len(), 0);
-    /// # std::fs::remove_dir_all(&folder)?;
+    /// # // The store still has the file open.
+    /// # let _ = std::fs::remove_dir_all(&folder);
     /// # Ok(())
     /// # }
     /// ```
