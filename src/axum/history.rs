@@ -61,13 +61,7 @@ impl HistoryPage {
             before: cursor(range.start).filter(|_| range.start > 0),
             after: range.end.checked_sub(1).and_then(cursor).filter(|_| range.end < messages.len()),
             messages: range
-                .filter_map(|at| {
-                    let message = match messages.get(at)?.without_model_ids() {
-                        Some(changed) => Arc::new(changed),
-                        None => Arc::clone(messages.shared(at)?),
-                    };
-                    Some((message, messages.bytes_of(at)))
-                })
+                .filter_map(|at| Some((Arc::clone(messages.shared(at)?), messages.bytes_of(at))))
                 .collect(),
         }
     }
@@ -165,7 +159,10 @@ impl Iterator for Pieces {
             let mut window = Window { skip: self.written, limit, piece: &mut piece };
             let is_whole = match item {
                 Item::Text(text) => window.write_all(text.as_bytes()).is_ok(),
-                Item::Message(message, _) => serde_json::to_writer(window, message).is_ok(),
+                Item::Message(message, _) => {
+                    let changed = message.without_model_ids();
+                    serde_json::to_writer(window, changed.as_ref().unwrap_or(message)).is_ok()
+                }
             };
             if !is_whole {
                 self.written += piece.len() - before;

@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::inner::Inner;
+use super::log::decision::View;
 use super::message_sink::{MessageChange, MessageDelivery};
 use super::shutdown::Counted;
 use super::sink::{AT_ONCE, Delivering, Sink, Taken};
@@ -80,13 +81,13 @@ impl Sink {
         next: Undelivered,
     ) -> Result<Option<Undelivered>, BoxError> {
         let Undelivered { key, epoch, position } = next;
-        let state = match position {
+        let view = match position {
             Undelivered::DELETED => None,
-            _ => chats.load_state(&key).await?.filter(|(_, head)| head.epoch == epoch),
+            _ => chats.load_state(&key).await?.filter(|view| view.head.epoch == epoch),
         };
         let taken = self.take_taken(&key);
-        let (position, messages) = match state {
-            Some((state, _)) => (state.length(), Some(state.into_settled_messages())),
+        let (position, messages) = match view {
+            Some(View { state, .. }) => (state.length(), Some(state.into_settled_messages())),
             None => (Undelivered::DELETED, None),
         };
         let change = match &messages {

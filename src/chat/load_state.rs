@@ -4,14 +4,11 @@ use super::error::ChatError;
 use super::inner::Inner;
 use super::log::decision::View;
 use super::log::state::ChatState;
-use super::store::{ChatStoreError, LoadLog, LogHead, LogKey, ReadLogEntries};
+use super::store::{ChatStoreError, LoadLog, LogKey, ReadLogEntries};
 
 impl Inner {
     /// Loads a conversation with what its live run has written so far. Returns `None` if there is none.
-    pub(super) async fn load_state(
-        &self,
-        key: &LogKey,
-    ) -> Result<Option<(ChatState, LogHead)>, ChatError> {
+    pub(super) async fn load_state(&self, key: &LogKey) -> Result<Option<View>, ChatError> {
         let _turn = self.loads.turn(&key.owner).await;
         if let Some(known) = self.folds.of(key)
             && let Some(continued) = self.continued(key, known).await?
@@ -21,24 +18,21 @@ impl Inner {
         let load = LoadLog { key, has_frames: true, has_messages: true };
         let Some(loaded) = self.logs.load(load).await? else { return Ok(None) };
         let state = ChatState::of_loaded(&key.chat, &key.owner, &loaded);
-        let (state, _) = state.map_err(ChatStoreError::new)?;
-        Ok(Some((state, loaded.head)))
+        let (state, stored) = state.map_err(ChatStoreError::new)?;
+        Ok(Some(View { state, head: loaded.head, stored }))
     }
 
     /// Adds the newest entries to a state. Returns `None` if the log does not continue it.
-    async fn continued(
-        &self,
-        key: &LogKey,
-        known: View,
-    ) -> Result<Option<(ChatState, LogHead)>, ChatError> {
-        let View { mut state, head, .. } = known;
+    async fn continued(&self, key: &LogKey, mut view: View) -> Result<Option<View>, ChatError> {
+        let (epoch, max_bytes) = (view.head.epoch, MAX_READ_BYTES);
         loop {
-            let (epoch, position, max_bytes) = (head.epoch, state.length(), MAX_READ_BYTES);
+            let position = view.state.length();
             let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader: false };
             let Some(page) = self.logs.read(read).await? else { return Ok(None) };
-            state.apply_stored(&page.entries).map_err(ChatStoreError::new)?;
-            if page.entries.is_empty() || state.length() >= page.head.length {
-                return Ok(Some((state, page.head)));
+            view.state.apply_stored(&page.entries).map_err(ChatStoreError::new)?;
+            view.head = page.head;
+            if page.entries.is_empty() || view.state.length() >= view.head.length {
+                return Ok(Some(view));
             }
         }
     }

@@ -364,9 +364,11 @@ impl ChatServer {
     /// Loads a conversation with what its live run has written so far.
     async fn stored_chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
         let key = LogKey { owner: principal.clone(), chat: id.clone() };
-        let (state, head) = self.0.load_state(&key).await?.ok_or(ChatError::NotFound)?;
-        Driver::mend_lost(&self.0, &key, &head);
-        Ok(state.into_chat())
+        let view = self.0.load_state(&key).await?.ok_or(ChatError::NotFound)?;
+        Driver::mend_lost(&self.0, &key, &view.head);
+        // The responses that are read slowly share its messages.
+        self.0.folds.set(&key, Some(view.clone()));
+        Ok(view.state.into_chat())
     }
 
     /// Stops the live run of a conversation of this principal, and keeps what it has written.
