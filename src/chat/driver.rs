@@ -35,6 +35,7 @@ use crate::chat::shutdown::Counted;
 use crate::chat::sink::Sink;
 use crate::chat::started_turn::{AcceptedResult, StartedTurn};
 use crate::chat::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey};
+use crate::chat::sweeps::Sweeps;
 use crate::id::{ChatId, MessageId, RunId, log_causes};
 use crate::metrics::{count_refused_append, count_store_failure};
 use crate::request::ChatRequest;
@@ -150,8 +151,7 @@ impl Driver {
             is_closing: false,
             counted: Some(counted),
         };
-        // A server before this one may have left something.
-        driver.effects.sweep_later();
+        Sweeps::start(chats);
         Sink::start_sweeps(chats);
         driver.running.push(driver.hint());
         driver.running.push(driver.tick());
@@ -161,20 +161,12 @@ impl Driver {
         Ok(StartedTurn::new(response, accepted, task))
     }
 
-    /// Has a lost run ended or resumed. One turn of a server is enough: others wait for a moment.
+    /// Has a lost run ended or resumed, or what the ledger knows stored, as this goal says. One turn of a server
+    /// is enough: others wait for a moment.
     ///
     /// # Errors
     /// The turn has failed, which it has logged.
     pub(in crate::chat) async fn mend(
-        chats: Arc<Inner>,
-        key: LogKey,
-        client: Client,
-        run: RunId,
-    ) -> Result<(), ChatError> {
-        Self::tidy(chats, key, client, Goal::Mend(run)).await
-    }
-
-    async fn tidy(
         chats: Arc<Inner>,
         key: LogKey,
         client: Client,
@@ -193,14 +185,14 @@ impl Driver {
         let Some(run) = head.live_run.clone().filter(|_| head.is_lost) else { return };
         let client = chats.clients.any_client();
         // The next one who loads the chat tries again.
-        tokio::spawn(Self::mend(Arc::clone(chats), key.clone(), client, run).map(drop));
+        tokio::spawn(Self::mend(Arc::clone(chats), key.clone(), client, Goal::Mend(run)).map(drop));
     }
 
     /// Stores what the ledger knows about the open calls of this log, and does not wait for it.
     pub(in crate::chat) fn settle_calls(chats: &Arc<Inner>, key: LogKey) {
         let client = chats.clients.any_client();
         // The next one who loads the chat tries again.
-        tokio::spawn(Self::tidy(Arc::clone(chats), key, client, Goal::Settle).map(drop));
+        tokio::spawn(Self::mend(Arc::clone(chats), key, client, Goal::Settle).map(drop));
     }
 
     /// Performs the actions of the turn until it has to wait, or has ended.
@@ -247,7 +239,6 @@ impl Driver {
                 }
                 Action::LeaveRun => {
                     self.run = None;
-                    self.effects.sweep_later();
                 }
                 Action::EndedOther { run, was_lost } => {
                     self.effects.context().chats.run_counters.count_ended(was_lost);
@@ -256,6 +247,7 @@ impl Driver {
                         true => tracing::warn!(run_id, "a run has ended whose server was lost"),
                         false => tracing::info!(run_id, "a run has ended for a newer request"),
                     }
+                    self.effects.store_snapshot();
                 }
                 Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),

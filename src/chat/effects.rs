@@ -1,7 +1,6 @@
 //! [`Effects`]: performs what a turn asks for, with the store of logs and the approvals.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -25,8 +24,8 @@ use crate::chat::inner::Inner;
 use crate::chat::redeem::{Redeemed, decided, received, revoke, revoker};
 use crate::chat::sink::Sink;
 use crate::chat::store::{
-    AppendLog, AppendResult, ChatStoreError, Epoch, KEPT_AFTER_END, ListedChat, LoadLog, LoadedLog,
-    LogKey, LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, Undelivered, UserLimits,
+    AppendLog, AppendResult, ChatStoreError, Epoch, ListedChat, LoadLog, LoadedLog, LogKey,
+    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, Undelivered, UserLimits,
 };
 use crate::chat::{Chat, ChatError};
 use crate::id::log_causes;
@@ -102,27 +101,15 @@ impl Effects {
         .boxed()
     }
 
-    /// Sweeps the store each minute. Ends when the runs that have ended before this call have been swept.
-    pub(super) fn sweep_later(&self) {
-        let Context { chats, logs, .. } = &*self.0;
-        if chats.sweeps_left.swap(SWEEPS, Ordering::Relaxed) > 0 {
-            return;
-        }
-        let (left, logs) = (Arc::clone(&chats.sweeps_left), Arc::downgrade(logs));
+    /// Stores a snapshot of what the log holds: the turn that has ended the run of another one knows no frames.
+    pub(super) fn store_snapshot(&self) {
+        let context = Arc::clone(&self.0);
+        let counted = context.chats.shutdown.count_turn(false);
         tokio::spawn(async move {
-            loop {
-                sleep(SWEEP_INTERVAL).await;
-                let Some(logs) = logs.upgrade() else { return };
-                if let Err(error) = logs.sweep().await {
-                    tracing::warn!(
-                        error = log_causes(&error),
-                        "what no reader needs was not removed"
-                    );
-                }
-                if left.fetch_sub(1, Ordering::Relaxed) <= 1 {
-                    return;
-                }
+            if let Err(error) = context.store_snapshot().await {
+                tracing::warn!(error = log_causes(&error), "a chat is not tidied up after a turn");
             }
+            drop(counted);
         });
     }
 
@@ -158,6 +145,19 @@ impl Context {
     pub(super) async fn load(&self, has_frames: bool) -> Result<Option<LoadedLog>, ChatStoreError> {
         let _turn = self.chats.loads.turn(&self.key.owner).await;
         self.logs.load(LoadLog { key: &self.key, has_frames, has_messages: true }).await
+    }
+
+    async fn store_snapshot(&self) -> Result<(), ChatStoreError> {
+        let LogKey { owner, chat } = &self.key;
+        let Some(loaded) = self.load(true).await? else { return Ok(()) };
+        let loaded_state = ChatState::of_loaded(chat, owner, &loaded);
+        let (mut state, stored) = loaded_state.map_err(ChatStoreError::new)?;
+        let Some(snapshot) = state.snapshot() else { return Ok(()) };
+        let unchanged = stored.map(|(position, messages)| Unchanged {
+            position,
+            messages: snapshot.messages.shared_prefix(&messages),
+        });
+        put_snapshot(&*self.logs, &self.key, loaded.head.epoch, &snapshot, unchanged).await
     }
 
     async fn append(&self, to_append: &Append) -> Result<AppendResult, ChatStoreError> {
@@ -383,9 +383,3 @@ const MAX_RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long a turn waits for the first entry of a run before it looks again.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
-
-/// How often a store sweeps.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How often a store sweeps after a turn. What it leaves for [`KEPT_AFTER_END`] is gone then.
-const SWEEPS: u32 = 2 + (KEPT_AFTER_END.as_secs() / SWEEP_INTERVAL.as_secs()) as u32;

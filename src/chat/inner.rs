@@ -1,7 +1,7 @@
 //! [`Inner`]: the state that all clones of a [`ChatServer`](super::ChatServer) share.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use super::run_counts::RunCounters;
 use super::shutdown::Shutdown;
 use super::sink::Sink;
 use super::store::{LogKey, LogStore};
+use super::sweeps::Sweeps;
 use super::tail::Tails;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::Approvals;
@@ -28,8 +29,7 @@ pub(super) struct Inner {
     pub(super) agent: Arc<dyn ChatAgent>,
     pub(super) approvals: Approvals,
     pub(super) logs: Arc<dyn LogStore>,
-    /// How many sweeps of the logs will follow.
-    pub(super) sweeps_left: Arc<AtomicU32>,
+    pub(super) sweeps: Sweeps,
     pub(super) limits: ChatLimits,
     pub(super) posted_history: PostedHistory,
     /// Whether it was logged that messages are kept which a page has removed.

@@ -65,6 +65,8 @@ pub mod store;
 #[cfg(feature = "approvals")]
 mod stream;
 #[cfg(feature = "approvals")]
+mod sweeps;
+#[cfg(feature = "approvals")]
 mod tail;
 
 #[cfg(feature = "approvals")]

@@ -10,6 +10,7 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::driver::Driver;
+use super::log::decision::Goal;
 use super::log::entry::{Entry, OtherEntry};
 use super::log::held_position::{HeldPosition, content_parts, position_of};
 use super::log::open_chunks::each_chunk;
@@ -101,20 +102,24 @@ impl LogReader {
         }
     }
 
-    /// Lets this reader continue a response. Returns `None` if the log does not hold what follows.
-    pub(in crate::chat) async fn continued(mut self) -> Result<Option<Self>, ChatError> {
+    /// Lets this reader continue a response. Returns it with the message that its run writes, or `None` if the
+    /// log does not hold what follows.
+    pub(in crate::chat) async fn continued(
+        mut self,
+    ) -> Result<Option<(Self, MessageId)>, ChatError> {
         let begin = self.entry_at(self.frames.begin()).await?;
         let Some(OtherEntry::Begin { message_id, .. }) = begin.as_ref().and_then(Entry::other)
         else {
             return Ok(None);
         };
+        let message_id = message_id.clone();
         self.frames.set_message(message_id.clone());
         if self.position > self.frames.begin() {
             let Some(before) = self.entry_at(self.position - 1).await? else { return Ok(None) };
             self.has_ended = before.ends_run();
         }
         self.has_begun = true;
-        Ok(Some(self))
+        Ok(Some((self, message_id)))
     }
 
     /// Reads one entry. Returns `None` if the log does not hold it.
@@ -388,7 +393,7 @@ impl LogReader {
     /// Starts a turn that ends or resumes a lost run, unless its lease is renewed.
     fn mend(&self, run: RunId) -> BoxFuture<'static, Result<(), ChatError>> {
         let (chats, key) = (Arc::clone(&self.chats), self.key.clone());
-        Driver::mend(chats, key, self.client, run).boxed()
+        Driver::mend(chats, key, self.client, Goal::Mend(run)).boxed()
     }
 
     /// Waits for the log to change, at most for a tick, which begins with the last page or the last tick.

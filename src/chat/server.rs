@@ -28,6 +28,7 @@ use super::redeem::{Accepted, show_outcomes};
 use super::run_counts::RunCounts;
 use super::started_turn::StartedTurn;
 use super::stream::ChatStream;
+use super::sweeps::Sweeps;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
 use crate::chat::store::{ChatPage, ChatStoreError, ListChats, LogKey};
@@ -176,7 +177,13 @@ impl ChatServer {
             }
             let Some(last) = EventId::parse(last) else { return Ok(None) };
             let log = LogReader::new(&self.0, reader, key, client, last).continued().await?;
-            return Ok(log.map(streamed));
+            let Some((log, message_id)) = log else { return Ok(None) };
+            // The log holds for a while what was edited away.
+            return match self.stored_chat(principal, id).await {
+                Ok(chat) => Ok((!chat.is_removed(&message_id)).then(|| streamed(log))),
+                Err(ChatError::NotFound) => Ok(None),
+                Err(error) => Err(error),
+            };
         }
         Ok(match self.start_turn(principal, id, client, Goal::Follow)?.response().await? {
             Response::Join { epoch, message_id, begin, begun, length, .. } => {
@@ -224,6 +231,11 @@ impl ChatServer {
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
         self.complete(&self.reader(principal)?, principal, request).await
+    }
+
+    /// Removes from now on what the store keeps no longer, also if no request arrives.
+    pub(crate) fn start_sweeps(&self) {
+        Sweeps::start(&self.0);
     }
 
     /// Counts a response that this user reads.

@@ -16,6 +16,7 @@ use super::server::ChatServer;
 use super::shutdown::Shutdown;
 use super::sink::Sink;
 use super::store::{InMemoryLogStore, LogStore};
+use super::sweeps::Sweeps;
 use super::tail::Tails;
 use super::{HistoryImport, PostedHistory};
 use crate::approval::Approvals;
@@ -40,7 +41,7 @@ impl ChatServer {
             agent: Arc::new(agent),
             approvals,
             logs: Arc::new(InMemoryLogStore::new()),
-            sweeps_left: Arc::default(),
+            sweeps: Sweeps::default(),
             limits: ChatLimits::default(),
             posted_history: PostedHistory::default(),
             has_warned_of_kept: Arc::default(),
@@ -134,6 +135,7 @@ impl ChatServer {
         self.configure(|inner| {
             inner.logs = store;
             inner.folds = Folds::default();
+            inner.sweeps = Sweeps::default();
         })
     }
 

@@ -227,6 +227,35 @@ async fn the_entries_of_a_run_are_kept_for_readers_for_10_minutes_after_its_end(
 }
 
 #[tokio::test]
+async fn of_the_runs_that_have_ended_those_with_too_many_bytes_are_forgotten_first_to_last() {
+    let store = InMemoryLogStore::with_test_clock(UnixMillis(0)).with_max_ended_bytes(25_000);
+    let (run, epoch) = ("run".into(), Epoch(1));
+    let keys = ["first", "second", "third"].map(|chat| key("alice", chat));
+    let large = || New { bytes: 10_000, ..NEW };
+    for key in &keys {
+        let begins = LiveRunChange::Begins(&run);
+        let _ = append(&store, key, Expected::NoLog(epoch), begins, large()).await.unwrap();
+        let (position, unchanged) = (1, None);
+        let put = PutSnapshot { key, epoch, position, head: "{}", unchanged, changed: &[] };
+        assert!(store.put_snapshot(put).await.unwrap());
+    }
+    let mut kept = Vec::new();
+    for key in &keys {
+        let expected = Expected::Position { epoch, position: 1 };
+        let _ = append(&store, key, expected, LiveRunChange::Ends, NEW).await.unwrap();
+        assert!(store.sweep().await.unwrap().is_empty());
+        let (position, max_bytes, is_reader) = (0, usize::MAX, true);
+        let mut are_kept = Vec::new();
+        for key in &keys {
+            let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader };
+            are_kept.push(store.read(read).await.unwrap().is_some());
+        }
+        kept.push(are_kept);
+    }
+    assert_eq!(kept, [[true, true, true], [true, true, true], [false, true, true]]);
+}
+
+#[tokio::test]
 async fn a_reader_is_woken_by_an_append_and_by_the_deletion_of_the_chat() {
     let (store, key) = (InMemoryLogStore::new(), key("alice", "chat"));
     let _ = create(&store, &key, NEW).await;

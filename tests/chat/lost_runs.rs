@@ -12,8 +12,10 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::chat::store::ChatStoreError;
-use ui_message_stream::chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
-use ui_message_stream::chat::{Chat, ChatError, ChatServer, ChatStream, Turn};
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, InMemoryLogStore, LoadLog, LogKey, LogStore,
+};
+use ui_message_stream::chat::{AnswerEnd, Chat, ChatError, ChatServer, ChatStream, Turn};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
 
@@ -95,6 +97,25 @@ async fn store_with_lost_run(request: ChatRequest) -> Arc<LogDouble<Waits>> {
     // The lease has 10 seconds.
     tokio::time::sleep(Duration::from_secs(11)).await;
     store
+}
+
+/// Another reader or load would resume it.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_was_lost_7_days_ago_ends_without_a_request() {
+    let store = store_with_lost_run(submit(&[user("m1", "Hi")])).await;
+    let server = server(&store);
+    let _routes: axum::Router = ui_message_stream::axum::chat_routes(server.chats.clone());
+    let key = LogKey { owner: ada(), chat: "chat".into() };
+    let is_live = async || {
+        let load = LoadLog { key: &key, has_frames: false, has_messages: false };
+        store.load(load).await.unwrap().unwrap().head.live_run.is_some()
+    };
+    tokio::time::sleep(Duration::from_secs(7 * 24 * 60 * 60 - 60)).await;
+    assert!(is_live().await);
+    tokio::time::sleep(Duration::from_secs(3 * 60)).await;
+    assert!(!is_live().await);
+    assert_eq!(server.calls(), 0);
+    assert_eq!(stored(&server).await.answer_end(), Some(AnswerEnd::Interrupted));
 }
 
 #[tokio::test(start_paused = true)]

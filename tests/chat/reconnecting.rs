@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::axum::chat_routes;
-use ui_message_stream::chat::store::InMemoryLogStore;
+use ui_message_stream::chat::store::{InMemoryLogStore, LoadLog, LogKey, LogStore, ReadLogEntries};
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::chunk::{FinishReason, ReceivedChunk};
 use ui_message_stream::event::ToolCall;
@@ -200,6 +200,66 @@ async fn an_unknown_run_and_the_run_of_another_user_are_answered_alike() {
     }
     tokio::time::sleep(Duration::from_secs(601)).await;
     assert_eq!(server.get(Some(id)).await.unwrap().0, StatusCode::NO_CONTENT);
+}
+
+/// A chat that was deleted and begun again has another log, with runs at the same positions.
+#[tokio::test(start_paused = true)]
+async fn a_place_in_another_log_of_the_chat_is_not_continued() {
+    let server = Server::new();
+    server.permits.add_permits(6);
+    let (_, whole) = server.post(&user("Hi")).await.unwrap();
+    let id = ids(&whole)[0];
+    assert_eq!(server.get(Some(id)).await.unwrap().0, StatusCode::OK);
+    let deleted = server.send("ada", Method::DELETE, "/chat", None, "").await.unwrap();
+    assert_eq!(deleted.0, StatusCode::NO_CONTENT);
+    server.post(&user("Hi")).await.unwrap();
+    assert_eq!(server.get(Some(id)).await.unwrap(), (StatusCode::NO_CONTENT, String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_route_returns_what_was_edited_away_and_the_store_forgets_it() {
+    for is_stopped in [false, true] {
+        let store = Arc::new(InMemoryLogStore::new());
+        let Server { chats, permits } = Server::new();
+        let server = Server { chats: chats.with_store(store.clone()), permits };
+        server.permits.add_permits(3);
+        let (_, whole) = server.post(&user("A secret")).await.unwrap();
+        let id = ids(&whole)[0];
+        assert_eq!(server.get(Some(id)).await.unwrap().0, StatusCode::OK);
+        let edited = json!({"id": "chat", "messages": user("Hello"), "messageId": "m1"});
+        let edit = server.send("ada", Method::POST, "/", None, &edited.to_string());
+        pause().await;
+        if is_stopped {
+            let stop = server.send("ada", Method::DELETE, "/chat/stream", None, "");
+            assert_eq!(stop.await.unwrap().0, StatusCode::NO_CONTENT);
+        }
+        server.permits.add_permits(3);
+        edit.await.unwrap();
+        for path in ["/", "/chat"] {
+            let (status, body) = server.send("ada", Method::GET, path, None, "").await.unwrap();
+            assert!(status.is_success() && body.contains("Hello"), "{path}: {body}");
+            assert!(!body.contains("secret"), "{path}: {body}");
+        }
+        assert_eq!(server.get(Some(id)).await.unwrap(), (StatusCode::NO_CONTENT, String::new()));
+        let key = LogKey { owner: Principal::new("ada"), chat: "chat".into() };
+        let holds = async || {
+            let load = LoadLog { key: &key, has_frames: true, has_messages: true };
+            let loaded = store.load(load).await.unwrap().unwrap();
+            let (position, max_bytes) = (0, usize::MAX);
+            let epoch = loaded.head.epoch;
+            let read = ReadLogEntries { key: &key, epoch, position, max_bytes, is_reader: false };
+            let page = store.read(read).await.unwrap();
+            let read = page.into_iter().flat_map(|page| page.entries);
+            let snapshot = loaded.snapshot.unwrap();
+            let entries = loaded.entries.into_iter().map(|(_, entry)| entry).chain(read);
+            let bytes = entries.map(|entry| String::from_utf8(entry.bytes.to_vec()).unwrap());
+            let mut texts = bytes.chain(snapshot.messages).chain([snapshot.head]);
+            texts.any(|text| text.contains("secret"))
+        };
+        assert!(holds().await);
+        tokio::time::sleep(Duration::from_secs(11 * 60 + 1)).await;
+        assert!(!holds().await, "is stopped: {is_stopped}");
+    }
 }
 
 /// The page that is opened again gets the message from its beginning, and the page that has sent the

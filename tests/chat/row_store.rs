@@ -11,8 +11,9 @@ use test_support::log_double::Answer;
 use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, KEPT_AFTER_END,
-    ListChats, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot,
-    ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Undelivered, UserLimits,
+    KEPT_AFTER_LOSS, ListChats, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey, LogPage,
+    LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry,
+    Undelivered, UserLimits,
 };
 use ui_message_stream::id::RunId;
 
@@ -408,9 +409,10 @@ impl LogStore for RowStore {
         answer(None)
     }
 
-    fn sweep(&self) -> Answer<'_, ()> {
+    fn sweep(&self) -> Answer<'_, LostRuns> {
         let (now, mut tables) = self.begin();
         let Tables { chats, entries, .. } = &mut *tables;
+        let mut lost = Vec::new();
         for (key, chat) in chats {
             chat.ended.retain(|(_, ended)| since(*ended, now) < KEPT_AFTER_END);
             let runs = chat.ended.iter().map(|(begin, _)| *begin);
@@ -418,8 +420,11 @@ impl LogStore for RowStore {
             let snapshot = chat.snapshot.as_ref().map_or(0, |(position, _)| *position);
             chat.first = runs.fold(snapshot, u64::min);
             entries.retain(|(it, position), _| it != key || *position >= chat.first);
+            let live = chat.live.as_ref();
+            let is_lost = |live: &&LiveRow| since(live.lease_end, now) >= KEPT_AFTER_LOSS;
+            lost.extend(live.filter(is_lost).map(|live| (key.clone(), live.run.clone())));
         }
-        answer(())
+        answer(lost)
     }
 
     fn ping(&self) -> Answer<'_, ()> {

@@ -248,6 +248,14 @@ fn owner_key(owner: &Principal) -> String {
     serde_json::json!([owner.tenant(), owner.id()]).to_string()
 }
 
+/// Returns the owner that was stored.
+fn owner(key: &str) -> Result<Principal, PostgresError> {
+    let (tenant, id): (Option<String>, Option<String>) =
+        serde_json::from_str(key).map_err(|_| PostgresError::Unreadable("owner"))?;
+    let owner = id.map_or_else(Principal::anonymous, Principal::new);
+    Ok(tenant.into_iter().fold(owner, Principal::with_tenant))
+}
+
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time after which Postgres ends a statement itself. A connection on which an operation has taken

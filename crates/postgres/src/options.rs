@@ -10,9 +10,7 @@ use tokio_postgres::{Config, NoTls};
 
 use crate::error::PostgresError;
 use crate::hints::{self, Hints};
-use crate::{
-    Inner, OPERATION_TIMEOUT, PostgresStore, STATEMENT_TIMEOUT, schema, sweep, within_time,
-};
+use crate::{Inner, OPERATION_TIMEOUT, PostgresStore, STATEMENT_TIMEOUT, schema, within_time};
 
 /// How a [`PostgresStore`] uses Postgres.
 ///
@@ -94,7 +92,6 @@ impl PostgresOptions {
         let hints = Arc::new(Hints::default());
         let mut tasks = JoinSet::new();
         tasks.spawn(hints::listen(Arc::clone(&hints), config, self.schema.clone()));
-        tasks.spawn(sweep::sweep_often(pool.clone()));
         let (latest_time, failures) = Default::default();
         let inner = Inner { pool, hints, latest_time, failures, _tasks: tasks };
         Ok(PostgresStore { inner: Arc::new(inner) })

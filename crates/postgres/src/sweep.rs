@@ -1,9 +1,6 @@
 //! [`PostgresStore::sweep`]: deletes what is kept no longer.
 
-use std::time::Duration;
-
 use deadpool_postgres::Pool;
-use tokio::time::sleep;
 
 use crate::error::PostgresError;
 use crate::{PostgresStore, query, stored};
@@ -13,7 +10,7 @@ impl PostgresStore {
     /// [24 hours](ui_message_stream::approval::store::RECORD_RETENTION) after they have expired, and
     /// entries before the snapshot of a log 10 minutes after the end of the run that has written them.
     ///
-    /// The store calls it once a minute. Several servers may do this at once. It deletes a few rows
+    /// A chat server calls it once a minute. Without one, call it. Several servers may do this at once. It deletes a few rows
     /// at a time, and fewer if Postgres cancels the statement because it takes too long.
     ///
     /// # Errors
@@ -24,7 +21,7 @@ impl PostgresStore {
     }
 }
 
-async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
+pub(crate) async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
     let mut result = Ok(());
     for statement in STATEMENTS {
         // The others are executed also if one fails.
@@ -55,15 +52,6 @@ pub(crate) fn is_too_slow(error: &PostgresError) -> bool {
         PostgresError::Refused { sqlstate } => sqlstate == CANCELED,
         PostgresError::Timeout(_) => true,
         _ => false,
-    }
-}
-
-pub(crate) async fn sweep_often(pool: Pool) {
-    loop {
-        sleep(SWEEP_INTERVAL).await;
-        if let Err(error) = sweep(&pool).await {
-            tracing::warn!(%error, "what is kept no longer was not deleted");
-        }
     }
 }
 
@@ -105,5 +93,3 @@ const MAX_ROWS: i64 = 200;
 
 /// The code of a statement that has taken longer than the time that it may take.
 const CANCELED: &str = "57014";
-
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

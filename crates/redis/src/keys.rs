@@ -9,6 +9,9 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use ui_message_stream::approval::store::PendingFilter;
 use ui_message_stream::approval::{Principal, RecordId};
+use ui_message_stream::chat::store::LogKey;
+
+use crate::error::RedisStoreError;
 
 /// Names the keys of a store.
 #[derive(Debug, Clone)]
@@ -70,23 +73,20 @@ impl Keys {
 
     /// Returns the keys of a user.
     pub(crate) fn user(&self, owner: &Principal) -> UserKeys {
-        self.user_of(&user_digest(owner))
+        UserKeys(format!("{}{{{}}}:", self.prefix, user_digest(owner)))
     }
+}
 
-    fn user_of(&self, digest: &str) -> UserKeys {
-        UserKeys(format!("{}{{{digest}}}:", self.prefix))
-    }
+/// Returns the name of a chat in the lists of the chats of all users.
+pub(crate) fn chat_name(owner: &Principal, chat: &str) -> String {
+    serde_json::json!([owner, chat]).to_string()
+}
 
-    /// Returns a chat as the list of the chats that are swept names it.
-    pub(crate) fn swept(&self, owner: &Principal, chat: &str) -> String {
-        format!("{}:{chat}", user_digest(owner))
-    }
-
-    /// Returns the keys of the user, and the id, of a chat in the list of those that are swept.
-    pub(crate) fn of_swept<'a>(&self, swept: &'a str) -> (UserKeys, &'a str) {
-        let (digest, chat) = swept.split_once(':').unwrap_or_default();
-        (self.user_of(digest), chat)
-    }
+/// Returns the chat with this name.
+pub(crate) fn chat_of_name(name: &str) -> Result<LogKey, RedisStoreError> {
+    let chat: Result<(Principal, String), _> = serde_json::from_str(name);
+    let (owner, chat) = chat.map_err(|_| RedisStoreError::Unreadable("name of a chat"))?;
+    Ok(LogKey { owner, chat: chat.into() })
 }
 
 /// Names the keys of one user.

@@ -25,6 +25,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rusqlite::types::Type;
 use rusqlite::{Connection, Transaction};
 use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::store::FailureLog;
@@ -273,6 +274,16 @@ fn nothing(_: &Transaction<'_>, _: i64) -> DbResult<()> {
 /// [`Principal`] is deserialized from it.
 fn owner_key(owner: &Principal) -> String {
     serde_json::json!([owner.tenant(), owner.id()]).to_string()
+}
+
+/// Returns the owner that was stored.
+fn owner(key: String) -> rusqlite::Result<Principal> {
+    let unreadable =
+        |error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error));
+    let (tenant, id): (Option<String>, Option<String>) =
+        serde_json::from_str(&key).map_err(unreadable)?;
+    let owner = id.map_or_else(Principal::anonymous, Principal::new);
+    Ok(tenant.into_iter().fold(owner, Principal::with_tenant))
 }
 
 #[cfg(doctest)]

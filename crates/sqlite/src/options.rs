@@ -51,8 +51,7 @@ impl SqliteOptions {
         self
     }
 
-    /// Sets a clock for tests. It stands at `now` until [`SqliteStore::set_test_time`] sets it. The store
-    /// then does not [sweep](SqliteStore::sweep) by itself.
+    /// Sets a clock for tests. It stands at `now` until [`SqliteStore::set_test_time`] sets it.
     #[must_use]
     pub fn with_test_clock(mut self, now: UnixMillis) -> Self {
         self.test_time = Some(now);

@@ -11,8 +11,8 @@ impl SqliteStore {
     /// [24 hours](ui_message_stream::approval::store::RECORD_RETENTION) after they have expired, and entries
     /// of logs that are in a snapshot and that no reader needs.
     ///
-    /// The store calls it once a minute. Each step is a short transaction, so that other writers get
-    /// their turn.
+    /// A chat server calls it once a minute. Without one, call it. Each step is a short transaction, so that
+    /// other writers get their turn.
     ///
     /// # Errors
     /// [`SqliteError`] if the file cannot be written. Part may have been deleted.

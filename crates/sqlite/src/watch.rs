@@ -1,5 +1,4 @@
-//! The thread that finds what other processes have appended, that [sweeps](SqliteStore::sweep), and that
-//! checks the file.
+//! The thread that finds what other processes have appended, and that checks the file.
 
 use std::fs;
 use std::io;
@@ -13,20 +12,17 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::error::DbResult;
 use crate::file::{self, Durability};
 use crate::hints::Hints;
-use crate::{Inner, SqliteStore, nothing};
+use crate::{Inner, nothing};
 
 /// Starts the thread. It ends when the store is dropped.
 pub(crate) fn start(inner: &Arc<Inner>, connection: Connection) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (store, hints) = (Arc::downgrade(inner), Arc::clone(&inner.hints));
-    // A test sets the time in steps, and sweeps between two of them.
-    let sweeps = inner.options.test_time.is_none();
     let file = WatchedFile { connection, version: None };
     thread::Builder::new().name("sqlite-watch".to_owned()).spawn(move || {
         runtime.block_on(async {
             tokio::select! {
                 () = watch(&store, &hints, file) => {}
-                () = sweep_often(&store), if sweeps => {}
                 () = check_often(&store) => {}
             }
         });
@@ -54,16 +50,6 @@ async fn watch(store: &Weak<Inner>, hints: &Hints, mut file: WatchedFile) {
             tracing::debug!(error = %failure.0, "the file cannot be watched");
             file.version = None;
         }
-    }
-}
-
-async fn sweep_often(store: &Weak<Inner>) {
-    // An upgraded store lives until its sweep has ended.
-    while let Some(inner) = store.upgrade() {
-        if let Err(error) = (SqliteStore { inner }).sweep().await {
-            tracing::warn!(%error, "what is kept no longer was not deleted");
-        }
-        sleep(SWEEP_INTERVAL).await;
     }
 }
 
@@ -111,5 +97,3 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the place of the file is checked, and how long nothing is committed before the write-ahead
 /// log is moved.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

@@ -522,6 +522,11 @@ impl Chat {
         (self.runs.live, self.runs.ended) = (None, ended);
     }
 
+    /// Returns whether an edit or a regeneration has removed this message.
+    pub(crate) fn is_removed(&self, id: &MessageId) -> bool {
+        self.message(id).is_none() && self.past_messages.removed(id).is_some()
+    }
+
     /// Returns the event that ends this message, if its run was the last one and did not finish it.
     pub(crate) fn early_end(&self, message_id: &MessageId) -> Option<AgentEvent> {
         self.runs.ended.as_ref().filter(|end| end.message_id == *message_id)?.early_end()

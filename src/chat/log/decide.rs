@@ -43,7 +43,7 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
             Some(live) => join(view, live, mine),
             None => Decision::Done(Response::Nothing),
         },
-        Goal::Mend(run) => match live {
+        Goal::Mend(run) | Goal::Expire(run) => match live {
             Some(live) if live.run == *run && view.head.is_lost => end_lost(view, live, mine),
             _ => Decision::Done(Response::Nothing),
         },

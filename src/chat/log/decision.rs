@@ -34,6 +34,8 @@ pub(crate) enum Goal {
     Mend(RunId),
     /// A load of the chat has seen that the ledger knows the outcome of a call that the chat holds as open.
     Settle,
+    /// The lease of this run has passed long ago: the run is ended, and not resumed.
+    Expire(RunId),
 }
 
 impl Goal {
@@ -91,6 +93,8 @@ pub(crate) struct Mine {
     pub(crate) attempts: u32,
     /// The turn has begun a run.
     pub(crate) has_begun: bool,
+    /// The turn may resume a lost run.
+    pub(crate) may_resume: bool,
     /// How often the store has refused a run, because the user has too many.
     pub(crate) refused_runs: u8,
     pub(crate) known: Option<KnownCalls>,

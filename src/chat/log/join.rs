@@ -70,7 +70,9 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
             true => RunEnd::Interrupted,
             false => RunEnd::Finished,
         },
-        false if view.state.losses() >= MAX_LOSSES || mine.has_no_place() => RunEnd::Interrupted,
+        false if !mine.may_resume || view.state.losses() >= MAX_LOSSES || mine.has_no_place() => {
+            RunEnd::Interrupted
+        }
         false => RunEnd::ResumedBy(mine.run()),
     };
     let is_resumed = matches!(how, RunEnd::ResumedBy(_));

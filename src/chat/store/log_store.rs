@@ -102,6 +102,21 @@ pub enum Expected {
     },
 }
 
+impl Expected {
+    /// Returns whether a log is the expected one: its epoch, its number of entries, and its number of control
+    /// entries. `None` if the chat has no log.
+    pub fn is_met(self, log: Option<(Epoch, u64, u64)>) -> bool {
+        match (self, log) {
+            (Expected::NoLog(_), log) => log.is_none(),
+            (_, None) => false,
+            (Expected::Control { epoch, control }, Some(log)) => (epoch, control) == (log.0, log.2),
+            (Expected::Position { epoch, position }, Some(log)) => {
+                (epoch, position) == (log.0, log.1)
+            }
+        }
+    }
+}
+
 /// What an append changes about the live run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LiveRunChange<'a> {
@@ -187,6 +202,14 @@ impl Undelivered {
     /// Returns the deletion of the log with this epoch.
     pub fn deletion(key: LogKey, epoch: Epoch) -> Self {
         Undelivered { key, epoch, position: Self::DELETED }
+    }
+}
+
+impl AppendLog<'_> {
+    /// Returns the number of control entries.
+    pub fn controls(&self) -> u64 {
+        let is_control = |entry: &&StoredEntry| entry.kind == EntryKind::Control;
+        self.entries.iter().filter(is_control).count() as u64
     }
 }
 
@@ -520,13 +543,14 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
 
     /// Removes what is not needed any more: chats whose time has passed, and entries before the snapshot
     /// that no reader may need. Readers may need those of the live run, and those of a run that has ended
-    /// less than 10 minutes ago. A run begins with the append that names it.
+    /// less than [10 minutes](KEPT_AFTER_END) ago. A run begins with the append that names it.
     ///
-    /// The server calls this about once a minute.
+    /// Returns live runs whose lease has passed [7 days](KEPT_AFTER_LOSS) ago. If there are many, some of them
+    /// are enough. The server ends them, and calls this about once a minute.
     ///
     /// # Errors
     /// [`ChatStoreError`] if the store cannot be written. Part may have been removed.
-    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>>;
+    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>>;
 
     /// Checks that the store can be read and written.
     ///
@@ -543,8 +567,20 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     }
 }
 
+/// Live runs that were lost, each with its log.
+pub type LostRuns = Vec<(LogKey, RunId)>;
+
 /// How long a run that has ended is kept for readers.
 pub const KEPT_AFTER_END: Duration = Duration::from_secs(10 * 60);
+
+/// How long after the end of its lease a lost run is ended without a request.
+pub const KEPT_AFTER_LOSS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How many lost runs a sweep returns at most.
+pub const MAX_LOST_RUNS: usize = 100;
+
+/// How many bytes a store in memory or in a file keeps of runs that have ended, for readers.
+pub const MAX_ENDED_BYTES: usize = 256 << 20;
 
 /// How long readers wait between two reads if the store gives no hints.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(500);

@@ -14,8 +14,8 @@ pub use self::cursor::{ChatCursor, ChatCursorError};
 pub use self::error::ChatStoreError;
 pub use self::log_store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, KEPT_AFTER_END,
-    ListChats, ListedChat, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey, LogPage, LogStore,
-    PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Unchanged, Undelivered,
-    UserLimits,
+    KEPT_AFTER_LOSS, ListChats, ListedChat, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey,
+    LogPage, LogStore, LostRuns, MAX_ENDED_BYTES, MAX_LOST_RUNS, PutSnapshot, ReadLogEntries,
+    ReadMessages, Snapshot, StoredEntry, Unchanged, Undelivered, UserLimits,
 };
 pub use self::memory::InMemoryLogStore;

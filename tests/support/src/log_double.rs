@@ -8,7 +8,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 
 /// What a store returns.
@@ -102,7 +102,7 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
         self.store().acknowledge(delivered)
     }
 
-    fn sweep(&self) -> Answer<'_, ()> {
+    fn sweep(&self) -> Answer<'_, LostRuns> {
         self.store().sweep()
     }
 

@@ -13,7 +13,7 @@ use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 use ui_message_stream::chat::{ChatServer, Turn};
 use ui_message_stream::event::AgentEvent;
@@ -185,7 +185,7 @@ impl<S: LogStore> LogStore for SlowAppends<S> {
         self.store.acknowledge(delivered)
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
+    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
         self.store.sweep()
     }
 

@@ -7,7 +7,9 @@ use deadpool_postgres::{Client, Transaction};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use ui_message_stream::chat::store::{AppendLog, AppendResult, EntryKind, Expected, LiveRunChange};
+use ui_message_stream::chat::store::{
+    AppendLog, AppendResult, EntryKind, Epoch, Expected, LiveRunChange,
+};
 
 use super::{CONTROL, FRAME, NOTE, columns, head, head_columns, this_log};
 use crate::error::{DbResult, PostgresError};
@@ -103,10 +105,8 @@ fn appended(
 
 /// What the limits and the expected log are compared with.
 struct State {
-    /// `None` if there is no log.
-    epoch: Option<i64>,
-    length: Option<i64>,
-    control: Option<i64>,
+    /// The epoch, the number of entries and the number of control entries. `None` if there is no log.
+    log: Option<(Epoch, u64, u64)>,
     is_live: bool,
     is_lost: Option<bool>,
     /// The number of runs of the owner that take a place.
@@ -119,10 +119,12 @@ impl State {
     async fn read(transaction: &Transaction<'_>, columns: &Columns<'_>) -> DbResult<State> {
         let rows = query(transaction, STATE, &[&columns.owner, &columns.id]).await?;
         let row = rows.first().ok_or(PostgresError::Unreadable("log"))?;
+        let log = match column::<Option<i64>>(row, 0)? {
+            Some(_) => Some((Epoch(number(row, 0)?), number(row, 1)?, number(row, 2)?)),
+            None => None,
+        };
         Ok(State {
-            epoch: column(row, 0)?,
-            length: column(row, 1)?,
-            control: column(row, 2)?,
+            log,
             is_live: column(row, 3)?,
             is_lost: column(row, 4)?,
             runs: number(row, 5)?,
@@ -131,18 +133,9 @@ impl State {
     }
 
     fn refusal(&self, append: &AppendLog<'_>) -> Option<AppendResult> {
-        let is_expected = match append.expected {
-            Expected::NoLog(_) => self.epoch.is_none(),
-            Expected::Control { epoch, control } => {
-                self.epoch == Some(stored(epoch.0)) && self.control == Some(stored(control))
-            }
-            Expected::Position { epoch, position } => {
-                self.epoch == Some(stored(epoch.0)) && self.length == Some(stored(position))
-            }
-        };
-        let creates = self.epoch.is_none();
+        let creates = self.log.is_none();
         match () {
-            () if !is_expected => Some(AppendResult::Conflict),
+            () if !append.expected.is_met(self.log) => Some(AppendResult::Conflict),
             () if append.only_lost && !(self.is_live && self.is_lost == Some(true)) => {
                 Some(AppendResult::Conflict)
             }
@@ -195,7 +188,6 @@ impl<'a> Columns<'a> {
             EntryKind::Control => CONTROL,
         };
         let kinds: Vec<i16> = append.entries.iter().map(|entry| kind(entry.kind)).collect();
-        let controls = kinds.iter().filter(|kind| **kind == CONTROL).count();
         let (epoch, control, position) = match append.expected {
             Expected::NoLog(epoch) => (epoch, None, None),
             Expected::Control { epoch, control } => (epoch, Some(stored(control)), None),
@@ -212,7 +204,7 @@ impl<'a> Columns<'a> {
             expected: ExpectedColumns { epoch: stored(epoch.0), control, position },
             kinds,
             bodies: append.entries.iter().map(|entry| &*entry.bytes).collect(),
-            controls: stored(controls as u64),
+            controls: stored(append.controls()),
             lease: append.lease.map(millis),
             only_lost: append.only_lost,
             change,

@@ -17,8 +17,8 @@ use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
-    LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
-    Snapshot, StoredEntry, Undelivered,
+    LoadedLog, LogHead, LogKey, LogPage, LogStore, LostRuns, PutSnapshot, ReadLogEntries,
+    ReadMessages, Snapshot, StoredEntry, Undelivered,
 };
 use ui_message_stream::id::RunId;
 
@@ -166,8 +166,11 @@ impl LogStore for PostgresStore {
         Box::pin(async move { Ok(self.note_delivered(delivered).await?) })
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
-        Box::pin(async move { Ok(self.logged(sweep(&self.inner.pool).await)?) })
+    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
+        Box::pin(async move {
+            self.logged(PostgresStore::sweep(self).await)?;
+            Ok(self.lost_runs().await?)
+        })
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {

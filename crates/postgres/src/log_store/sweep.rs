@@ -1,10 +1,12 @@
 //! Removes expired logs, and entries before the snapshot that no reader may need.
 
 use deadpool_postgres::Pool;
+use ui_message_stream::chat::store::{KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_LOST_RUNS};
 
+use super::text;
 use crate::error::PostgresError;
 use crate::sweep::{delete_all, is_too_slow};
-use crate::{column, query};
+use crate::{PostgresStore, column, millis, owner, query, stored};
 
 /// Removes what is not needed any more, a few rows at a time.
 pub(crate) async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
@@ -12,6 +14,19 @@ pub(crate) async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
     let expired = delete_all(pool, EXPIRED, 20).await;
     let ended = delete_all(pool, ENDED_RUNS, 200).await;
     expired.and(ended).and(trim(pool).await)
+}
+
+impl PostgresStore {
+    /// Returns live runs whose lease has passed long ago.
+    pub(super) async fn lost_runs(&self) -> Result<LostRuns, PostgresError> {
+        let (time, limit) = (millis(KEPT_AFTER_LOSS), stored(MAX_LOST_RUNS as u64));
+        let rows = self.query(LOST, &[&time, &limit]).await?;
+        let lost = rows.iter().map(|row| {
+            let (chat, run) = (text(column(row, 1)?)?, text(column(row, 2)?)?);
+            Ok((LogKey { owner: owner(column(row, 0)?)?, chat: chat.into() }, run.into()))
+        });
+        lost.collect()
+    }
 }
 
 /// Visits the logs whose snapshot has entries before it, in the order of their keys.
@@ -43,9 +58,9 @@ const EXPIRED: &str = "DELETE FROM logs WHERE key IN (SELECT key FROM logs \
         WHERE expires_at <= (SELECT now_ms()) LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) \
     RETURNING publish_log(owner, id, 0, TRUE)";
 
-// 10 minutes.
+// 10 minutes. Those that have ended far in the future have ended before the clock was set back.
 const ENDED_RUNS: &str = "DELETE FROM log_ended_runs WHERE key IN (SELECT key FROM log_ended_runs \
-        WHERE ended_at <= (SELECT now_ms() - 600000) LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) \
+        WHERE ended_at <= (SELECT now_ms() - 600000) OR ended_at > (SELECT now_ms() + 60000) LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) \
     RETURNING key";
 
 /// Removes at most `$2` entries of each of the next logs after the key `$1`. Returns their keys, and whether
@@ -68,5 +83,8 @@ const TRIM: &str = "WITH seen AS MATERIALIZED (\
         WHERE log = key AND position <= next) \
     SELECT seen.key, coalesce(seen.until > next, FALSE) \
     FROM seen LEFT JOIN locked ON locked.key = seen.key ORDER BY seen.key";
+
+const LOST: &str = "SELECT owner, id, live_run FROM logs \
+    WHERE live_run IS NOT NULL AND now_ms() - renewed_at - lease >= $1 LIMIT $2";
 
 const MAX_ENTRIES: i64 = 1000;

@@ -170,7 +170,7 @@ async fn what_is_read_while_others_append_and_remove_is_always_of_one_moment() {
                     let second = second.fetch_add(400, Ordering::Relaxed);
                     database.set_time(second).await;
                 }
-                (3, _) => LogStore::sweep(store).await.unwrap(),
+                (3, _) => drop(LogStore::sweep(store).await.unwrap()),
                 _ if put_some(store, &key, &log).await => {
                     snapshots.fetch_add(1, Ordering::Relaxed);
                 }

@@ -17,13 +17,15 @@ use ui_message_stream_postgres::PostgresStore;
 use crate::database::{Database, at};
 
 #[tokio::test]
-async fn the_entries_of_a_lost_run_are_kept() {
+async fn the_entries_of_a_lost_run_are_kept_and_a_sweep_names_it_after_seven_days() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(0).await;
     let key = key(&Principal::new("ada"), "chat");
     begin(&store, &key).await;
     assert!(put(&store, &key, 1, &["message"]).await);
     sweep_at(&database, &store, 8 * 24 * 60 * 60).await;
+    let lost = LogStore::sweep(&store).await.unwrap();
+    assert_eq!(lost, [(key.clone(), load(&store, &key).await.unwrap().head.live_run.unwrap())]);
     assert!(load(&store, &key).await.unwrap().head.is_lost);
     assert_eq!(read_from(&store, &key, 0).await.unwrap().entries, [control("begin")]);
 }

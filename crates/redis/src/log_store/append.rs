@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ui_message_stream::chat::store::{
-    AppendLog, AppendResult, EntryKind, Expected, KEPT_AFTER_END, LiveRunChange, LogHead,
-    PutSnapshot, StoredEntry,
+    AppendLog, AppendResult, EntryKind, Expected, KEPT_AFTER_END, LiveRunChange, LogHead, LogKey,
+    PutSnapshot,
 };
 use ui_message_stream::id::RunId;
 
-use super::deliveries::stored_owner;
 use super::{HeadReply, log_head, millis, stored_entry};
 use crate::error::RedisStoreError;
+use crate::keys::chat_name;
 use crate::{RedisStore, scripts};
 
 impl RedisStore {
@@ -32,8 +32,7 @@ impl RedisStore {
             LiveRunChange::Begins(run) => ("begins", run.as_str()),
             LiveRunChange::Ends => ("ends", ""),
         };
-        let is_control = |entry: &&StoredEntry| entry.kind == EntryKind::Control;
-        let controls = append.entries.iter().filter(is_control).count();
+        let controls = append.controls();
         let after_end = (append.live_run != LiveRunChange::None).then_some(KEPT_AFTER_END);
         let kept = append.keep_for.filter(|_| controls > 0);
         let removed_after = after_end.into_iter().chain(kept).min();
@@ -42,8 +41,8 @@ impl RedisStore {
             self.sweep_later(append.key, time).await?;
         }
         if append.is_for_sink {
-            let chat = self.inner.keys.swept(&append.key.owner, append.key.chat.as_str());
-            self.deliver_later(chat).await?;
+            let LogKey { owner, chat } = append.key;
+            self.deliver_later(&chat_name(owner, chat.as_str())).await?;
         }
         let mut invocation = log.prepare(&scripts::LOG_APPEND);
         invocation
@@ -63,7 +62,7 @@ impl RedisStore {
             .arg(append.limits.runs)
             .arg(millis(append.limits.unread))
             .arg(controls)
-            .arg(if append.is_for_sink { stored_owner(&append.key.owner) } else { String::new() });
+            .arg(u8::from(append.is_for_sink));
         for entry in append.entries {
             invocation.arg(stored_entry(entry));
         }

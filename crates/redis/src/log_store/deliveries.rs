@@ -6,19 +6,16 @@
 
 use std::time::Duration;
 
-use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{Epoch, LogKey, Undelivered};
+use ui_message_stream::chat::store::{Epoch, Undelivered};
 
-use super::{LogKeys, millis};
+use super::millis;
 use crate::error::RedisStoreError;
+use crate::keys::chat_of_name;
 use crate::{RedisStore, scripts};
-
-/// The epoch, the position, and the owner as it is stored.
-type DeliveryReply = (u64, u64, String);
 
 impl RedisStore {
     /// Lets a chat be looked at.
-    pub(super) async fn deliver_later(&self, chat: String) -> Result<(), RedisStoreError> {
+    pub(super) async fn deliver_later(&self, chat: &str) -> Result<(), RedisStoreError> {
         let mut add = scripts::DELIVERY_ADD.key(self.inner.keys.ledger("undelivered"));
         self.run(add.arg(chat)).await
     }
@@ -60,17 +57,14 @@ impl RedisStore {
         was_empty: bool,
         later: &str,
     ) -> Result<Option<Undelivered>, RedisStoreError> {
-        let (user, id) = self.inner.keys.of_swept(chat);
-        let mut load = LogKeys::new(&user, id).prepare(&scripts::DELIVERY_LOAD);
-        let found: Option<DeliveryReply> = self.run(&load).await?;
-        load = scripts::DELIVERY_EMPTY.key(list);
-        let Some((epoch, position, owner)) = found else {
-            self.run::<()>(load.arg(chat).arg(later).arg(u8::from(was_empty))).await?;
+        let key = chat_of_name(chat)?;
+        let load = self.log_of(&key).prepare(&scripts::DELIVERY_LOAD);
+        let found: Option<(u64, u64)> = self.run(&load).await?;
+        let Some((epoch, position)) = found else {
+            let mut empty = scripts::DELIVERY_EMPTY.key(list);
+            self.run::<()>(empty.arg(chat).arg(later).arg(u8::from(was_empty))).await?;
             return Ok(None);
         };
-        let owner = serde_json::from_str(&owner);
-        let owner = owner.map_err(|_| RedisStoreError::Unreadable("owner"))?;
-        let key = LogKey { owner, chat: id.into() };
         Ok(Some(Undelivered { key, epoch: Epoch(epoch), position }))
     }
 
@@ -88,11 +82,6 @@ impl RedisStore {
             position,
         }))
     }
-}
-
-/// Returns the text in which an owner is stored. [`Principal`] is deserialized from it.
-pub(super) fn stored_owner(owner: &Principal) -> String {
-    serde_json::json!([owner.tenant(), owner.id()]).to_string()
 }
 
 const CHATS_PER_STEP: usize = 100;

@@ -19,8 +19,8 @@ use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
-    LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
-    StoredEntry, Undelivered,
+    LoadedLog, LogHead, LogKey, LogPage, LogStore, LostRuns, PutSnapshot, ReadLogEntries,
+    ReadMessages, StoredEntry, Undelivered,
 };
 use ui_message_stream::id::RunId;
 
@@ -121,7 +121,7 @@ impl LogStore for RedisStore {
         Box::pin(async move { self.note_delivered(delivered).await.map_err(ChatStoreError::new) })
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
+    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
         Box::pin(async move { self.sweep_logs().await.map_err(ChatStoreError::new) })
     }
 

@@ -6,10 +6,12 @@
 use std::time::Duration;
 
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::LogKey;
+use ui_message_stream::chat::store::{LogKey, LostRuns};
+use ui_message_stream::id::RunId;
 
-use super::{LogKeys, millis};
+use super::millis;
 use crate::error::RedisStoreError;
+use crate::keys::{chat_name, chat_of_name};
 use crate::{RedisStore, scripts};
 
 impl RedisStore {
@@ -32,7 +34,7 @@ impl RedisStore {
             }
             let mut remove = scripts::SWEEP_REMOVE.key(keys.ledger("sweep"));
             for (chat, _) in &chats {
-                remove.arg(keys.swept(owner, chat));
+                remove.arg(chat_name(owner, chat));
             }
             self.run::<()>(&remove).await?;
             for (chat, updated_at) in chats {
@@ -62,8 +64,7 @@ impl RedisStore {
                 self.inner.hints.forget(&log.channel);
                 return Ok(deleted == 1);
             }
-            let swept = self.inner.keys.swept(&key.owner, key.chat.as_str());
-            self.deliver_later(swept).await?;
+            self.deliver_later(&chat_name(&key.owner, key.chat.as_str())).await?;
         }
         Err(RedisStoreError::Unreadable("reply"))
     }
@@ -83,35 +84,45 @@ impl RedisStore {
     ) -> Result<(), RedisStoreError> {
         let keys = &self.inner.keys;
         let mut invocation = scripts::SWEEP_ADD.key(keys.ledger("sweep"));
-        invocation.arg(keys.swept(&key.owner, key.chat.as_str())).arg(millis(time));
+        invocation.arg(chat_name(&key.owner, key.chat.as_str())).arg(millis(time));
         self.run(&invocation).await
     }
 
-    pub(super) async fn sweep_logs(&self) -> Result<(), RedisStoreError> {
-        let keys = &self.inner.keys;
-        let (list, mut failed) = (keys.ledger("sweep"), None);
+    /// Sweeps the chats whose time has come. Returns live runs whose lease has passed long ago.
+    pub(super) async fn sweep_logs(&self) -> Result<LostRuns, RedisStoreError> {
+        let list = self.inner.keys.ledger("sweep");
+        let (mut lost, mut failed) = (Vec::new(), None);
         loop {
             let mut next = scripts::SWEEP_NEXT.key(&list);
             let (later, chats): (String, Vec<String>) = self.run(next.arg(CHATS_PER_STEP)).await?;
             for swept in &chats {
-                // A shard of a cluster may be away.
-                failed = self.sweep_log(&list, swept, &later).await.err().or(failed);
+                match self.sweep_log(&list, swept, &later).await {
+                    Ok(run) => lost.extend(run),
+                    // A shard of a cluster may be away.
+                    Err(error) => failed = Some(error),
+                }
             }
             if chats.len() < CHATS_PER_STEP {
-                return failed.map_or(Ok(()), Err);
+                return failed.map_or(Ok(lost), Err);
             }
         }
     }
 
-    async fn sweep_log(&self, list: &str, swept: &str, later: &str) -> Result<(), RedisStoreError> {
-        let (user, chat) = self.inner.keys.of_swept(swept);
-        let trim = LogKeys::new(&user, chat).prepare(&scripts::LOG_TRIM);
-        let (due, is_gone): (Option<String>, bool) = self.run(&trim).await?;
+    async fn sweep_log(
+        &self,
+        list: &str,
+        swept: &str,
+        later: &str,
+    ) -> Result<Option<(LogKey, RunId)>, RedisStoreError> {
+        let key = chat_of_name(swept)?;
+        let trim = self.log_of(&key).prepare(&scripts::LOG_TRIM);
+        let (due, is_gone, lost): (String, bool, Option<String>) = self.run(&trim).await?;
         if is_gone {
-            self.deliver_later(swept.to_owned()).await?;
+            self.deliver_later(swept).await?;
         }
         let mut done = scripts::SWEEP_DONE.key(list);
-        self.run(done.arg(swept).arg(later).arg(due.unwrap_or_default())).await
+        self.run::<()>(done.arg(swept).arg(later).arg(due)).await?;
+        Ok(lost.map(|run| (key, run.into())))
     }
 }
 

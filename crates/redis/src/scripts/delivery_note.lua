@@ -13,6 +13,6 @@ if ARGV[3] == DELETED then
     redis.call('HDEL', KEYS[8], ARGV[1])
 else
     redis.call('HSET', KEYS[8], ARGV[1],
-        delivery.epoch .. ' ' .. delivery.position .. ' 1 ' .. delivery.owner)
+        delivery.epoch .. ' ' .. delivery.position .. ' 1')
 end
 return false

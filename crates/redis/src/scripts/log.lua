@@ -93,23 +93,23 @@ local function unlist(chat)
 end
 
 -- What a sink has to get of a chat is stored as text: the epoch, the number of entries or the position of a
--- deletion, 1 if the sink has it, and the owner.
+-- deletion, and 1 if the sink has it.
 local DELETED = '9007199254740991'
 
 local function load_delivery(chat)
     local stored = redis.call('HGET', KEYS[8], chat)
     if not stored then return nil end
-    local epoch, position, is_delivered, owner = string.match(stored, '^(%d+) (%d+) (%d) (.*)$')
-    return {epoch = epoch, position = position, is_delivered = is_delivered == '1', owner = owner}
+    local epoch, position, is_delivered = string.match(stored, '^(%d+) (%d+) (%d)$')
+    return {epoch = epoch, position = position, is_delivered = is_delivered == '1'}
 end
 
-local function store_delivery(chat, epoch, position, owner)
-    redis.call('HSET', KEYS[8], chat, epoch .. ' ' .. position .. ' 0 ' .. owner)
+local function store_delivery(chat, epoch, position)
+    redis.call('HSET', KEYS[8], chat, epoch .. ' ' .. position .. ' 0')
 end
 
 -- A sink has to get that the log is gone of which it had to get the messages.
 local function deliver_deletion(chat, delivery)
-    if delivery.position ~= DELETED then store_delivery(chat, delivery.epoch, DELETED, delivery.owner) end
+    if delivery.position ~= DELETED then store_delivery(chat, delivery.epoch, DELETED) end
 end
 
 -- Returns what lists show of a chat, or nothing if its time has passed.

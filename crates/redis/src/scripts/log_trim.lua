@@ -1,9 +1,12 @@
 -- Removes the entries that neither the snapshot nor a reader needs. If the time of the chat has passed,
--- removes what lists show of it. Returns when there may be more to remove, or nothing if that needs another
--- run, snapshot or end; and whether a sink has to get that a log of the chat is gone.
+-- removes what lists show of it. Returns when there may be more to remove (empty if that needs another run,
+-- snapshot or end), whether a sink has to get that a log of the chat is gone, and the live run if it was lost
+-- long ago.
+-- How long after the end of its lease a run is ended, in milliseconds: seven days.
+local KEPT_AFTER_LOSS = 604800000
 local head, newer = load_head()
 -- The version that has written it removes it.
-if newer then return {text(now + KEPT_AFTER_END), 0} end
+if newer then return {text(now + KEPT_AFTER_END), 0, false} end
 -- A log whose time has passed leaves no other trace.
 local delivery = load_delivery(ARGV[1])
 local is_gone = delivery and not (head and head.epoch == delivery.epoch)
@@ -14,11 +17,17 @@ end
 is_gone = is_gone and 1 or 0
 if not head then
     if not load_listed(ARGV[1]) then unlist(ARGV[1]) end
-    return {false, is_gone}
+    return {'', is_gone, false}
 end
 redis.call('HDEL', KEYS[1], '') -- Also without memory.
 local live, kept, begins, due = load_live(ARGV[1]), {}, head.length, head.expires_at
-if live then begins = live.begin end
+local lost = false
+if live then
+    begins = live.begin
+    local lost_at = live.leased_at + live.lease + KEPT_AFTER_LOSS
+    if now >= lost_at then lost, lost_at = live.run, now + KEPT_AFTER_END end
+    due = math.min(due or math.huge, lost_at)
+end
 local ended = cjson.decode(redis.call('HGET', KEYS[1], 'ended') or '[]')
 for _, run in ipairs(ended) do
     local left = run[2] + KEPT_AFTER_END - now
@@ -41,4 +50,4 @@ if first > head.first then
     redis.call('LTRIM', KEYS[2], text(first - head.first), -1)
     redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. text(first))
 end
-return {due and text(due) or false, is_gone}
+return {due and text(due) or '', is_gone, lost}

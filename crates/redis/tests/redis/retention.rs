@@ -41,15 +41,17 @@ async fn the_entries_of_an_ended_run_are_kept_for_ten_minutes_and_not_longer() {
 }
 
 #[tokio::test]
-async fn the_entries_of_a_live_run_are_kept_also_if_it_is_lost() {
+async fn the_entries_of_a_lost_run_are_kept_and_a_sweep_names_it_after_seven_days() {
     let Some((redis, store)) = start().await else { return };
     let key = key(&Principal::new("ada"), "chat");
     begin(&store, &key).await;
     appended(&store, append_at(&key, 1, &[frame("a")])).await;
     assert!(put(&store, &key, 2, &["message"]).await);
-    for day in 0..8 {
+    for day in 0..=8 {
         redis.set_time(START + day * 24 * 60 * 60 * 1000);
-        LogStore::sweep(&store).await.unwrap();
+        let lost = LogStore::sweep(&store).await.unwrap();
+        let named = lost.iter().map(|(key, _)| key);
+        assert_eq!(named.collect::<Vec<_>>(), if day < 8 { vec![] } else { vec![&key] }, "{day}");
         assert_eq!(read_all(&store, &key).await, [control("begin"), frame("a")]);
     }
     assert!(load(&store, &key).await.unwrap().head.is_lost);

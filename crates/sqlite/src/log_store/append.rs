@@ -43,14 +43,12 @@ enum NewLiveRun {
 
 impl Append {
     pub(super) fn of(append: AppendLog<'_>) -> Self {
-        let is_control = |entry: &&StoredEntry| entry.kind == EntryKind::Control;
-        let controls = append.entries.iter().filter(is_control).count();
         Append {
             key: KeyColumns::of(append.key),
             expected: append.expected,
             // The bytes of an entry are shared.
             entries: append.entries.to_vec(),
-            controls: stored(controls as u64),
+            controls: stored(append.controls()),
             lease: append.lease.map(millis),
             only_lost: append.only_lost,
             live_run: match append.live_run {
@@ -80,16 +78,8 @@ impl Append {
     }
 
     fn is_expected(&self, head: Option<&Head>) -> bool {
-        match (self.expected, head) {
-            (Expected::NoLog(_), head) => head.is_none(),
-            (Expected::Control { epoch, control }, Some(head)) => {
-                head.epoch == epoch && unsigned(head.control) == control
-            }
-            (Expected::Position { epoch, position }, Some(head)) => {
-                head.epoch == epoch && unsigned(head.length) == position
-            }
-            (_, None) => false,
-        }
+        let numbers = |head: &Head| (head.epoch, unsigned(head.length), unsigned(head.control));
+        self.expected.is_met(head.map(numbers))
     }
 
     /// Returns whether the owner may begin a run. Another one may have to end for it.
@@ -260,8 +250,10 @@ const UPDATE: &str = "UPDATE logs SET length = :length, control = :control, live
         expires_at = CASE WHEN :has_control THEN :expires_at ELSE expires_at END \
     WHERE key = :key";
 /// Two runs begin at the same position if the first one has no entries.
-const END: &str = "INSERT INTO log_ended_runs (log, begin, ended_at) VALUES (?1, ?2, ?3) \
-    ON CONFLICT (log, begin) DO UPDATE SET ended_at = excluded.ended_at";
+const END: &str = "INSERT INTO log_ended_runs (log, begin, ended_at, bytes) \
+    SELECT ?1, ?2, ?3, coalesce(sum(length(body)), 0) FROM log_entries \
+        WHERE log = ?1 AND position >= ?2 \
+    ON CONFLICT (log, begin) DO UPDATE SET ended_at = excluded.ended_at, bytes = excluded.bytes";
 const LIVE: &str = "SELECT key, read_at, lease, leased_at FROM logs INDEXED BY live_logs \
     WHERE owner = ?1 AND live_run IS NOT NULL AND NOT has_to_end \
         AND (expires_at IS NULL OR expires_at > ?2) ORDER BY chat";

@@ -25,7 +25,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 
 pub(crate) use self::head::KeyColumns;
@@ -133,8 +133,11 @@ impl LogStore for SqliteStore {
         Box::pin(async move { self.note_delivered(delivered).await.map_err(ChatStoreError::new) })
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {
-        Box::pin(async move { self.sweep_logs().await.map_err(ChatStoreError::new) })
+    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
+        Box::pin(async move {
+            self.sweep().await.map_err(ChatStoreError::new)?;
+            self.lost_runs().await.map_err(ChatStoreError::new)
+        })
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), ChatStoreError>> {

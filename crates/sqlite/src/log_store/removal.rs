@@ -5,13 +5,16 @@
 
 use rusqlite::{Params, Transaction, params};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{Epoch, KEPT_AFTER_END, LogKey};
+use ui_message_stream::chat::store::{
+    Epoch, KEPT_AFTER_END, KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_ENDED_BYTES, MAX_LOST_RUNS,
+};
 
 use super::head::{Head, KeyColumns};
-use super::{millis, unsigned};
+use super::{millis, unsigned, utf8};
+use crate::clock::MAX_SET_BACK;
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
-use crate::{SqliteStore, owner_key};
+use crate::{SqliteStore, owner, owner_key};
 
 impl SqliteStore {
     pub(super) async fn delete_log(
@@ -36,16 +39,41 @@ impl SqliteStore {
 
     /// Deletes all logs of a user. Returns their number.
     pub(crate) async fn delete_logs(&self, user: &Principal) -> Result<usize, SqliteError> {
-        let owner = owner_key(user);
-        let removed = self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
-            let mut statement = transaction.prepare_cached(COUNT)?;
-            let count: i64 = statement.query_row(params![owner, now], |row| row.get(0))?;
-            Ok((count, remove(transaction, REMOVE_OF_USER, [owner])?))
-        });
-        let (count, removed) = removed.await?;
-        self.inner.hints.forget_user(user);
-        self.purge(removed).await?;
-        Ok(count.try_into().unwrap_or(0))
+        let mut deleted = 0;
+        loop {
+            let owner = owner_key(user);
+            let some = self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
+                let mut select = transaction.prepare_cached(SOME_OF_USER)?;
+                let some =
+                    select.query_map(params![owner, now], |row| Ok((row.get(0)?, row.get(1)?)));
+                let some: Vec<(i64, bool)> = some?.collect::<Result<_, _>>()?;
+                for (log, _) in &some {
+                    remove(transaction, REMOVE, [log])?;
+                }
+                Ok(some)
+            });
+            let some = some.await?;
+            self.inner.hints.forget_user(user);
+            if some.is_empty() {
+                return Ok(deleted);
+            }
+            deleted += some.iter().filter(|(_, is_there)| *is_there).count();
+            self.purge(some.into_iter().map(|(log, _)| log).collect()).await?;
+        }
+    }
+
+    /// Returns live runs whose lease has passed long ago.
+    pub(super) async fn lost_runs(&self) -> Result<LostRuns, SqliteError> {
+        self.read(|transaction, now| {
+            let until = now.saturating_sub(millis(KEPT_AFTER_LOSS));
+            let mut statement = transaction.prepare_cached(LOST)?;
+            let lost = statement.query_map(params![until, MAX_LOST_RUNS as i64], |row| {
+                let (chat, run) = (utf8(1, row.get(1)?)?, utf8(2, row.get(2)?)?);
+                Ok((LogKey { owner: owner(row.get(0)?)?, chat: chat.into() }, run.into()))
+            })?;
+            Ok(lost.collect::<Result<_, _>>()?)
+        })
+        .await
     }
 
     pub(super) async fn rename_log(&self, key: &LogKey, title: &str) -> Result<bool, SqliteError> {
@@ -65,7 +93,9 @@ impl SqliteStore {
                 self.write(Durability::Written, |transaction: &Transaction<'_>, now: i64| {
                     let expired = remove(transaction, REMOVE_EXPIRED, [now])?.len();
                     let until = now.saturating_sub(millis(KEPT_AFTER_END));
-                    Ok(expired + transaction.prepare_cached(FORGET_ENDED)?.execute([until])?)
+                    let mut forget = transaction.prepare_cached(FORGET_ENDED)?;
+                    let kept = params![until, now + MAX_SET_BACK, MAX_ENDED_BYTES as i64];
+                    Ok(expired + forget.execute(kept)?)
                 });
             if swept.await? == 0 {
                 break;
@@ -149,11 +179,13 @@ fn purge_some(transaction: &Transaction<'_>, mut removed: Vec<i64>) -> DbResult<
 
 const REMOVE: &str = "DELETE FROM logs WHERE key = ?1 RETURNING key";
 const REMOVE_KEY: &str = "DELETE FROM logs WHERE owner = ?1 AND chat = ?2 RETURNING key";
-const REMOVE_OF_USER: &str = "DELETE FROM logs WHERE owner = ?1 RETURNING key";
 const REMOVE_EXPIRED: &str = "DELETE FROM logs WHERE key IN \
     (SELECT key FROM logs WHERE expires_at <= ?1 LIMIT 100) RETURNING key";
-const COUNT: &str = "SELECT count(*) FROM logs \
-    WHERE owner = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
+/// With whether their time has not passed.
+const SOME_OF_USER: &str = "SELECT key, expires_at IS NULL OR expires_at > ?2 FROM logs \
+    WHERE owner = ?1 LIMIT 100";
+const LOST: &str = "SELECT owner, chat, live_run FROM logs INDEXED BY live_logs \
+    WHERE live_run IS NOT NULL AND leased_at + lease <= ?1 LIMIT ?2";
 const RENAME: &str = "UPDATE logs SET title = ?2, is_renamed = 1 WHERE key = ?1";
 const REMOVED: &str = "SELECT log FROM removed_logs LIMIT 1000";
 const PURGE_ENTRIES: &str = "DELETE FROM log_entries WHERE log = ?1 AND position < ?2 + \
@@ -163,8 +195,12 @@ const PURGE_MESSAGES: &str = "DELETE FROM log_messages WHERE log = ?1 AND place 
 const PURGE_SNAPSHOT: &str = "DELETE FROM log_snapshots WHERE log = ?1";
 const PURGE_ENDED_RUNS: &str = "DELETE FROM log_ended_runs WHERE log = ?1";
 const FORGET_REMOVED: &str = "DELETE FROM removed_logs WHERE log = ?1";
+/// The oldest ones go also if there are too many bytes. Those that have ended far in the future have ended before
+/// the clock was set back.
 const FORGET_ENDED: &str = "DELETE FROM log_ended_runs WHERE (log, begin) IN \
-    (SELECT log, begin FROM log_ended_runs WHERE ended_at <= ?1 LIMIT 200)";
+    (SELECT log, begin FROM (SELECT log, begin, ended_at, \
+            sum(bytes) OVER (ORDER BY ended_at DESC, log, begin) AS newer FROM log_ended_runs) \
+        WHERE ended_at <= ?1 OR ended_at > ?2 OR newer > ?3 LIMIT 200)";
 
 /// The position before which the entries of a log are not needed: neither for the snapshot, nor by readers
 /// of its runs.

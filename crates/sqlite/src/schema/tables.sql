@@ -81,6 +81,8 @@ CREATE TABLE log_ended_runs (
     log INTEGER NOT NULL,
     begin INTEGER NOT NULL,
     ended_at INTEGER NOT NULL,
+    -- Of their entries.
+    bytes INTEGER NOT NULL,
     PRIMARY KEY (log, begin)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX log_ended_runs_by_time ON log_ended_runs (ended_at);

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use test_support::contention::{self, InsertOne};
 use test_support::store_requests::{
-    EPOCH, append_at, appended, control, create, creation, key, load, put,
+    EPOCH, append_at, appended, begin, control, create, creation, end, key, load, put, read_from,
 };
 use ui_message_stream::approval::store::{LedgerStore, RECORD_RETENTION};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
 use ui_message_stream::chat::store::{
-    AppendLog, AppendResult, LiveRunChange, LogHead, LogKey, LogStore, ReadLogEntries, UserLimits,
+    AppendLog, AppendResult, LiveRunChange, LogHead, LogKey, LogStore, MAX_ENDED_BYTES,
+    ReadLogEntries, UserLimits,
 };
 use ui_message_stream_sqlite::SqliteStore;
 
@@ -135,6 +136,57 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
     assert!(load(&store, &removed).await.is_none());
     sweep_at(&store, 60).await;
     assert_eq!((folder.count("logs"), folder.count("log_messages")), (1, 3));
+}
+
+#[tokio::test]
+async fn a_sweep_names_the_runs_that_were_lost_seven_days_ago() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let lost = key(&Principal::new("ada").with_tenant("shop"), "lost");
+    for key in [&lost, &key(&Principal::anonymous(), "renewed")] {
+        assert!(begins(&store, key).await);
+    }
+    // Each lease has ten seconds.
+    store.set_test_time(at(9));
+    renew(&store, &key(&Principal::anonymous(), "renewed")).await;
+    let week = 7 * 24 * 60 * 60;
+    for (second, expected) in [(week + 9, vec![]), (week + 10, vec![(lost.clone(), "run".into())])]
+    {
+        store.set_test_time(at(second));
+        assert_eq!(LogStore::sweep(&store).await.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_of_the_runs_that_have_ended_go_if_these_have_too_many_bytes() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let ada = Principal::new("ada");
+    let keys = ["first", "second", "third"].map(|chat| key(&ada, chat));
+    for (second, key) in (1..).zip(&keys) {
+        store.set_test_time(at(second));
+        begin(&store, key).await;
+        end(&store, key, 1).await;
+        assert!(put(&store, key, 2, &["message"]).await);
+    }
+    // As if each were so large.
+    folder
+        .connect()
+        .execute_batch(&format!("UPDATE log_ended_runs SET bytes = {}", MAX_ENDED_BYTES / 2))
+        .unwrap();
+    sweep_at(&store, 4).await;
+    let mut kept = Vec::new();
+    for key in &keys {
+        kept.push(read_from(&store, key, 0).await.is_some());
+    }
+    assert_eq!(kept, [false, true, true]);
+    // They have ended before the clock was set back.
+    folder
+        .connect()
+        .execute_batch("UPDATE log_ended_runs SET ended_at = ended_at + 3600000")
+        .unwrap();
+    sweep_at(&store, 5).await;
+    assert_eq!(folder.count("log_ended_runs"), 0);
 }
 
 async fn sweep_at(store: &SqliteStore, second: u64) {

@@ -71,6 +71,7 @@ impl LogTurn {
             settings,
             attempts: 0,
             has_begun: false,
+            may_resume: !matches!(goal, Goal::Expire(_)),
             refused_runs: 0,
             known: None,
             redemption,

@@ -9,7 +9,7 @@ use crate::chat::store::ChatStoreError;
 use crate::chat::store::InMemoryLogStore;
 use crate::chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, Expected, ListChats, LoadLog, LoadedLog, LogKey,
-    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    LogPage, LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -122,7 +122,7 @@ impl LogStore for Wrong {
         })
     }
 
-    fn sweep(&self) -> Answer<'_, ()> {
+    fn sweep(&self) -> Answer<'_, LostRuns> {
         self.store.sweep()
     }
 
