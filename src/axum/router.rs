@@ -94,7 +94,6 @@ use crate::response::ResponseOutcome;
 #[doc(alias = "resumeStream")]
 #[doc(alias = "reconnect")]
 pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
-    chats.start_sweeps();
     let routes = Router::new()
         .route("/", get(list).post(post_message))
         .route("/{id}", get(history).delete(delete))

@@ -2,13 +2,11 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::Either;
 use futures_util::{FutureExt, StreamExt, future, stream};
-use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::inner::Inner;
 use super::log::decision::View;
@@ -20,25 +18,8 @@ use crate::boxed::BoxError;
 use crate::id::log_causes;
 
 impl Sink {
-    /// Delivers what is undelivered, now and each minute, until the server is dropped or shuts down. Does
-    /// nothing after the first call, and outside of a runtime.
-    pub(super) fn start_sweeps(chats: &Arc<Inner>) {
-        let (Some(sink), Ok(runtime)) = (&chats.sink, Handle::try_current()) else { return };
-        if sink.is_swept.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let chats = Arc::downgrade(chats);
-        runtime.spawn(async move {
-            while let Some(chats) = chats.upgrade().filter(|it| !it.shutdown.has_begun()) {
-                Self::sweep(&chats).await;
-                drop(chats);
-                sleep(SWEEP_INTERVAL).await;
-            }
-        });
-    }
-
     /// Delivers what is undelivered, by whichever server it was changed.
-    async fn sweep(chats: &Arc<Inner>) {
+    pub(super) async fn sweep(chats: &Arc<Inner>) {
         loop {
             let page = match chats.logs.undelivered(PAGE, RETRY_AFTER).await {
                 Ok(page) => page,
@@ -140,8 +121,6 @@ async fn deliver_all(chats: Arc<Inner>, mut delivering: Delivering, _counted: Co
 
 /// How many undelivered chats are read at once.
 const PAGE: usize = 100;
-
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// For how long no other server delivers what was read. It ends before the next sweep of this server.
 const RETRY_AFTER: Duration = Duration::from_secs(50);

@@ -32,10 +32,8 @@ use crate::chat::log::client::Client;
 use crate::chat::redeem::Redeemed;
 use crate::chat::run_counts::CountedRun;
 use crate::chat::shutdown::Counted;
-use crate::chat::sink::Sink;
 use crate::chat::started_turn::{AcceptedResult, StartedTurn};
 use crate::chat::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey};
-use crate::chat::sweeps::Sweeps;
 use crate::id::{ChatId, MessageId, RunId, log_causes};
 use crate::metrics::{count_refused_append, count_store_failure};
 use crate::request::ChatRequest;
@@ -151,8 +149,6 @@ impl Driver {
             is_closing: false,
             counted: Some(counted),
         };
-        Sweeps::start(chats);
-        Sink::start_sweeps(chats);
         driver.running.push(driver.hint());
         driver.running.push(driver.tick());
         driver.running.push(chats.shutdown.closed().map(|()| Outcome::ServerClosed).boxed());

@@ -15,7 +15,6 @@ use super::run_counts::RunCounters;
 use super::shutdown::Shutdown;
 use super::sink::Sink;
 use super::store::{LogKey, LogStore};
-use super::sweeps::Sweeps;
 use super::tail::Tails;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::Approvals;
@@ -29,7 +28,8 @@ pub(super) struct Inner {
     pub(super) agent: Arc<dyn ChatAgent>,
     pub(super) approvals: Approvals,
     pub(super) logs: Arc<dyn LogStore>,
-    pub(super) sweeps: Sweeps,
+    /// Whether a task sweeps the store.
+    pub(super) is_sweeping: Arc<AtomicBool>,
     pub(super) limits: ChatLimits,
     pub(super) posted_history: PostedHistory,
     /// Whether it was logged that messages are kept which a page has removed.

@@ -28,7 +28,7 @@ use super::redeem::{Accepted, show_outcomes};
 use super::run_counts::RunCounts;
 use super::started_turn::StartedTurn;
 use super::stream::ChatStream;
-use super::sweeps::Sweeps;
+use super::sweeps;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
 use crate::chat::store::{ChatPage, ChatStoreError, ListChats, LogKey};
@@ -233,11 +233,6 @@ impl ChatServer {
         self.complete(&self.reader(principal)?, principal, request).await
     }
 
-    /// Removes from now on what the store keeps no longer, also if no request arrives.
-    pub(crate) fn start_sweeps(&self) {
-        Sweeps::start(&self.0);
-    }
-
     /// Counts a response that this user reads.
     pub(crate) fn reader(&self, user: &Principal) -> Result<Reader, ChatError> {
         self.0.readers.add(user, self.0.limits.max_user_readers())
@@ -316,21 +311,14 @@ impl ChatServer {
         let mut accepted = HashSet::new();
         for on_message in self.0.approvals.group_by_message(principal, decisions.clone()).await? {
             let message_id = on_message.message_id.clone();
-            let mut turn = Driver::start(
-                &self.0,
-                TurnRequest {
-                    principal: principal.clone(),
-                    owner: on_message.requester.clone(),
-                    chat_id: on_message.chat_id.clone(),
-                    client: self.0.clients.any_client(),
-                    goal: Goal::Answer {
-                        message_id,
-                        plan: Box::new(on_message.plan()),
-                        posted: None,
-                    },
-                    posted: None,
-                },
-            )?;
+            let mut turn = self.start_request(TurnRequest {
+                principal: principal.clone(),
+                owner: on_message.requester.clone(),
+                chat_id: on_message.chat_id.clone(),
+                client: self.0.clients.any_client(),
+                goal: Goal::Answer { message_id, plan: Box::new(on_message.plan()), posted: None },
+                posted: None,
+            })?;
             let Some(redeemed) = turn.accepted().await else {
                 match turn.response().await? {
                     // The decisions were made before, or the chat does not hold the calls.
@@ -509,7 +497,7 @@ impl ChatServer {
         let (goal, posted) = (Goal::of(Arc::clone(&request)), Some(request));
         let (owner, principal) = (principal.clone(), principal.clone());
         let request = TurnRequest { principal, owner, chat_id, client, goal, posted };
-        Driver::start(&self.0, request)
+        self.start_request(request)
     }
 
     /// Starts a turn that no request has posted.
@@ -521,7 +509,12 @@ impl ChatServer {
         goal: Goal,
     ) -> Result<StartedTurn<Response>, ChatError> {
         let key = LogKey { owner: principal.clone(), chat: id.clone() };
-        Driver::start(&self.0, TurnRequest::of_owner(key, client, goal))
+        self.start_request(TurnRequest::of_owner(key, client, goal))
+    }
+
+    fn start_request(&self, request: TurnRequest) -> Result<StartedTurn<Response>, ChatError> {
+        sweeps::start(&self.0);
+        Driver::start(&self.0, request)
     }
 }
 

@@ -16,7 +16,7 @@ use super::server::ChatServer;
 use super::shutdown::Shutdown;
 use super::sink::Sink;
 use super::store::{InMemoryLogStore, LogStore};
-use super::sweeps::Sweeps;
+use super::sweeps;
 use super::tail::Tails;
 use super::{HistoryImport, PostedHistory};
 use crate::approval::Approvals;
@@ -41,7 +41,7 @@ impl ChatServer {
             agent: Arc::new(agent),
             approvals,
             logs: Arc::new(InMemoryLogStore::new()),
-            sweeps: Sweeps::default(),
+            is_sweeping: Arc::default(),
             limits: ChatLimits::default(),
             posted_history: PostedHistory::default(),
             has_warned_of_kept: Arc::default(),
@@ -135,7 +135,6 @@ impl ChatServer {
         self.configure(|inner| {
             inner.logs = store;
             inner.folds = Folds::default();
-            inner.sweeps = Sweeps::default();
         })
     }
 
@@ -180,8 +179,9 @@ impl ChatServer {
         set(&mut inner);
         // What the sink has got of another store is of no use.
         inner.sink = inner.sink.map(|sink| Arc::new(sink.anew()));
+        inner.is_sweeping = Arc::default();
         let inner = Arc::new(inner);
-        Sink::start_sweeps(&inner);
+        sweeps::start(&inner);
         ChatServer(inner)
     }
 }

@@ -1,7 +1,6 @@
 //! [`Sink`]: the sink of the host, what is being delivered to it, and what it has taken.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Semaphore;
@@ -18,7 +17,6 @@ pub(super) struct Sink {
     chats: Mutex<HashMap<LogKey, Option<Undelivered>>>,
     taken: Mutex<HashMap<LogKey, Taken>>,
     pub(super) at_once: Semaphore,
-    pub(super) is_swept: AtomicBool,
 }
 
 /// The messages that the sink has taken last from this server. They are only compared, and may be dropped.
@@ -38,7 +36,6 @@ impl Sink {
             chats: Mutex::default(),
             taken: Mutex::default(),
             at_once: Semaphore::new(AT_ONCE),
-            is_swept: AtomicBool::new(false),
         }
     }
 

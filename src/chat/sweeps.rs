@@ -1,31 +1,27 @@
-//! [`Sweeps`]: each minute a server removes from its store what is kept no longer.
+//! Once a minute a server removes from its store what is kept no longer, and delivers what its sink has not got.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future, stream};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::driver::Driver;
 use super::inner::Inner;
 use super::log::decision::Goal;
+use super::sink::Sink;
+use crate::id::log_causes;
 
-/// Whether a task sweeps the store of a server. All clones share it.
-#[derive(Clone, Default)]
-pub(super) struct Sweeps(Arc<AtomicBool>);
-
-impl Sweeps {
-    /// Sweeps from now on, until the server is dropped or closed. Does nothing outside of a runtime: the next
-    /// call starts it.
-    pub(super) fn start(chats: &Arc<Inner>) {
-        let Ok(runtime) = Handle::try_current() else { return };
-        let Sweeps(is_started) = &chats.sweeps;
-        if !is_started.swap(true, Ordering::Relaxed) {
-            let (chats, started) = (Arc::downgrade(chats), Started(Arc::clone(is_started)));
-            runtime.spawn(async move { sweep_often(&chats, started).await });
-        }
+/// Sweeps now and each minute, until the server is dropped or shuts down. Does nothing outside of a runtime:
+/// the next call starts it.
+pub(super) fn start(chats: &Arc<Inner>) {
+    let Ok(runtime) = Handle::try_current() else { return };
+    if !chats.is_sweeping.swap(true, Ordering::Relaxed) {
+        let started = Started(Arc::clone(&chats.is_sweeping));
+        let chats = Arc::downgrade(chats);
+        runtime.spawn(async move { sweep_often(&chats, started).await });
     }
 }
 
@@ -39,23 +35,25 @@ impl Drop for Started {
 }
 
 async fn sweep_often(chats: &Weak<Inner>, _started: Started) {
-    loop {
+    while let Some(chats) = chats.upgrade().filter(|chats| !chats.shutdown.has_begun()) {
+        future::join(sweep(&chats), Sink::sweep(&chats)).await;
+        drop(chats);
         sleep(SWEEP_INTERVAL).await;
-        let Some(chats) = chats.upgrade() else { return };
-        if chats.shutdown.is_closed() {
-            return;
-        }
-        let lost = chats.logs.sweep().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what is kept no longer was not removed");
-            Vec::new()
-        });
-        let ends = stream::iter(lost).map(|(key, run)| {
-            // A turn that fails has logged it. The next sweep tries again.
-            let client = chats.clients.any_client();
-            Driver::mend(Arc::clone(&chats), key, client, Goal::Expire(run))
-        });
-        ends.buffer_unordered(MAX_ENDING).for_each(async |_| {}).await;
     }
+}
+
+/// Removes what is kept no longer, and ends the runs that were lost long ago.
+async fn sweep(chats: &Arc<Inner>) {
+    let lost = chats.logs.sweep().await.unwrap_or_else(|error| {
+        tracing::warn!(error = log_causes(&error), "what is kept no longer was not removed");
+        Vec::new()
+    });
+    let ends = stream::iter(lost).map(|(key, run)| {
+        // A turn that fails has logged it. The next sweep tries again.
+        let client = chats.clients.any_client();
+        Driver::mend(Arc::clone(chats), key, client, Goal::Expire(run))
+    });
+    ends.buffer_unordered(MAX_ENDING).for_each(async |_| {}).await;
 }
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);

@@ -148,10 +148,10 @@ use self::keys::Keys;
 ///   kept for the time to live of the chat, or until it is deleted.
 /// - `{…}:live`, `{…}:listed` and `{…}:updated`: the live runs, the titles and the times of the chats. What
 ///   they hold of a chat whose time has passed is removed within about a minute, if a server runs.
-/// - `{…}:delivered`: what a [sink](ui_message_stream::chat::MessageSink) has to get of each chat, with the
-///   owner of the chat, until the chat is deleted and the sink has got that.
+/// - `{…}:delivered`: what a [sink](ui_message_stream::chat::MessageSink) has to get of each chat, until the
+///   chat is deleted and the sink has got that.
 /// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.
-/// - `sweep`: the chats of which something is to be removed, each as a digest of its user and its id.
+/// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id.
 /// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`,
 ///   and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval

@@ -1,9 +1,11 @@
 //! [`LogStore`] of a [`RedisStore`]: a hash for the head of each log, a list for its entries, and a list for
 //! the messages of its snapshot.
 //!
-//! Each function is one script, but for loads and pages of more than 512 KiB, the deletion of a user, and
-//! the sweep. A script that was sent twice finds another head the second time: an append may return
-//! [`AppendResult::Conflict`] then, and a deletion `false`.
+//! Each function is one script, but for loads of messages, for loads and pages of more than 512 KiB, the
+//! deletion of a user, and the sweep. An append that begins or ends a run, and a snapshot, also note in a
+//! script of their own when the chat is swept: before an append, after a snapshot. A script that was sent
+//! twice finds another head the second time: an append may return [`AppendResult::Conflict`] then, and a
+//! deletion `false`.
 
 mod append;
 mod deliveries;

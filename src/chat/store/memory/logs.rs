@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::Limits;
 use super::log::{Log, since};
 use crate::approval::{Principal, UnixMillis};
 use crate::chat::store::deliveries::Deliveries;
@@ -11,6 +10,14 @@ use crate::chat::store::{
     Epoch, KEPT_AFTER_END, KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_LOST_RUNS, UserLimits,
 };
 use crate::id::ChatId;
+
+/// The maximum numbers of bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) user: usize,
+    pub(super) store: usize,
+    pub(super) ended: usize,
+}
 
 #[derive(Default)]
 pub(super) struct Logs {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::log::{LOG_BYTES, Log, bytes_of};
-use self::logs::Logs;
+use self::logs::{Limits, Logs};
 use super::log_store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, ListChats,
     LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage, LogStore, LostRuns, MAX_ENDED_BYTES,
@@ -39,14 +39,6 @@ pub struct InMemoryLogStore {
     logs: Mutex<Logs>,
     clock: Clock,
     limits: Limits,
-}
-
-/// The maximum numbers of bytes.
-#[derive(Debug, Clone, Copy)]
-struct Limits {
-    user: usize,
-    store: usize,
-    ended: usize,
 }
 
 #[derive(Debug)]
