@@ -12,7 +12,7 @@ use test_support::log_double::{Answer, Intercepts, LogDouble};
 use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::chat::store::{
-    AppendLog, AppendResult, InMemoryLogStore, LoadLog, LoadedLog, LogPage, LogStore,
+    AppendLog, AppendResult, Expected, InMemoryLogStore, LoadLog, LoadedLog, LogPage, LogStore,
     ReadLogEntries,
 };
 use ui_message_stream::chat::{ChatServer, Turn};
@@ -27,6 +27,7 @@ use crate::faults::{ada, post};
 #[derive(Debug)]
 struct Slow {
     logs: Arc<InMemoryLogStore>,
+    /// The appends of requests. The run that a request has begun appends at a position.
     appends: AtomicUsize,
     operations: AtomicUsize,
 }
@@ -57,7 +58,8 @@ impl Intercepts for Slow {
     }
 
     fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
-        self.appends.fetch_add(1, Ordering::SeqCst);
+        let is_request = !matches!(append.expected, Expected::Position { .. });
+        self.appends.fetch_add(usize::from(is_request), Ordering::SeqCst);
         Box::pin(async move { self.slowly(self.logs.append(append)).await })
     }
 }
