@@ -10,8 +10,8 @@ impl PostgresStore {
     /// [24 hours](ui_message_stream::approval::store::RECORD_RETENTION) after they have expired, and
     /// entries before the snapshot of a log 10 minutes after the end of the run that has written them.
     ///
-    /// A chat server calls it once a minute. Without one, call it. Several servers may do this at once. It deletes a few rows
-    /// at a time, and fewer if Postgres cancels the statement because it takes too long.
+    /// A chat server calls it once a minute. Without one, call it. Several servers may do this at once. It
+    /// deletes a few rows at a time, and fewer if Postgres cancels the statement because it takes too long.
     ///
     /// # Errors
     /// [`PostgresError`] if something cannot be deleted: the first failure. What can be deleted was

@@ -60,7 +60,8 @@ const EXPIRED: &str = "DELETE FROM logs WHERE key IN (SELECT key FROM logs \
 
 // 10 minutes. Those that have ended far in the future have ended before the clock was set back.
 const ENDED_RUNS: &str = "DELETE FROM log_ended_runs WHERE key IN (SELECT key FROM log_ended_runs \
-        WHERE ended_at <= (SELECT now_ms() - 600000) OR ended_at > (SELECT now_ms() + 60000) LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) \
+        WHERE ended_at <= (SELECT now_ms() - 600000) OR ended_at > (SELECT now_ms() + 60000) \
+        LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) \
     RETURNING key";
 
 /// Removes at most `$2` entries of each of the next logs after the key `$1`. Returns their keys, and whether

@@ -161,7 +161,11 @@ async fn what_is_read_while_others_append_and_remove_is_always_of_one_moment() {
     let _ = appended(&stores[0], append(&key, Expected::NoLog(Epoch(1)))).await;
     let (second, snapshots, removed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let work = stores.iter().enumerate().map(async |(number, store)| {
-        for round in 0..80 {
+        for round in 0..1_000 {
+            let is_seen = |count: &AtomicU64| count.load(Ordering::Relaxed) > 20;
+            if round >= 80 && is_seen(&snapshots) && is_seen(&removed) {
+                return;
+            }
             let log = load(store, &key).await.unwrap();
             check_entries(&log);
             match (number, round % 4) {
