@@ -91,10 +91,11 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     let chats = chats.with_limits(limits);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
-    let page =
-        get(async || page::page()).layer(from_fn_with_state(cookie_key.clone(), browsers::welcome));
+    let welcome = from_fn_with_state(cookie_key.clone(), browsers::welcome);
+    let page = |html| get(async move || page::page(html)).layer(welcome.clone());
     let app = Router::new()
-        .route("/", page)
+        .route("/", page(page::CHAT))
+        .route("/chats", page(page::ALL_CHATS))
         .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
         .route("/api/world", get(async move || show(world).await))
         .nest("/api/chat", chat_routes(chats.clone()))

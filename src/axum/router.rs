@@ -1,5 +1,6 @@
 //! [`chat_routes`] and [`approval_routes`]: the axum routes of a [`ChatServer`].
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 
 use ::axum::Router;
@@ -10,6 +11,7 @@ use ::axum::routing::{get, post};
 use futures_util::stream;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 use super::extract::read_json;
@@ -31,15 +33,17 @@ use crate::response::ResponseOutcome;
 /// |---|---|
 /// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`. The response is as of `POST /`. |
-/// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt"}, …], "after"?}`, the last changed first. `limit` sets another number, up to 100. A response has `after` if there are more: `GET /?after=…` returns the next page. |
+/// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt", "isLive", "hasQuestions", "version"}, …], "after"?}`, the last changed first. `limit` sets another number, up to 100. A response has `after` if there are more: `GET /?after=…` returns the next page. `search` selects those whose title contains a text; upper and lower case of ASCII letters are the same. |
+/// | `GET /?events` | Follows these conversations with server-sent events, as [`ChatServer::follow`] does: `chats` with what `GET /` returns, then `chat` for each one that has changed, and `deleted` with `{"id"}`. `limit` is as of `GET /`. |
 /// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?, "ended"?}`, oldest first, for a page that is opened again. `ended` is how the last answer has ended: `finished`, `stopped`, `failed`, `interrupted` or `limit`; it is absent while one is written, and on pages of older messages. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
 /// | `DELETE /{id}` | Deletes the conversation with its live run and its pending approval requests, as [`ChatServer::delete`] does, and returns `204`, also if there is none. |
 /// | `GET /{id}/stream` | Streams the live run of the conversation from its beginning, for a page that is opened again. With the header `Last-Event-ID`, streams the frames after that one, also of a run that has ended in the last 10 minutes. Otherwise returns `204`. |
 /// | `DELETE /{id}/stream` | Stops the live run of the conversation, if it has one, keeps what it has written, and returns `204`. |
 ///
 /// `title` is the beginning of the first text of the user, and may be empty. `updatedAt` is the time of
-/// the last change in milliseconds, as `Date` takes it. A conversation that changes while the pages are
-/// read moves to the first page.
+/// the last change in milliseconds, as `Date` takes it. `isLive` is whether a run writes, `hasQuestions`
+/// whether an answer of the user is waited for, and `version` grows with each change of the messages. A
+/// conversation that changes while the pages are read moves to the first page.
 ///
 /// `{id}` is the id of the conversation: the `id` that the page passes to `useChat`. A conversation
 /// belongs to its user, and two users may have conversations with the same id. The routes respond to
@@ -49,7 +53,7 @@ use crate::response::ResponseOutcome;
 /// A `POST` that is delivered twice changes nothing. The second one gets the live run that answers
 /// it, or the stored message. If there is none, the response is `409`. If the user has too many live
 /// runs, the response to a `POST` is `429`, with the header `Retry-After`. A user who reads too many
-/// responses gets `429` too, also for `GET /{id}/stream`.
+/// responses gets `429` too, also for `GET /{id}/stream` and `GET /?events`.
 ///
 /// The version of the clients, and whether they can answer approval requests, are settings of the
 /// server: [`ChatServer::with_version`], [`with_version_from`](ChatServer::with_version_from) and
@@ -220,6 +224,7 @@ async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
     let query = query.as_deref().unwrap_or_default();
+    let follows = query.split('&').any(|parameter| matches!(parameter, "events" | "events="));
     let limit = match query_parameter(query, "limit") {
         None => Some(DEFAULT_PAGE_CHATS),
         Some(limit) => limit.parse().ok().filter(|limit| (1..=MAX_PAGE_CHATS).contains(limit)),
@@ -227,15 +232,23 @@ async fn list(
     let limit = limit.ok_or_else(|| field(FieldError::new("limit", NO_LIMIT)))?;
     let after = query_parameter(query, "after").map(str::parse::<ChatCursor>).transpose();
     let after = after.map_err(|_| field(FieldError::new("after", NO_CHAT_PLACE)))?;
-    let list = ListChats { limit, after: after.as_ref(), search: None };
-    let page = chats.list(&principal, list).await.map_err(ChatRejection::chat)?;
-    let summaries = page.chats.iter().map(|chat| ChatSummaryBody {
-        id: &chat.id,
-        title: &chat.title,
-        updated_at: chat.updated_at,
-    });
-    let after = page.next.map(|next| next.to_string());
-    Ok(json(&ChatsBody { chats: summaries.collect(), after }))
+    let search = query_parameter(query, "search").map(decoded).transpose().map_err(field)?;
+    if follows {
+        let other = after.map(|_| "after").or(search.map(|_| "search"));
+        if let Some(other) = other {
+            return Err(field(FieldError::new(other, NOT_FOLLOWED)));
+        }
+        return Ok(chats.follow(&principal, limit).map_err(ChatRejection::chat)?.into_response());
+    }
+    let list = ListChats { limit, after: after.as_ref(), search: search.as_deref() };
+    Ok(json(&chats.list(&principal, list).await.map_err(ChatRejection::chat)?))
+}
+
+/// Returns the text of a search in a query, as `URLSearchParams` writes it.
+fn decoded(search: &str) -> Result<String, FieldError> {
+    let search = search.replace('+', " ");
+    let text = percent_decode_str(&search).decode_utf8();
+    text.map(Cow::into_owned).map_err(|_| FieldError::new("search", NO_TEXT))
 }
 
 async fn delete(
@@ -373,22 +386,6 @@ fn is_json_requested(headers: &HeaderMap) -> bool {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ChatsBody<'a> {
-    chats: Vec<ChatSummaryBody<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<String>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ChatSummaryBody<'a> {
-    id: &'a ChatId,
-    title: &'a str,
-    updated_at: UnixMillis,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct ResponseBody<'a> {
     message: Option<&'a UiMessage>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -515,3 +512,7 @@ const MAX_PAGE_CHATS: usize = 100;
 const NO_LIMIT: &str = "expected a whole number from 1 to 100";
 
 const NO_CHAT_PLACE: &str = "not a place in the list of chats";
+
+const NO_TEXT: &str = "expected a text in UTF-8";
+
+const NOT_FOLLOWED: &str = "cannot be combined with `events`";

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::agent::ChatAgent;
 use super::folds::Folds;
+use super::followers::Followers;
 use super::hints::Hints;
 use super::loads::Loads;
 use super::log::client::ClientSettings;
@@ -40,6 +41,7 @@ pub(super) struct Inner {
     pub(super) hints: Hints,
     pub(super) run_counters: RunCounters,
     pub(super) readers: Readers,
+    pub(super) followers: Followers,
     pub(super) tails: Tails,
     pub(super) loads: Loads,
     pub(super) folds: Folds,

@@ -29,6 +29,8 @@ mod error;
 #[cfg(feature = "approvals")]
 mod folds;
 #[cfg(feature = "approvals")]
+mod followers;
+#[cfg(feature = "approvals")]
 mod hints;
 #[cfg(feature = "approvals")]
 mod inner;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::agent::ChatAgent;
 use super::folds::Folds;
+use super::followers::Followers;
 use super::hints::Hints;
 use super::inner::Inner;
 use super::loads::Loads;
@@ -51,6 +52,7 @@ impl ChatServer {
             hints: Hints::default(),
             run_counters: RunCounters::default(),
             readers: Readers::default(),
+            followers: Followers::default(),
             tails: Tails::default(),
             loads: Loads::default(),
             folds: Folds::default(),
@@ -135,6 +137,7 @@ impl ChatServer {
         self.configure(|inner| {
             inner.logs = store;
             inner.folds = Folds::default();
+            inner.followers = Followers::default();
         })
     }
 

@@ -22,8 +22,8 @@ use crate::message::{Role, UiMessage};
 use crate::response::{BodyError, headers};
 use crate::sse::KEEP_ALIVE;
 
-/// The response of a [`ChatServer`](super::ChatServer): the frames of a run as they are written, or
-/// a stored message.
+/// The response of a [`ChatServer`](super::ChatServer): the frames of a run as they are written,
+/// a stored message, or the [events](super::ChatServer::follow) of all chats of a user.
 ///
 /// `ChatStream` implements [`http_body::Body`] for every server built on hyper, `Stream` of bytes for
 /// other servers, and `IntoResponse` with the `axum` feature. Send

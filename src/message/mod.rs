@@ -10,6 +10,7 @@
 //!
 //! Wire: [UI messages](https://ai-sdk.dev/docs/reference/ai-sdk-core/ui-message)
 
+mod answer_end;
 mod approval;
 mod part;
 mod read;
@@ -23,6 +24,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub use self::answer_end::AnswerEnd;
 pub use self::approval::{ApprovalDetails, RequestedApproval, RespondedApproval, SettledApproval};
 pub use self::part::{
     DataPart, FilePart, Part, ReasoningPart, SourceDocumentPart, SourceUrlPart, TextPart,

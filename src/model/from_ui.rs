@@ -14,7 +14,8 @@ use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults};
 use crate::id::{MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{
-    DataPart, FilePart, Part, ReasoningPart, Role, TextPart, TextState, ToolPart, UiMessage,
+    AnswerEnd, DataPart, FilePart, Part, ReasoningPart, Role, TextPart, TextState, ToolPart,
+    UiMessage,
 };
 
 /// Converts UI messages to model messages.
@@ -39,6 +40,7 @@ use crate::message::{
 /// | a user message without readable content | an empty message | a placeholder sentence |
 /// | an assistant message at the beginning | comes first | comes after a sentence in a user message |
 /// | a system message | kept | left out: only the host gives instructions |
+/// | an answer whose [end](UiMessage::answer_end) is not `finished`, before a user message | without a trace | a sentence says so at the beginning of the user message |
 ///
 /// Both leave out an input that was still streaming, sources, unknown parts, and `data-*` parts.
 /// [`with_data`](Self::with_data) includes `data-*` parts.
@@ -216,6 +218,11 @@ impl<'a> ToModelMessages<'a> {
                         is_unverified: self.is_unverified.as_ref(),
                     };
                     self.push_assistant(&mut transcript, message, &assistant);
+                    if let Some(note) = message.answer_end().and_then(early_end_note)
+                        && has_later_user_message
+                    {
+                        transcript.push_user(vec![UserContent::Text(TextContent::new(note))]);
+                    }
                 }
             }
         }
@@ -343,6 +350,20 @@ impl AssistantMessage<'_> {
                 step.results.push(ToolContent::ProviderApproval(answer));
             }
         }
+    }
+}
+
+/// Returns what the model reads after an answer that has not finished. It is a text of the user, because a
+/// model continues what it reads as its own text.
+fn early_end_note(end: AnswerEnd) -> Option<&'static str> {
+    match end {
+        AnswerEnd::Finished => None,
+        AnswerEnd::Stopped => Some("(The answer before this was stopped. It is not complete.)"),
+        AnswerEnd::Failed => Some("(The answer before this has failed. It is not complete.)"),
+        AnswerEnd::Interrupted => {
+            Some("(The answer before this was interrupted. It is not complete.)")
+        }
+        AnswerEnd::Limit => Some("(The answer before this reached a limit. It is not complete.)"),
     }
 }
 

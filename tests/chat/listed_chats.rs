@@ -67,6 +67,35 @@ async fn pages_of_any_size_hold_each_chat_once() {
 }
 
 #[tokio::test]
+async fn a_search_lists_the_chats_whose_title_contains_a_text() {
+    let host = Host::new();
+    for (id, text) in [("a", "Ärger & Co. = 100%"), ("b", "the co. of others"), ("c", "none")] {
+        Client::new("alice", id).say(&host, text).await;
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    for (search, expected) in [
+        ("CO.", &["b", "a"][..]),
+        ("%26+Co", &["a"]),
+        ("%C3%84rger%20%26", &["a"]),
+        ("100%25", &["a"]),
+        ("", &["c", "b", "a"]),
+        ("missing", &[]),
+    ] {
+        let page = host.get("alice", &format!("/api/chat?search={search}")).await.json();
+        assert_eq!(ids(&page), expected, "{search}");
+    }
+    let page = host.get("alice", "/api/chat?search=co.&limit=1").await.json();
+    let next = format!("/api/chat?search=co.&limit=1&after={}", page["after"].as_str().unwrap());
+    assert_eq!(
+        (ids(&page), ids(&host.get("alice", &next).await.json())),
+        (vec!["b".into()], vec!["a".into()])
+    );
+    let refused = host.get("alice", "/api/chat?search=%C3").await;
+    let expected = (StatusCode::BAD_REQUEST, "search: expected a text in UTF-8");
+    assert_eq!((refused.status, &*refused.text), expected);
+}
+
+#[tokio::test]
 async fn a_cursor_of_another_user_lists_only_own_chats() {
     let host = Host::new();
     begin(&host, "bob", &["his".into()]).await;

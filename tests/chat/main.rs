@@ -1,5 +1,6 @@
 //! ChatServer over HTTP: turns, retries, decisions and stored conversations.
 
+mod answer_ends;
 mod call_outcomes;
 mod client_versions;
 mod concurrent_turns;
@@ -13,6 +14,7 @@ mod embedding;
 mod failing_reads;
 mod failing_stores;
 mod faults;
+mod followed_chats;
 mod history_completeness;
 mod history_import;
 mod json_responses;

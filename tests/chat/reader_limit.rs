@@ -75,6 +75,7 @@ async fn a_user_with_64_readers_gets_429_and_no_effect_until_one_ends() {
         (post.clone(), "/", "", &*first),
         (get.clone(), "/c/stream", "", ""),
         (get.clone(), "/c/stream", &*id, ""),
+        (get.clone(), "/?events", "", ""),
     ] {
         let refused = send(&routes, "ada", request.clone()).await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{request:?}");

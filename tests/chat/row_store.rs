@@ -374,6 +374,7 @@ impl LogStore for RowStore {
             updated_at: *updated_at,
             is_live: chat.live.is_some(),
             has_questions: chat.has_questions,
+            control: chat.control,
         });
         answer(ChatPage::new(page.collect(), list.limit))
     }

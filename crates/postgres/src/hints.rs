@@ -14,12 +14,14 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
+use ui_message_stream::approval::Principal;
 use ui_message_stream::chat::store::LogKey;
 
 use crate::error::DbResult;
 use crate::{owner_key, within_time};
 
-/// The logs that readers of this process wait for, by the digests of their keys.
+/// The logs that readers of this process wait for, by the digests of their keys, and the lists, by those of
+/// their owners.
 #[derive(Debug, Default)]
 pub(crate) struct Hints(Mutex<Logs>);
 
@@ -71,14 +73,19 @@ impl Hints {
         }
     }
 
-    /// Handles a notification: the length of a log, whether it was deleted, and the digest of its key.
+    /// Handles a notification: the length of a log, whether it was deleted, the digest of its key, and that
+    /// of its owner if the list of the owner has changed.
     fn add(&self, notification: &str) {
         let mut words = notification.split(' ');
         let length = words.next().and_then(|word| word.parse().ok());
         let (is_deleted, digest) = (words.next() == Some("1"), words.next());
         let (Some(length), Some(digest)) = (length, digest) else { return };
-        if let Some(hint) = self.lock().by_digest.get(digest) {
+        let logs = self.lock();
+        if let Some(hint) = logs.by_digest.get(digest) {
             hint.known.send_replace(Progress { length, is_deleted });
+        }
+        if let Some(list) = words.next().and_then(|owner| logs.by_digest.get(owner)) {
+            list.known.send_replace(Progress::default());
         }
     }
 
@@ -148,8 +155,16 @@ async fn listen_once(hints: &Hints, config: &Config, channel: &str) -> DbResult<
 /// Returns the digest of the key of a log, as the function `publish_log` of the schema.
 pub(crate) fn log_digest(key: &LogKey) -> String {
     let owner = owner_key(&key.owner);
-    let parts = [owner.as_bytes(), b"\0", key.chat.as_bytes()];
-    Sha256::digest(parts.concat()).iter().fold(String::new(), |mut text, byte| {
+    digest(&[owner.as_bytes(), b"\0", key.chat.as_bytes()].concat())
+}
+
+/// Returns the digest of an owner, as the function `publish_log` of the schema.
+pub(crate) fn list_digest(owner: &Principal) -> String {
+    digest(owner_key(owner).as_bytes())
+}
+
+fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })

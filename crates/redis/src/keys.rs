@@ -109,7 +109,8 @@ impl UserKeys {
         format!("{}live", self.0)
     }
 
-    /// Returns the list of the chats by the time of their last update.
+    /// Returns the list of the chats by the time of their last update. It is also the name of the channel on
+    /// which changes of what lists show are announced.
     pub(crate) fn updated(&self) -> String {
         format!("{}updated", self.0)
     }

@@ -92,7 +92,7 @@ script!(LOG_APPEND, "log", "publish", "log_append");
 script!(LOG_FRAMES, "publish", "log_frames");
 script!(LOG_SNAPSHOT, "log", "log_snapshot");
 script!(LOG_DELETE, "log", "publish", "log_delete");
-script!(LOG_RENAME, "log", "log_rename");
+script!(LOG_RENAME, "log", "publish", "log_rename");
 script!(LOG_LIST, "log", "log_list");
 script!(LOG_TRIM, "log", "log_trim");
 script!(LOG_CHATS, "log_chats");

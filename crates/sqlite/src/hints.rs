@@ -1,4 +1,4 @@
-//! [`Hints`]: wakes the readers of logs that have changed.
+//! [`Hints`]: wakes the readers of logs and of lists that have changed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,24 @@ use ui_message_stream::chat::store::{Epoch, LogKey};
 
 use crate::error::DbResult;
 use crate::log_store::{KeyColumns, unsigned};
+use crate::owner_key;
 
-/// The logs that readers of this process wait for.
+/// The logs and the lists that readers of this process wait for.
 ///
 /// An append of this process wakes the readers at once. The [thread that watches](crate::watch) the
 /// file finds the appends of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
-    logs: Mutex<HashMap<LogKey, Hint>>,
+    waited: Mutex<Waited>,
     /// The thread that watches has to look at once.
     pub(crate) wanted: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waited {
+    logs: HashMap<LogKey, Hint>,
+    /// By their owners.
+    lists: HashMap<Principal, Hint>,
 }
 
 /// What is known of a log. A reader knows what it has read, so what is known here is a lower bound.
@@ -29,7 +37,12 @@ enum Known {
     Read(u64),
     Log(Epoch, u64),
     NoLog,
+    UnknownList,
+    List(ListState),
 }
+
+/// The number of chats in a list, and the time and the control entries of the newest one. A title is not in it.
+type ListState = (i64, i64, i64);
 
 #[derive(Debug)]
 struct Hint {
@@ -49,28 +62,30 @@ impl Hints {
     pub(crate) async fn changed(&self, key: &LogKey, length: u64) {
         let notify;
         let changed = {
-            let mut logs = self.lock();
+            let logs = &mut self.lock().logs;
             let hint = match logs.get_mut(key) {
                 Some(hint) => hint,
-                None => logs.entry(key.clone()).or_insert_with(|| Hint {
-                    known: Known::Read(length),
-                    is_checked: false,
-                    is_own: false,
-                    is_idle: false,
-                    changed: Arc::default(),
-                }),
+                None => logs.entry(key.clone()).or_insert_with(|| Hint::new(Known::Read(length))),
             };
             match hint.known {
                 Known::NoLog => return,
                 Known::Read(known) | Known::Log(_, known) if known > length => return,
                 _ => {}
             }
-            hint.is_idle = false;
-            if !hint.is_checked {
-                self.wanted.notify_one();
-            }
-            notify = Arc::clone(&hint.changed);
+            notify = hint.wait(&self.wanted);
             // It is notified of each change from here on.
+            notify.notified()
+        };
+        changed.await;
+    }
+
+    /// Waits until the list of an owner may have changed.
+    pub(crate) async fn changed_list(&self, owner: &Principal) {
+        let notify;
+        let changed = {
+            let lists = &mut self.lock().lists;
+            let new = || Hint::new(Known::UnknownList);
+            notify = lists.entry(owner.clone()).or_insert_with(new).wait(&self.wanted);
             notify.notified()
         };
         changed.await;
@@ -79,34 +94,61 @@ impl Hints {
     /// Adds what this process has changed, and wakes the readers of the log if this is new: its epoch and
     /// its length, or `None` if there is none.
     pub(crate) fn add(&self, key: &LogKey, log: Option<(Epoch, u64)>) {
-        if let Some(hint) = self.lock().get_mut(key) {
+        if let Some(hint) = self.lock().logs.get_mut(key) {
             hint.is_own = true;
             hint.add(log);
         }
     }
 
+    /// Wakes those who wait for the list of an owner, which this process has changed.
+    pub(crate) fn add_list(&self, owner: &Principal) {
+        if let Some(hint) = self.lock().lists.get_mut(owner) {
+            hint.is_own = true;
+            hint.changed.notify_waiters();
+        }
+    }
+
     /// Forgets what is known of the logs of a user. Their readers look again.
     pub(crate) fn forget_user(&self, user: &Principal) {
-        for (_, hint) in self.lock().extract_if(|key, _| key.owner == *user) {
+        let Waited { logs, lists } = &mut *self.lock();
+        let logs = logs.extract_if(|key, _| key.owner == *user).map(|(_, hint)| hint);
+        for hint in logs.chain(lists.remove(user)) {
             hint.changed.notify_waiters();
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        let waited = self.lock();
+        waited.logs.is_empty() && waited.lists.is_empty()
     }
 
-    /// Reads the logs that readers wait for and that others may have changed, if the file has changed, and
-    /// those that were not checked yet. A log that this process has just changed is left out, and then this
-    /// returns `false`: it has to be looked at the next time.
+    /// Reads the logs and the lists that readers wait for and that others may have changed, if the file has
+    /// changed, and those that were not checked yet. One that this process has just changed is left out, and
+    /// then this returns `false`: it has to be looked at the next time.
     pub(crate) fn look(&self, connection: &Connection, has_changed: bool) -> DbResult<bool> {
-        let (mut keys, mut is_complete) = (Vec::new(), true);
-        for (key, hint) in self.lock().iter_mut() {
+        let (mut keys, mut owners, mut is_complete) = (Vec::new(), Vec::new(), true);
+        let mut is_looked_at = |hint: &mut Hint| {
             let is_own = std::mem::take(&mut hint.is_own);
-            if !hint.is_checked || has_changed && !is_own {
-                keys.push(key.clone());
-            } else if has_changed {
-                is_complete = false;
+            let is_looked_at = !hint.is_checked || has_changed && !is_own;
+            is_complete &= is_looked_at || !has_changed;
+            is_looked_at
+        };
+        {
+            let Waited { logs, lists } = &mut *self.lock();
+            let logs = logs.iter_mut().filter_map(|(key, hint)| is_looked_at(hint).then_some(key));
+            keys.extend(logs.cloned());
+            let lists =
+                lists.iter_mut().filter_map(|(key, hint)| is_looked_at(hint).then_some(key));
+            owners.extend(lists.cloned());
+        }
+        for owner in owners {
+            let mut statement = connection.prepare_cached(FIND_LIST)?;
+            let found = statement
+                .query_row([owner_key(&owner)], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+            let found = found.optional()?.unwrap_or_default();
+            if let Some(hint) = self.lock().lists.get_mut(&owner) {
+                hint.is_checked = true;
+                hint.set(Known::List(found), hint.known != Known::List(found));
             }
         }
         for key in keys {
@@ -116,7 +158,7 @@ impl Hints {
                 Ok((Epoch(epoch.cast_unsigned()), unsigned(row.get(1)?)))
             });
             let found = found.optional()?;
-            if let Some(hint) = self.lock().get_mut(&key) {
+            if let Some(hint) = self.lock().logs.get_mut(&key) {
                 hint.is_checked = true;
                 hint.add(found);
             }
@@ -124,22 +166,41 @@ impl Hints {
         Ok(is_complete)
     }
 
-    /// Forgets the logs for which no reader has waited since the last call. A reader that reads between two
-    /// waits loses nothing.
+    /// Forgets the logs and the lists for which no reader has waited since the last call. A reader that reads
+    /// between two waits loses nothing.
     pub(crate) fn forget_idle(&self) {
-        self.lock().retain(|_, hint| {
-            let was_idle = hint.is_idle;
-            hint.is_idle = Arc::strong_count(&hint.changed) == 1;
-            !(was_idle && hint.is_idle)
-        });
+        let mut waited = self.lock();
+        waited.logs.retain(|_, hint| hint.is_kept());
+        waited.lists.retain(|_, hint| hint.is_kept());
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LogKey, Hint>> {
-        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Waited> {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Hint {
+    fn new(known: Known) -> Self {
+        let changed = Arc::default();
+        Hint { known, is_checked: false, is_own: false, is_idle: false, changed }
+    }
+
+    /// A reader begins to wait.
+    fn wait(&mut self, wanted: &Notify) -> Arc<Notify> {
+        self.is_idle = false;
+        if !self.is_checked {
+            wanted.notify_one();
+        }
+        Arc::clone(&self.changed)
+    }
+
+    /// Whether a reader waits, or has waited at the last call.
+    fn is_kept(&mut self) -> bool {
+        let was_idle = self.is_idle;
+        self.is_idle = Arc::strong_count(&self.changed) == 1;
+        !(was_idle && self.is_idle)
+    }
+
     fn add(&mut self, log: Option<(Epoch, u64)>) {
         let (is_new, known) = match (log, self.known) {
             (None, known) => (known != Known::NoLog, Known::NoLog),
@@ -151,6 +212,10 @@ impl Hint {
             }
             (Some((epoch, length)), _) => (true, Known::Log(epoch, length)),
         };
+        self.set(known, is_new);
+    }
+
+    fn set(&mut self, known: Known, is_new: bool) {
         self.known = known;
         if is_new {
             self.changed.notify_waiters();
@@ -158,5 +223,7 @@ impl Hint {
     }
 }
 
+const FIND_LIST: &str = "SELECT (SELECT count(*) FROM logs WHERE owner = ?1), updated_at, control \
+    FROM logs WHERE owner = ?1 ORDER BY updated_at DESC, chat DESC LIMIT 1";
 /// Logs whose time has passed are there until they are swept.
 const FIND: &str = "SELECT epoch, length FROM logs WHERE owner = ?1 AND chat = ?2";

@@ -42,6 +42,14 @@ fn the_page_goes_on_after_the_demo_is_killed_and_started_again() {
 }
 
 #[test]
+fn a_second_browser_of_the_user_shows_what_the_first_one_does_without_a_reload() {
+    let Some(browser) = browser() else { return };
+    let demo = Demo::start();
+    let printed = run_node(&browser, &["followed.mjs", &demo.url]);
+    assert!(printed.ends_with("each change was shown\n"), "{printed}");
+}
+
+#[test]
 fn a_hostile_page_reaches_nothing_of_the_demo() {
     run_with_both_pages(&["hostile-pages.mjs"]);
 }

@@ -9,6 +9,7 @@ use crate::event::AgentEvent;
 use crate::id::MessageId;
 #[cfg(feature = "approvals")]
 use crate::json::Json;
+use crate::message::AnswerEnd;
 
 /// The run of a conversation, and what happened to calls since its model was called.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -33,23 +34,6 @@ pub(super) struct LiveMessage {
     pub(super) id: MessageId,
     /// The run answers a message of the user. Otherwise it continues this message with results of calls.
     pub(super) is_new: bool,
-}
-
-/// How an answer has ended. The message alone does not show it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum AnswerEnd {
-    /// The agent has ended it, or it waits for answers of the user.
-    Finished,
-    /// The user has stopped it, or has sent another request.
-    Stopped,
-    /// The agent has failed.
-    Failed,
-    /// The server was lost that wrote it. What the rest would have been is not known.
-    Interrupted,
-    /// It has reached a [limit](crate::limits::ChatLimits) of the server.
-    Limit,
 }
 
 /// How a run has ended that did not finish, and that no other one resumes.

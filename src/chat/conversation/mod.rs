@@ -36,7 +36,6 @@ pub use self::client_answers::ClientAnswers;
 pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
-pub use self::live_run::AnswerEnd;
 #[cfg(feature = "approvals")]
 pub(crate) use self::live_run::{EndedRun, ReceivedResult};
 pub use self::messages::{Messages, MessagesIter};
@@ -60,6 +59,7 @@ use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Prin
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::Format;
+pub use crate::message::AnswerEnd;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError};
 

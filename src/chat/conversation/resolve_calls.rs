@@ -1,8 +1,9 @@
 //! What a request changes in a conversation, and the results of its open calls.
 
+use super::AnswerEnd;
 use super::call_state::{is_approved_provider_call, is_call, is_call_of, state_of_outcome};
 #[cfg(feature = "approvals")]
-use super::live_run::{AnswerEnd, ReceivedResult};
+use super::live_run::ReceivedResult;
 use super::recorder::call_outcome;
 #[cfg(feature = "approvals")]
 use super::request_change::kept_messages;

@@ -10,7 +10,7 @@ use crate::chat::store::{EntryKind, LiveRunChange, StoredEntry};
 use crate::chunk::FinishReason;
 use crate::id::{MessageId, RunId, ToolCallId};
 use crate::json::Json;
-use crate::message::UiMessage;
+use crate::message::{AnswerEnd, UiMessage};
 
 /// An entry of the log of a chat.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,6 +97,19 @@ pub(crate) enum RunEnd {
     Interrupted,
     /// The server was lost between two steps. This run writes what follows.
     ResumedBy(RunId),
+}
+
+impl RunEnd {
+    /// Returns how the answer has ended, if it has not finished and no other run resumes it.
+    pub(crate) fn early(&self) -> Option<AnswerEnd> {
+        match self {
+            RunEnd::Finished | RunEnd::ResumedBy(_) => None,
+            RunEnd::Failed(_) => Some(AnswerEnd::Failed),
+            RunEnd::Stopped | RunEnd::Replaced => Some(AnswerEnd::Stopped),
+            RunEnd::Limit => Some(AnswerEnd::Limit),
+            RunEnd::Interrupted => Some(AnswerEnd::Interrupted),
+        }
+    }
 }
 
 /// The reason why a stored entry cannot be read.

@@ -30,7 +30,11 @@ pub(crate) fn whole_response(
     translator.start(&mut |chunk| encoder.encode(&chunk, &mut first));
     let mut out = |chunk: Chunk<'_>| replay(message, chunk, version, &mut encoder, &mut rest);
     inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
-    for event in catch_up(posted, message).into_iter().chain(end) {
+    let metadata = message.metadata.as_ref().filter(|metadata| {
+        posted.is_some_and(|posted| !is_same_json(posted.metadata.as_ref(), Some(*metadata)))
+    });
+    let metadata = metadata.map(|metadata| AgentEvent::Metadata(metadata.clone()));
+    for event in catch_up(posted, message).into_iter().chain(metadata).chain(end) {
         let _ = translator.handle_event(&event, &mut out);
     }
     // Writes nothing after another end.

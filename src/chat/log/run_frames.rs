@@ -13,6 +13,7 @@ use crate::chat::store::Epoch;
 use crate::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
 use crate::event::AgentEvent;
 use crate::id::{MessageId, ToolCallId};
+use crate::json::Json;
 use crate::message::UiMessage;
 use crate::reducer::Reducer;
 use crate::sse::DONE;
@@ -42,7 +43,7 @@ pub(crate) enum Next {
     More,
     /// The entry was the last one, and its frames are complete.
     Ended,
-    /// The entry is the end of a run that was cut off, of which [`RunFrames::end`] makes the frames. It
+    /// The entry is the end of a run that has not finished, of which [`RunFrames::end`] makes the frames. It
     /// needs the entries from [`RunFrames::begin`] on.
     CutOff,
 }
@@ -106,8 +107,9 @@ impl RunFrames {
                 (self.step_end, self.reason) = (Some(end.clone()), end.reason);
             }
             OtherEntry::End { end: RunEnd::ResumedBy(_), .. } => {}
-            OtherEntry::End { .. } => {
-                let Some(end) = self.step_end.take() else { return Next::CutOff };
+            OtherEntry::End { end: run_end, .. } => {
+                let end = self.step_end.take().filter(|_| run_end.early().is_none());
+                let Some(end) = end else { return Next::CutOff };
                 let frames = [end.last.concat().as_bytes(), DONE].concat();
                 self.frame(position, &frames, out);
                 return Next::Ended;
@@ -123,7 +125,7 @@ impl RunFrames {
         Next::More
     }
 
-    /// Adds the end of a run that was cut off. `entries` are those of the run, with its end, which
+    /// Adds the end of a run that has not finished. `entries` are those of the run, with its end, which
     /// stands at this position. `begun` is the message that it has continued.
     pub(crate) fn end<'e>(
         &self,
@@ -139,8 +141,11 @@ impl RunFrames {
         let mut reducer = begun.map_or_else(Reducer::new, Reducer::continuing);
         let (mut open, mut step_end) = (OpenChunks::default(), None);
         let mut claimed: Vec<&ToolCallId> = Vec::new();
-        let mut event = AgentEvent::Abort { reason: None };
+        let (mut event, mut ended) = (AgentEvent::Abort { reason: None }, None);
         for entry in entries {
+            if let Some(OtherEntry::End { end, .. }) = entry.other() {
+                ended = end.early();
+            }
             match entry.other() {
                 Some(OtherEntry::Step) => (step_end, claimed) = (None, Vec::new()),
                 Some(OtherEntry::Claimed { approvals }) => {
@@ -164,8 +169,15 @@ impl RunFrames {
                 }
             });
         }
+        let message = reducer.message();
+        let is_object = |end: &StepEnd| end.metadata.as_ref().is_none_or(Json::is_object);
+        let can_say = ended.is_some() && step_end.is_none_or(is_object);
+        let metadata = can_say.then(|| message.end_metadata(ended)).flatten();
+        let metadata = metadata
+            .map(|it| encoded(&Chunk::MessageMetadata { message_metadata: Some(Cow::Owned(it)) }));
+        let metadata = metadata.unwrap_or_default();
         let mut last: String = match step_end {
-            Some(end) => end.last.concat(),
+            Some(end) => metadata + &end.last.concat(),
             None => {
                 let unknown = claimed.into_iter().map(|call| Chunk::ToolOutputError {
                     tool_call_id: Cow::Borrowed(call),
@@ -179,7 +191,7 @@ impl RunFrames {
                     unknown.chain(open.ends()).map(|it| encoded(&it.for_version(self.version)));
                 let mut own = calls(reducer.message());
                 own.retain(|call| !earlier.contains(call));
-                let mut last: String = open.collect();
+                let mut last: String = open.chain([metadata]).collect();
                 end_message(reducer.message(), &own, &event, self.version, |chunk| {
                     last.push_str(&encoded(&chunk));
                 });

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Serialize, Serializer};
 
 use crate::approval::UnixMillis;
 use crate::id::ChatId;
@@ -33,6 +34,13 @@ pub struct ChatCursor {
 impl fmt::Display for ChatCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.updated_at.0, URL_SAFE_NO_PAD.encode(self.id.as_str()))
+    }
+}
+
+/// Writes the text of the place.
+impl Serialize for ChatCursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

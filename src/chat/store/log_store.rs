@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use crate::approval::{Principal, UnixMillis};
 use crate::boxed::BoxFuture;
@@ -213,6 +214,16 @@ impl AppendLog<'_> {
     }
 }
 
+impl AppendLog<'_> {
+    /// Whether the append changes what [lists](LogStore::list) show of the chat.
+    pub fn changes_list(&self) -> bool {
+        self.listed.is_some()
+            || self.live_run != LiveRunChange::None
+            || matches!(self.expected, Expected::NoLog(_))
+            || self.entries.iter().any(|entry| entry.kind == EntryKind::Control)
+    }
+}
+
 /// The result of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
@@ -362,8 +373,9 @@ pub struct ListChats<'a> {
     pub search: Option<&'a str>,
 }
 
-/// A chat in a list.
-#[derive(Clone, PartialEq)]
+/// A chat in a list. As JSON it is `{"id", "title", "updatedAt", "isLive", "hasQuestions", "version"}`.
+#[derive(Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ChatSummary {
     /// The id of the chat.
     pub id: ChatId,
@@ -375,16 +387,20 @@ pub struct ChatSummary {
     pub is_live: bool,
     /// Whether the chat waits for an answer of its user.
     pub has_questions: bool,
+    /// The number of control entries. It grows with each change of the messages, also within a millisecond.
+    #[serde(rename = "version")]
+    pub control: u64,
 }
 
-debug_without_content!(ChatSummary { id, updated_at, is_live, has_questions });
+debug_without_content!(ChatSummary { id, updated_at, is_live, has_questions, control });
 
-/// A page of the chats of one owner.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// A page of the chats of one owner. As JSON it is `{"chats": […], "after"?}`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct ChatPage {
     /// The chats.
     pub chats: Vec<ChatSummary>,
     /// Where the next page begins. `None` if there are no more chats.
+    #[serde(rename = "after", skip_serializing_if = "Option::is_none")]
     pub next: Option<ChatCursor>,
 }
 
@@ -563,6 +579,16 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     /// This is a hint: the future may be ready too early, and the caller waits no longer than it can afford
     /// to miss an entry. The default waits for half a second.
     fn changed<'a>(&'a self, _key: &'a LogKey, _length: u64) -> BoxFuture<'a, ()> {
+        Box::pin(tokio::time::sleep(DEFAULT_POLL_INTERVAL))
+    }
+
+    /// Waits until the [list](Self::list) of an owner may have changed since the first poll of the future:
+    /// a chat was created, renamed or deleted, an append had a control entry, or it has changed the live run
+    /// or what lists show.
+    ///
+    /// This is a hint, as of [`changed`](Self::changed). While a store may miss changes, the future is ready
+    /// after half a second. The default waits for so long.
+    fn changed_list<'a>(&'a self, _owner: &'a Principal) -> BoxFuture<'a, ()> {
         Box::pin(tokio::time::sleep(DEFAULT_POLL_INTERVAL))
     }
 }

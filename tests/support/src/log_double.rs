@@ -39,9 +39,19 @@ pub trait Intercepts: Send + Sync + std::fmt::Debug + 'static {
         self.store().delete(key, epoch, control)
     }
 
+    /// Lists the chats of an owner.
+    fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
+        self.store().list(owner, list)
+    }
+
     /// Waits for a change.
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         self.store().changed(key, length)
+    }
+
+    /// Waits for a change of the list of an owner.
+    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
+        self.store().changed_list(owner)
     }
 }
 
@@ -91,7 +101,7 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
     }
 
     fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
-        self.store().list(owner, list)
+        self.0.list(owner, list)
     }
 
     fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
@@ -112,5 +122,9 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
 
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         self.0.changed(key, length)
+    }
+
+    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
+        self.0.changed_list(owner)
     }
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use futures::FutureExt;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{AppendLog, LiveRunChange, LogKey, LogPage, LogStore};
+use ui_message_stream::chat::store::{
+    AppendLog, ListChats, LiveRunChange, LogKey, LogPage, LogStore,
+};
 
 use crate::store_requests::{
-    append_after, append_at, appended, begin, control, end, frame, key, read_from,
+    EPOCH, append_after, append_at, appended, begin, control, end, frame, key, read_from,
 };
 
 /// Checks that a reader of another store is woken by each append, and when the run is taken over.
@@ -54,6 +57,39 @@ pub async fn check_ends_and_deletions(
     tokio::join!(wait(&ended, 2), wait(&deleted, 1), delete);
     // And later waits do not begin.
     changed(reader, &ended, 2).await;
+}
+
+/// Checks that those who wait for a list at another store are woken by each change of it.
+///
+/// Without hints they wait for five seconds each time, which is too long for so many changes.
+pub async fn check_lists(writer: &impl LogStore, reader: &impl LogStore) {
+    let ada = Principal::new("ada");
+    let key = key(&ada, "listed");
+    begin(writer, &key).await;
+    let entries = [control("x")];
+    let seen = async |number: Option<u64>| loop {
+        let mut changed = reader.changed_list(&ada);
+        // From here on no change is missed.
+        let is_early = (&mut changed).now_or_never().is_some();
+        let list = ListChats { limit: 9, after: None, search: None };
+        let chats = reader.list(&ada, list).await.unwrap().chats;
+        let chat = chats.iter().find(|chat| chat.id == key.chat);
+        if chat.map(|chat| chat.control) == number {
+            return;
+        }
+        if !is_early {
+            changed.await;
+        }
+    };
+    let alternately = async {
+        for number in 1..16 {
+            let append = appended(writer, append_after(&key, number, &entries));
+            tokio::join!(seen(Some(number + 1)), append);
+        }
+        let delete = async { assert!(writer.delete(&key, EPOCH, 16).await.unwrap()) };
+        tokio::join!(seen(None), delete);
+    };
+    within(alternately).await;
 }
 
 /// Checks that twenty readers of another store read a log as it grows, to its end.

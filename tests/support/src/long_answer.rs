@@ -196,6 +196,10 @@ impl<S: LogStore> LogStore for SlowAppends<S> {
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         self.store.changed(key, length)
     }
+
+    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
+        self.store.changed_list(owner)
+    }
 }
 
 const DELTAS: usize = 32_000;

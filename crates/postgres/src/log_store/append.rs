@@ -170,6 +170,7 @@ struct Columns<'a> {
     has_questions: Option<bool>,
     keep_for: Option<i64>,
     is_for_sink: bool,
+    changes_list: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -213,6 +214,7 @@ impl<'a> Columns<'a> {
             has_questions: append.listed.map(|listed| listed.has_questions),
             keep_for: append.keep_for.map(millis),
             is_for_sink: append.is_for_sink,
+            changes_list: append.changes_list(),
         }
     }
 
@@ -221,7 +223,7 @@ impl<'a> Columns<'a> {
         &'v self,
         expected: &'v ExpectedColumns,
         is_live: &'v Option<bool>,
-    ) -> [&'v (dyn ToSql + Sync); 17] {
+    ) -> [&'v (dyn ToSql + Sync); 18] {
         [
             &self.owner,
             &self.id,
@@ -240,6 +242,7 @@ impl<'a> Columns<'a> {
             &self.has_questions,
             &self.keep_for,
             &self.is_for_sink,
+            &self.changes_list,
         ]
     }
 }
@@ -278,7 +281,8 @@ const APPEND: &str = concat!(
             position = excluded.position, due_at = excluded.due_at) \
     SELECT ",
     head_columns!(),
-    ", CASE WHEN cardinality($7) > 0 THEN publish_log(owner, id, length, FALSE) END FROM changed"
+    ", CASE WHEN cardinality($7) > 0 OR $18::BOOLEAN \
+        THEN publish_log(owner, id, length, FALSE, $18) END FROM changed"
 );
 const LOCK_OWNER: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended($1, hashtext(current_schema() || ' logs')))";

@@ -23,7 +23,7 @@ use ui_message_stream::chat::store::{
 use ui_message_stream::id::RunId;
 
 use crate::error::PostgresError;
-use crate::hints::log_digest;
+use crate::hints::{list_digest, log_digest};
 use crate::{PostgresStore, column, number, owner_key, stored, time_since};
 
 pub(crate) use self::sweep::sweep;
@@ -145,6 +145,7 @@ impl LogStore for PostgresStore {
                     updated_at: UnixMillis(number(row, 2)?),
                     is_live: column(row, 3)?,
                     has_questions: column(row, 4)?,
+                    control: number(row, 5)?,
                 })
             });
             Ok(ChatPage::new(chats.collect::<Result<_, PostgresError>>()?, list.limit))
@@ -179,6 +180,10 @@ impl LogStore for PostgresStore {
 
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         Box::pin(self.inner.hints.changed(log_digest(key), length))
+    }
+
+    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
+        Box::pin(self.inner.hints.changed(list_digest(owner), 0))
     }
 }
 
@@ -361,18 +366,21 @@ const PUT_SNAPSHOT: &str = concat!(
 const DELETE: &str = concat!(
     "DELETE FROM logs WHERE ",
     this_log!(),
-    " AND epoch = $3 AND control = $4 RETURNING publish_log(owner, id, 0, TRUE)"
+    " AND epoch = $3 AND control = $4 RETURNING publish_log(owner, id, 0, TRUE, TRUE)"
 );
 const DELETE_SOME: &str = "WITH deleted AS (DELETE FROM logs WHERE key IN \
         (SELECT key FROM logs WHERE owner = $1 LIMIT 20 FOR UPDATE) RETURNING *) \
-    SELECT expires_at IS NULL OR expires_at > now_ms(), publish_log(owner, id, 0, TRUE) \
+    SELECT expires_at IS NULL OR expires_at > now_ms(), publish_log(owner, id, 0, TRUE, TRUE) \
     FROM deleted";
-const RENAME: &str =
-    concat!("UPDATE logs SET title = $3, is_renamed = TRUE WHERE ", this_log!(), " RETURNING key");
+const RENAME: &str = concat!(
+    "UPDATE logs SET title = $3, is_renamed = TRUE WHERE ",
+    this_log!(),
+    " RETURNING publish_log(owner, id, length, FALSE, TRUE)"
+);
 
 /// In the form `escape` all bytes but those of ASCII are octal digits. So `lower` changes only letters of
 /// ASCII.
-const LIST: &str = "SELECT id, title, updated_at, live_run IS NOT NULL, has_questions FROM logs \
+const LIST: &str = "SELECT id, title, updated_at, live_run IS NOT NULL, has_questions, control FROM logs \
     WHERE owner = $1 AND (expires_at IS NULL OR expires_at > now_ms()) \
         AND ($2::BIGINT IS NULL OR (updated_at, id) < ($2, $3::BYTEA)) \
         AND ($5::BYTEA IS NULL OR position($5 IN \

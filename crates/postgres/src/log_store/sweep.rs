@@ -56,7 +56,7 @@ async fn trim(pool: &Pool) -> Result<(), PostgresError> {
 
 const EXPIRED: &str = "DELETE FROM logs WHERE key IN (SELECT key FROM logs \
         WHERE expires_at <= (SELECT now_ms()) LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) \
-    RETURNING publish_log(owner, id, 0, TRUE)";
+    RETURNING publish_log(owner, id, 0, TRUE, TRUE)";
 
 // 10 minutes. Those that have ended far in the future have ended before the clock was set back.
 const ENDED_RUNS: &str = "DELETE FROM log_ended_runs WHERE key IN (SELECT key FROM log_ended_runs \

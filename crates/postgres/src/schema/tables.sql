@@ -18,10 +18,13 @@ CREATE FUNCTION now_not_before(stored BIGINT) RETURNS BIGINT LANGUAGE SQL AS
 CREATE FUNCTION is_leased(renewed_at BIGINT, lease BIGINT) RETURNS BOOLEAN LANGUAGE SQL AS
     'SELECT now_ms() - renewed_at BETWEEN -60000 AND lease - 1';
 
--- Tells all servers how many entries a log has, or that it was deleted. The digest is that of hints.rs.
-CREATE FUNCTION publish_log(owner TEXT, id BYTEA, length BIGINT, is_deleted BOOLEAN) RETURNS VOID LANGUAGE SQL AS
-    'SELECT pg_notify(current_schema(), concat_ws('' '', length, is_deleted::INT, encode(
-        sha256(convert_to(owner, ''UTF8'') || ''\x00''::BYTEA || id), ''hex'')))';
+-- Tells all servers how many entries a log has, or that it was deleted, and whether the list of its owner has changed.
+-- The digests are those of hints.rs.
+CREATE FUNCTION publish_log(owner TEXT, id BYTEA, length BIGINT, is_deleted BOOLEAN, is_listed BOOLEAN) RETURNS VOID
+    LANGUAGE SQL AS
+    'SELECT pg_notify(current_schema(), concat_ws('' '', length, is_deleted::INT,
+        encode(sha256(convert_to(owner, ''UTF8'') || ''\x00''::BYTEA || id), ''hex''),
+        CASE WHEN is_listed THEN encode(sha256(convert_to(owner, ''UTF8'')), ''hex'') END))';
 
 -- One row: the time of the last write of the ledger.
 CREATE TABLE ledger_clock (latest_time BIGINT NOT NULL);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use test_support::log_hints::{
-    changed, check_appends_and_takeovers, check_ends_and_deletions, check_many_readers,
+    changed, check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers,
 };
 use test_support::store_requests::{append_at, appended, begin, frame, key};
 use tokio::time::Instant;
@@ -17,6 +17,7 @@ async fn a_reader_is_woken_by_what_another_store_changes() {
     let Some(database) = Database::new() else { return };
     let (writer, reader) = (database.open().await, listening(&database).await);
     check_appends_and_takeovers(&writer, &reader).await;
+    check_lists(&writer, &reader).await;
 }
 
 #[tokio::test]

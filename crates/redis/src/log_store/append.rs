@@ -74,6 +74,9 @@ impl RedisStore {
                     self.inner.hints.forget(&log.channel);
                 }
                 self.inner.hints.add(&log.channel, head.length);
+                if append.changes_list() {
+                    self.forget_list(&append.key.owner);
+                }
                 AppendResult::Appended { first, head }
             }
             ("conflict", _) => AppendResult::Conflict,

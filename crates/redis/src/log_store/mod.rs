@@ -76,6 +76,7 @@ impl LogStore for RedisStore {
         Box::pin(async move {
             let number = control.to_string();
             let deleted = self.delete_one(key, &epoch.0.to_string(), &number).await;
+            self.forget_list(&key.owner);
             deleted.map_err(ChatStoreError::new)
         })
     }
@@ -94,7 +95,9 @@ impl LogStore for RedisStore {
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         Box::pin(async move {
             let mut rename = self.log_of(key).prepare(&scripts::LOG_RENAME);
-            self.run(rename.arg(title)).await.map_err(ChatStoreError::new)
+            let is_renamed = self.run(rename.arg(title)).await.map_err(ChatStoreError::new)?;
+            self.forget_list(&key.owner);
+            Ok(is_renamed)
         })
     }
 
@@ -134,12 +137,22 @@ impl LogStore for RedisStore {
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         Box::pin(self.inner.follower.changed(self.log_of(key).channel, length))
     }
+
+    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
+        // A message on this channel holds no length.
+        Box::pin(self.inner.follower.changed(self.inner.keys.user(owner).updated(), 0))
+    }
 }
 
 impl RedisStore {
     /// Returns the keys of a log.
     fn log_of(&self, key: &LogKey) -> LogKeys {
         LogKeys::new(&self.inner.keys.user(&key.owner), key.chat.as_str())
+    }
+
+    /// Wakes those who wait for a change of the list of this owner.
+    fn forget_list(&self, owner: &Principal) {
+        self.inner.hints.forget(&self.inner.keys.user(owner).updated());
     }
 
     async fn run<T: FromRedisValue + Send>(
@@ -215,11 +228,12 @@ fn read_entry(stored: Vec<u8>) -> Result<StoredEntry, RedisStoreError> {
     Ok(StoredEntry { kind, bytes: bytes.split_off(1) })
 }
 
-fn summary(
-    (id, updated_at, title, is_live, has_questions): (String, u64, String, bool, bool),
-) -> ChatSummary {
+/// A chat as `log_list.lua` returns it.
+type SummaryReply = (String, u64, String, bool, bool, u64);
+
+fn summary((id, updated_at, title, is_live, has_questions, control): SummaryReply) -> ChatSummary {
     let (id, updated_at) = (id.into(), UnixMillis(updated_at));
-    ChatSummary { id, title, updated_at, is_live, has_questions }
+    ChatSummary { id, title, updated_at, is_live, has_questions, control }
 }
 
 /// Returns a time in milliseconds, at most 300 years.

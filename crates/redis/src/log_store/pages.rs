@@ -6,7 +6,7 @@ use ui_message_stream::chat::store::{
     ReadMessages, Snapshot, StoredEntry,
 };
 
-use super::{HeadReply, LogKeys, log_head, read_entry, summary};
+use super::{HeadReply, LogKeys, SummaryReply, log_head, read_entry, summary};
 use crate::error::RedisStoreError;
 use crate::{RedisStore, scripts};
 
@@ -159,7 +159,7 @@ impl RedisStore {
             .arg(list.limit.saturating_add(1).min(MAX_PAGE))
             .arg(u8::from(search.is_some()))
             .arg(search.unwrap_or_default());
-        let found: Vec<(String, u64, String, bool, bool)> = self.run(&invocation).await?;
+        let found: Vec<SummaryReply> = self.run(&invocation).await?;
         Ok(ChatPage::new(found.into_iter().map(summary).collect(), list.limit))
     }
 }

@@ -41,6 +41,7 @@ impl RedisStore {
                 let key = LogKey { owner: owner.clone(), chat: chat.into() };
                 deleted += usize::from(self.delete_one(&key, "", &updated_at).await?);
             }
+            self.forget_list(owner);
         }
         // An approval request that has found a chat before looks for it again under the new mark.
         self.mark_deleted(owner, true).await?;

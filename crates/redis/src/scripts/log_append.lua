@@ -114,7 +114,7 @@ if is_new or controls > 0 or ARGV[10] == '1' then
         listed.has_questions = ARGV[12] == '1'
     end
     if controls > 0 then head.expires_at = keep_for and now + keep_for end
-    listed.expires_at = head.expires_at
+    listed.expires_at, listed.control = head.expires_at, head.control
     redis.call('HSET', KEYS[6], chat, cjson.encode(listed))
     if is_new or controls > 0 then
         -- If the clock was set back a bit, the chat that is updated now is still the newest.
@@ -133,4 +133,5 @@ end
 if (had_time or head.expires_at) and (controls > 0 or is_new_list) then expire(head.expires_at) end
 if ARGV[18] == '1' then store_delivery(chat, head.epoch, text(head.length)) end
 if count > 0 then publish(channel, text(head.length)) end
+if is_new or controls > 0 or ARGV[10] == '1' or change ~= 'none' then publish(KEYS[7], 'changed') end
 return {'appended', {first, head_reply(head, live)}}

@@ -19,4 +19,5 @@ redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
 if is_for_sink then deliver_deletion(ARGV[1], delivery) end
 unlist(ARGV[1])
 publish(ARGV[2], 'deleted')
+publish(KEYS[7], 'changed')
 return (head or newer) and 1 or 0

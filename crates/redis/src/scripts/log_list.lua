@@ -1,5 +1,5 @@
 -- Returns chats of the user, the last updated first: the id, the time, the title, whether a run is live,
--- whether there are questions. The first four keys are not used.
+-- whether there are questions, and the number of control entries. The first four keys are not used.
 -- ARGV: nothing; the time and the id after which the page begins (the time is empty for the first page),
 -- the number of chats, whether chats are searched, and for what, in lower case.
 local after, after_id, limit = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -19,7 +19,9 @@ while #found < limit do
         local listed = is_after and #found < limit and load_listed(chat)
         if listed and is_found(listed.title) then
             local is_live = redis.call('HEXISTS', KEYS[5], chat)
-            found[#found + 1] = {chat, time, listed.title, is_live, listed.has_questions and 1 or 0}
+            found[#found + 1] = {
+                chat, time, listed.title, is_live, listed.has_questions and 1 or 0, listed.control
+            }
         end
     end
     if #rows < 200 then break end

@@ -6,4 +6,5 @@ local listed = head and load_listed(ARGV[1])
 if not listed then return 0 end
 listed.title, listed.is_renamed = ARGV[2], true
 redis.call('HSET', KEYS[6], ARGV[1], cjson.encode(listed))
+publish(KEYS[7], 'changed')
 return 1

@@ -7,7 +7,8 @@ use futures::poll;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::log_hints::{
-    check_appends_and_takeovers, check_ends_and_deletions, check_many_readers, within, woken_at,
+    check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers, within,
+    woken_at,
 };
 use test_support::store_requests::{
     EPOCH, append_at, appended, begin, create, end, frame, key, read_from,
@@ -24,6 +25,7 @@ async fn a_reader_is_woken_by_what_another_server_changes() {
     for backend in Backend::all() {
         let (writer, reader) = (backend.connect().await, backend.connect().await);
         check_appends_and_takeovers(&writer, &reader).await;
+        check_lists(&writer, &reader).await;
     }
 }
 

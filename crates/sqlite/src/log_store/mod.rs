@@ -66,6 +66,9 @@ impl LogStore for SqliteStore {
             let appended = self.write(new.durability(), new).await.map_err(ChatStoreError::new)?;
             if let AppendResult::Appended { head, .. } = &appended {
                 self.inner.hints.add(append.key, Some((head.epoch, head.length)));
+                if append.changes_list() {
+                    self.inner.hints.add_list(&append.key.owner);
+                }
             }
             Ok(appended)
         })
@@ -146,6 +149,10 @@ impl LogStore for SqliteStore {
 
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         Box::pin(self.inner.hints.changed(key, length))
+    }
+
+    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
+        Box::pin(self.inner.hints.changed_list(owner))
     }
 }
 

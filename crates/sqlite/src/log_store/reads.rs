@@ -183,6 +183,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<ChatSummary> {
         updated_at: unix_millis(row.get(2)?),
         is_live: row.get(3)?,
         has_questions: row.get(4)?,
+        control: unsigned(row.get(5)?),
     })
 }
 
@@ -197,8 +198,8 @@ const ENTRIES_WITHOUT_FRAMES: &str = "SELECT position, kind, body \
 const NOTE_READ: &str = "UPDATE logs SET read_at = ?3 WHERE key = ?1 AND begin = ?2 \
     AND live_run IS NOT NULL AND (read_at < ?3 OR read_at > ?3 + 60000)";
 /// Without an id, the page begins with the newest chats.
-const LIST: &str = "SELECT chat, title, updated_at, live_run IS NOT NULL, has_questions FROM logs \
-    WHERE owner = ?1 AND (expires_at IS NULL OR expires_at > ?2) \
+const LIST: &str = "SELECT chat, title, updated_at, live_run IS NOT NULL, has_questions, control \
+    FROM logs WHERE owner = ?1 AND (expires_at IS NULL OR expires_at > ?2) \
     AND updated_at <= ?3 AND (?4 IS NULL OR (updated_at, chat) < (?3, ?4)) \
     ORDER BY updated_at DESC, chat DESC";
 

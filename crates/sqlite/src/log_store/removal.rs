@@ -33,6 +33,7 @@ impl SqliteStore {
         });
         let Some(rest) = removed.await? else { return Ok(false) };
         self.inner.hints.add(key, None);
+        self.inner.hints.add_list(&key.owner);
         self.purge(rest).await?;
         Ok(true)
     }
@@ -77,13 +78,15 @@ impl SqliteStore {
     }
 
     pub(super) async fn rename_log(&self, key: &LogKey, title: &str) -> Result<bool, SqliteError> {
-        let (key, title) = (KeyColumns::of(key), title.to_owned());
-        self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
-            let Some(log) = Head::load(transaction, &key, now)? else { return Ok(false) };
+        let (columns, title) = (KeyColumns::of(key), title.to_owned());
+        let renamed = self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
+            let Some(log) = Head::load(transaction, &columns, now)? else { return Ok(false) };
             transaction.prepare_cached(RENAME)?.execute(params![log.key, title])?;
             Ok(true)
-        })
-        .await
+        });
+        let is_renamed = renamed.await?;
+        self.inner.hints.add_list(&key.owner);
+        Ok(is_renamed)
     }
 
     /// Deletes what is kept no longer, in short transactions.

@@ -4,7 +4,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use test_support::log_hints::{
-    changed, check_appends_and_takeovers, check_ends_and_deletions, check_many_readers,
+    changed, check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers,
 };
 use test_support::store_requests::{append_at, appended, begin, frame, key};
 use tokio::time::sleep;
@@ -18,6 +18,7 @@ async fn a_reader_is_woken_by_what_another_store_on_the_file_changes() {
     let folder = Folder::new();
     let (writer, reader) = (folder.open().await, folder.open().await);
     check_appends_and_takeovers(&writer, &reader).await;
+    check_lists(&writer, &reader).await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ pub(crate) mod stored;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -15,12 +16,12 @@ use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Prin
 use crate::chat::Chat;
 use crate::chat::Messages;
 use crate::chat::conversation::request_change::apply_change;
-use crate::chat::conversation::{AnswerEnd, EndedRun, ReceivedResult, live_message};
+use crate::chat::conversation::{EndedRun, ReceivedResult, live_message};
 use crate::chat::store::{LoadedLog, StoredEntry};
 use crate::chunk::{Chunk, ReceivedChunk, Version};
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, RunId, ToolCallId};
-use crate::message::{Part, Role, UiMessage};
+use crate::message::{AnswerEnd, Part, Role, UiMessage};
 use crate::reducer::Reducer;
 use crate::sse::Decoder;
 
@@ -419,7 +420,7 @@ impl ChatState {
         let id = live.message_id.clone();
         self.losses = 0;
         if let Some(metadata) = &end.metadata {
-            let message_metadata = Some(std::borrow::Cow::Borrowed(metadata));
+            let message_metadata = Some(Cow::Borrowed(metadata));
             self.push_chunk(&Chunk::MessageMetadata { message_metadata });
         }
         self.return_message();
@@ -478,17 +479,15 @@ impl ChatState {
         }
         let Live { run, message_id, begin, begun_parts, step_end, .. } = live;
         let is_cut = step_end.as_ref().is_none_or(|end| end.is_cut);
-        let ended = |end, error_text: Option<&str>| {
-            let (message_id, error_text) = (message_id.clone(), error_text.map(str::to_owned));
-            Some(EndedRun { message_id, end, error_text, is_cut })
+        let error_text = match end {
+            RunEnd::Failed(error_text) => Some(error_text.clone()),
+            RunEnd::Interrupted => Some(INTERRUPTED.to_owned()),
+            _ => None,
         };
-        let ended = match end {
-            RunEnd::Finished | RunEnd::ResumedBy(_) => None,
-            RunEnd::Failed(error_text) => ended(AnswerEnd::Failed, Some(error_text)),
-            RunEnd::Stopped | RunEnd::Replaced => ended(AnswerEnd::Stopped, None),
-            RunEnd::Limit => ended(AnswerEnd::Limit, None),
-            RunEnd::Interrupted => ended(AnswerEnd::Interrupted, Some(INTERRUPTED)),
-        };
+        let ended = end.early().map(|end| {
+            self.note_end(&message_id, end);
+            EndedRun { message_id: message_id.clone(), end, error_text, is_cut }
+        });
         if !matches!(end, RunEnd::ResumedBy(_)) {
             self.chat.end_run(ended);
         }
@@ -498,6 +497,20 @@ impl ChatState {
         };
         let end = end.clone();
         self.last_end = Some(LastEnd { run, message_id, begin, begun_parts, end });
+    }
+
+    /// Lets a message say how it has ended.
+    fn note_end(&mut self, id: &MessageId, end: AnswerEnd) {
+        let metadata = self.chat.message(id).and_then(|message| message.end_metadata(Some(end)));
+        if let Some(metadata) = metadata
+            && let Some(message) = live_message::lend_message(&mut self.chat, id)
+        {
+            let mut reducer = Reducer::continuing(message);
+            let message_metadata = Some(Cow::Owned(metadata));
+            // Both are objects.
+            let _ = reducer.push_chunk(&Chunk::MessageMetadata { message_metadata });
+            live_message::return_message(&mut self.chat, reducer.into_message());
+        }
     }
 
     /// Adds the step that readers of a run without an end get. A page that loads the message would else send

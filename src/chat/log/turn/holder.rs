@@ -102,7 +102,14 @@ impl LogTurn {
         let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
         hold.phase = Phase::Agent;
         let message = view.state.live_message();
-        hold.writer = Some(EntryWriter::new(&message, self.client));
+        let mut writer = EntryWriter::new(&message, self.client);
+        if message.answer_end().is_some()
+            && let Some(continued) = message.end_metadata(None)
+        {
+            writer.event(&AgentEvent::Metadata(continued), &mut view.state, &mut hold.queue);
+            view.state.return_message();
+        }
+        hold.writer = Some(writer);
         let (run, message_id) = (hold.run.clone(), hold.message_id.clone());
         let chat = view.state.chat().clone();
         let results = std::mem::take(&mut hold.results);

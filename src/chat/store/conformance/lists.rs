@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use futures_util::FutureExt;
+use tokio::time::{sleep, timeout};
 
 use super::case::{Append, LONG, Log, SHORT, Store, control, frame};
-use super::report::{Case, CaseFailure, expect_equal};
+use super::report::{Case, CaseFailure, CaseResult, expect_equal};
+use crate::boxed::BoxFuture;
 use crate::chat::store::{AppendResult, Epoch, UserLimits};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -73,6 +75,38 @@ fn lists() -> Vec<Case> {
             expect_equal("then", state(&log).await?, Some((true, true)))?;
             log.appended(log.at(2, &[control("end")]).ending()).await?;
             expect_equal("at last", state(&log).await?, Some((false, true)))
+        }),
+        Case::new("a chat has the number of its control entries", |store: Store| async move {
+            let log = Log::created(store).await?;
+            log.appended(log.at(1, &[frame("x"), control("b"), control("c")])).await?;
+            expect_equal("the number", log.list(None).await?.pop().map(|it| it.control), Some(3))
+        }),
+        Case::new("a change of a list wakes", |store: Store| async move {
+            let log = Log::none(store);
+            let wakes = async |change: &str, made: BoxFuture<'_, CaseResult>| {
+                let mut changed = log.store.changed_list(&log.key.owner);
+                // The first poll, after which nothing is missed.
+                let is_early = (&mut changed).now_or_never().is_some();
+                made.await?;
+                match is_early || timeout(SOON, changed).await.is_ok() {
+                    true => Ok(()),
+                    false => Err(CaseFailure(format!("{change} does not wake"))),
+                }
+            };
+            let append = |append| Box::pin(async { log.appended(append).await.map(drop) });
+            let begin = log.create(&[control("begin")]).beginning("run", LONG);
+            wakes("a new chat", append(begin)).await?;
+            let question = Append { listed: Some(("", true)), ..log.at(1, &[control("call")]) };
+            wakes("a question", append(question)).await?;
+            wakes("an end", append(log.at(2, &[control("end")]).ending())).await?;
+            let rename = async { Ok(log.store.rename(&log.key, "Mine").await.map(drop)?) };
+            wakes("a title", Box::pin(rename)).await?;
+            wakes("a deletion", Box::pin(async { log.delete(3).await.map(drop) })).await?;
+            let again = log.create(&[control("created")]);
+            wakes("a chat that begins again", append(again)).await?;
+            let owner = &log.key.owner;
+            let all = async { Ok(log.store.delete_user(owner).await.map(drop)?) };
+            wakes("the deletion of a user", Box::pin(all)).await
         }),
         Case::new("a page ends where the next one begins", |store: Store| async move {
             let chats = chats(store, &["a", "b", "c"]).await?;
@@ -284,3 +318,6 @@ fn limits() -> Vec<Case> {
 }
 
 const TICK: Duration = Duration::from_millis(3);
+
+/// A hint arrives before. It takes no longer than half a second.
+const SOON: Duration = Duration::from_secs(3);

@@ -24,6 +24,8 @@ enum Bug {
     SearchFindsEverything,
     LoadHasFrames,
     AcknowledgesAll,
+    ListHintIsMissed,
+    ListsCountEntries,
 }
 
 /// A store in memory with a bug.
@@ -104,7 +106,18 @@ impl LogStore for Wrong {
 
     fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
         let search = list.search.filter(|_| self.bug != Bug::SearchFindsEverything);
-        self.store.list(owner, ListChats { search, ..list })
+        let list = self.store.list(owner, ListChats { search, ..list });
+        Box::pin(async move {
+            let mut page = list.await?;
+            if self.bug == Bug::ListsCountEntries {
+                for chat in &mut page.chats {
+                    let key = &LogKey { owner: owner.clone(), chat: chat.id.clone() };
+                    let load = LoadLog { key, has_frames: false, has_messages: false };
+                    chat.control = self.store.load(load).await?.map_or(0, |log| log.head.length);
+                }
+            }
+            Ok(page)
+        })
     }
 
     fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
@@ -132,6 +145,13 @@ impl LogStore for Wrong {
 
     fn changed<'a>(&'a self, key: &'a LogKey, length: u64) -> BoxFuture<'a, ()> {
         self.store.changed(key, length)
+    }
+
+    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
+        match self.bug {
+            Bug::ListHintIsMissed => Box::pin(std::future::pending()),
+            _ => self.store.changed_list(owner),
+        }
     }
 }
 
@@ -162,6 +182,8 @@ async fn the_conformance_suite_notices_wrong_stores() {
         (Bug::SearchFindsEverything, "titles are searched"),
         (Bug::AcknowledgesAll, "an older delivery acknowledges nothing"),
         (Bug::LoadHasFrames, "a load without frames returns the other entries"),
+        (Bug::ListHintIsMissed, "a change of a list wakes"),
+        (Bug::ListsCountEntries, "a chat has the number of its control entries"),
     ] {
         let why = result(bug).await.unwrap_err();
         assert!(why.contains(case), "{bug:?}: {why}");

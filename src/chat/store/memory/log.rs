@@ -170,6 +170,7 @@ impl Log {
             updated_at: self.updated_at,
             is_live: self.live.is_some(),
             has_questions: self.has_questions,
+            control: self.control,
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::Notify;
 
 use super::log::{Log, since};
 use crate::approval::{Principal, UnixMillis};
@@ -31,6 +34,8 @@ pub(super) struct Logs {
     /// The bytes of the entries of these runs.
     ended_bytes: usize,
     pub(super) deliveries: Deliveries,
+    /// Wakes those who wait for a change of the list of an owner. Each has a clone.
+    pub(super) changed_lists: HashMap<Principal, Arc<Notify>>,
 }
 
 #[derive(Default)]
@@ -69,6 +74,12 @@ impl Logs {
         self.users.get(&key.owner)?.logs.get(&key.chat)
     }
 
+    pub(super) fn notify_list(&self, owner: &Principal) {
+        if let Some(changed) = self.changed_lists.get(owner) {
+            changed.notify_waiters();
+        }
+    }
+
     pub(super) fn insert(&mut self, key: &LogKey, log: Log) {
         let counted = Counted::of(&log);
         let user = self.users.entry(key.owner.clone()).or_default();
@@ -99,6 +110,7 @@ impl Logs {
         }
         self.deliveries.has_deleted(key);
         log.changed.notify_waiters();
+        self.notify_list(&key.owner);
         Some(log)
     }
 
@@ -167,6 +179,7 @@ impl Logs {
 
     /// Removes the entries of all logs that nobody needs. Returns live runs that were lost long ago.
     pub(super) fn sweep(&mut self, now: UnixMillis) -> LostRuns {
+        self.changed_lists.retain(|_, changed| Arc::strong_count(changed) > 1);
         let users = self.users.iter();
         let keys = users.flat_map(|(owner, user)| {
             user.logs.keys().map(|chat| LogKey { owner: owner.clone(), chat: chat.clone() })

@@ -159,6 +159,9 @@ impl InMemoryLogStore {
             let first = log.append(&append, now);
             AppendResult::Appended { first, head: log.head(now) }
         });
+        if append.changes_list() {
+            logs.notify_list(&key.owner);
+        }
         if let (true, Some(AppendResult::Appended { head, .. })) = (append.is_for_sink, &result) {
             logs.deliveries.has_changed(key, head.epoch, head.length, now);
         }
@@ -286,6 +289,7 @@ impl LogStore for InMemoryLogStore {
         let renamed = logs.change(key, |log| {
             (log.title, log.is_renamed) = (title.to_owned(), true);
         });
+        logs.notify_list(&key.owner);
         Box::pin(ready(Ok(renamed.is_some())))
     }
 
@@ -348,6 +352,12 @@ impl LogStore for InMemoryLogStore {
         let mut notified = Box::pin(changed.notified_owned());
         notified.as_mut().enable();
         Box::pin(notified)
+    }
+
+    fn changed_list<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, ()> {
+        let (_, mut logs) = self.lock();
+        let changed = logs.changed_lists.entry(owner.clone()).or_default();
+        Box::pin(Arc::clone(changed).notified_owned())
     }
 }
 
