@@ -12,9 +12,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::stream;
 
-use crate::chat::{AnswerEnd, Messages};
+use crate::chat::Messages;
 use crate::id::MessageId;
 use crate::json::FieldError;
+use crate::message::AnswerEnd;
 use crate::message::UiMessage;
 
 /// A page of the messages of a conversation, oldest first.

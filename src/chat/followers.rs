@@ -10,79 +10,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{FutureExt, maybe_done};
-use futures_util::stream;
+use futures_util::stream::{self, Stream};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::error::ChatError;
-use super::inner::Inner;
 use super::readers::Reader;
-use super::server::ChatServer;
+use super::shutdown::Shutdown;
 use super::store::{ChatPage, ChatStoreError, ListChats, LogStore};
-use super::stream::{ChatStream, KEEP_ALIVE_INTERVAL};
+use super::stream::KEEP_ALIVE_INTERVAL;
 use crate::approval::Principal;
 use crate::id::{ChatId, log_causes};
 use crate::response::BodyError;
 use crate::retry::Retries;
 use crate::sse::KEEP_ALIVE;
-
-impl ChatServer {
-    /// Follows the newest conversations of this principal, at most `limit`. The response tells a page what
-    /// other pages and servers change: a run begins or ends, a question is asked or closed, messages change,
-    /// a conversation is begun, renamed or deleted.
-    ///
-    /// It is a stream of server-sent events, which an `EventSource` reads:
-    ///
-    /// | event | data |
-    /// |---|---|
-    /// | `chats` | the first event: the conversations, as `GET /` of the routes lists them |
-    /// | `chat` | a conversation that has changed, or is new among them, in the same form |
-    /// | `deleted` | `{"id"}` of a conversation that was deleted |
-    ///
-    /// `version` grows with each change of the messages, so a page loads a conversation again when it shows
-    /// another version. Changes that follow each other at once may be one event. A conversation that newer
-    /// ones have replaced among the newest is followed no longer, until it changes. After a reconnect, the
-    /// event `chats` says what has changed meanwhile.
-    ///
-    /// The response counts as one that the user reads, and ends when the server is shut down. It is cut off
-    /// if the store fails for 30 seconds.
-    ///
-    /// ```
-    /// # use ui_message_stream::chat::{ChatError, ChatServer};
-    /// use ui_message_stream::approval::Principal;
-    /// use ui_message_stream::chat::ChatStream;
-    ///
-    /// /// A handler of any server that is built on hyper.
-    /// fn events(
-    ///     chats: &ChatServer,
-    ///     user: &Principal,
-    /// ) -> Result<http::Response<ChatStream>, ChatError> {
-    ///     Ok(chats.follow(user, 20)?.into_http_response())
-    /// }
-    /// # let _ = events;
-    /// ```
-    ///
-    /// # Errors
-    /// [`ChatError::TooManyReaders`] if the user reads too many responses.
-    #[doc(alias = "EventSource")]
-    #[doc(alias = "subscribe")]
-    pub fn follow(&self, principal: &Principal, limit: usize) -> Result<ChatStream, ChatError> {
-        let follower = Follower {
-            chats: Arc::clone(&self.0),
-            key: (principal.clone(), limit.max(1)),
-            pages: None,
-            shown: None,
-            _reader: self.reader(principal)?,
-        };
-        Ok(ChatStream::of_pages(stream::unfold(Some(follower), async |follower| {
-            let mut follower = follower?;
-            let page = follower.next_events().await?;
-            let is_cut_off = page.is_err();
-            Some((page, (!is_cut_off).then_some(follower)))
-        })))
-    }
-}
 
 /// The lists of a server that responses follow. All clones share them.
 #[derive(Debug, Clone, Default)]
@@ -170,8 +111,10 @@ impl Followers {
 }
 
 /// A response that follows a list.
-struct Follower {
-    chats: Arc<Inner>,
+pub(super) struct Follower {
+    followers: Followers,
+    logs: Arc<dyn LogStore>,
+    shutdown: Shutdown,
     key: Key,
     pages: Option<watch::Receiver<Option<Arc<ChatPage>>>>,
     /// What the client has read.
@@ -180,17 +123,45 @@ struct Follower {
 }
 
 impl Follower {
+    pub(super) fn new(
+        followers: &Followers,
+        logs: &Arc<dyn LogStore>,
+        shutdown: &Shutdown,
+        key: Key,
+        reader: Reader,
+    ) -> Self {
+        Follower {
+            followers: followers.clone(),
+            logs: Arc::clone(logs),
+            shutdown: shutdown.clone(),
+            key,
+            pages: None,
+            shown: None,
+            _reader: reader,
+        }
+    }
+
+    /// The events, until the server is shut down, or the store has failed for too long.
+    pub(super) fn events(self) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
+        stream::unfold(Some(self), async |follower| {
+            let mut follower = follower?;
+            let events = follower.next_events().await?;
+            let is_cut_off = events.is_err();
+            Some((events, (!is_cut_off).then_some(follower)))
+        })
+    }
+
     /// Returns the next events, or a comment if there are none for a while. Returns `None` if the server is
     /// shut down.
     async fn next_events(&mut self) -> Option<Result<Bytes, BodyError>> {
-        let Follower { chats, key, shown, .. } = self;
-        let subscribe = || chats.followers.subscribe(key, &chats.logs);
+        let Follower { followers, logs, shutdown, key, shown, .. } = self;
+        let subscribe = || followers.subscribe(key, logs);
         let pages = self.pages.get_or_insert_with(subscribe);
         let is_shown =
             |page: &Arc<ChatPage>| shown.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, page));
         let page = tokio::select! {
             biased;
-            () = chats.shutdown.closed() => return None,
+            () = shutdown.closed() => return None,
             page = pages.wait_for(|page| page.as_ref().is_some_and(|page| !is_shown(page))) => {
                 page.map(|page| page.clone())
             }

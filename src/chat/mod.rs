@@ -76,8 +76,8 @@ pub use self::agent::{AgentEventStream, ChatAgent, Turn};
 #[cfg(feature = "approvals")]
 pub use self::complete::ChatResponse;
 pub use self::conversation::{
-    AnswerEnd, Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter,
-    PostedHistory, RecordedMessage, Recorder, RequestConflict, RequestEffect, StopReason,
+    Chat, ClientAnswers, HistoryCompleteness, HistoryImport, Messages, MessagesIter, PostedHistory,
+    RecordedMessage, Recorder, RequestConflict, RequestEffect, StopReason,
 };
 #[cfg(feature = "approvals")]
 pub use self::error::ChatError;

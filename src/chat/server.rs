@@ -18,6 +18,7 @@ use futures_util::stream;
 
 use super::complete::{ChatResponse, RunEnd};
 use super::driver::{Driver, TurnRequest};
+use super::followers::Follower;
 use super::inner::Inner;
 use super::log::client::Client;
 use super::log::decision::{Goal, Response};
@@ -420,6 +421,52 @@ impl ChatServer {
         list: ListChats<'_>,
     ) -> Result<ChatPage, ChatError> {
         Ok(self.0.logs.list(principal, list).await?)
+    }
+
+    /// Follows the newest conversations of this principal, at most `limit`. The response tells a page what
+    /// other pages and servers change: a run begins or ends, a question is asked or closed, messages change,
+    /// a conversation is begun, renamed or deleted.
+    ///
+    /// It is a stream of server-sent events, which an `EventSource` reads:
+    ///
+    /// | event | data |
+    /// |---|---|
+    /// | `chats` | the first event: the conversations, as `GET /` of the routes lists them |
+    /// | `chat` | a conversation that has changed, or is new among them, in the same form |
+    /// | `deleted` | `{"id"}` of a conversation that was deleted |
+    ///
+    /// `version` grows with each change of the messages, so a page loads a conversation again when it shows
+    /// another version. Changes that follow each other at once may be one event. A conversation that newer
+    /// ones have replaced among the newest is followed no longer, until it changes. After a reconnect, the
+    /// event `chats` says what has changed meanwhile.
+    ///
+    /// The response counts as one that the user reads, and ends when the server is shut down. It is cut off
+    /// if the store fails for 30 seconds.
+    ///
+    /// ```
+    /// # use ui_message_stream::chat::{ChatError, ChatServer};
+    /// use ui_message_stream::approval::Principal;
+    /// use ui_message_stream::chat::ChatStream;
+    ///
+    /// /// A handler of any server that is built on hyper.
+    /// fn events(
+    ///     chats: &ChatServer,
+    ///     user: &Principal,
+    /// ) -> Result<http::Response<ChatStream>, ChatError> {
+    ///     Ok(chats.follow(user, 20)?.into_http_response())
+    /// }
+    /// # let _ = events;
+    /// ```
+    ///
+    /// # Errors
+    /// [`ChatError::TooManyReaders`] if the user reads too many responses.
+    #[doc(alias = "EventSource")]
+    #[doc(alias = "subscribe")]
+    pub fn follow(&self, principal: &Principal, limit: usize) -> Result<ChatStream, ChatError> {
+        let Inner { followers, logs, shutdown, .. } = &*self.0;
+        let (key, reader) = ((principal.clone(), limit.max(1)), self.reader(principal)?);
+        let follower = Follower::new(followers, logs, shutdown, key, reader);
+        Ok(ChatStream::of_pages(follower.events()))
     }
 
     /// Deletes a conversation of this principal. If there is none, nothing is deleted.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::UiMessage;
+#[cfg(feature = "approvals")]
 use crate::json::Json;
 
 /// How an answer has ended. Its parts do not show it.

@@ -15,7 +15,8 @@ use ui_message_stream::chat::store::ChatStoreError;
 use ui_message_stream::chat::store::{
     AppendLog, AppendResult, InMemoryLogStore, LoadLog, LogKey, LogStore,
 };
-use ui_message_stream::chat::{AnswerEnd, Chat, ChatError, ChatServer, ChatStream, Turn};
+use ui_message_stream::chat::{Chat, ChatError, ChatServer, ChatStream, Turn};
+use ui_message_stream::message::AnswerEnd;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
 

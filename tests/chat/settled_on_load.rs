@@ -10,9 +10,10 @@ use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{Approvals, KeyRing, ToolList};
 use ui_message_stream::chat::store::{InMemoryLogStore, ListChats};
-use ui_message_stream::chat::{AnswerEnd, Chat, ChatServer, Turn};
+use ui_message_stream::chat::{Chat, ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
+use ui_message_stream::message::AnswerEnd;
 use ui_message_stream::message::ToolState;
 
 use crate::faults::{ada, post, text_of};

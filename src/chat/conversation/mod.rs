@@ -59,8 +59,7 @@ use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Prin
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::Format;
-pub use crate::message::AnswerEnd;
-use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
+use crate::message::{AnswerEnd, Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::{ChatRequest, ParseRequestError};
 
 /// A conversation as the server stores it.
@@ -328,7 +327,8 @@ impl Chat {
     ///
     /// ```
     /// use ui_message_stream::approval::Principal;
-    /// use ui_message_stream::chat::{AnswerEnd, Chat};
+    /// use ui_message_stream::chat::Chat;
+    /// use ui_message_stream::message::AnswerEnd;
     ///
     /// fn is_complete(chat: &Chat) -> bool {
     ///     matches!(chat.answer_end(), None | Some(AnswerEnd::Finished))

@@ -1,6 +1,5 @@
 //! What a request changes in a conversation, and the results of its open calls.
 
-use super::AnswerEnd;
 use super::call_state::{is_approved_provider_call, is_call, is_call_of, state_of_outcome};
 #[cfg(feature = "approvals")]
 use super::live_run::ReceivedResult;
@@ -17,6 +16,8 @@ use crate::event::APPROVAL_DATA_NAME;
 use crate::event::AgentEvent;
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
+#[cfg(feature = "approvals")]
+use crate::message::AnswerEnd;
 use crate::message::{Part, Role, ToolPart, ToolState, UiMessage};
 use crate::request::ChatRequest;
 

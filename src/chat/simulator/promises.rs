@@ -188,7 +188,15 @@ impl World {
         let last = self.shadow().and_then(|shadow| shadow.entries.last());
         let is_newest =
             last.is_some_and(|last| Entry::read(last).unwrap().other().is_some_and(is_step));
-        if is_newest && call.chat.messages != chat.messages {
+        let mut read = self.shadow().map(|shadow| shadow.state.clone());
+        let live = read.as_ref().and_then(|state| state.live()).map(|live| live.message_id.clone());
+        if let (Some(state), Some(id)) = (&mut read, live)
+            && chat.message(&id).is_some_and(|message| message.answer_end().is_some())
+        {
+            // The first frame of the run says so, and comes after the step.
+            state.note_end(&id, None);
+        }
+        if is_newest && read.is_some_and(|state| call.chat.messages != state.chat().messages) {
             let what = format!("the model reads another chat: {:?} {chat:?}", call.chat);
             return self.violated(what);
         }

@@ -485,7 +485,7 @@ impl ChatState {
             _ => None,
         };
         let ended = end.early().map(|end| {
-            self.note_end(&message_id, end);
+            self.note_end(&message_id, Some(end));
             EndedRun { message_id: message_id.clone(), end, error_text, is_cut }
         });
         if !matches!(end, RunEnd::ResumedBy(_)) {
@@ -499,9 +499,9 @@ impl ChatState {
         self.last_end = Some(LastEnd { run, message_id, begin, begun_parts, end });
     }
 
-    /// Lets a message say how it has ended.
-    fn note_end(&mut self, id: &MessageId, end: AnswerEnd) {
-        let metadata = self.chat.message(id).and_then(|message| message.end_metadata(Some(end)));
+    /// Lets a message say how it has ended, or that it is continued.
+    pub(crate) fn note_end(&mut self, id: &MessageId, end: Option<AnswerEnd>) {
+        let metadata = self.chat.message(id).and_then(|message| message.end_metadata(end));
         if let Some(metadata) = metadata
             && let Some(message) = live_message::lend_message(&mut self.chat, id)
         {
