@@ -145,7 +145,8 @@ fn latest_input(messages: &[ModelMessage]) -> (Vec<String>, Option<String>) {
                     UserContent::Text(text) => Some(text.text.as_str()),
                     _ => None,
                 });
-                user_text = Some(texts.collect::<Vec<_>>().join(" "));
+                // The one before it may say how the last answer has ended.
+                user_text = Some(texts.last().unwrap_or_default().to_owned());
             }
             _ => {}
         }

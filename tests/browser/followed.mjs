@@ -46,7 +46,7 @@ const other = await Tab.open(user, demo);
 await other.write('delete old.log');
 await shows('the question is shown', [['asks', /^delete old\.log \|.*I can delete that/], again]);
 await other.page.getByTestId('approve').click();
-const deleted = ['finished', /^delete old\.log \|.*delete_file/];
+const deleted = ['finished', /^delete old\.log \|.*for you\..*old\.log/];
 await shows('the answer to the question is shown', [deleted, again]);
 
 await tab.write('Count slowly');
