@@ -141,12 +141,12 @@ fn latest_input(messages: &[ModelMessage]) -> (Vec<String>, Option<String>) {
                 sentences.extend(content.iter().filter_map(describe_result))
             }
             ModelMessage::User { content } => {
-                let texts = content.iter().filter_map(|content| match content {
+                let mut texts = content.iter().filter_map(|content| match content {
                     UserContent::Text(text) => Some(text.text.as_str()),
                     _ => None,
                 });
                 // The one before it may say how the last answer has ended.
-                user_text = Some(texts.last().unwrap_or_default().to_owned());
+                user_text = Some(texts.next_back().unwrap_or_default().to_owned());
             }
             _ => {}
         }
