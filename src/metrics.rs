@@ -6,50 +6,37 @@
 
 /// Counts an event in the life of an approval request.
 pub(crate) fn count_approval(event: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("ui_message_stream_approvals_total", "event" => event).increment(1);
-    let _ = event;
+    count("ui_message_stream_approvals_total", "event", event);
 }
 
 /// Counts the live runs of this process.
 #[cfg(feature = "approvals")]
 pub(crate) fn add_live_runs(change: f64) {
-    #[cfg(feature = "metrics")]
-    metrics::gauge!("ui_message_stream_live_runs").increment(change);
-    let _ = change;
+    add("ui_message_stream_live_runs", change);
 }
 
 /// Counts a run that another turn has ended, or that was refused.
 #[cfg(feature = "approvals")]
 pub(crate) fn count_run(event: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("ui_message_stream_runs_total", "event" => event).increment(1);
-    let _ = event;
+    count("ui_message_stream_runs_total", "event", event);
 }
 
 /// Counts the responses that clients read now.
 #[cfg(feature = "approvals")]
 pub(crate) fn add_readers(change: f64) {
-    #[cfg(feature = "metrics")]
-    metrics::gauge!("ui_message_stream_readers").increment(change);
-    let _ = change;
+    add("ui_message_stream_readers", change);
 }
 
 /// Counts an operation of a store that has failed.
 #[cfg(feature = "approvals")]
 pub(crate) fn count_store_failure(operation: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("ui_message_stream_store_failures_total", "operation" => operation)
-        .increment(1);
-    let _ = operation;
+    count("ui_message_stream_store_failures_total", "operation", operation);
 }
 
 /// Counts an append that the store has refused.
 #[cfg(feature = "approvals")]
 pub(crate) fn count_refused_append(reason: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::counter!("ui_message_stream_refused_appends_total", "reason" => reason).increment(1);
-    let _ = reason;
+    count("ui_message_stream_refused_appends_total", "reason", reason);
 }
 
 /// Counts the tokens that a run has read and written.
@@ -66,4 +53,17 @@ pub(crate) fn count_tokens(provider: Option<&str>, model: Option<&str>, input: u
         .increment(tokens);
     }
     let _ = (provider, model, input, output);
+}
+
+fn count(series: &'static str, label: &'static str, value: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!(series, label => value).increment(1);
+    let _ = (series, label, value);
+}
+
+#[cfg(feature = "approvals")]
+fn add(series: &'static str, change: f64) {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!(series).increment(change);
+    let _ = (series, change);
 }
