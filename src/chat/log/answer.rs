@@ -1,6 +1,7 @@
 //! [`answer`]: what a request does that answers calls.
 
 use super::decision::{Decision, Mine, Redemption, Response, View};
+use super::entry::Entry;
 use super::join::{join, join_or_stored};
 use super::writer::accepted;
 use crate::approval::ResumePlan;
@@ -57,14 +58,7 @@ pub(crate) fn answer(
                 false => Decision::Redeem,
             }
         }
-        _ if !results.is_empty() => {
-            // The results that complete the message, and the run that reads them, are one append.
-            let (mut entries, mut next) = (results, state.clone());
-            let has_to_call =
-                entries.iter().all(|entry| next.apply(entry).is_ok()) && is_due(next.chat());
-            entries.extend((may_begin && has_to_call).then(begin));
-            mine.append(view.control(), entries)
-        }
+        _ if !results.is_empty() => append_results(view, mine, results, Some(message_id)),
         Redemption::Running => Decision::AwaitResults,
         Redemption::Failed => Decision::Done(Response::Failed),
         Redemption::None | Redemption::Done => match live {
@@ -85,12 +79,25 @@ pub(crate) fn settle(view: &View, mine: &Mine) -> Decision {
         return Decision::Done(Response::Nothing);
     }
     let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
-    let (mut entries, mut next) = (accepted(state.chat(), &known.results), state.clone());
-    if entries.is_empty() || !entries.iter().all(|entry| next.apply(entry).is_ok()) {
-        return Decision::Done(Response::Nothing);
+    match accepted(state.chat(), &known.results) {
+        results if results.is_empty() => Decision::Done(Response::Nothing),
+        results => append_results(view, mine, results, None),
     }
-    let due = next.chat().message_to_continue().filter(|_| !mine.has_no_place());
-    entries.extend(due.map(|id| mine.begin(id)));
+}
+
+/// Appends results. If they complete a message, this one if there is one, the run that reads them begins with
+/// them: all of it is one append.
+fn append_results(
+    view: &View,
+    mine: &Mine,
+    mut entries: Vec<Entry>,
+    of: Option<&MessageId>,
+) -> Decision {
+    let mut next = view.state.clone();
+    let is_applied = entries.iter().all(|entry| next.apply(entry).is_ok());
+    let may_begin = is_applied && next.live().is_none() && !mine.has_no_place();
+    let due = next.chat().message_to_continue().filter(|id| of.is_none_or(|of| of == *id));
+    entries.extend(due.filter(|_| may_begin).map(|id| mine.begin(id)));
     mine.append(view.control(), entries)
 }
 
