@@ -5,6 +5,7 @@ use futures_util::FutureExt;
 use super::world::{MAX_CHATS, Reader, World, key_of, shows};
 use crate::chat::log::decision::Append;
 use crate::chat::log::entry::{Entry, OtherEntry, RunEnd};
+use crate::chat::log::state::end::note_end;
 use crate::chat::log::state::{ChatState, LastEnd};
 use crate::chat::log::turn_io::CallAgent;
 use crate::chat::store::{Epoch, LoadLog, LoadedLog, LogHead, LogStore, StoredEntry};
@@ -188,15 +189,14 @@ impl World {
         let last = self.shadow().and_then(|shadow| shadow.entries.last());
         let is_newest =
             last.is_some_and(|last| Entry::read(last).unwrap().other().is_some_and(is_step));
-        let mut read = self.shadow().map(|shadow| shadow.state.clone());
-        let live = read.as_ref().and_then(|state| state.live()).map(|live| live.message_id.clone());
-        if let (Some(state), Some(id)) = (&mut read, live)
-            && chat.message(&id).is_some_and(|message| message.answer_end().is_some())
+        let mut expected = chat.clone();
+        if let Some(id) = live.map(|live| &live.message_id)
+            && chat.message(id).is_some_and(|message| message.answer_end().is_some())
         {
-            // The first frame of the run says so, and comes after the step.
-            state.note_end(&id, None);
+            // The first frame of the run says that the message is continued, and comes after the step.
+            note_end(&mut expected, id, None);
         }
-        if is_newest && read.is_some_and(|state| call.chat.messages != state.chat().messages) {
+        if is_newest && call.chat.messages != expected.messages {
             let what = format!("the model reads another chat: {:?} {chat:?}", call.chat);
             return self.violated(what);
         }

@@ -1,5 +1,6 @@
 //! [`ChatState`]: the fold over the log of a chat.
 
+pub(crate) mod end;
 pub(crate) mod stored;
 #[cfg(test)]
 mod tests;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::end_message::end_message;
+use self::end::{add_last_step, note_end};
 use super::entry::{Entry, INTERRUPTED, OtherEntry, ReadEntryError, RunEnd, StepEnd};
 use super::open_chunks::OpenChunks;
 use crate::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall, Principal};
@@ -18,10 +19,10 @@ use crate::chat::Messages;
 use crate::chat::conversation::request_change::apply_change;
 use crate::chat::conversation::{EndedRun, ReceivedResult, live_message};
 use crate::chat::store::{LoadedLog, StoredEntry};
-use crate::chunk::{Chunk, ReceivedChunk, Version};
+use crate::chunk::{Chunk, ReceivedChunk};
 use crate::event::AgentEvent;
 use crate::id::{ChatId, MessageId, RunId, ToolCallId};
-use crate::message::{AnswerEnd, Part, Role, UiMessage};
+use crate::message::{Part, Role, UiMessage};
 use crate::reducer::Reducer;
 use crate::sse::Decoder;
 
@@ -474,7 +475,7 @@ impl ChatState {
             }
             live_message::close_message(&mut self.chat, &live.message_id);
             if matches!(end, RunEnd::Stopped | RunEnd::Replaced | RunEnd::Limit) {
-                self.add_last_step(&live.message_id);
+                add_last_step(&mut self.chat, &live.message_id);
             }
         }
         let Live { run, message_id, begin, begun_parts, step_end, .. } = live;
@@ -485,7 +486,7 @@ impl ChatState {
             _ => None,
         };
         let ended = end.early().map(|end| {
-            self.note_end(&message_id, Some(end));
+            note_end(&mut self.chat, &message_id, Some(end));
             EndedRun { message_id: message_id.clone(), end, error_text, is_cut }
         });
         if !matches!(end, RunEnd::ResumedBy(_)) {
@@ -497,35 +498,6 @@ impl ChatState {
         };
         let end = end.clone();
         self.last_end = Some(LastEnd { run, message_id, begin, begun_parts, end });
-    }
-
-    /// Lets a message say how it has ended, or that it is continued.
-    pub(crate) fn note_end(&mut self, id: &MessageId, end: Option<AnswerEnd>) {
-        let metadata = self.chat.message(id).and_then(|message| message.end_metadata(end));
-        if let Some(metadata) = metadata
-            && let Some(message) = live_message::lend_message(&mut self.chat, id)
-        {
-            let mut reducer = Reducer::continuing(message);
-            let message_metadata = Some(Cow::Owned(metadata));
-            // Both are objects.
-            let _ = reducer.push_chunk(&Chunk::MessageMetadata { message_metadata });
-            live_message::return_message(&mut self.chat, reducer.into_message());
-        }
-    }
-
-    /// Adds the step that readers of a run without an end get. A page that loads the message would else send
-    /// its answers again.
-    fn add_last_step(&mut self, id: &MessageId) {
-        let Some(message) = live_message::lend_message(&mut self.chat, id) else { return };
-        let mut reducer = Reducer::continuing(message.clone());
-        let event = AgentEvent::Abort { reason: None };
-        end_message(&message, &[], &event, Version::V6, |chunk| {
-            if matches!(chunk, Chunk::StartStep {} | Chunk::Data { .. } | Chunk::FinishStep {}) {
-                // The translator emits no chunk that the reducer refuses.
-                let _ = reducer.push_chunk(&chunk);
-            }
-        });
-        live_message::return_message(&mut self.chat, reducer.into_message());
     }
 
     /// Returns the message that the last run has continued, if it began at this position, with the parts
