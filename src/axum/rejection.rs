@@ -19,8 +19,8 @@ use crate::request::ParseRequestError;
 ///
 /// Its response is plain text, because `useChat` shows the body of an error response unchanged.
 /// [`kind`](Self::kind) determines the HTTP status. When it becomes a response, an error of status 400,
-/// 401, 403 or 503 is logged at DEBUG with its reason, or at WARN if a store does not respond. A request without a user is also logged at WARN, once a
-/// minute, with what the program lacks.
+/// 401, 403 or 503 is logged at DEBUG with its reason, or at WARN if a store does not respond. A request
+/// without a user is also logged at WARN, once a minute, with what the program lacks.
 #[derive(Debug)]
 pub struct ChatRejection(Cause);
 

@@ -19,7 +19,6 @@ use super::store::{LogKey, LogStore};
 use super::tail::Tails;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::approval::Approvals;
-
 use crate::limits::ChatLimits;
 use crate::request::ChatRequest;
 

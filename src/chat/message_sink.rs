@@ -17,7 +17,7 @@ use crate::message::UiMessage;
 /// 30 seconds, gets the newest messages of the chat again a minute later, or with the next change. Several servers can
 /// deliver changes of one chat at the same time: of two deliveries with one epoch, the one with the higher
 /// [position](MessageDelivery::position) is newer, and the sink ignores the other. If a server finds that
-/// something newer was delivered before, it delivers the newest again, whatever its epoch.
+/// something newer was delivered before, it delivers the newest again, also if that has another epoch.
 ///
 /// ```
 /// use ui_message_stream::chat::{ChatServer, MessageChange, MessageDelivery};

@@ -35,9 +35,9 @@ mod hints;
 #[cfg(feature = "approvals")]
 mod inner;
 #[cfg(feature = "approvals")]
-mod loads;
-#[cfg(feature = "approvals")]
 mod load_state;
+#[cfg(feature = "approvals")]
+mod loads;
 #[cfg(feature = "approvals")]
 mod log;
 #[cfg(feature = "approvals")]

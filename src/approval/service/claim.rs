@@ -130,7 +130,8 @@ pub(super) async fn renew_lease(approvals: &ChatApprovals, claim: &Claim, lease:
         record.renew(claim, lease, now)
     });
     if let Err(error) = renewed.await {
-        tracing::warn!(record = %claim.record, error = log_causes(&error), "the lease of a running call is not renewed");
+        let error = log_causes(&error);
+        tracing::warn!(record = %claim.record, error, "the lease of a running call is not renewed");
     }
 }
 

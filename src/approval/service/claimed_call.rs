@@ -233,7 +233,8 @@ async fn stored_outcome(
             wait_for_outcome(approvals, claim.record).await
         }
         Err(error) => {
-            tracing::error!(record = %claim.record, error = log_causes(&error), "an outcome is not stored");
+            let error = log_causes(&error);
+            tracing::error!(record = %claim.record, error, "an outcome is not stored");
             let (inner, principal) = (&approvals.inner, &approvals.principal);
             let unknown = AuditEventKind::OutcomeUnknown;
             inner.audit_record(system_time(), record, principal, unknown);

@@ -520,7 +520,8 @@ fn spawn_ledger_request(
                 let _ = sender.send(LedgerAnswer { record, response, granted });
             }
             Err(error) => {
-                tracing::error!(record = %record.id, error = log_causes(&error), "an answer could not be redeemed");
+                let error = log_causes(&error);
+                tracing::error!(record = %record.id, error, "an answer could not be redeemed");
             }
         }
     };
