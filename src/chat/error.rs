@@ -1,6 +1,7 @@
 //! [`ChatError`]: the error of an operation on a conversation.
 
 use super::conversation::RequestConflict;
+use super::log::decision::Response;
 use super::store::ChatStoreError;
 use crate::approval::store::LedgerStoreError;
 use crate::limits::ChatLimitError;
@@ -47,4 +48,21 @@ pub enum ChatError {
     /// The ledger of approvals cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),
+}
+
+impl ChatError {
+    /// Returns the error of a request that has no response.
+    pub(super) fn of_response(response: Response) -> Self {
+        match response {
+            Response::Limit(limit) => limit.into(),
+            Response::Refused(conflict) => conflict.into(),
+            Response::TooManyRuns => ChatError::TooManyRuns,
+            Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
+            Response::UnknownCalls => RequestConflict::UnknownCalls.into(),
+            // The driver knows why, and a turn with one of the others is not refused.
+            Response::Failed | Response::Join { .. } | Response::Stored(_) => {
+                ChatStoreError::new("the request was not answered").into()
+            }
+        }
+    }
 }

@@ -3,11 +3,6 @@
 //! Each turn runs on a task of its own, and continues if the client disconnects. A run without a
 //! reader ends after a time. A turn that calls the agent is a run. A run writes its frames to a
 //! log, from which every response reads.
-//!
-//! ```text
-//! request ──▶ turn ──▶ history ──▶ agent ──▶ log ──▶ history
-//!                                             └────▶ responses
-//! ```
 
 use std::collections::HashSet;
 use std::fmt;
@@ -32,8 +27,8 @@ use super::stream::ChatStream;
 use super::sweeps;
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{ApprovalDecision, Approvals, Principal};
-use crate::chat::store::{ChatPage, ChatStoreError, ListChats, LogKey};
-use crate::chat::{Chat, ChatError, ClientAnswers, RequestConflict};
+use crate::chat::store::{ChatPage, ListChats, LogKey};
+use crate::chat::{Chat, ChatError, ClientAnswers};
 use crate::id::ChatId;
 use crate::request::ChatRequest;
 
@@ -141,7 +136,7 @@ impl ChatServer {
                     let chat = chats.chat(&key.owner, &key.chat).await?;
                     ChatStream::of_stored(&chat, &message_id, posted.as_ref(), client, reader)?
                 }
-                other => return Err(refused(other)),
+                other => return Err(ChatError::of_response(other)),
             })
         };
         if turn.is_executing().await {
@@ -256,7 +251,7 @@ impl ChatServer {
                 (message_id, Some(log.run_end().await?))
             }
             Response::Stored(message_id) => (message_id, None),
-            other => return Err(refused(other)),
+            other => return Err(ChatError::of_response(other)),
         };
         let chat = self.chat(principal, &id).await?;
         let end = end.unwrap_or_else(|| RunEnd::of_stored(chat.early_end(&message_id).as_ref()));
@@ -324,7 +319,7 @@ impl ChatServer {
                 match turn.response().await? {
                     // The decisions were made before, or the chat does not hold the calls.
                     Response::Stored(_) | Response::UnknownCalls => continue,
-                    other => return Err(refused(other)),
+                    other => return Err(ChatError::of_response(other)),
                 }
             };
             let Accepted { answers, is_incomplete, .. } = redeemed?;
@@ -576,22 +571,7 @@ fn streamed(reader: LogReader) -> ChatStream {
 fn done(response: Response) -> Result<(), ChatError> {
     match response {
         Response::Nothing => Ok(()),
-        other => Err(refused(other)),
-    }
-}
-
-/// Returns the error of a request that has no response.
-fn refused(response: Response) -> ChatError {
-    match response {
-        Response::Limit(limit) => limit.into(),
-        Response::Refused(conflict) => conflict.into(),
-        Response::TooManyRuns => ChatError::TooManyRuns,
-        Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
-        Response::UnknownCalls => RequestConflict::UnknownCalls.into(),
-        // The driver knows why, and a turn with one of the others is not refused.
-        Response::Failed | Response::Join { .. } | Response::Stored(_) => {
-            ChatStoreError::new("the request was not answered").into()
-        }
+        other => Err(ChatError::of_response(other)),
     }
 }
 

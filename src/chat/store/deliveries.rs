@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::log_store::{Epoch, LogKey, Undelivered};
+use super::append_log::Undelivered;
+use super::log_store::{Epoch, LogKey};
 use crate::approval::UnixMillis;
 
 /// The logs that were changed for a sink, or deleted since.

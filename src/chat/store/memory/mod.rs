@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 use self::log::{LOG_BYTES, Log, bytes_of};
 use self::logs::{Limits, Logs};
-use super::log_store::{
-    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, ListChats,
-    LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage, LogStore, LostRuns, MAX_ENDED_BYTES,
-    PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Undelivered,
-};
 use crate::approval::store::system_time;
 use crate::approval::{Principal, UnixMillis};
 use crate::boxed::BoxFuture;
 use crate::chat::store::ChatStoreError;
+use crate::chat::store::{
+    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, ListChats,
+    LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage, LogStore, LostRuns, MAX_ENDED_BYTES,
+    PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Undelivered,
+};
 use crate::id::ChatId;
 
 /// A store that keeps logs in the memory of this process, within its limits.
