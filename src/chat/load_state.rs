@@ -1,15 +1,24 @@
 //! Loads the state of a conversation, which may have a live run.
 
-use super::error::ChatError;
 use super::inner::Inner;
+use super::loads::LoadTurn;
 use super::log::decision::View;
 use super::log::state::ChatState;
 use super::store::{ChatStoreError, LoadLog, LogKey, ReadLogEntries};
 
 impl Inner {
     /// Loads a conversation with what its live run has written so far. Returns `None` if there is none.
-    pub(super) async fn load_state(&self, key: &LogKey) -> Result<Option<View>, ChatError> {
-        let _turn = self.loads.turn(&key.owner).await;
+    pub(super) async fn load_state(&self, key: &LogKey) -> Result<Option<View>, ChatStoreError> {
+        let turn = self.loads.turn(&key.owner).await;
+        self.load_state_in(key, &turn).await
+    }
+
+    /// As [`load_state`](Self::load_state), in a turn of its owner to load.
+    pub(super) async fn load_state_in(
+        &self,
+        key: &LogKey,
+        _turn: &LoadTurn,
+    ) -> Result<Option<View>, ChatStoreError> {
         if let Some(known) = self.folds.of(key)
             && let Some(continued) = self.continued(key, known).await?
         {
@@ -23,7 +32,11 @@ impl Inner {
     }
 
     /// Adds the newest entries to a state. Returns `None` if the log does not continue it.
-    async fn continued(&self, key: &LogKey, mut view: View) -> Result<Option<View>, ChatError> {
+    async fn continued(
+        &self,
+        key: &LogKey,
+        mut view: View,
+    ) -> Result<Option<View>, ChatStoreError> {
         let (epoch, max_bytes) = (view.head.epoch, MAX_READ_BYTES);
         loop {
             let position = view.state.length();

@@ -10,13 +10,13 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::driver::Driver;
+use super::loads::LoadTurn;
 use super::log::decision::Goal;
 use super::log::entry::{Entry, OtherEntry};
 use super::log::held_position::{HeldPosition, content_parts, position_of};
 use super::log::open_chunks::each_chunk;
 use super::log::replay::front;
 use super::log::run_frames::{EventId, Next, RunFrames, each};
-use super::log::state::ChatState;
 use super::log::writer::encoded;
 use super::tail::{Found, Tail};
 use crate::chat::complete::RunEnd;
@@ -325,10 +325,10 @@ impl LogReader {
     ) -> Result<Option<Bytes>, BodyError> {
         if next == Next::CutOff {
             // A Stop wakes all readers of a user at once.
-            let _turn = self.chats.loads.turn(&self.key.owner).await;
+            let turn = self.chats.loads.turn(&self.key.owner).await;
             let entries = self.entries_of_run(Some(self.position)).await;
             let entries = entries.map_err(|_| BodyError::CutOff)?;
-            let begun = self.continued_message().await.map_err(|_| BodyError::CutOff)?;
+            let begun = self.continued_message(&turn).await.map_err(|_| BodyError::CutOff)?;
             self.frames.end(self.position - 1, begun, &entries, &mut frames);
         }
         self.has_ended |= next != Next::More;
@@ -336,16 +336,17 @@ impl LogReader {
     }
 
     /// Loads the message that the run has continued, if no run has ended since.
-    async fn continued_message(&mut self) -> Result<Option<UiMessage>, ChatStoreError> {
-        let load = LoadLog { key: &self.key, has_frames: true, has_messages: true };
-        let load = || self.logs.load(load);
-        let loaded = repeat("load a chat", MAX_FAILURES_BEFORE_RESPONSE, load).await?;
-        let LogKey { owner, chat } = &self.key;
-        let Some(loaded) = loaded.filter(|loaded| loaded.head.epoch == self.epoch) else {
-            return Ok(None);
-        };
-        let (state, _) = ChatState::of_loaded(chat, owner, &loaded).map_err(ChatStoreError::new)?;
-        Ok(state.continued_by(self.frames.begin()))
+    async fn continued_message(
+        &mut self,
+        turn: &LoadTurn,
+    ) -> Result<Option<UiMessage>, ChatStoreError> {
+        let load = || self.chats.load_state_in(&self.key, turn).boxed();
+        let view = repeat("load a chat", MAX_FAILURES_BEFORE_RESPONSE, load).await?;
+        let Some(view) = view.filter(|view| view.head.epoch == self.epoch) else { return Ok(None) };
+        let begun = view.state.continued_by(self.frames.begin());
+        // The other readers of the run need it as well.
+        self.chats.folds.set(&self.key, Some(view));
+        Ok(begun)
     }
 
     /// The log does not hold what follows: it was deleted with its run, or this reader is too late.

@@ -3,6 +3,7 @@
 use futures_util::FutureExt;
 
 use super::world::{MAX_CHATS, Reader, World, key_of, shows};
+use crate::chat::Chat;
 use crate::chat::log::decision::Append;
 use crate::chat::log::entry::{Entry, OtherEntry, RunEnd};
 use crate::chat::log::state::end::note_end;
@@ -87,7 +88,8 @@ impl World {
                         == shadow.state.live().map(|live| &live.run);
                 (!is_same).then(|| {
                     format!(
-                        "the loaded chat is not the fold of its log (frames: {has_frames}): {one:?} {other:?}"
+                        "the loaded chat is not the fold of its log (frames: {has_frames}): {}",
+                        difference(one, other)
                     )
                 })
             }
@@ -197,7 +199,8 @@ impl World {
             note_end(&mut expected, id, None);
         }
         if is_newest && call.chat.messages != expected.messages {
-            let what = format!("the model reads another chat: {:?} {chat:?}", call.chat);
+            let what =
+                format!("the model reads another chat: {}", difference(&call.chat, &expected));
             return self.violated(what);
         }
         let asked = self.ledger.asked().filter(|(id, approval)| {
@@ -336,6 +339,15 @@ impl World {
         }
         found.into_iter().for_each(|what| self.violated(what));
     }
+}
+
+/// Returns two chats, and their first messages that differ.
+fn difference(one: &Chat, other: &Chat) -> String {
+    let json = |message: Option<&UiMessage>| serde_json::to_string(&message).unwrap();
+    let mut pairs = (0..one.messages.len().max(other.messages.len()))
+        .map(|at| [one, other].map(|chat| json(chat.messages.get(at))));
+    let [first, second] = pairs.find(|[one, other]| one != other).unwrap_or_default();
+    format!("{one:?}\n{first}\n{other:?}\n{second}")
 }
 
 /// Whether this turn has begun the run.

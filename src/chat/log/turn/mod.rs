@@ -345,10 +345,13 @@ impl LogTurn {
                 self.mine.has_begun |= self.mine.is_own(run);
             }
             let Some(view) = &mut self.view else { return };
-            let is_own = self.hold.as_mut().is_some_and(|hold| hold.queue.remove(entry));
-            if let Some(hold) = &mut self.hold {
+            let live = view.state.live();
+            // A later run may have written the same frames.
+            let hold = self.hold.as_mut().filter(|it| live.is_some_and(|live| live.run == it.run));
+            let is_own = hold.is_some_and(|hold| {
                 hold.bytes += entry.stored_len();
-            }
+                hold.queue.remove(entry)
+            });
             let applied = match is_own {
                 true => view.state.apply_own(entry),
                 false => view.state.apply(entry),
