@@ -297,7 +297,13 @@ impl World {
         counts.crashes + counts.ledger_faults + counts.too_many + counts.late_operations > 0
     }
 
-    /// Checks what must hold after all turns have ended.
+    /// The questions that are open in the log and not in the ledger. The next load of the chat stores them.
+    pub(super) fn unstored_decisions(&self) -> impl Iterator<Item = ApprovalId> {
+        let open = self.chat().into_iter().flat_map(Chat::undecided_calls);
+        open.filter_map(|call| call.approval_id).filter(|id| !self.ledger.is_asked(id))
+    }
+
+    /// Checks what must hold after all turns have ended, and a load of the chat.
     pub(super) fn check_end(&mut self) {
         let mut found = Vec::new();
         for reader in &self.readers {
@@ -318,11 +324,9 @@ impl World {
         if is_finished && has_places && chat.message_to_continue().is_some() {
             found.push("a result is unread".into());
         }
-        for call in chat.undecided_calls() {
-            let Some(id) = call.approval_id else { continue };
-            if !self.ledger.is_asked(&id) && !self.has_failed() {
-                found.push(format!("{id:?} is open in the log, and was decided"));
-            }
+        if !self.has_failed() {
+            let open = self.unstored_decisions();
+            found.extend(open.map(|id| format!("{id:?} is open in the log, and was decided")));
         }
         let messages = || chat.messages.iter();
         let epoch = self.load(false).map(|loaded| loaded.head.epoch);

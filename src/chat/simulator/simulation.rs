@@ -105,6 +105,7 @@ impl Simulation {
 
     /// Lets the turns and the readers of a chat come to their ends.
     fn finish(&mut self) {
+        let mut is_loaded = false;
         while self.world.violations.is_empty() {
             let world = &self.world;
             let has_work = !world.drivers.is_empty()
@@ -116,6 +117,9 @@ impl Simulation {
             } else if world.load_is_live() {
                 // A crash left a run without readers. The next reader mends the chat.
                 self.post(Goal::Follow);
+            } else if !is_loaded && world.unstored_decisions().next().is_some() {
+                is_loaded = true;
+                self.post(Goal::Settle);
             } else {
                 return self.world.check_end();
             }
