@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::log_store::{EntryKind, Epoch, LogHead, LogKey, StoredEntry};
+use super::log_head::{EntryKind, Epoch, LogHead, LogKey, StoredEntry};
 use crate::id::RunId;
 
 /// What an append compares in the step that writes.
@@ -68,7 +68,7 @@ pub struct UserLimits {
 /// What lists show of a chat, after an append.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ListedChat<'a> {
-    /// The title, unless the chat was [renamed](LogStore::rename).
+    /// The title, unless the chat was [renamed](super::LogStore::rename).
     pub title: &'a str,
     /// Whether the chat waits for an answer of its user.
     pub has_questions: bool,
@@ -105,7 +105,7 @@ pub struct AppendLog<'a> {
     /// Checked if the append creates a log, and if it begins a run without ending one.
     pub limits: UserLimits,
     /// The append changes messages that a [sink](crate::chat::MessageSink) has to get: the log is
-    /// [undelivered](LogStore::undelivered) from now on, up to the last of these entries.
+    /// [undelivered](super::LogStore::undelivered) from now on, up to the last of these entries.
     pub is_for_sink: bool,
 }
 
@@ -139,7 +139,7 @@ impl AppendLog<'_> {
 }
 
 impl AppendLog<'_> {
-    /// Whether the append changes what [lists](LogStore::list) show of the chat.
+    /// Whether the append changes what [lists](super::LogStore::list) show of the chat.
     pub fn changes_list(&self) -> bool {
         self.listed.is_some()
             || self.live_run != LiveRunChange::None

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::append_log::Undelivered;
-use super::log_store::{Epoch, LogKey};
+use super::log_head::{Epoch, LogKey};
 use crate::approval::UnixMillis;
 
 /// The logs that were changed for a sink, or deleted since.

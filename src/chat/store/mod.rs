@@ -8,6 +8,7 @@ pub mod conformance;
 mod cursor;
 mod deliveries;
 mod error;
+mod log_head;
 mod log_store;
 mod memory;
 
@@ -16,9 +17,10 @@ pub use self::append_log::{
 };
 pub use self::cursor::{ChatCursor, ChatCursorError};
 pub use self::error::ChatStoreError;
+pub use self::log_head::{EntryKind, Epoch, LogHead, LogKey, StoredEntry};
 pub use self::log_store::{
-    ChatPage, ChatSummary, EntryKind, Epoch, KEPT_AFTER_END, KEPT_AFTER_LOSS, ListChats, LoadLog,
-    LoadedLog, LogHead, LogKey, LogPage, LogStore, LostRuns, MAX_ENDED_BYTES, MAX_LOST_RUNS,
-    PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Unchanged,
+    ChatPage, ChatSummary, KEPT_AFTER_END, KEPT_AFTER_LOSS, ListChats, LoadLog, LoadedLog, LogPage,
+    LogStore, LostRuns, MAX_ENDED_BYTES, MAX_LOST_RUNS, PutSnapshot, ReadLogEntries, ReadMessages,
+    Snapshot, Unchanged,
 };
 pub use self::memory::InMemoryLogStore;
