@@ -118,6 +118,10 @@ impl Effects {
         async move {
             match calls.next().await {
                 Some(result) => Outcome::Result(Box::new(received(&calls, &result)), calls),
+                None if calls.is_incomplete() => {
+                    let lost = LedgerStoreError::new("an answer could not be stored");
+                    Outcome::NotRedeemed(lost.into())
+                }
                 None => Outcome::Redeemed,
             }
         }

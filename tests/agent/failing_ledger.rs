@@ -121,6 +121,22 @@ async fn an_approval_is_requested_once_the_ledger_answers_again_and_one_request_
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_approval_that_the_ledger_cannot_store_ends_in_an_error_and_can_be_sent_again() {
+    let server = server(0);
+    let mut page = page(&server.chats);
+    page.send("Go").await;
+    server.ledger.failures.store(1, Ordering::SeqCst);
+    page.approve("transfer").await;
+    assert!(page.error().is_some(), "{:?}", chunks(&page));
+    assert_eq!(server.executed.load(Ordering::SeqCst), 0);
+    server.ledger.failures.store(0, Ordering::SeqCst);
+    page.submit().await;
+    assert_eq!(page.error(), None);
+    assert_eq!(outcomes(&chunks(&page)), [json!(500)]);
+    assert_eq!(server.executed.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_fails_if_the_ledger_does_not_answer_for_half_a_minute() {
     let server = server(usize::MAX);
     let mut page = page(&server.chats);

@@ -63,6 +63,7 @@ counts! {
     crashes,
     handed_over,
     ledger_faults,
+    unstored_answers,
     // Requests of clients that cannot answer them.
     revoked,
     // Readers that read the end, and readers whose entries were gone.

@@ -320,6 +320,7 @@ impl Step<'_> {
                     let received = ledger.lapse(id, self.world.now);
                     received.into_iter().for_each(|it| self.deliver(Input::Settled(Box::new(it))));
                 }
+                false if self.has_fault() => self.fail_to_answer(id, response.approved),
                 false => self.answer(id, response.approved),
             }
         }
@@ -351,11 +352,22 @@ impl Step<'_> {
         }
     }
 
+    /// The ledger does not store an answer. What the turn gets says so.
+    fn fail_to_answer(&mut self, id: &ApprovalId, is_approved: bool) {
+        self.world.counts.unstored_answers += 1;
+        self.world.drivers[self.at].is_incomplete = true;
+        let known = self.world.ledger.last_known(id, is_approved, self.world.now);
+        if let Answered::Result(Some(result)) = known {
+            self.deliver(Input::Settled(result));
+        }
+    }
+
     fn end_redemption(&mut self) {
         let driver = &mut self.world.drivers[self.at];
         if driver.is_redeeming && driver.tools.is_empty() && driver.awaited.is_empty() {
             driver.is_redeeming = false;
-            self.deliver(Input::Redeemed(true));
+            let is_redeemed = !driver.is_incomplete;
+            self.deliver(Input::Redeemed(is_redeemed));
         }
     }
 

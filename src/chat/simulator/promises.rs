@@ -98,13 +98,18 @@ impl World {
     }
 
     /// Only a wish of a user ends a run whose lease has not passed. `is_lost` is whether it had passed when
-    /// the append arrived.
+    /// the append arrived. A run whose answers were not all stored does not finish.
     pub(super) fn check_ends(&mut self, number: u32, append: &Append, is_lost: bool) {
         for entry in &*append.entries {
             if let Some(OtherEntry::End { run, end }) = entry.other() {
                 let is_wish = matches!(end, RunEnd::Stopped | RunEnd::Replaced);
                 if !is_own(run, number) && !is_wish && !is_lost {
                     self.violated(format!("{run:?} was ended by turn {number}: {end:?}"));
+                }
+                let mut drivers = self.drivers.iter().filter(|driver| driver.number == number);
+                let is_incomplete = drivers.any(|driver| driver.is_incomplete);
+                if is_own(run, number) && *end == RunEnd::Finished && is_incomplete {
+                    self.violated(format!("{run:?} is finished, and an answer was not stored"));
                 }
             }
         }

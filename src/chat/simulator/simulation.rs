@@ -216,6 +216,7 @@ impl Simulation {
             tools: Vec::new(),
             awaited: Vec::new(),
             is_redeeming: false,
+            is_incomplete: false,
             agent: None,
             responses: 0,
             ticked: world.now,
