@@ -23,6 +23,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::chat::{ChatError, ChatServer, Turn};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::limits::ChatLimits;
+use ui_message_stream::message::AnswerEnd;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
 
@@ -686,19 +687,19 @@ async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count(
         let message = async || {
             // The run has ended.
             tokio::time::sleep(Duration::from_secs(1)).await;
-            serde_json::to_string(&chats.chat(&ada, &"chat".into()).await.unwrap().messages[1])
-                .unwrap()
+            let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
+            (chat.answer_end(), serde_json::to_string(&chat.messages[1].parts).unwrap())
         };
-        let asked = message().await;
+        let (_, asked) = message().await;
         ledger.is_read_only.store(true, Relaxed);
         let failed = chats.decide(&ada, decisions()).await;
         assert!(matches!(failed, Err(ChatError::Ledger(_))), "{failed:?}");
         // The call is still open, and the model has read nothing of the decision.
-        assert_eq!(message().await, asked);
+        assert_eq!(message().await, (Some(AnswerEnd::Failed), asked));
         assert_eq!(chats.approvals().pending(&ada).await.unwrap().len(), 1);
         ledger.is_read_only.store(false, Relaxed);
         assert!(chats.decide(&ada, decisions()).await.unwrap()[0].accepted);
-        let decided = message().await;
+        let (_, decided) = message().await;
         assert_eq!(decided.matches("You heard it.").count(), 1, "{decided}");
         assert_eq!(decided.contains("it rang"), approved, "{decided}");
     }
