@@ -1,4 +1,4 @@
-//! [`ChatRequest`] as an axum extractor.
+//! [`ChatRequest`] as an axum extractor, and [`JsonBody`].
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use ::axum::body::Body;
 use ::axum::extract::{FromRequest, FromRequestParts, Request};
 use futures_util::future::{Abortable, Aborted};
 use http::header::EXPECT;
+use http::request::Parts;
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::time::timeout;
@@ -23,29 +24,62 @@ impl<S: Send + Sync> FromRequest<S> for ChatRequest {
     type Rejection = ChatRejection;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
-        let (body, limits) = read_json(request, state).await?;
-        ChatRequest::parse(&body, &limits).map_err(ChatRejection::parse)
+        let body = JsonBody::from_request(request, state).await?;
+        Ok(ChatRequest::parse(&body.bytes, &body.limits)?)
     }
 }
 
-/// Reads the body of a request that the policy allows and whose content type is JSON. Returns the
-/// body and the limits of the policy. Bodies are cut off if those of one user, or all together, have too
-/// many bytes.
-pub(super) async fn read_json<S: Send + Sync>(
-    request: Request,
-    state: &S,
-) -> Result<(Vec<u8>, Limits), ChatRejection> {
-    let (mut parts, mut body) = request.into_parts();
-    let policy = ChatPolicy::from_request_parts(&mut parts, state).await?;
-    check_content_type(&parts).map_err(ChatRejection::policy)?;
-    let limits = policy.limits().clone();
-    let max_bytes = limits.max_bytes();
+/// An extractor of a JSON body, for routes that read something else than a [`ChatRequest`].
+///
+/// The request is checked like a `ChatRequest`: its host and origin, its content type and its length,
+/// under the [`ChatPolicy`] layer of the route or the default policy. Bodies are cut off if those of
+/// one user, or all together, have too many bytes.
+///
+/// ```
+/// use ui_message_stream::axum::{ChatRejection, JsonBody};
+/// use ui_message_stream::request::ParseRequestError;
+///
+/// async fn rename(body: JsonBody) -> Result<String, ChatRejection> {
+///     let title: String =
+///         serde_json::from_slice(&body.bytes).map_err(ParseRequestError::NotJson)?;
+///     Ok(format!("the title is {title}"))
+/// }
+/// # let app: axum::Router = axum::Router::new().route("/", axum::routing::post(rename));
+/// ```
+#[non_exhaustive]
+pub struct JsonBody {
+    /// The body. It is not parsed, and may not be JSON.
+    pub bytes: Vec<u8>,
+    /// The limits of the policy, for what the body holds.
+    pub limits: Limits,
+}
+
+debug_without_content!(JsonBody { limits; bytes });
+
+impl<S: Send + Sync> FromRequest<S> for JsonBody {
+    type Rejection = ChatRejection;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
+        let (mut parts, body) = request.into_parts();
+        let policy = ChatPolicy::from_request_parts(&mut parts, state).await?;
+        check_content_type(&parts)?;
+        let bytes = read_within_limits(&parts, body, &policy).await?;
+        Ok(JsonBody { bytes, limits: policy.limits().clone() })
+    }
+}
+
+async fn read_within_limits(
+    parts: &Parts,
+    mut body: Body,
+    policy: &ChatPolicy,
+) -> Result<Vec<u8>, ChatRejection> {
+    let max_bytes = policy.limits().max_bytes();
     // The length that the client declared, if it did.
     let unread = if body.size_hint().lower() <= max_bytes as u64 {
         let owner = parts.extensions.get::<Principal>().cloned();
         let (received, registration) = policy.bodies().begin(owner, max_bytes);
         match Abortable::new(read(&mut body, received), registration).await {
-            Ok(Ok(Some(body))) => return Ok((body, limits)),
+            Ok(Ok(Some(body))) => return Ok(body),
             Ok(Ok(None)) | Err(Aborted) => return Err(ChatRejection::too_many_bodies()),
             Ok(Err(error)) if is_too_large(&*error) => max_bytes,
             Ok(Err(error)) => return Err(ChatRejection::body(error)),

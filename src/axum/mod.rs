@@ -31,6 +31,7 @@ mod router;
 mod serve;
 mod without_authentication;
 
+pub use self::extract::JsonBody;
 #[cfg(feature = "metrics")]
 pub use self::measure::measure;
 pub use self::rejection::{ChatRejection, ChatRejectionKind};

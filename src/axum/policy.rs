@@ -14,7 +14,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ChatPolicy {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let policy = parts.extensions.get::<ChatPolicy>().cloned().unwrap_or_default();
-        policy.check_host_and_origin(parts).map_err(ChatRejection::policy)?;
+        policy.check_host_and_origin(parts)?;
         Ok(policy)
     }
 }

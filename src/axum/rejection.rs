@@ -1,5 +1,6 @@
 //! [`ChatRejection`]: the error response to a rejected request.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +11,11 @@ use http::StatusCode;
 use http::header::RETRY_AFTER;
 use tokio::time::Instant;
 
+#[cfg(feature = "approvals")]
+use crate::approval::store::LedgerStoreError;
 use crate::boxed::BoxError;
 use crate::id::log_causes;
+use crate::json::FieldError;
 use crate::policy::PolicyError;
 use crate::request::ParseRequestError;
 
@@ -21,8 +25,23 @@ use crate::request::ParseRequestError;
 /// [`kind`](Self::kind) determines the HTTP status. When it becomes a response, an error of status 400,
 /// 401, 403 or 503 is logged at DEBUG with its reason, or at WARN if a store does not respond. A request
 /// without a user is also logged at WARN, once a minute, with what the program lacks.
+///
+/// A host rejects the requests to its own routes in the same way:
+///
+/// ```
+/// use ui_message_stream::axum::{ChatRejection, ChatRejectionKind};
+///
+/// let rejection = ChatRejection::new(ChatRejectionKind::NotFound, "there is no such report");
+/// assert_eq!(rejection.to_string(), "there is no such report");
+/// ```
 #[derive(Debug)]
-pub struct ChatRejection(Cause);
+pub struct ChatRejection {
+    kind: ChatRejectionKind,
+    /// The body of the response.
+    text: Cow<'static, str>,
+    /// The cause, which is logged.
+    source: Option<BoxError>,
+}
 
 /// The kind of a [`ChatRejection`], which determines the HTTP status of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,8 +63,8 @@ pub enum ChatRejectionKind {
     /// The principal of the request has no such chat: 404.
     NotFound,
     /// The request is larger than the [`Limits`](crate::request::Limits) allow, or its chat than the
-    /// [`ChatLimits`](crate::limits::ChatLimits), or it begins a chat and the user has too many: 413. A
-    /// body that is nested too deeply is a [`BadRequest`](Self::BadRequest).
+    /// server stores, or it begins a chat and the user has too many: 413. A body that is nested too
+    /// deeply is a [`BadRequest`](Self::BadRequest).
     TooLarge,
     /// The user reads too many responses: 429, with the header `Retry-After`.
     TooManyReaders,
@@ -61,83 +80,38 @@ pub enum ChatRejectionKind {
     UnsupportedMediaType,
 }
 
-#[derive(Debug)]
-enum Cause {
-    AddressNotAllowed,
-    #[cfg(feature = "approvals")]
-    BlanketApproval,
-    Body(BoxError),
-    #[cfg(feature = "approvals")]
-    ChatLimit(crate::limits::ChatLimitError),
-    #[cfg(feature = "approvals")]
-    Conflict(crate::chat::ChatError),
-    Parse(ParseRequestError),
-    Policy(PolicyError),
-    #[cfg(feature = "approvals")]
-    NoDecisions,
-    #[cfg(feature = "approvals")]
-    NotFound,
-    TooLarge {
-        max_bytes: usize,
-    },
-    TooManyBodies,
-    #[cfg(feature = "approvals")]
-    TooManyReaders(crate::chat::ChatError),
-    #[cfg(feature = "approvals")]
-    TooManyRuns(crate::chat::ChatError),
-    Unauthenticated,
-    #[cfg(feature = "approvals")]
-    Unavailable(BoxError),
-}
-
 impl ChatRejection {
+    /// Creates a rejection whose response has this text. The client reads it, so it must not name what
+    /// only the server knows.
+    pub fn new(kind: ChatRejectionKind, text: impl Into<Cow<'static, str>>) -> Self {
+        ChatRejection { kind, text: text.into(), source: None }
+    }
+
+    /// Sets the cause. It is logged, and the client does not read it.
+    #[must_use]
+    pub fn with_source(self, source: impl Into<BoxError>) -> Self {
+        ChatRejection { source: Some(source.into()), ..self }
+    }
+
     /// Returns the kind of the rejection.
     pub fn kind(&self) -> ChatRejectionKind {
-        match &self.0 {
-            Cause::AddressNotAllowed => ChatRejectionKind::AddressNotAllowed,
-            Cause::Parse(error) if error.is_limit() => ChatRejectionKind::TooLarge,
-            Cause::Body(_) | Cause::Parse(_) => ChatRejectionKind::BadRequest,
-            #[cfg(feature = "approvals")]
-            Cause::BlanketApproval | Cause::NoDecisions => ChatRejectionKind::BadRequest,
-            #[cfg(feature = "approvals")]
-            Cause::Conflict(_) => ChatRejectionKind::Conflict,
-            #[cfg(feature = "approvals")]
-            Cause::NotFound => ChatRejectionKind::NotFound,
-            Cause::Policy(error) => match error {
-                PolicyError::HostNotAllowed(_) | PolicyError::InvalidHost => {
-                    ChatRejectionKind::HostNotAllowed
-                }
-                PolicyError::OriginNotAllowed(_) | PolicyError::CrossSite => {
-                    ChatRejectionKind::OriginNotAllowed
-                }
-                PolicyError::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
-            },
-            #[cfg(feature = "approvals")]
-            Cause::ChatLimit(_) => ChatRejectionKind::TooLarge,
-            Cause::TooLarge { .. } => ChatRejectionKind::TooLarge,
-            #[cfg(feature = "approvals")]
-            Cause::TooManyReaders(_) => ChatRejectionKind::TooManyReaders,
-            #[cfg(feature = "approvals")]
-            Cause::TooManyRuns(_) => ChatRejectionKind::TooManyRuns,
-            Cause::TooManyBodies => ChatRejectionKind::Unavailable,
-            Cause::Unauthenticated => ChatRejectionKind::Unauthenticated,
-            #[cfg(feature = "approvals")]
-            Cause::Unavailable(_) => ChatRejectionKind::Unavailable,
-        }
+        self.kind
     }
 
     /// Returns after how many seconds the client may send the request again.
     fn retry_after(&self) -> Option<&'static str> {
-        match &self.0 {
-            Cause::TooManyBodies => Some("1"),
-            #[cfg(feature = "approvals")]
-            Cause::TooManyReaders(_) | Cause::TooManyRuns(_) | Cause::Unavailable(_) => Some("1"),
-            _ => None,
-        }
+        let may_retry = matches!(
+            self.kind,
+            ChatRejectionKind::TooManyReaders
+                | ChatRejectionKind::TooManyRuns
+                | ChatRejectionKind::Unavailable
+        );
+        may_retry.then_some("1")
     }
 
     fn log(&self, status: StatusCode) {
-        if matches!(self.0, Cause::Unauthenticated) && is_minute_over(&WARNED_AT, Instant::now()) {
+        let is_unauthenticated = self.kind == ChatRejectionKind::Unauthenticated;
+        if is_unauthenticated && is_minute_over(&WARNED_AT, Instant::now()) {
             tracing::warn!(
                 "a request has no user: insert a `Principal` into its extensions where you authenticate, \
                  or add `.layer(without_authentication())`"
@@ -145,8 +119,7 @@ impl ChatRejection {
         }
         if matches!(status.as_u16(), 400 | 401 | 403 | 503) {
             let (status, reason) = (status.as_u16(), log_causes(self));
-            #[cfg(feature = "approvals")]
-            if let Cause::Unavailable(_) = &self.0 {
+            if self.kind == ChatRejectionKind::Unavailable && self.source.is_some() {
                 return tracing::warn!(status, reason, "a request is rejected");
             }
             tracing::debug!(status, reason, "a request is rejected");
@@ -154,126 +127,92 @@ impl ChatRejection {
     }
 
     pub(super) fn address_not_allowed() -> Self {
-        ChatRejection(Cause::AddressNotAllowed)
-    }
-
-    #[cfg(feature = "approvals")]
-    pub(super) fn blanket_approval() -> Self {
-        ChatRejection(Cause::BlanketApproval)
+        let text = "this server has no authentication, so it answers only requests to its own \
+                    machine, such as to 127.0.0.1";
+        ChatRejection::new(ChatRejectionKind::AddressNotAllowed, text)
     }
 
     pub(super) fn body(error: BoxError) -> Self {
-        ChatRejection(Cause::Body(error))
-    }
-
-    pub(super) fn parse(error: ParseRequestError) -> Self {
-        ChatRejection(Cause::Parse(error))
-    }
-
-    pub(super) fn policy(error: PolicyError) -> Self {
-        ChatRejection(Cause::Policy(error))
-    }
-
-    #[cfg(feature = "approvals")]
-    pub(super) fn chat(error: crate::chat::ChatError) -> Self {
-        ChatRejection(match error {
-            crate::chat::ChatError::NotFound => Cause::NotFound,
-            crate::chat::ChatError::AlreadyReceived | crate::chat::ChatError::Conflict(_) => {
-                Cause::Conflict(error)
-            }
-            crate::chat::ChatError::TooManyReaders => Cause::TooManyReaders(error),
-            crate::chat::ChatError::TooManyRuns => Cause::TooManyRuns(error),
-            crate::chat::ChatError::Request(error) => Cause::Parse(error),
-            crate::chat::ChatError::Limit(error) => Cause::ChatLimit(error),
-            other => Cause::Unavailable(other.into()),
-        })
-    }
-
-    #[cfg(feature = "approvals")]
-    pub(super) fn no_decisions() -> Self {
-        ChatRejection(Cause::NoDecisions)
+        let text = "the request body could not be read";
+        ChatRejection::new(ChatRejectionKind::BadRequest, text).with_source(error)
     }
 
     pub(super) fn too_large(max_bytes: usize) -> Self {
-        ChatRejection(Cause::TooLarge { max_bytes })
+        let text = format!(
+            "the request body is larger than {max_bytes} bytes; the server can raise this with \
+             `Limits::with_max_bytes`"
+        );
+        ChatRejection::new(ChatRejectionKind::TooLarge, text)
     }
 
     pub(super) fn too_many_bodies() -> Self {
-        ChatRejection(Cause::TooManyBodies)
+        let text = "too many requests are being sent at once; send this one again";
+        ChatRejection::new(ChatRejectionKind::Unavailable, text)
     }
 
     pub(super) fn unauthenticated() -> Self {
-        ChatRejection(Cause::Unauthenticated)
+        ChatRejection::new(ChatRejectionKind::Unauthenticated, "Not signed in.")
+    }
+}
+
+/// The body is not a valid request: 400, or 413 if it exceeds a limit.
+impl From<ParseRequestError> for ChatRejection {
+    fn from(error: ParseRequestError) -> Self {
+        let kind = match error.is_limit() {
+            true => ChatRejectionKind::TooLarge,
+            false => ChatRejectionKind::BadRequest,
+        };
+        ChatRejection::new(kind, error.to_string()).with_source(error)
+    }
+}
+
+/// A field of the request is not valid: 400.
+impl From<FieldError> for ChatRejection {
+    fn from(error: FieldError) -> Self {
+        ParseRequestError::Field(error).into()
+    }
+}
+
+/// The policy does not allow the request: 403, or 415 for its content type.
+impl From<PolicyError> for ChatRejection {
+    fn from(error: PolicyError) -> Self {
+        let kind = match &error {
+            PolicyError::HostNotAllowed(_) | PolicyError::InvalidHost => {
+                ChatRejectionKind::HostNotAllowed
+            }
+            PolicyError::OriginNotAllowed(_) | PolicyError::CrossSite => {
+                ChatRejectionKind::OriginNotAllowed
+            }
+            PolicyError::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
+        };
+        ChatRejection::new(kind, error.to_string()).with_source(error)
     }
 }
 
 /// The approvals cannot be read or stored: 503.
 #[cfg(feature = "approvals")]
-impl From<crate::approval::store::LedgerStoreError> for ChatRejection {
-    fn from(error: crate::approval::store::LedgerStoreError) -> Self {
-        ChatRejection(Cause::Unavailable(error.into()))
+impl From<LedgerStoreError> for ChatRejection {
+    fn from(error: LedgerStoreError) -> Self {
+        let text = "the chat cannot be reached; try again later";
+        ChatRejection::new(ChatRejectionKind::Unavailable, text).with_source(error)
     }
 }
 
 impl fmt::Display for ChatRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Cause::AddressNotAllowed => f.write_str(
-                "this server has no authentication, so it answers only requests to its own \
-                 machine, such as to 127.0.0.1",
-            ),
-            #[cfg(feature = "approvals")]
-            Cause::Conflict(error) | Cause::TooManyReaders(error) | Cause::TooManyRuns(error) => {
-                error.fmt(f)
-            }
-            #[cfg(feature = "approvals")]
-            Cause::BlanketApproval => f.write_str(
-                "an approval names ids: post `decisions`, each with its `approvalId`; a `chatId` \
-                 can only deny what waits there",
-            ),
-            Cause::Body(_) => f.write_str("the request body could not be read"),
-            #[cfg(feature = "approvals")]
-            Cause::ChatLimit(error) => error.fmt(f),
-            Cause::Parse(error) => error.fmt(f),
-            Cause::Policy(error) => error.fmt(f),
-            #[cfg(feature = "approvals")]
-            Cause::NoDecisions => f.write_str(
-                "expected either `decisions`, or `chatId` and `approved: false` to deny all that \
-                 waits there",
-            ),
-            #[cfg(feature = "approvals")]
-            Cause::NotFound => f.write_str("there is no such chat"),
-            #[cfg(feature = "approvals")]
-            Cause::Unavailable(_) => f.write_str("the chat cannot be reached; try again later"),
-            Cause::TooLarge { max_bytes } => write!(
-                f,
-                "the request body is larger than {max_bytes} bytes; the server can raise this with \
-                 `Limits::with_max_bytes`"
-            ),
-            Cause::TooManyBodies => {
-                f.write_str("too many requests are being sent at once; send this one again")
-            }
-            Cause::Unauthenticated => f.write_str("Not signed in."),
-        }
+        f.write_str(&self.text)
     }
 }
 
 impl StdError for ChatRejection {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match &self.0 {
-            Cause::Body(error) => Some(&**error),
-            #[cfg(feature = "approvals")]
-            Cause::Unavailable(error) => Some(&**error),
-            Cause::Parse(error) => Some(error),
-            Cause::Policy(error) => Some(error),
-            _ => None,
-        }
+        self.source.as_deref().map(|source| source as _)
     }
 }
 
 impl IntoResponse for ChatRejection {
     fn into_response(self) -> Response {
-        let status = match self.kind() {
+        let status = match self.kind {
             ChatRejectionKind::BadRequest => StatusCode::BAD_REQUEST,
             ChatRejectionKind::AddressNotAllowed
             | ChatRejectionKind::HostNotAllowed
@@ -289,8 +228,9 @@ impl IntoResponse for ChatRejection {
             ChatRejectionKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         };
         self.log(status);
-        let response = (status, self.to_string());
-        match self.retry_after() {
+        let retry_after = self.retry_after();
+        let response = (status, self.text);
+        match retry_after {
             Some(seconds) => ([(RETRY_AFTER, seconds)], response).into_response(),
             None => response.into_response(),
         }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use ::axum::Router;
 use ::axum::body::Body;
-use ::axum::extract::{Path, RawQuery, Request, State};
+use ::axum::extract::{Path, RawQuery, State};
 use ::axum::response::{IntoResponse, Response};
 use ::axum::routing::{get, post};
 use futures_util::stream;
@@ -14,17 +14,17 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
-use super::extract::read_json;
+use super::extract::JsonBody;
 use super::history::{HistoryPage, query_parameter};
-use super::rejection::ChatRejection;
+use super::rejection::{ChatRejection, ChatRejectionKind};
 use crate::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
 use crate::chat::store::{ChatCursor, ListChats};
-use crate::chat::{ChatServer, ClientAnswers, DecisionReceipt, StopReason};
+use crate::chat::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::{FieldError, Json, optional_text};
 use crate::message::UiMessage;
 use crate::policy::ChatPolicy;
-use crate::request::{ChatRequest, Limits, ParseRequestError};
+use crate::request::{ChatRequest, Limits};
 use crate::response::ResponseOutcome;
 
 /// Creates the routes of a [`ChatServer`]. Nest them under the path to which `useChat` posts.
@@ -148,13 +148,13 @@ async fn submit_answers(
     principal: Principal,
     Path(id): Path<String>,
     headers: HeaderMap,
-    request: Request,
+    request: JsonBody,
 ) -> Result<Response, ChatRejection> {
-    let (body, limits) = read_json(request, &()).await?;
+    let JsonBody { bytes: body, limits, .. } = request;
     let id = chat_id(id, &limits)?;
-    let answers = ClientAnswers::parse(&body, &limits).map_err(ChatRejection::parse)?;
+    let answers = ClientAnswers::parse(&body, &limits)?;
     let request = chats.request_from_answers(&principal, &id, &answers).await;
-    respond(&chats, &principal, &headers, request.map_err(ChatRejection::chat)?).await
+    respond(&chats, &principal, &headers, request?).await
 }
 
 /// Answers a request with a stream or, if the client requests it, with the complete response as
@@ -166,9 +166,9 @@ async fn respond(
     request: ChatRequest,
 ) -> Result<Response, ChatRejection> {
     if is_json_requested(headers) {
-        let reader = chats.reader(principal).map_err(ChatRejection::chat)?;
+        let reader = chats.reader(principal)?;
         let response = chats.complete(&reader, principal, request).await;
-        let response = response.map_err(ChatRejection::chat)?;
+        let response = response?;
         let message = response.message.as_ref();
         let without_ids = message.and_then(UiMessage::without_model_ids);
         let body = serde_json::to_vec(&ResponseBody {
@@ -195,11 +195,11 @@ async fn respond(
             Err(error) => return Ok(unserializable(&error)),
         };
         let length = [(CONTENT_LENGTH, body.len())];
-        let pieces = reader.pieces(body).map_err(ChatRejection::chat)?.map(Ok::<_, Infallible>);
+        let pieces = reader.pieces(body)?.map(Ok::<_, Infallible>);
         let body = Body::from_stream(stream::iter(pieces));
         return Ok((JSON_HEADERS, length, body).into_response());
     }
-    let response = chats.stream_response(principal, request).await.map_err(ChatRejection::chat)?;
+    let response = chats.stream_response(principal, request).await?;
     Ok(response.into_response())
 }
 
@@ -211,9 +211,9 @@ async fn history(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
     let id = chat_id(id, policy.limits())?;
-    let chat = chats.chat(&principal, &id).await.map_err(ChatRejection::chat)?;
+    let chat = chats.chat(&principal, &id).await?;
     let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
-    let page = page.map_err(field)?.with_end(chat.answer_end());
+    let page = page?.with_end(chat.answer_end());
     Ok((JSON_HEADERS, page.into_body()).into_response())
 }
 
@@ -229,19 +229,19 @@ async fn list(
         None => Some(DEFAULT_PAGE_CHATS),
         Some(limit) => limit.parse().ok().filter(|limit| (1..=MAX_PAGE_CHATS).contains(limit)),
     };
-    let limit = limit.ok_or_else(|| field(FieldError::new("limit", NO_LIMIT)))?;
+    let limit = limit.ok_or_else(|| FieldError::new("limit", NO_LIMIT))?;
     let after = query_parameter(query, "after").map(str::parse::<ChatCursor>).transpose();
-    let after = after.map_err(|_| field(FieldError::new("after", NO_CHAT_PLACE)))?;
-    let search = query_parameter(query, "search").map(decoded).transpose().map_err(field)?;
+    let after = after.map_err(|_| FieldError::new("after", NO_CHAT_PLACE))?;
+    let search = query_parameter(query, "search").map(decoded).transpose()?;
     if follows {
         let other = after.map(|_| "after").or(search.map(|_| "search"));
         if let Some(other) = other {
-            return Err(field(FieldError::new(other, NOT_FOLLOWED)));
+            return Err(FieldError::new(other, NOT_FOLLOWED).into());
         }
-        return Ok(chats.follow(&principal, limit).map_err(ChatRejection::chat)?.into_response());
+        return Ok(chats.follow(&principal, limit)?.into_response());
     }
     let list = ListChats { limit, after: after.as_ref(), search: search.as_deref() };
-    Ok(json(&chats.list(&principal, list).await.map_err(ChatRejection::chat)?))
+    Ok(json(&chats.list(&principal, list).await?))
 }
 
 /// Returns the text of a search in a query, as `URLSearchParams` writes it.
@@ -258,7 +258,7 @@ async fn delete(
     Path(id): Path<String>,
 ) -> Result<StatusCode, ChatRejection> {
     let id = chat_id(id, policy.limits())?;
-    chats.delete(&principal, &id).await.map_err(ChatRejection::chat)?;
+    chats.delete(&principal, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -273,7 +273,7 @@ async fn reconnect(
 ) -> Result<Response, ChatRejection> {
     let id = chat_id(id, policy.limits())?;
     let last = headers.get(LAST_EVENT_ID).map(|last| last.to_str().unwrap_or_default());
-    let stream = chats.resume_stream(&principal, &id, last).await.map_err(ChatRejection::chat)?;
+    let stream = chats.resume_stream(&principal, &id, last).await?;
     Ok(stream.map_or_else(|| StatusCode::NO_CONTENT.into_response(), IntoResponse::into_response))
 }
 
@@ -284,7 +284,7 @@ async fn stop(
     Path(id): Path<String>,
 ) -> Result<StatusCode, ChatRejection> {
     let id = chat_id(id, policy.limits())?;
-    chats.stop(&principal, &id).await.map_err(ChatRejection::chat)?;
+    chats.stop(&principal, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -298,11 +298,11 @@ async fn pending(
     let page = match query_parameter(query.as_deref().unwrap_or_default(), "after") {
         None => approvals.pending_page(&principal, None, PAGE_APPROVALS).await,
         Some(after) => {
-            let after = after.parse().map_err(|_| field(FieldError::new("after", NO_PLACE)))?;
+            let after = after.parse().map_err(|_| FieldError::new("after", NO_PLACE))?;
             approvals.pending_page(&principal, Some(after), PAGE_APPROVALS).await
         }
     };
-    let page = page.map_err(|error| ChatRejection::chat(error.into()))?;
+    let page = page?;
     Ok(json(&PendingApprovalsBody {
         approvals: page.approvals.iter().map(PendingApprovalBody::new).collect(),
         after: page.next.map(|next| next.to_string()),
@@ -312,9 +312,9 @@ async fn pending(
 async fn decide(
     State(chats): State<ChatServer>,
     principal: Principal,
-    request: Request,
+    request: JsonBody,
 ) -> Result<Response, ChatRejection> {
-    let (body, limits) = read_json(request, &()).await?;
+    let JsonBody { bytes: body, limits, .. } = request;
     let decisions = match serde_json::from_slice(&body) {
         Ok(DecisionsBody {
             decisions: Some(decisions),
@@ -322,11 +322,11 @@ async fn decide(
             approved: None,
             reason: None,
         }) => {
-            limits.check_answer_count(decisions.len()).map_err(ChatRejection::parse)?;
+            limits.check_answer_count(decisions.len())?;
             for (at, decision) in decisions.iter().enumerate() {
                 let ApprovalDecision { approval_id, reason, .. } = decision;
                 let checked = limits.check_decision(approval_id, reason.as_deref());
-                checked.map_err(|error| field(error.within(&format!("decisions[{at}]"))))?;
+                checked.map_err(|error| error.within(&format!("decisions[{at}]")))?;
             }
             decisions
         }
@@ -336,10 +336,10 @@ async fn decide(
             approved: Some(false),
             reason,
         }) => {
-            limits.check_chat_id("chatId", &chat).map_err(field)?;
-            limits.check_reason("reason", reason.as_deref()).map_err(field)?;
+            limits.check_chat_id("chatId", &chat)?;
+            limits.check_reason("reason", reason.as_deref())?;
             let waiting = chats.approvals().for_chat(&principal, &chat).pending().await;
-            let waiting = waiting.map_err(|error| ChatRejection::chat(error.into()))?;
+            let waiting = waiting?;
             let denied = waiting.into_iter().map(|pending| ApprovalDecision {
                 approval_id: pending.approval_id,
                 approved: false,
@@ -348,12 +348,16 @@ async fn decide(
             denied.collect()
         }
         Ok(DecisionsBody { decisions: None, chat_id: Some(_), approved: Some(true), .. }) => {
-            return Err(ChatRejection::blanket_approval());
+            return Err(ChatRejection::new(ChatRejectionKind::BadRequest, BLANKET_APPROVAL));
         }
-        Ok(_) => return Err(ChatRejection::no_decisions()),
-        Err(error) => return Err(ChatRejection::body(error.into())),
+        Ok(_) => return Err(ChatRejection::new(ChatRejectionKind::BadRequest, NO_DECISIONS)),
+        Err(error) => {
+            return Err(
+                ChatRejection::new(ChatRejectionKind::BadRequest, NO_DECISIONS).with_source(error)
+            );
+        }
     };
-    let decided = chats.decide(&principal, decisions).await.map_err(ChatRejection::chat)?;
+    let decided = chats.decide(&principal, decisions).await?;
     let decisions = decided.iter().map(|DecisionReceipt { decision, accepted, .. }| ReceiptBody {
         approval_id: &decision.approval_id,
         approved: decision.approved,
@@ -364,12 +368,27 @@ async fn decide(
 
 /// Returns the chat id of a path.
 fn chat_id(id: String, limits: &Limits) -> Result<ChatId, ChatRejection> {
-    limits.check_chat_id("id", &id).map_err(field)?;
+    limits.check_chat_id("id", &id)?;
     Ok(id.into())
 }
 
-fn field(error: FieldError) -> ChatRejection {
-    ChatRejection::parse(ParseRequestError::Field(error))
+/// A request that cannot be answered: 404, 409, 413, 429 or 503.
+impl From<ChatError> for ChatRejection {
+    fn from(error: ChatError) -> Self {
+        let kind = match error {
+            ChatError::Request(error) => return error.into(),
+            ChatError::NotFound => ChatRejectionKind::NotFound,
+            ChatError::AlreadyReceived | ChatError::Conflict(_) => ChatRejectionKind::Conflict,
+            ChatError::TooManyReaders => ChatRejectionKind::TooManyReaders,
+            ChatError::TooManyRuns => ChatRejectionKind::TooManyRuns,
+            ChatError::Limit(_) => ChatRejectionKind::TooLarge,
+            other => {
+                return ChatRejection::new(ChatRejectionKind::Unavailable, UNAVAILABLE)
+                    .with_source(other);
+            }
+        };
+        ChatRejection::new(kind, error.to_string())
+    }
 }
 
 /// Whether the client accepts JSON and does not accept a stream of events. `useChat` names neither
@@ -382,6 +401,13 @@ fn is_json_requested(headers: &HeaderMap) -> bool {
         })
     };
     accepts("application/json") && !accepts("text/event-stream")
+}
+
+/// Streams the run, with the HTTP headers of the protocol.
+impl IntoResponse for ChatStream {
+    fn into_response(self) -> Response {
+        self.into_http_response().map(Body::new)
+    }
 }
 
 #[derive(Serialize)]
@@ -516,3 +542,11 @@ const NO_CHAT_PLACE: &str = "not a place in the list of chats";
 const NO_TEXT: &str = "expected a text in UTF-8";
 
 const NOT_FOLLOWED: &str = "cannot be combined with `events`";
+
+const UNAVAILABLE: &str = "the chat cannot be reached; try again later";
+
+const BLANKET_APPROVAL: &str = "an approval names ids: post `decisions`, each with its `approvalId`; a `chatId` \
+     can only deny what waits there";
+
+const NO_DECISIONS: &str = "expected either `decisions`, or `chatId` and `approved: false` to deny all that \
+     waits there";
