@@ -7,17 +7,15 @@ use std::time::Duration;
 /// A [`ChatServer`](crate::chat::ChatServer) applies them with every store. What a store in memory
 /// keeps is limited by the store, for example by
 /// [`InMemoryLogStore::with_max_store_bytes`](crate::chat::store::InMemoryLogStore::with_max_store_bytes).
-/// How much one request may hold is limited by [`Limits`](crate::request::Limits). A refusal because
-/// of the size of a chat, the number of chats or the approvals names its setting and its value.
+/// How much one request may hold is limited by [`Limits`](crate::request::Limits), and how many questions
+/// may wait by [`ApprovalLimits`](crate::approval::ApprovalLimits). A refusal because of the size of a
+/// chat or the number of chats names its setting and its value.
 ///
 /// | setting | default | where it is reached |
 /// |---|---|---|
 /// | [`with_max_chat_messages`](Self::with_max_chat_messages) | 10 000 | a new message is refused with status 413 |
 /// | [`with_max_chat_bytes`](Self::with_max_chat_bytes) | 16 MiB | a new message or tool output of the client is refused with status 413 |
 /// | [`with_max_user_chats`](Self::with_max_user_chats) | 4 096 | a new chat is refused with status 413; `InMemoryLogStore` evicts the user's oldest one instead |
-/// | [`with_max_chat_approvals`](Self::with_max_chat_approvals) | 64 | a tool call is not executed: too many questions wait |
-/// | [`with_max_user_approvals`](Self::with_max_user_approvals) | 4 096 | a tool call is not executed: too many questions wait |
-/// | [`with_max_description_bytes`](Self::with_max_description_bytes) | 16 KiB | a tool call is not executed: its description is too long |
 /// | [`with_max_log_bytes`](Self::with_max_log_bytes) | 16 MiB | the run ends as if it were stopped, and its message is kept |
 /// | [`with_max_user_runs`](Self::with_max_user_runs) | 16 | of the runs that no client has read for 30 seconds, the one that was unread for longest ends; if there is none, a new one is refused with status 429 |
 /// | [`with_max_user_readers`](Self::with_max_user_readers) | 64 | a request for a response is refused with status 429 |
@@ -40,9 +38,6 @@ pub struct ChatLimits {
     max_chat_messages: usize,
     max_chat_bytes: usize,
     max_user_chats: usize,
-    max_chat_approvals: usize,
-    max_user_approvals: usize,
-    max_description_bytes: usize,
     max_log_bytes: usize,
     max_user_runs: usize,
     max_user_readers: usize,
@@ -58,9 +53,6 @@ impl Default for ChatLimits {
             max_chat_messages: 10_000,
             max_chat_bytes: 16 << 20,
             max_user_chats: 4_096,
-            max_chat_approvals: 64,
-            max_user_approvals: 4_096,
-            max_description_bytes: 16 << 10,
             max_log_bytes: 16 << 20,
             max_user_runs: 16,
             max_user_readers: 64,
@@ -110,44 +102,6 @@ impl ChatLimits {
     #[must_use]
     pub fn with_max_user_chats(mut self, chats: usize) -> Self {
         self.max_user_chats = chats;
-        self
-    }
-
-    /// Returns the maximum number of pending approval requests of a chat.
-    pub fn max_chat_approvals(&self) -> usize {
-        self.max_chat_approvals
-    }
-
-    /// Sets the maximum number of pending approval requests of a chat.
-    #[must_use]
-    pub fn with_max_chat_approvals(mut self, approvals: usize) -> Self {
-        self.max_chat_approvals = approvals;
-        self
-    }
-
-    /// Returns the maximum number of pending approval requests of a user.
-    pub fn max_user_approvals(&self) -> usize {
-        self.max_user_approvals
-    }
-
-    /// Sets the maximum number of pending approval requests of a user, in all chats together.
-    #[must_use]
-    pub fn with_max_user_approvals(mut self, approvals: usize) -> Self {
-        self.max_user_approvals = approvals;
-        self
-    }
-
-    /// Returns the maximum number of bytes of the description of an approval request.
-    pub fn max_description_bytes(&self) -> usize {
-        self.max_description_bytes
-    }
-
-    /// Sets the maximum number of bytes of the description of an approval request, which the user
-    /// reads. A longer one is refused and not shortened, because the user might approve what the end
-    /// of it says.
-    #[must_use]
-    pub fn with_max_description_bytes(mut self, bytes: usize) -> Self {
-        self.max_description_bytes = bytes;
         self
     }
 

@@ -27,6 +27,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use ui_message_stream::agent::{Agent, Tool};
+use ui_message_stream::approval::ApprovalLimits;
 use ui_message_stream::approval::store::FailureLog;
 use ui_message_stream::axum::{approval_routes, chat_routes, serve, without_authentication};
 use ui_message_stream::chat::PostedHistory;
@@ -87,8 +88,8 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     let cookie_key = storage.cookie_key();
     let (world, readiness) = (storage.world(), storage.readiness());
     let no_answers = Arc::new(FailureLog::default());
-    let chats = storage.chat_server(agent(model, Arc::clone(&world))?, lease);
-    let chats = chats.with_limits(limits);
+    let chats = storage.chat_server(agent(model, Arc::clone(&world))?, lease, limits.approvals);
+    let chats = chats.with_limits(limits.chats);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
     let welcome = from_fn_with_state(cookie_key.clone(), browsers::welcome);
@@ -183,8 +184,8 @@ async fn show(world: Arc<SharedWorld>) -> Result<Json<World>, StatusCode> {
 /// Returns the limits of the chats: the defaults, unless the variables of the environment set others.
 fn limits(
     variable: impl Fn(&str) -> Result<String, VarError>,
-) -> Result<ChatLimits, Box<dyn Error>> {
-    let mut limits = ChatLimits::default();
+) -> Result<StoredLimits, Box<dyn Error>> {
+    let mut limits = StoredLimits::default();
     for (name, set) in LIMIT_VARIABLES {
         match variable(name) {
             Ok(value) => limits = set(limits, number(name, &value)?),
@@ -253,16 +254,39 @@ fn sentence(error: &(dyn Error + 'static)) -> String {
     })
 }
 
-type SetLimit = fn(ChatLimits, usize) -> ChatLimits;
+/// The limits that hold with every store.
+#[derive(Debug, Default)]
+struct StoredLimits {
+    chats: ChatLimits,
+    approvals: ApprovalLimits,
+}
+
+impl StoredLimits {
+    fn of_chats(self, set: impl FnOnce(ChatLimits) -> ChatLimits) -> Self {
+        StoredLimits { chats: set(self.chats), ..self }
+    }
+
+    fn of_approvals(self, set: impl FnOnce(ApprovalLimits) -> ApprovalLimits) -> Self {
+        StoredLimits { approvals: set(self.approvals), ..self }
+    }
+}
+
+type SetLimit = fn(StoredLimits, usize) -> StoredLimits;
 
 /// The environment variables that set limits which hold with every store.
 const LIMIT_VARIABLES: [(&str, SetLimit); 6] = [
-    ("UIMS_MAX_CHAT_MESSAGES", ChatLimits::with_max_chat_messages),
-    ("UIMS_MAX_CHAT_BYTES", ChatLimits::with_max_chat_bytes),
-    ("UIMS_MAX_USER_CHATS", ChatLimits::with_max_user_chats),
-    ("UIMS_MAX_CHAT_APPROVALS", ChatLimits::with_max_chat_approvals),
-    ("UIMS_MAX_USER_APPROVALS", ChatLimits::with_max_user_approvals),
-    ("UIMS_MAX_DESCRIPTION_BYTES", ChatLimits::with_max_description_bytes),
+    ("UIMS_MAX_CHAT_MESSAGES", |limits, n| limits.of_chats(|it| it.with_max_chat_messages(n))),
+    ("UIMS_MAX_CHAT_BYTES", |limits, n| limits.of_chats(|it| it.with_max_chat_bytes(n))),
+    ("UIMS_MAX_USER_CHATS", |limits, n| limits.of_chats(|it| it.with_max_user_chats(n))),
+    ("UIMS_MAX_CHAT_APPROVALS", |limits, n| {
+        limits.of_approvals(|it| it.with_max_chat_approvals(n))
+    }),
+    ("UIMS_MAX_USER_APPROVALS", |limits, n| {
+        limits.of_approvals(|it| it.with_max_user_approvals(n))
+    }),
+    ("UIMS_MAX_DESCRIPTION_BYTES", |limits, n| {
+        limits.of_approvals(|it| it.with_max_description_bytes(n))
+    }),
 ];
 
 /// Creates an agent whose tools act on `world`.
@@ -319,21 +343,21 @@ mod tests {
 
     #[test]
     fn each_variable_sets_its_own_limit() {
-        let values = |limits: &ChatLimits| {
+        let values = |limits: &StoredLimits| {
             [
-                ("UIMS_MAX_CHAT_MESSAGES", limits.max_chat_messages()),
-                ("UIMS_MAX_CHAT_BYTES", limits.max_chat_bytes()),
-                ("UIMS_MAX_USER_CHATS", limits.max_user_chats()),
-                ("UIMS_MAX_CHAT_APPROVALS", limits.max_chat_approvals()),
-                ("UIMS_MAX_USER_APPROVALS", limits.max_user_approvals()),
-                ("UIMS_MAX_DESCRIPTION_BYTES", limits.max_description_bytes()),
+                ("UIMS_MAX_CHAT_MESSAGES", limits.chats.max_chat_messages()),
+                ("UIMS_MAX_CHAT_BYTES", limits.chats.max_chat_bytes()),
+                ("UIMS_MAX_USER_CHATS", limits.chats.max_user_chats()),
+                ("UIMS_MAX_CHAT_APPROVALS", limits.approvals.max_chat_approvals()),
+                ("UIMS_MAX_USER_APPROVALS", limits.approvals.max_user_approvals()),
+                ("UIMS_MAX_DESCRIPTION_BYTES", limits.approvals.max_description_bytes()),
             ]
         };
         let only = |set: &str, name: &str| match name == set {
             true => Ok("7".to_owned()),
             false => Err(VarError::NotPresent),
         };
-        let defaults = values(&ChatLimits::default());
+        let defaults = values(&StoredLimits::default());
         for (variable, _) in defaults {
             let set = values(&limits(|name| only(variable, name)).unwrap());
             for ((name, value), (_, default)) in set.into_iter().zip(defaults) {

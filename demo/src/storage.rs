@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum_extra::extract::cookie::Key;
 use rusqlite::{Connection, OpenFlags};
 use ui_message_stream::agent::Agent;
-use ui_message_stream::approval::{Approvals, KeyRing};
+use ui_message_stream::approval::{ApprovalLimits, Approvals, KeyRing};
 use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chat::store::InMemoryLogStore;
 use ui_message_stream_postgres::PostgresStore;
@@ -159,8 +159,13 @@ impl Storage {
 
     /// Creates a server that keeps its chats here. `lease` is the time after which a run or a tool call
     /// counts as lost with its server.
-    pub(crate) fn chat_server(&self, agent: Agent, lease: Option<Duration>) -> ChatServer {
-        let mut approvals = Approvals::new(agent.clone());
+    pub(crate) fn chat_server(
+        &self,
+        agent: Agent,
+        lease: Option<Duration>,
+        limits: ApprovalLimits,
+    ) -> ChatServer {
+        let mut approvals = Approvals::new(agent.clone()).with_limits(limits);
         if let Some(lease) = lease {
             approvals = approvals.with_lease(lease);
         }

@@ -78,10 +78,11 @@ pub(crate) use self::service::ResolvedRequest;
 pub(crate) use self::service::log_refused;
 #[cfg(feature = "approvals")]
 pub use self::service::{
-    Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove, ChatApprovals,
-    ClaimedCall, DeferredCall, DeferredCalls, EmptyToolbox, InFlightCall, IssuedApproval,
-    MessageDecisions, PendingApproval, PendingApprovals, Progress, RequestApprovalError,
-    RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox, TracingAudit,
+    ApprovalLimits, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove,
+    ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EmptyToolbox, InFlightCall,
+    IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals, Progress,
+    RequestApprovalError, RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox,
+    TracingAudit,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

@@ -164,17 +164,14 @@ impl ChatServer {
         self.configure(|inner| inner.run_lease = lease.clamp(MIN_RUN_LEASE, MAX_RUN_LEASE))
     }
 
-    /// Sets the limits of the conversations, their runs and their approvals. Call it before the first
-    /// request.
+    /// Sets the limits of the conversations and their runs. Call it before the first request. The limits
+    /// of approval requests are those of [`Approvals::with_limits`].
     ///
     /// They apply with every store. What a store in memory keeps is limited by the store, for example
     /// by [`InMemoryLogStore::with_max_store_bytes`].
     #[must_use]
     pub fn with_limits(self, limits: ChatLimits) -> Self {
-        self.configure(|inner| {
-            inner.approvals = inner.approvals.clone().with_limits(limits.clone());
-            inner.limits = limits;
-        })
+        self.configure(|inner| inner.limits = limits)
     }
 
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use ui_message_stream::approval::ApprovalLimits;
 use ui_message_stream::approval::store::{
     InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
     PendingRecords, Snapshot, update,
@@ -14,7 +15,6 @@ use ui_message_stream::approval::{
     DeferredOutcome, IssuedApproval, KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision,
     RequestApprovalError, RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
-use ui_message_stream::limits::ChatLimits;
 use ui_message_stream::{BoxFuture, Json};
 
 use super::one_tool::{
@@ -575,7 +575,7 @@ async fn of_requests_at_the_same_time_as_many_as_the_limit_allows_are_kept() {
         let audit = RecordedAudit::default();
         let ledger = Interleaved(InMemoryLedger::with_test_clock(UnixMillis(1_000_000_000_000)));
         let bench = Bench::new().with(|approvals| {
-            let limits = ChatLimits::default().with_max_chat_approvals(limit);
+            let limits = ApprovalLimits::default().with_max_chat_approvals(limit);
             approvals.with_ledger(Arc::new(ledger)).with_limits(limits).with_audit(audit.clone())
         });
         let chat = bench.approvals.for_chat(&ada(), &"chat".into());
@@ -598,7 +598,7 @@ async fn of_requests_at_the_same_time_as_many_as_the_limit_allows_are_kept() {
 #[tokio::test]
 async fn several_approvals_are_requested_at_once_up_to_the_limit_and_each_has_its_own_error() {
     let bench = Bench::new().with(|approvals| {
-        approvals.with_limits(ChatLimits::default().with_max_chat_approvals(100))
+        approvals.with_limits(ApprovalLimits::default().with_max_chat_approvals(100))
     });
     let chat = bench.approvals.for_chat(&ada(), &"chat".into());
     let call = |number: usize| {
@@ -640,7 +640,7 @@ async fn a_description_above_its_limit_is_refused_with_the_setting() {
     assert_eq!(
         error.to_string(),
         "the description of the call is longer than 16384 bytes; \
-         `ChatLimits::with_max_description_bytes` allows more"
+         `ApprovalLimits::with_max_description_bytes` allows more"
     );
     assert_eq!(chat.pending().await.unwrap().len(), 1);
 }

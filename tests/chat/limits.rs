@@ -3,7 +3,7 @@
 use axum::http::{Method, StatusCode};
 use serde_json::json;
 use test_support::test_server::{Answer, Client, Host};
-use ui_message_stream::approval::Principal;
+use ui_message_stream::approval::{ApprovalLimits, Principal};
 use ui_message_stream::chat::Chat;
 use ui_message_stream::limits::ChatLimits;
 
@@ -157,18 +157,18 @@ async fn a_long_id_or_reason_is_refused_with_the_name_of_its_field() {
 
 #[tokio::test]
 async fn too_many_pending_approvals_of_a_chat_or_a_user_end_the_call_with_an_error() {
-    let limits = ChatLimits::default();
+    let limits = ApprovalLimits::default();
     for (limits, error) in [
         (
             limits.clone().with_max_chat_approvals(1),
-            "1 approval requests are pending; `ChatLimits::with_max_chat_approvals` allows more",
+            "1 approval requests are pending; `ApprovalLimits::with_max_chat_approvals` allows more",
         ),
         (
             limits.with_max_user_approvals(1),
-            "1 approval requests are pending; `ChatLimits::with_max_user_approvals` allows more",
+            "1 approval requests are pending; `ApprovalLimits::with_max_user_approvals` allows more",
         ),
     ] {
-        let host = Host::new().with_limits(limits);
+        let host = Host::with(Vec::new(), |approvals| approvals.with_limits(limits));
         let mut alice = Client::new("alice", "chat");
         let answer = alice.say(&host, "mixed").await;
         assert_eq!(answer.of_type("tool-approval-request").len(), 1, "{}", answer.text);
@@ -187,7 +187,9 @@ async fn too_many_pending_approvals_of_a_chat_or_a_user_end_the_call_with_an_err
 
 #[tokio::test]
 async fn an_expired_approval_request_does_not_count() {
-    let host = Host::new().with_limits(ChatLimits::default().with_max_user_approvals(1));
+    let host = Host::with(Vec::new(), |approvals| {
+        approvals.with_limits(ApprovalLimits::default().with_max_user_approvals(1))
+    });
     let mut alice = Client::new("alice", "chat");
     alice.say(&host, "delete notes.txt").await;
     let mut second = Client::new("alice", "second");

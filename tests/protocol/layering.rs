@@ -30,7 +30,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
     (
         "approval/service",
         false,
-        &["approval", "approval/store", "event", "limits", "metrics", "request", "retry"],
+        &["approval", "approval/store", "event", "metrics", "request", "retry"],
     ),
     ("model", true, &["approval", "chunk", "event", "message"]),
     ("model/call", false, &["model", "model/schema"]),
@@ -116,7 +116,6 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "chat",
             "chat/conversation",
             "chat/store",
-            "limits",
             "message",
             "policy",
             "request",

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{AuditEvent, AuditEventKind, AuditSink, Toolbox};
+use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{
     ApprovalUse, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
     RECORD_RETENTION, ReplayGuard, VersionedRecord, system_time, update,
@@ -16,7 +16,6 @@ use crate::approval::{
     UnixMillis,
 };
 use crate::id::ApprovalId;
-use crate::limits::ChatLimits;
 use crate::metrics::count_approval;
 
 /// The settings and the services that all clones of an [`Approvals`](super::Approvals) share.
@@ -31,7 +30,7 @@ pub(super) struct Inner {
     pub(super) approval_ttl: Duration,
     pub(super) on_new_message: OnNewMessage,
     pub(super) lease: Duration,
-    pub(super) limits: ChatLimits,
+    pub(super) limits: ApprovalLimits,
     /// Set if this host keeps no records.
     pub(super) stateless: Option<Stateless>,
 }

@@ -90,19 +90,19 @@ pub enum RequestApprovalError {
     #[error("the approval id cannot be sealed")]
     NoKey,
     /// Too many approval requests of the chat or of its owner are pending.
-    #[error("{limit} approval requests are pending; `ChatLimits::{setting}` allows more")]
+    #[error("{limit} approval requests are pending; `ApprovalLimits::{setting}` allows more")]
     TooManyPending {
         /// The limit.
         limit: usize,
-        /// The setting of [`ChatLimits`](crate::limits::ChatLimits) that allows more.
+        /// The setting of [`ApprovalLimits`](super::ApprovalLimits) that allows more.
         setting: &'static str,
     },
     /// The description is longer than
-    /// [`ChatLimits::with_max_description_bytes`](crate::limits::ChatLimits::with_max_description_bytes)
+    /// [`ApprovalLimits::with_max_description_bytes`](super::ApprovalLimits::with_max_description_bytes)
     /// allows.
     #[error(
         "the description of the call is longer than {limit} bytes; \
-         `ChatLimits::with_max_description_bytes` allows more"
+         `ApprovalLimits::with_max_description_bytes` allows more"
     )]
     DescriptionTooLong {
         /// The limit.

@@ -22,6 +22,7 @@ mod deferred_call;
 mod deferred_calls;
 mod inner;
 mod issued_approval;
+mod limits;
 mod outcome;
 mod request_ledger;
 mod resolve;
@@ -44,6 +45,7 @@ pub use self::inner::{PendingApproval, PendingApprovals};
 #[cfg(feature = "agent")]
 pub(crate) use self::issued_approval::log_refused;
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError};
+pub use self::limits::ApprovalLimits;
 pub use self::resolve::RunningCalls;
 pub use self::running_call::{Progress, RunningCall};
 pub use self::settled_call::SettledCall;
@@ -63,7 +65,6 @@ use crate::approval::{
     ResumePlan, RevocationReason,
 };
 use crate::id::{ChatId, MessageId};
-use crate::limits::ChatLimits;
 
 /// Requests the approval of users for tool calls, and executes each approved call once.
 ///
@@ -145,7 +146,7 @@ impl Approvals {
             approval_ttl: Duration::from_secs(60 * 60),
             on_new_message: OnNewMessage::default(),
             lease: Duration::from_secs(30),
-            limits: ChatLimits::default(),
+            limits: ApprovalLimits::default(),
             stateless: None,
         }))
     }
@@ -267,10 +268,8 @@ impl Approvals {
 
     /// Sets how many approval requests of a chat and of a user may be pending. An approval that
     /// would exceed a limit is not requested.
-    ///
-    /// [`ChatServer::with_limits`](crate::chat::ChatServer::with_limits) sets it too.
     #[must_use]
-    pub fn with_limits(self, limits: ChatLimits) -> Self {
+    pub fn with_limits(self, limits: ApprovalLimits) -> Self {
         self.configure(|inner| inner.limits = limits)
     }
 

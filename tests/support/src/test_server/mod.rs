@@ -100,7 +100,7 @@ impl Host {
         self
     }
 
-    /// Sets the limits of the chats and the approvals.
+    /// Sets the limits of the chats.
     pub fn with_limits(mut self, limits: ChatLimits) -> Self {
         self.chats = self.chats.with_limits(limits);
         self.routes = routes(&self.chats);
