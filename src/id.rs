@@ -141,9 +141,9 @@ pub fn log_text(text: &str) -> Cow<'_, str> {
 const MAX_LOG_CHARS: usize = 128;
 
 #[cfg(any(feature = "approvals", feature = "axum"))]
-pub(crate) use self::error_text::log_causes;
+pub use self::error_text::log_causes;
 #[cfg(feature = "body")]
-pub(crate) use self::error_text::log_error;
+pub use self::error_text::log_error;
 
 /// The texts of errors in logs. Only code that runs agents logs errors.
 #[cfg(feature = "body")]
@@ -154,13 +154,13 @@ mod error_text {
     ///
     /// The errors of tools, models and agents often repeat what they have received, which can have any
     /// length.
-    pub(crate) fn log_error<E: fmt::Display>(error: &E) -> impl fmt::Display {
+    pub fn log_error<E: fmt::Display>(error: &E) -> impl fmt::Display {
         LogError(error)
     }
 
     /// Returns an error with its causes, as logs hold it. The error of a store names no cause itself.
     #[cfg(any(feature = "approvals", feature = "axum"))]
-    pub(crate) fn log_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    pub fn log_causes(error: &(dyn std::error::Error + 'static)) -> String {
         let errors = std::iter::successors(Some(error), |error| error.source());
         let mut texts: Vec<String> = errors.map(ToString::to_string).collect();
         // Some errors have the text of their source.
@@ -206,7 +206,7 @@ impl ToolCallId {
     ///
     /// Equal ids have equal short ids. Providers and proxies give ids of several kilobytes, and
     /// clients, stores and logs would hold each of them many times.
-    pub(crate) fn shortened(&self) -> Option<Self> {
+    pub fn shortened(&self) -> Option<Self> {
         if self.len() <= MAX_CALL_ID_BYTES {
             return None;
         }

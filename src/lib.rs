@@ -39,11 +39,11 @@
 //! # Where to begin
 //!
 //! - With your own agent: `UiMessageStream::reply`, as above, and `Approvals::run` for approvals.
-//! - Without an agent: `agent::Agent`, a model with tools.
-//! - Conversations that the server stores: `chat::ChatServer` and its routes, `axum::chat_routes`.
+//! - Without an agent: `Agent` of `ui-message-stream-agent`, a model with tools.
+//! - Conversations that the server stores: `ChatServer` of `ui-message-stream-chat`, and its routes.
 //! - The identity of the user: [`approval::Principal`].
-//! - Storage: `chat::store::LogStore` for conversations and live responses,
-//!   `approval::store::LedgerStore` for approvals.
+//! - Storage: `approval::store::LedgerStore` for approvals; `LogStore` of `ui-message-stream-chat` for
+//!   conversations and live responses.
 //! - Tests of your own routes: `testing`.
 //!
 //! # Terms
@@ -63,16 +63,17 @@
 //!
 //! | feature | what it adds | default |
 //! |---|---|---|
-//! | (none) | the core: chunks, messages, request parser, approvals, events, translator, SSE, reducer, checker, tool loop. Synchronous, no runtime | always |
-//! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio; `ChatPolicy::check` | yes; `axum`, `approvals`, `agent` and `testing` enable it |
-//! | `axum` | `ChatRequest` and `Principal` as extractors, `UiMessageStream` as response, routes, `ChatPolicy` as layer and extractor, for axum 0.8 | yes |
-//! | `approvals` | approvals that are used once: ledger, toolbox, audit; conversations on the server | yes |
+//! | (none) | the core: chunks, messages, request parser, approvals, events, translator, SSE, reducer, checker. Synchronous, no runtime | always |
+//! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio; `ChatPolicy::check` | yes; `axum`, `approvals` and `testing` enable it |
+//! | `axum` | `ChatRequest`, `JsonBody` and `Principal` as extractors, `UiMessageStream` as response, `ChatPolicy` as layer and extractor, for axum 0.8 | yes |
+//! | `approvals` | approvals that are used once: ledger, toolbox, audit | yes |
 //! | `serve` | `axum::serve` of this crate: an HTTP/1.1 server with timeouts and a maximum number of connections | no |
-//! | `agent` | `Agent`, for applications without an agent of their own: a model, typed tools, the loop. It brings a JSON Schema validator | no |
-//! | `metrics` | requests, the time to the first byte, approvals and tokens as series of the `metrics` crate, for Prometheus | no |
+//! | `metrics` | requests, the time to the first byte and approvals as series of the `metrics` crate, for Prometheus | no |
 //! | `testing` | for your own tests: snapshots, conformance of streams and ledgers, a scripted agent, a conversation | no |
 //!
-//! Integrations with an engine or a vendor are packages of their own: `ui-message-stream-openai`
+//! Chats, agents, and integrations with an engine or a vendor are packages of their own:
+//! `ui-message-stream-chat` (conversations on the server, live responses that clients rejoin),
+//! `ui-message-stream-agent` (any model, typed tools, the loop), `ui-message-stream-openai`
 //! (models of OpenAI and of servers with its API), `ui-message-stream-rig` (models of `rig`, and
 //! agents built with it), `ui-message-stream-mcp` (tools of a Model Context Protocol server),
 //! `ui-message-stream-sqlite`, `ui-message-stream-redis` and `ui-message-stream-postgres` (stores of
@@ -80,7 +81,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // With all features every link is checked. With fewer, a link to an item of another feature is text.
-#![cfg_attr(not(all(feature = "axum", feature = "agent")), allow(rustdoc::broken_intra_doc_links))]
+#![cfg_attr(not(feature = "axum"), allow(rustdoc::broken_intra_doc_links))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
@@ -92,11 +93,10 @@ mod boxed;
 pub mod json;
 pub mod id;
 pub mod metadata;
-pub mod limits;
 #[cfg(feature = "approvals")]
 mod metrics;
 #[cfg(feature = "approvals")]
-mod retry;
+pub mod retry;
 pub mod chunk;
 pub mod message;
 pub mod request;
@@ -107,8 +107,6 @@ pub mod reducer;
 pub mod checker;
 pub mod approval;
 pub mod model;
-pub mod agent;
-pub mod chat;
 #[cfg(feature = "body")]
 pub mod response;
 #[cfg(feature = "body")]
@@ -137,15 +135,3 @@ struct TestingYourRouteExamples;
 #[cfg(all(doctest, feature = "body"))]
 #[doc = include_str!("../docs/development-proxy.md")]
 struct DevelopmentProxyExamples;
-
-#[cfg(all(doctest, feature = "approvals"))]
-#[doc = include_str!("../docs/your-agent.md")]
-struct YourAgentExamples;
-
-#[cfg(all(doctest, feature = "agent", feature = "axum", feature = "metrics"))]
-#[doc = include_str!("../docs/metrics.md")]
-struct MetricsExamples;
-
-#[cfg(all(doctest, feature = "approvals", feature = "axum"))]
-#[doc = include_str!("../docs/operations.md")]
-struct OperationsExamples;

@@ -84,12 +84,12 @@ impl ProviderMetadata {
     /// Returns the metadata without the id that the model gave to the call: the outer `None` if it
     /// holds none, the inner one if nothing else is left.
     #[cfg(feature = "approvals")]
-    pub(crate) fn without_model_id(&self) -> Option<Option<Self>> {
+    pub fn without_model_id(&self) -> Option<Option<Self>> {
         Some(without(&self.0, &["ui-message-stream"])?.map(ProviderMetadata))
     }
 
     /// Returns the id that the model gave to the call, if the metadata holds one.
-    pub(crate) fn model_id(&self) -> Option<ToolCallId> {
+    pub fn model_id(&self) -> Option<ToolCallId> {
         self.0.decode::<Own>().ok().map(|Own { own }| own.tool_call_id)
     }
 }

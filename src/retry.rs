@@ -14,7 +14,7 @@ use crate::metrics::count_store_failure;
 /// fails seldom, but each failure takes long. The pause after each failure is longer than the one
 /// before, up to [`MAX_PAUSE`].
 #[derive(Debug, Default)]
-pub(crate) struct Retries {
+pub struct Retries {
     failures: u32,
     /// The time of the first failure.
     failing_since: Option<Instant>,
@@ -25,7 +25,7 @@ impl Retries {
     ///
     /// # Errors
     /// The error, if the operation has failed this many times, or if the time is up.
-    pub(crate) async fn pause<E: Error + 'static>(
+    pub async fn pause<E: Error + 'static>(
         &mut self,
         max_failures: u32,
         error: E,
@@ -45,7 +45,7 @@ impl Retries {
     /// Counts a failure, and returns the pause after it. Returns `None` if the operation must not be
     /// repeated: it has failed this many times, or the pause would end after
     /// [`MAX_FAILING`].
-    pub(crate) fn fail(&mut self, max_failures: u32) -> Option<Duration> {
+    pub fn fail(&mut self, max_failures: u32) -> Option<Duration> {
         let now = Instant::now();
         let first = *self.failing_since.get_or_insert(now);
         self.failures += 1;
@@ -58,7 +58,7 @@ impl Retries {
 
 /// Repeats an operation until it succeeds, has failed this many times, or the time is up. `name` is in
 /// the log.
-pub(crate) async fn repeat<'a, T, E: Error + 'static>(
+pub async fn repeat<'a, T, E: Error + 'static>(
     name: &'static str,
     max_failures: u32,
     operation: impl Fn() -> BoxFuture<'a, Result<T, E>>,
@@ -74,16 +74,16 @@ pub(crate) async fn repeat<'a, T, E: Error + 'static>(
 }
 
 /// How many failures end an operation for which a client waits.
-pub(crate) const MAX_FAILURES_BEFORE_RESPONSE: u32 = 3;
+pub const MAX_FAILURES_BEFORE_RESPONSE: u32 = 3;
 
 /// How many failures end an operation. The pauses between them are 29 s together.
-pub(crate) const MAX_FAILURES: u32 = 20;
+pub const MAX_FAILURES: u32 = 20;
 
 /// For how long an operation is repeated. The last attempt may take longer.
-pub(crate) const MAX_FAILING: Duration = Duration::from_secs(30);
+pub const MAX_FAILING: Duration = Duration::from_secs(30);
 
 /// The longest pause between two attempts.
-pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(2);
+pub const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// The pause after the first failure, and how much longer each pause is than the one before.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(200);

@@ -25,8 +25,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::axum::{chat_routes, serve};
-use ui_message_stream::chat::{ChatServer, Turn};
+use ui_message_stream::axum::serve;
+use ui_message_stream_chat::axum::chat_routes;
+use ui_message_stream_chat::{ChatServer, Turn};
 use ui_message_stream_redis::RedisStore;
 use ui_message_stream_sqlite::SqliteStore;
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use axum_extra::extract::cookie::Key;
 use rusqlite::{Connection, OpenFlags};
-use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::{ApprovalLimits, Approvals, KeyRing};
-use ui_message_stream::chat::ChatServer;
-use ui_message_stream::chat::store::InMemoryLogStore;
+use ui_message_stream_agent::Agent;
+use ui_message_stream_chat::ChatServer;
+use ui_message_stream_chat::store::InMemoryLogStore;
 use ui_message_stream_postgres::PostgresStore;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};

@@ -60,6 +60,37 @@ pub struct DeferredToolResult {
     pub is_final: bool,
 }
 
+impl DeferredToolResult {
+    /// Creates the final result of a call of this message, without an approval request.
+    pub fn new(
+        message_id: MessageId,
+        tool_call_id: ToolCallId,
+        tool_name: impl Into<Box<str>>,
+        outcome: DeferredOutcome,
+    ) -> Self {
+        DeferredToolResult {
+            message_id: Some(message_id),
+            tool_call_id,
+            tool_name: tool_name.into(),
+            approval_id: None,
+            outcome,
+            is_final: true,
+        }
+    }
+
+    /// Replaces the outcome.
+    #[must_use]
+    pub fn with_outcome(self, outcome: DeferredOutcome) -> Self {
+        DeferredToolResult { outcome, ..self }
+    }
+
+    /// Replaces the id of the approval request that was answered.
+    #[must_use]
+    pub fn with_approval_id(self, approval_id: Option<ApprovalId>) -> Self {
+        DeferredToolResult { approval_id, ..self }
+    }
+}
+
 fn default_true() -> bool {
     true
 }
@@ -171,7 +202,7 @@ impl DeferredOutcome {
     /// Returns whether the approval request was closed without a decision that counts. The tool did
     /// not run.
     #[cfg(feature = "approvals")]
-    pub(crate) fn is_closed_undecided(&self) -> bool {
+    pub fn is_closed_undecided(&self) -> bool {
         matches!(
             self,
             DeferredOutcome::Expired
@@ -304,7 +335,7 @@ impl DeferredToolResults {
 
     /// Replaces the results by the final results of the calls.
     #[cfg(feature = "approvals")]
-    pub(crate) fn with_results(self, results: Vec<DeferredToolResult>) -> Self {
+    pub fn with_results(self, results: Vec<DeferredToolResult>) -> Self {
         DeferredToolResults { results, ..self }
     }
 
@@ -394,7 +425,7 @@ fn set_progress(
 #[cfg(feature = "approvals")]
 impl PendingToolCall {
     /// Returns the final result of this call.
-    pub(crate) fn with_outcome(&self, outcome: DeferredOutcome) -> DeferredToolResult {
+    pub fn with_outcome(&self, outcome: DeferredOutcome) -> DeferredToolResult {
         DeferredToolResult {
             message_id: None,
             tool_call_id: self.tool_call_id.clone(),

@@ -88,6 +88,13 @@ pub struct UnverifiedToolOutput {
     pub result: ClientToolResult,
 }
 
+impl UnverifiedToolOutput {
+    /// Creates the result of a call whose tool the client does not name.
+    pub fn new(tool_call_id: ToolCallId, result: ClientToolResult) -> Self {
+        UnverifiedToolOutput { tool_call_id, tool_name: None, result }
+    }
+}
+
 /// The result of a tool call that a client executed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -87,7 +87,7 @@ impl LeaseHolderId {
 
     /// Returns the id of a holder that is named by a text.
     #[cfg(feature = "approvals")]
-    pub(crate) fn digest_of(name: &str) -> Self {
+    pub fn digest_of(name: &str) -> Self {
         let mut id = [0; 16];
         id.copy_from_slice(&Sha256::digest(name)[..16]);
         LeaseHolderId(id)

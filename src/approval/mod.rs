@@ -73,16 +73,14 @@ pub use self::record::{
 pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};
 #[cfg(feature = "approvals")]
-pub(crate) use self::service::ResolvedRequest;
-#[cfg(feature = "agent")]
-pub(crate) use self::service::log_refused;
+pub use self::service::ResolvedRequest;
 #[cfg(feature = "approvals")]
 pub use self::service::{
     ApprovalLimits, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove,
     ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EmptyToolbox, InFlightCall,
     IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals, Progress,
     RequestApprovalError, RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox,
-    TracingAudit,
+    TracingAudit, log_refused,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

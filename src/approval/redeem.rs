@@ -515,7 +515,7 @@ fn check_response(
 #[cfg(feature = "approvals")]
 impl UnverifiedApprovalResponse {
     /// Whether the client names this call, as a stored message holds it.
-    pub(crate) fn is_of(&self, part: &ToolPart) -> bool {
+    pub fn is_of(&self, part: &ToolPart) -> bool {
         let is_same_input = match (&self.input, part.input()) {
             (Some(sent), Some(stored)) => is_same_value(sent, stored),
             (sent, _) => sent.is_none(),

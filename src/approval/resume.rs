@@ -232,7 +232,7 @@ impl ResumePlan {
     /// that were open when the message arrived. The response to the same message, delivered before,
     /// may have made others.
     #[cfg(feature = "approvals")]
-    pub(crate) fn closing_only(mut self, open: impl IntoIterator<Item = ApprovalId>) -> Self {
+    pub fn closing_only(mut self, open: impl IntoIterator<Item = ApprovalId>) -> Self {
         self.closed = Some(open.into_iter().collect());
         self
     }
@@ -241,7 +241,7 @@ impl ResumePlan {
     /// [`from_decisions`](Self::from_decisions). The records hold the ids of the agent, and a message
     /// does not hold two calls with the same id.
     #[cfg(feature = "approvals")]
-    pub(crate) fn set_call_ids<'c>(
+    pub fn set_call_ids<'c>(
         &mut self,
         id_of: impl Fn(&ApprovalId) -> Option<&'c crate::id::ToolCallId>,
     ) {

@@ -13,8 +13,7 @@ use tokio::time::Instant;
 /// to the first byte of its stream as `ui_message_stream_first_byte_seconds`. Both go to the recorder
 /// of the `metrics` crate that the application has installed; without a recorder nothing happens.
 ///
-/// [`chat_routes`](super::chat_routes) and [`approval_routes`](super::approval_routes) have it
-/// already. Put it around a handler of your own:
+/// The routes of a chat server have it already. Put it around a handler of your own:
 ///
 /// ```
 /// use axum::middleware::from_fn;

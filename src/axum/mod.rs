@@ -2,8 +2,8 @@
 //!
 //! [`ChatRequest`](crate::ChatRequest) and [`Principal`](crate::approval::Principal) are extractors,
 //! [`UiMessageStream`](crate::UiMessageStream) is a response, and
-//! [`ChatPolicy`](crate::policy::ChatPolicy) is a layer and an extractor. `chat_routes` and
-//! `approval_routes` serve whole conversations.
+//! [`ChatPolicy`](crate::policy::ChatPolicy) is a layer and an extractor. The routes of whole conversations
+//! are those of `ui-message-stream-chat`.
 //!
 //! A request without a principal is rejected with status 401: insert a
 //! [`Principal`](crate::approval::Principal) into its extensions where you authenticate, or add the
@@ -17,16 +17,12 @@
 //! a text.
 
 mod extract;
-#[cfg(feature = "approvals")]
-mod history;
 #[cfg(feature = "metrics")]
 mod measure;
 mod policy;
 mod principal;
 mod rejection;
 mod response;
-#[cfg(feature = "approvals")]
-mod router;
 #[cfg(feature = "serve")]
 mod serve;
 mod without_authentication;
@@ -35,8 +31,6 @@ pub use self::extract::JsonBody;
 #[cfg(feature = "metrics")]
 pub use self::measure::measure;
 pub use self::rejection::{ChatRejection, ChatRejectionKind};
-#[cfg(feature = "approvals")]
-pub use self::router::{approval_routes, chat_routes};
 #[cfg(feature = "serve")]
 pub use self::serve::{Serve, serve};
 pub use self::without_authentication::{

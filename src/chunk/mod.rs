@@ -148,7 +148,7 @@ macro_rules! chunks {
             }
 
             /// Returns the keys of a kind without `type`, or `None` if the kind is unknown.
-            pub(crate) fn keys(kind: &str) -> Option<&'static [&'static str]> {
+            pub fn keys(kind: &str) -> Option<&'static [&'static str]> {
                 match kind {
                     $( $kind => Some(&[$($key),*]), )*
                     _ => kind.starts_with("data-").then_some(&["id", "data", "transient"]),
@@ -177,7 +177,7 @@ macro_rules! chunks {
 impl Chunk<'_> {
     /// Returns whether a client of this version has this kind of chunk. If it does not, it refuses
     /// the stream.
-    pub(crate) fn is_kind_known_to(&self, version: Version) -> bool {
+    pub fn is_kind_known_to(&self, version: Version) -> bool {
         let is_newer = matches!(
             self,
             Chunk::ToolInputError { .. }

@@ -252,7 +252,7 @@ impl AgentEvent {
     /// Returns the id of the approval that the event requests.
     #[cfg(feature = "approvals")]
     #[inline]
-    pub(crate) fn requested_approval(&self) -> Option<ApprovalId> {
+    pub fn requested_approval(&self) -> Option<ApprovalId> {
         match self {
             AgentEvent::ApprovalRequested { approval_id, .. } => Some(approval_id.clone()),
             AgentEvent::Chunk(chunk) => match &**chunk {
@@ -267,7 +267,7 @@ impl AgentEvent {
 
     /// Creates the event that replaces the data of a call's `data-approval` part.
     #[cfg(feature = "approvals")]
-    pub(crate) fn approval_data(call: &ToolCallId, data: Json) -> Self {
+    pub fn approval_data(call: &ToolCallId, data: Json) -> Self {
         let id = Some(call.to_string().into());
         AgentEvent::Data(Box::new(Data {
             name: APPROVAL_DATA_NAME.into(),
@@ -322,7 +322,7 @@ impl AgentEvent {
     /// Returns the events that show the result of a deferred tool call to a client that may hold
     /// another decision: a denial that arrived after the approval, for example.
     #[cfg(feature = "approvals")]
-    pub(crate) fn settling(result: &DeferredToolResult) -> impl Iterator<Item = Self> + use<> {
+    pub fn settling(result: &DeferredToolResult) -> impl Iterator<Item = Self> + use<> {
         let is_approved = result.outcome.matches_decision(true);
         let overruled = is_approved
             .then(|| Self::DenialOverruled { tool_call_id: result.tool_call_id.clone() });
@@ -550,11 +550,11 @@ pub struct Data {
 }
 
 /// The name of the data part that the client shows beside a call with an approval request.
-pub(crate) const APPROVAL_DATA_NAME: &str = "approval";
+pub const APPROVAL_DATA_NAME: &str = "approval";
 
 /// The text that the user sees instead of an error that is masked.
 #[cfg(feature = "body")]
-pub(crate) const MASKED_ERROR: &str = "An error occurred.";
+pub const MASKED_ERROR: &str = "An error occurred.";
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 
 /// A kind of stored record.
-pub(crate) trait RecordKind {
+pub trait RecordKind {
     /// The name of the kind in errors.
     const NAME: &'static str;
     /// The format.
@@ -20,7 +20,7 @@ pub(crate) trait RecordKind {
 /// The field `format` of a record of this kind: the first field, so that a newer record is refused
 /// before its other fields are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Format<K>(PhantomData<K>);
+pub struct Format<K>(PhantomData<K>);
 
 /// The error of a stored record whose format this version does not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

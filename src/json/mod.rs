@@ -35,13 +35,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 pub use self::check::JsonError;
-pub use self::format::FormatError;
-pub(crate) use self::format::{Format, RecordKind, check_format};
-pub use self::object::{ExtraFields, FieldError};
-pub(crate) use self::object::{Key, Object, each_field, entry_if_any, without};
+pub(crate) use self::format::check_format;
+pub use self::format::{Format, FormatError, RecordKind};
+pub use self::object::{ExtraFields, FieldError, Object, each_field};
+pub(crate) use self::object::{Key, entry_if_any, without};
 
 use self::check::{Lines, Strictness, check};
-pub(crate) use self::string_token::{optional_text, string_end, unescaped, with_replacements};
+pub use self::string_token::optional_text;
+pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 
 /// A JSON value, stored as checked text on one line. Cheap to clone, never parsed into a tree.
 ///
@@ -141,7 +142,7 @@ impl Json {
     }
 
     /// Accepts a value that a peer sent. Refuses only keys that every client refuses.
-    pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
+    pub fn received(raw: &RawValue) -> Result<Self, JsonError> {
         Self::checked(raw, Strictness::Received)
     }
 
@@ -152,7 +153,7 @@ impl Json {
     }
 
     /// Reads a stored value that a peer sent: under the rules of [`Json::received`].
-    pub(crate) fn deserialize_received<'de, D>(deserializer: D) -> Result<Self, D::Error>
+    pub fn deserialize_received<'de, D>(deserializer: D) -> Result<Self, D::Error>
     where
         D: Deserializer<'de>,
     {

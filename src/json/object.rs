@@ -16,14 +16,18 @@ use crate::json::{Json, JsonError, unescaped, with_replacements};
 
 /// An object's fields as text. Of two equal keys the last one counts, as in a browser.
 #[derive(Debug, Default)]
-pub(crate) struct Object<'a> {
+pub struct Object<'a> {
     fields: Vec<(Cow<'a, str>, Option<&'a RawValue>)>,
     /// Fields that were unknown to [`Object::add`], as one text: `"a":1,"b":2`.
     unknown: String,
 }
 
 impl<'a> Object<'a> {
-    pub(crate) fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// The text is not a JSON object.
+    pub fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
@@ -32,7 +36,7 @@ impl<'a> Object<'a> {
     /// A field of `known` may be added once. All other fields are appended to the unknown ones, so
     /// that they take no more memory than their text. Returns an error for a known field that was
     /// added before.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         key: &str,
         value: &'a RawValue,
@@ -50,7 +54,7 @@ impl<'a> Object<'a> {
     }
 
     /// Removes a field and returns its value.
-    pub(crate) fn take(&mut self, key: &str) -> Option<&'a RawValue> {
+    pub fn take(&mut self, key: &str) -> Option<&'a RawValue> {
         let mut found = None;
         for (name, value) in &mut self.fields {
             if name == key {
@@ -61,15 +65,12 @@ impl<'a> Object<'a> {
     }
 
     /// Removes a string field and returns it. Returns an error if the field is missing.
-    pub(crate) fn text(&mut self, key: &'static str) -> Result<Cow<'a, str>, FieldError> {
+    pub fn text(&mut self, key: &'static str) -> Result<Cow<'a, str>, FieldError> {
         self.text_if_any(key)?.ok_or_else(|| FieldError::missing(key))
     }
 
     /// Removes a string field and returns it, if it is present.
-    pub(crate) fn text_if_any(
-        &mut self,
-        key: &'static str,
-    ) -> Result<Option<Cow<'a, str>>, FieldError> {
+    pub fn text_if_any(&mut self, key: &'static str) -> Result<Option<Cow<'a, str>>, FieldError> {
         match self.take(key) {
             None => Ok(None),
             Some(raw) if raw.get().starts_with('"') => Ok(Some(unescaped(raw.get()))),
@@ -78,7 +79,7 @@ impl<'a> Object<'a> {
     }
 
     /// Removes a boolean field and returns it, if it is present.
-    pub(crate) fn flag_if_any(&mut self, key: &'static str) -> Result<Option<bool>, FieldError> {
+    pub fn flag_if_any(&mut self, key: &'static str) -> Result<Option<bool>, FieldError> {
         match self.take(key).map(RawValue::get) {
             None => Ok(None),
             Some("true") => Ok(Some(true)),
@@ -88,18 +89,18 @@ impl<'a> Object<'a> {
     }
 
     /// Removes a field with any JSON value and returns it, if it is present. `null` is a value.
-    pub(crate) fn json_if_any(&mut self, key: &'static str) -> Result<Option<Json>, FieldError> {
+    pub fn json_if_any(&mut self, key: &'static str) -> Result<Option<Json>, FieldError> {
         let json = self.take(key).map(Json::received_unambiguous).transpose();
         json.map_err(|error| FieldError::json(key, &error))
     }
 
     /// Iterates over the fields that were not removed, in their order.
-    pub(crate) fn rest(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+    pub fn rest(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
         self.fields.iter().filter_map(|(key, value)| value.map(|value| (&**key, value)))
     }
 
     /// Returns the unknown fields and the known ones that were not removed.
-    pub(crate) fn into_extra(mut self) -> Result<ExtraFields, FieldError> {
+    pub fn into_extra(mut self) -> Result<ExtraFields, FieldError> {
         let mut text = std::mem::take(&mut self.unknown);
         for (key, value) in self.rest() {
             push_field(&mut text, key, value);
@@ -140,7 +141,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
 }
 
 /// Calls `each` for the fields of an object, in their order, without collecting them.
-pub(crate) fn each_field<'a>(
+pub fn each_field<'a>(
     object: &'a str,
     mut each: impl FnMut(&str, &'a RawValue),
 ) -> Result<(), serde_json::Error> {
@@ -240,7 +241,7 @@ impl ExtraFields {
     }
 
     /// Writes the fields after the known ones of their object.
-    pub(crate) fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+    pub fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         let mut written = Ok(());
         self.each(|key, value| {
             if written.is_ok() {
@@ -251,7 +252,7 @@ impl ExtraFields {
     }
 
     /// Returns the fields without those of `names`, or `None` if it has none of them.
-    pub(crate) fn without(&self, names: &[&str]) -> Option<Self> {
+    pub fn without(&self, names: &[&str]) -> Option<Self> {
         Some(ExtraFields(without(self.0.as_ref()?, names)?))
     }
 
@@ -310,16 +311,18 @@ impl FieldError {
         FieldError { field: field.into(), problem: problem.into() }
     }
 
-    pub(crate) fn missing(field: &'static str) -> Self {
+    /// The error of a field that is missing.
+    pub fn missing(field: &'static str) -> Self {
         Self::new(field, "missing")
     }
 
-    pub(crate) fn expected(field: &'static str, what: &'static str) -> Self {
+    /// The error of a field whose value is not what was expected, for example `a string`.
+    pub fn expected(field: &'static str, what: &'static str) -> Self {
         Self::new(field, format!("expected {what}"))
     }
 
     /// The JSON of a field breaks a rule.
-    pub(crate) fn json(field: &'static str, error: &impl fmt::Display) -> Self {
+    pub fn json(field: &'static str, error: &impl fmt::Display) -> Self {
         Self::new(field, error.to_string())
     }
 
@@ -335,12 +338,12 @@ impl FieldError {
     }
 
     /// Names the field by another path.
-    pub(crate) fn renamed(self, field: impl Into<Cow<'static, str>>) -> Self {
+    pub fn renamed(self, field: impl Into<Cow<'static, str>>) -> Self {
         Self::new(field, self.problem)
     }
 
     /// Puts `parent` before the path of the field.
-    pub(crate) fn within(self, parent: &str) -> Self {
+    pub fn within(self, parent: &str) -> Self {
         let dot = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
         Self::new(format!("{parent}{dot}{}", self.field), self.problem)
     }

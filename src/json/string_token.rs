@@ -61,7 +61,7 @@ pub(crate) fn with_replacements(bytes: &[u8]) -> String {
 
 /// Deserializes a text from a browser, for `#[serde(deserialize_with)]`. Half surrogates become
 /// U+FFFD.
-pub(crate) fn optional_text<'de, D: Deserializer<'de>>(
+pub fn optional_text<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
     Ok(Option::<Text>::deserialize(deserializer)?.map(|Text(text)| text))

@@ -59,7 +59,7 @@ impl UiMessage {
     /// Returns the metadata which says that this answer has ended, or is continued (`None`). `None` if it
     /// cannot be merged into the metadata of the message, or if the message has no parts.
     #[cfg(feature = "approvals")]
-    pub(crate) fn end_metadata(&self, ended: Option<AnswerEnd>) -> Option<Json> {
+    pub fn end_metadata(&self, ended: Option<AnswerEnd>) -> Option<Json> {
         let is_object = self.metadata.as_ref().is_none_or(Json::is_object);
         let can_say = is_object && !self.parts.is_empty();
         can_say.then(|| Json::from_serialize(&Own { own: OwnFields { ended } }).ok()).flatten()

@@ -63,6 +63,26 @@ pub struct ApprovalDetails {
     pub extra: ExtraFields,
 }
 
+impl RequestedApproval {
+    /// Returns the response of the user to this request.
+    pub fn respond(self, approved: bool, reason: Option<String>) -> RespondedApproval {
+        RespondedApproval { id: self.id, approved, reason, details: self.details }
+    }
+
+    /// Returns the approval of a call that has its result, without the signature.
+    pub fn settle(self, approved: bool, reason: Option<String>) -> SettledApproval {
+        let details = ApprovalDetails { signature: None, ..self.details };
+        SettledApproval { id: self.id, approved: Some(approved), reason, details }
+    }
+}
+
+impl RespondedApproval {
+    /// Returns the request to which this is the response.
+    pub fn request(&self) -> RequestedApproval {
+        RequestedApproval { id: self.id.clone(), details: self.details.clone() }
+    }
+}
+
 impl SettledApproval {
     /// Removes the approval from the fields of a tool part and reads it, if it is present.
     pub(super) fn take(

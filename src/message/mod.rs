@@ -120,7 +120,7 @@ impl UiMessage {
     /// Returns the message without the ids that the model gave to its calls, which are stored for the
     /// model and which no client needs. Returns `None` if it holds none.
     #[cfg(feature = "approvals")]
-    pub(crate) fn without_model_ids(&self) -> Option<Self> {
+    pub fn without_model_ids(&self) -> Option<Self> {
         let metadata_without = |part: &ToolPart| {
             part.call_provider_metadata.as_ref().and_then(|metadata| metadata.without_model_id())
         };
@@ -139,7 +139,7 @@ impl UiMessage {
     /// Returns the message for a client that cannot show an approval request: a call that waits for
     /// approval is a call without a result.
     #[cfg(feature = "approvals")]
-    pub(crate) fn without_open_approvals(mut self) -> Self {
+    pub fn without_open_approvals(mut self) -> Self {
         for part in &mut self.parts {
             if let Part::Tool(part) = part
                 && let ToolState::ApprovalRequested { input, .. } = &part.state
@@ -175,7 +175,7 @@ impl UiMessage {
     /// A message holds no step without content, so a text before a call of the server or the client
     /// is not the answer: the step after the call may be missing. A call that the
     /// provider executed belongs to the step of the answer. The answer may precede it.
-    pub(crate) fn last_text(&self) -> String {
+    pub fn last_text(&self) -> String {
         let is_within_step =
             |part: &ToolPart| part.provider_executed == Some(true) && part.approval_id().is_none();
         let begins_last = |part: &Part| match part.as_tool() {

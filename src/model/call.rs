@@ -5,9 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_core::Stream;
-use jsonschema::Validator;
 
-use super::schema::compile_validator;
 use super::{ModelEvent, ModelMessage};
 use crate::boxed::BoxError;
 use crate::json::Json;
@@ -20,7 +18,6 @@ use crate::json::Json;
 /// ```
 /// use futures::stream;
 /// use ui_message_stream::AgentEvent;
-/// use ui_message_stream::agent::Agent;
 /// use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 /// use ui_message_stream::chunk::FinishReason;
 /// use ui_message_stream::event::ToolCall;
@@ -39,8 +36,9 @@ use crate::json::Json;
 ///     }
 /// }
 ///
-/// let agent = Agent::new(Clockwork);
-/// # let _ = agent;
+/// // An agent calls it with the messages so far.
+/// let response = Clockwork.call(ModelRequest::new(vec![ModelMessage::user("What time is it?")]));
+/// # drop(response);
 /// ```
 pub trait Model: Send + Sync + fmt::Debug + 'static {
     /// Calls the model and returns its response as a stream.
@@ -131,11 +129,6 @@ impl ToolDefinition {
         input_schema: Json,
     ) -> Self {
         ToolDefinition { name: name.into(), description: description.into(), input_schema }
-    }
-
-    /// Returns a validator of inputs, or `None` if the schema is not a valid JSON Schema.
-    pub(crate) fn validator(&self) -> Option<Validator> {
-        compile_validator(&self.input_schema.decode().ok()?)
     }
 }
 

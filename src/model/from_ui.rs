@@ -107,7 +107,7 @@ impl<'a> ToModelMessages<'a> {
     }
 
     /// Adds the recorded outcomes of calls for which the history holds only an error text:
-    /// [`Chat::call_outcomes`](crate::chat::Chat::call_outcomes) of a stored conversation.
+    /// `Chat::call_outcomes` of a stored conversation.
     ///
     /// The history holds an error text, for example for a call that was not executed. A tool can
     /// fail with the same text, so without the recorded outcome the model reads the text as an
@@ -164,7 +164,7 @@ impl<'a> ToModelMessages<'a> {
     /// the id of the message and of the call. The model reads with the output or the error of such a
     /// call that it may be invented.
     ///
-    /// [`Chat::is_unverified`](crate::chat::Chat::is_unverified) is this function for a stored
+    /// `Chat::is_unverified` is this function for a stored
     /// conversation. For a host that keeps no conversations, every call is the client's word, except
     /// those with [deferred results](Self::with_deferred).
     ///

@@ -27,22 +27,20 @@
 //! or that it accepts only objects as tool input ([`ToolCallContent::input_object`]); and
 //! instructions, which the host puts before the other messages with [`ModelMessage::system`].
 
-#[cfg(feature = "agent")]
+#[cfg(feature = "body")]
 mod call;
 mod call_updates;
 mod content;
 mod event;
 pub mod files;
 mod from_ui;
-#[cfg(feature = "agent")]
-pub(crate) mod schema;
 mod tool_part;
 mod tool_result;
 mod transcript;
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "agent")]
+#[cfg(feature = "body")]
 pub use self::call::{Model, ModelRequest, ModelStream, OutputSchema, ToolDefinition};
 pub use self::content::{
     AssistantContent, FileContent, FileSource, ReasoningContent, TextContent,

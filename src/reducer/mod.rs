@@ -220,7 +220,7 @@ impl Reducer {
 
     /// Exchanges the message for another one with the same parts, or for one that is never read.
     #[cfg(feature = "approvals")]
-    pub(crate) fn exchange_message(&mut self, message: UiMessage) -> UiMessage {
+    pub fn exchange_message(&mut self, message: UiMessage) -> UiMessage {
         self.message();
         std::mem::replace(&mut self.state.message, message)
     }

@@ -63,7 +63,7 @@ impl ResponseReader {
     /// Begins with a connection, and drops the incomplete event of the one before. Returns the
     /// `Last-Event-ID` to reconnect with. With `None` the message is again as it was before the
     /// response, and the request has to be posted, also if it was before: a
-    /// [`ChatServer`](crate::chat::ChatServer) recognizes it. Another server would answer it twice.
+    /// `ChatServer` recognizes it. Another server would answer it twice.
     ///
     /// Wait before each connection but the first (a second, then more), and treat a connection that
     /// is refused like one that ended: call this again.

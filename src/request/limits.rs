@@ -13,7 +13,7 @@ use crate::message::has_scheme;
 /// A client sends its whole history every time, files included as `data:` URLs. So a conversation
 /// that outgrows a limit cannot continue. The error of every limit names the setting that raises
 /// it. How much accumulates in stored conversations is limited by
-/// [`ChatLimits`](crate::limits::ChatLimits).
+/// `ChatLimits`.
 ///
 /// ```
 /// use ui_message_stream::request::Limits;
@@ -56,6 +56,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Returns how many messages, parts and unknown fields the body may hold together.
+    pub fn max_nodes(&self) -> usize {
+        self.max_nodes
+    }
+
     /// Returns how many bytes the body may have.
     pub fn max_bytes(&self) -> usize {
         self.max_bytes
@@ -168,7 +173,7 @@ impl Limits {
     /// # Errors
     /// [`FieldError`] under the condition of [`check_id`](Self::check_id), and if the id is empty,
     /// `.` or `..`: a browser removes these from a path, so the request would reach another route.
-    pub(crate) fn check_chat_id(&self, field: &'static str, id: &str) -> Result<(), FieldError> {
+    pub fn check_chat_id(&self, field: &'static str, id: &str) -> Result<(), FieldError> {
         if matches!(id, "" | "." | "..") {
             return Err(FieldError::new(
                 field,
@@ -179,7 +184,7 @@ impl Limits {
     }
 
     /// Checks the lengths of the texts of a decision.
-    pub(crate) fn check_decision(
+    pub fn check_decision(
         &self,
         approval_id: &ApprovalId,
         reason: Option<&str>,
@@ -199,7 +204,7 @@ impl Limits {
     }
 
     /// Checks the length of the reason of a decision.
-    pub(crate) fn check_reason(
+    pub fn check_reason(
         &self,
         field: &'static str,
         reason: Option<&str>,

@@ -102,7 +102,7 @@ impl ChatRequest {
     }
 
     /// Creates the request that a browser would send whose last message this is.
-    pub(crate) fn from_last_message(id: ChatId, message: UiMessage, custom: ExtraFields) -> Self {
+    pub fn from_last_message(id: ChatId, message: UiMessage, custom: ExtraFields) -> Self {
         ChatRequest {
             id,
             trigger: Trigger::SubmitMessage,

@@ -115,7 +115,7 @@ fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestEr
 
 impl Limits {
     /// Checks the length and the depth of a body, and returns its text.
-    pub(crate) fn text<'a>(&self, bytes: &'a [u8]) -> Result<&'a str, ParseRequestError> {
+    pub fn text<'a>(&self, bytes: &'a [u8]) -> Result<&'a str, ParseRequestError> {
         if bytes.len() > self.max_bytes {
             return Err(ParseRequestError::TooLong { limit: self.max_bytes });
         }
@@ -128,7 +128,7 @@ impl Limits {
     }
 
     /// Refuses more answers than [`Limits::with_max_parts`] allows parts.
-    pub(crate) fn check_answer_count(&self, answers: usize) -> Result<(), ParseRequestError> {
+    pub fn check_answer_count(&self, answers: usize) -> Result<(), ParseRequestError> {
         let limit = self.max_parts;
         if answers > limit { Err(ParseRequestError::TooManyAnswers { limit }) } else { Ok(()) }
     }

@@ -12,7 +12,7 @@ mod summary;
 mod writer;
 
 pub use self::body::{BodyError, UiMessageStream, headers};
-pub(crate) use self::pipeline::panic_message;
+pub use self::pipeline::panic_message;
 pub use self::pipeline::{IntoEvent, MASKED_ERROR, StreamError};
 pub use self::smooth::{Smooth, SmoothStream};
 pub use self::summary::{FinishedMessage, ResponseOutcome, ResponseSummary};

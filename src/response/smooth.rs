@@ -1,6 +1,6 @@
 //! [`Smooth`]: paces the text of a model that sends it in bursts.
 //!
-//! It is a transform of events: a stream in, a stream out. An [`Agent`](crate::agent::Agent)
+//! It is a transform of events: a stream in, a stream out. An `Agent`
 //! accepts it, or any function of that form, in `with_transform`.
 
 use std::fmt;

@@ -30,7 +30,7 @@ use self::close::{close_calls, close_streaming_inputs, run_end_step};
 use self::open_parts::{Kind, OpenParts};
 use self::out::Out;
 use self::passthrough::pass_through;
-pub(crate) use self::tool_calls::ResultKind;
+pub use self::tool_calls::ResultKind;
 use self::tool_calls::ToolCalls;
 use crate::chunk::{Chunk, FinishReason, Version};
 use crate::event::{AgentEvent, Data, Executor, File, Source};
@@ -173,20 +173,20 @@ impl Translator {
     /// Requires a result of these calls of the continued message from this response, because another
     /// response that announced them was cut off.
     #[cfg(feature = "approvals")]
-    pub(crate) fn require_results(&mut self, ids: &[ToolCallId]) {
+    pub fn require_results(&mut self, ids: &[ToolCallId]) {
         self.calls.require_results(ids);
     }
 
     /// Leaves these calls open, and no others that are approved: the user has answered them, and their
     /// results come later.
     #[cfg(feature = "approvals")]
-    pub(crate) fn set_answered(&mut self, ids: &[ToolCallId]) {
+    pub fn set_answered(&mut self, ids: &[ToolCallId]) {
         self.calls.set_answered(ids);
     }
 
     /// Adds to the metadata of a call the id that the model gave to it, if that is too long for the
     /// wire.
-    pub(crate) fn recording_model_ids(mut self) -> Self {
+    pub fn recording_model_ids(mut self) -> Self {
         self.records_model_ids = true;
         self
     }
@@ -232,7 +232,7 @@ impl Translator {
     /// Translates an event about a call that was settled outside of the response. The model has not
     /// read the result, so the text that it is writing goes on.
     #[cfg(feature = "approvals")]
-    pub(crate) fn handle_result(
+    pub fn handle_result(
         &mut self,
         event: &AgentEvent,
         out: &mut impl FnMut(Chunk<'_>),
@@ -258,7 +258,7 @@ impl Translator {
     }
 
     /// Ends the message as [`finish`](Self::finish) does.
-    pub(crate) fn end(&mut self, out: &mut dyn FnMut(Chunk<'_>)) {
+    pub fn end(&mut self, out: &mut dyn FnMut(Chunk<'_>)) {
         if !self.ended {
             // It fails only over metadata, and there is none.
             let _ = self.end_finished(None, None, &mut Out::new(self.version, out));
@@ -267,7 +267,7 @@ impl Translator {
 
     /// Returns the calls to which this translator gave this kind of result, by their ids on the
     /// wire.
-    pub(crate) fn settled_as(&self, kind: ResultKind) -> impl Iterator<Item = &ToolCallId> {
+    pub fn settled_as(&self, kind: ResultKind) -> impl Iterator<Item = &ToolCallId> {
         self.calls.settled_as(kind)
     }
 

@@ -73,10 +73,14 @@ impl StreamedInput {
 
 /// Which kind of result a call has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResultKind {
+pub enum ResultKind {
+    /// An output.
     Output,
+    /// An error of the input: the tool was not called.
     InputError,
+    /// An error of the tool.
     Error,
+    /// The user has denied the call.
     Denied,
     /// The error with the text [`REFUSED`](crate::approval::REFUSED).
     Rejected,

@@ -1,5 +1,5 @@
 // Plays the attacks of fixtures/attacks/ against Node servers built with the AI SDK, or against the
-// server of tests/attacks/attack_server.rs, and prints which requirements were met.
+// server of crates/chat/tests/attacks/attack_server.rs, and prints which requirements were met.
 //   node attacks.mjs [--only TEXT]    a line for each attack and server: "N played, M do not hold"
 //   node attacks.mjs --json           the same as JSON, with the effects
 //   node attacks.mjs --check          compares docs/attacks.md: "N cells, M differ"

@@ -7,8 +7,6 @@ mod adapter;
 mod canonical_json;
 mod check_differential;
 mod checker_warnings;
-mod cut_conversations;
-mod front_ends;
 mod random_streams;
 mod reconnecting_fetch;
 mod recordings;

@@ -5,6 +5,4 @@ mod axum;
 mod body;
 mod cross_origin;
 mod policy;
-mod principal;
-mod route_protection;
 mod serve;

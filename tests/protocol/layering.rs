@@ -1,11 +1,11 @@
-//! The architecture of `src/` as tests: which part of the crate uses which, what is core, and which
-//! files import each other in a cycle.
+//! The architecture of the root, of chats and of agents as tests: which part uses which, what is core, and
+//! which files import each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A part of the crate (its path under `src/`), whether it is core, and the parts that it uses, in the
+/// A part (its path under `src/`; `chat` and `agent` are packages of their own), whether it is core, and the parts that it uses, in the
 /// order of the pipeline. A file belongs to the part with the longest path that holds it.
 const PARTS: &[(&str, bool, &[&str])] = &[
     ("debug", true, &[]),
@@ -13,7 +13,6 @@ const PARTS: &[(&str, bool, &[&str])] = &[
     ("json", true, &[]),
     ("id", true, &[]),
     ("metadata", true, &[]),
-    ("limits", true, &[]),
     ("retry", false, &["metrics"]),
     ("metrics", false, &[]),
     ("chunk", true, &[]),
@@ -33,13 +32,14 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         &["approval", "approval/store", "event", "metrics", "request", "retry"],
     ),
     ("model", true, &["approval", "chunk", "event", "message"]),
-    ("model/call", false, &["model", "model/schema"]),
-    ("model/schema", false, &[]),
+    ("model/call", false, &["model"]),
     ("agent/tool_loop", true, &["approval", "chunk", "event", "model"]),
     (
         "agent",
         false,
         &[
+            "agent/metrics",
+            "agent/schema",
             "agent/tool_loop",
             "approval",
             "approval/service",
@@ -47,10 +47,8 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "chat/conversation",
             "event",
             "message",
-            "metrics",
             "model",
             "model/call",
-            "model/schema",
             "request",
             "response",
         ],
@@ -66,10 +64,10 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         &[
             "approval",
             "chat/conversation",
+            "chat/limits",
             "chat/store",
             "chunk",
             "event",
-            "limits",
             "message",
             "reducer",
             "request",
@@ -77,7 +75,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "translator",
         ],
     ),
-    ("chat/store", false, &["approval", "approval/store"]),
+    ("chat/store", false, &["approval"]),
     (
         "chat",
         false,
@@ -86,13 +84,13 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "approval/service",
             "approval/store",
             "chat/conversation",
+            "chat/limits",
             "chat/log",
+            "chat/metrics",
             "chat/store",
             "chunk",
             "event",
-            "limits",
             "message",
-            "metrics",
             "model",
             "request",
             "response",
@@ -106,13 +104,19 @@ const PARTS: &[(&str, bool, &[&str])] = &[
         &["approval", "chunk", "event", "message", "reducer", "request", "sse", "translator"],
     ),
     ("policy", false, &["approval", "request"]),
+    ("axum", false, &["approval", "approval/store", "policy", "request", "response"]),
+    ("testing", false, &["checker", "chunk", "event", "message", "reducer", "request", "sse"]),
+    ("agent/metrics", false, &[]),
+    ("agent/schema", false, &[]),
+    ("chat/limits", true, &[]),
+    ("chat/metrics", false, &[]),
     (
-        "axum",
+        "chat/axum",
         false,
         &[
             "approval",
             "approval/service",
-            "approval/store",
+            "axum",
             "chat",
             "chat/conversation",
             "chat/store",
@@ -122,7 +126,6 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "response",
         ],
     ),
-    ("testing", false, &["checker", "chunk", "event", "message", "reducer", "request", "sse"]),
 ];
 
 /// Parts that every part may use.
@@ -275,19 +278,25 @@ fn the_design_documents_approval_flow_names_functions_that_exist_and_enters_each
     let design = fs::read_to_string(root.join("DESIGN.md")).unwrap();
     let (mut number_of_rows, mut rooms) = (0, Vec::new());
     for line in design.lines() {
-        let Some(row) = line.strip_prefix("| `src/") else {
+        let row = line.strip_prefix("| `").map(|row| row.replace("crates/chat/src/", "src/chat/"));
+        let row = row.as_deref().and_then(|row| row.strip_prefix("src/"));
+        let Some(row) = row else {
             // Each table enters each room once.
             rooms.clear();
             continue;
         };
-        let room = row.split('/').next().unwrap();
+        let room = row.split('/').next().unwrap().to_owned();
         if rooms.last() != Some(&room) {
             assert!(!rooms.contains(&room), "`{room}` is entered again: {row}");
             rooms.push(room);
         }
         let names: Vec<&str> = row.split('`').collect();
         let (file, function) = (names[0], names[2]);
-        let code = fs::read_to_string(root.join("src").join(file)).unwrap();
+        let path = match file.strip_prefix("chat/") {
+            Some(file) => root.join("crates/chat/src").join(file),
+            None => root.join("src").join(file),
+        };
+        let code = fs::read_to_string(path).unwrap();
         let signatures = ["(", "<"].map(|next| format!("fn {function}{next}"));
         let is_there = signatures.iter().any(|signature| code.contains(signature));
         assert!(is_there, "`{file}` has no function `{function}`");
@@ -320,18 +329,31 @@ fn part_of(file: &str) -> String {
     longest.unwrap_or_else(|| file.split('/').next().unwrap_or(file)).to_owned()
 }
 
-/// All files of `src/` but `lib.rs`.
+/// The packages whose files are checked: the parts that hold them, and their folders.
+const PACKAGES: [(&str, &str); 3] =
+    [("", "src"), ("chat/", "crates/chat/src"), ("agent/", "crates/agent/src")];
+
+/// All files of these packages but the `lib.rs` of the root. A package beside the root is a part, and its
+/// `lib.rs` the front door of that part.
 fn files() -> Vec<File> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let codes: BTreeMap<String, String> = sources(&src)
-        .into_iter()
-        .map(|path| {
-            let name = path.strip_prefix(&src).unwrap().with_extension("");
-            let name = name.to_str().unwrap().trim_end_matches("/mod").to_owned();
-            (name, code_of(&path))
-        })
-        .filter(|(name, _)| name != "lib")
-        .collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut codes = BTreeMap::new();
+    for (part, folder) in PACKAGES {
+        let folder = root.join(folder);
+        for path in sources(&folder) {
+            let name = path.strip_prefix(&folder).unwrap().with_extension("");
+            let name = format!("{part}{}", name.to_str().unwrap());
+            let name = name.trim_end_matches("/mod").trim_end_matches("/lib").to_owned();
+            // Paths from the root of all packages.
+            let code = code_of(&path)
+                .replace("crate::", &format!("crate::{}", part.replace('/', "::")))
+                .replace("ui_message_stream_chat::", "crate::chat::")
+                .replace("ui_message_stream_agent::", "crate::agent::")
+                .replace("ui_message_stream::", "crate::");
+            codes.insert(name, code);
+        }
+    }
+    codes.remove("lib");
     codes
         .iter()
         .map(|(name, code)| {

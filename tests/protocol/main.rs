@@ -9,6 +9,5 @@ mod model_messages;
 mod reducer;
 mod request;
 mod testing_conversation;
-mod tool_loop;
 mod translator;
 mod wire;

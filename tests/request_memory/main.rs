@@ -1,10 +1,5 @@
 //! Parsing a request takes at most eight times its length in memory, including the body, for any
-//! body. What a turn takes does not depend on the length of its chat. This binary has a counting
-//! allocator, and therefore runs one test at a time.
-
-mod half_sent_bodies;
-mod turns;
-mod unread_responses;
+//! body. This binary has a counting allocator.
 
 use peak_alloc::PeakAlloc;
 use ui_message_stream::ChatRequest;

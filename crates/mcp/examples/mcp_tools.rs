@@ -21,13 +21,13 @@ use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::ChatServer;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
+use ui_message_stream_agent::Agent;
+use ui_message_stream_chat::ChatServer;
 use ui_message_stream_mcp::McpClient;
 
 #[tokio::main]

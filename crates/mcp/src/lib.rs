@@ -1,5 +1,5 @@
 //! [`McpClient`]: the tools of a Model Context Protocol server, as tools of an
-//! [`Agent`](ui_message_stream::agent::Agent).
+//! [`Agent`](ui_message_stream_agent::Agent).
 //!
 //! The annotations of a tool, for example that it only reads or that it is not destructive, are
 //! claims of the server. So are the descriptions, which the model reads. By default one claim is
@@ -60,7 +60,7 @@ use ui_message_stream::id::log_text;
 /// ```no_run
 /// use tokio::process::Command;
 /// use rmcp::transport::TokioChildProcess;
-/// use ui_message_stream::agent::Agent;
+/// use ui_message_stream_agent::Agent;
 /// use ui_message_stream::model::Model;
 /// use ui_message_stream_mcp::McpClient;
 ///

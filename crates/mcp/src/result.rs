@@ -3,8 +3,8 @@
 use ::rmcp::model::{CallToolResult, ContentBlock};
 
 use ui_message_stream::BoxError;
-use ui_message_stream::agent::ToolError;
 use ui_message_stream::json::Json;
+use ui_message_stream_agent::ToolError;
 
 /// Returns the structured content if there is any; the text if all blocks are text; otherwise the
 /// content blocks unchanged.

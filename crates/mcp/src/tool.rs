@@ -8,15 +8,15 @@ use ::rmcp::ServiceError;
 use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, ToolAnnotations};
 
 use super::{Connection, result};
-use ui_message_stream::agent::tool_policy::{ApprovalRequirement, ToolPolicy};
-use ui_message_stream::agent::{
-    ApprovalContext, DynTool, DynToolDefinition, IntoTool, ToolContext, ToolError,
-};
 use ui_message_stream::approval::{OnNewMessage, Principal};
 use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
 use ui_message_stream::{BoxError, BoxFuture};
+use ui_message_stream_agent::tool_policy::{ApprovalRequirement, ToolPolicy};
+use ui_message_stream_agent::{
+    ApprovalContext, DynTool, DynToolDefinition, IntoTool, ToolContext, ToolError,
+};
 
 /// A tool of a Model Context Protocol server.
 ///
@@ -32,7 +32,7 @@ use ui_message_stream::{BoxError, BoxFuture};
 /// unbounded time. In the name that the model reads, `_` replaces characters that model providers do
 /// not accept.
 ///
-/// [requires approval by default]: ui_message_stream::agent::Agent::require_approval_by_default
+/// [requires approval by default]: ui_message_stream_agent::Agent::require_approval_by_default
 ///
 /// ```
 /// use serde::Deserialize;

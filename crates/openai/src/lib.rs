@@ -2,7 +2,7 @@
 //! compatible API.
 //!
 //! ```no_run
-//! use ui_message_stream::agent::Agent;
+//! use ui_message_stream_agent::Agent;
 //! use ui_message_stream_openai::{ChatCompletions, Endpoint};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_postgres::PoolError;
 use ui_message_stream::approval::store::LedgerStoreError;
-use ui_message_stream::chat::store::ChatStoreError;
+use ui_message_stream_chat::store::ChatStoreError;
 
 /// A failure of a [`PostgresStore`](crate::PostgresStore).
 ///

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::LogKey;
+use ui_message_stream_chat::store::LogKey;
 
 use crate::error::DbResult;
 use crate::{owner_key, within_time};

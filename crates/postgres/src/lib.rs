@@ -37,7 +37,7 @@ use self::hints::Hints;
 /// The logs of chats and the approvals of all servers that share a Postgres database.
 ///
 /// A clone is cheap and shares everything with the original. It implements
-/// [`LogStore`](ui_message_stream::chat::store::LogStore),
+/// [`LogStore`](ui_message_stream_chat::store::LogStore),
 /// [`LedgerStore`](ui_message_stream::approval::store::LedgerStore) and
 /// [`ReplayGuard`](ui_message_stream::approval::store::ReplayGuard):
 ///
@@ -45,7 +45,7 @@ use self::hints::Hints;
 /// use std::sync::Arc;
 ///
 /// use ui_message_stream::approval::{Approvals, KeyRing, Toolbox};
-/// use ui_message_stream::chat::{ChatAgent, ChatServer};
+/// use ui_message_stream_chat::{ChatAgent, ChatServer};
 /// use ui_message_stream_postgres::PostgresStore;
 ///
 /// # async fn server(

@@ -9,7 +9,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use ui_message_stream::approval::store::PendingFilter;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::store::LogKey;
+use ui_message_stream_chat::store::LogKey;
 
 use crate::error::RedisStoreError;
 

@@ -32,7 +32,7 @@ use self::keys::Keys;
 /// The logs of chats and the approvals of all servers that share a Redis.
 ///
 /// A clone is cheap and shares everything with the original. It implements
-/// [`LogStore`](ui_message_stream::chat::store::LogStore),
+/// [`LogStore`](ui_message_stream_chat::store::LogStore),
 /// [`LedgerStore`](ui_message_stream::approval::store::LedgerStore) and
 /// [`ReplayGuard`](ui_message_stream::approval::store::ReplayGuard):
 ///
@@ -40,7 +40,7 @@ use self::keys::Keys;
 /// use std::sync::Arc;
 ///
 /// use ui_message_stream::approval::{Approvals, KeyRing, Toolbox};
-/// use ui_message_stream::chat::{ChatAgent, ChatServer};
+/// use ui_message_stream_chat::{ChatAgent, ChatServer};
 /// use ui_message_stream_redis::RedisStore;
 ///
 /// # async fn server(
@@ -148,7 +148,7 @@ use self::keys::Keys;
 ///   kept for the time to live of the chat, or until it is deleted.
 /// - `{…}:live`, `{…}:listed` and `{…}:updated`: the live runs, the titles and the times of the chats. What
 ///   they hold of a chat whose time has passed is removed within about a minute, if a server runs.
-/// - `{…}:delivered`: what a [sink](ui_message_stream::chat::MessageSink) has to get of each chat, until the
+/// - `{…}:delivered`: what a [sink](ui_message_stream_chat::MessageSink) has to get of each chat, until the
 ///   chat is deleted and the sink has got that.
 /// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.
 /// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id.

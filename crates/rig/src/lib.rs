@@ -2,7 +2,7 @@
 //! [`ui_message_stream`].
 //!
 //! - [`RigModel`]: a completion model of rig, and therefore of any provider that rig supports, as
-//!   the model of an [`Agent`](ui_message_stream::agent::Agent).
+//!   the model of an [`Agent`](ui_message_stream_agent::Agent).
 //! - [`RigAgent`]: an agent that was built with rig, as the agent of a chat.
 //!
 //! The crates [`rig_core`] and [`rig_agent`] are re-exported in the version that this crate uses.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Notify;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{Epoch, LogKey};
+use ui_message_stream_chat::store::{Epoch, LogKey};
 
 use crate::error::DbResult;
 use crate::log_store::{KeyColumns, unsigned};

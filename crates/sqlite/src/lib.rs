@@ -47,14 +47,14 @@ use self::writer::{Operation, Writer};
 /// The logs of chats, the approvals and the sealing key of a server, in one SQLite file.
 ///
 /// A clone is cheap and shares everything with the original. It implements
-/// [`LogStore`](ui_message_stream::chat::store::LogStore) and
+/// [`LogStore`](ui_message_stream_chat::store::LogStore) and
 /// [`LedgerStore`](ui_message_stream::approval::store::LedgerStore):
 ///
 /// ```
 /// use std::sync::Arc;
 ///
 /// use ui_message_stream::approval::{Approvals, Toolbox};
-/// use ui_message_stream::chat::{ChatAgent, ChatServer};
+/// use ui_message_stream_chat::{ChatAgent, ChatServer};
 /// use ui_message_stream_sqlite::SqliteStore;
 ///
 /// async fn server(

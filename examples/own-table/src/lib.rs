@@ -15,10 +15,10 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use ui_message_stream::approval::{Approvals, Principal};
 use ui_message_stream::axum::{LocalAddress, without_authentication};
-use ui_message_stream::chat::{Chat, PostedHistory, RequestEffect};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::response::FinishedMessage;
 use ui_message_stream::{BoxError, ChatRequest, UiMessage, UiMessageStream};
+use ui_message_stream_chat::{Chat, PostedHistory, RequestEffect};
 
 pub use self::agent::{approvals, effects};
 pub use self::postgres::PostgresTable;

@@ -32,11 +32,12 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::agent::{Agent, Tool, ToolError};
-use ui_message_stream::axum::{LocalAddress, approval_routes, chat_routes, without_authentication};
+use ui_message_stream::axum::{LocalAddress, without_authentication};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Usage};
+use ui_message_stream_agent::{Agent, Tool, ToolError};
+use ui_message_stream_chat::axum::{approval_routes, chat_routes};
 
 /// A model that reads the thermometer, or opens the window if the user's message contains "window",
 /// and then says so.

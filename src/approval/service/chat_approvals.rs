@@ -52,12 +52,12 @@ pub struct ChatApprovals {
 impl ChatApprovals {
     /// Whether no key of this server has sealed this approval id. A request of the server with such an id
     /// cannot be answered any more, for example because its key was deleted with a restore.
-    pub(crate) fn is_void(&self, id: &ApprovalId) -> bool {
+    pub fn is_void(&self, id: &ApprovalId) -> bool {
         ApprovalRecord::record_id_from_token(id, &self.inner.keys, system_time()).is_none()
     }
 
     /// Records the rejection of responses to calls that the chat does not hold.
-    pub(crate) fn audit_unknown_calls(&self, plan: &ResumePlan) {
+    pub fn audit_unknown_calls(&self, plan: &ResumePlan) {
         let at = system_time();
         for response in plan.unverified_responses() {
             let kind = AuditEventKind::Rejected { cause: RejectionReason::NotFound };
@@ -76,13 +76,13 @@ impl ChatApprovals {
     }
 
     /// Selects the message that holds the calls.
-    pub(crate) fn in_message(self, message_id: MessageId) -> Self {
+    pub fn in_message(self, message_id: MessageId) -> Self {
         ChatApprovals { message_id, ..self }
     }
 
     /// Grants approvals for providers, for a caller that stores them and claims each with
     /// [`claim_for_provider`](Self::claim_for_provider) when it sends it.
-    pub(crate) fn granting_to_providers(self) -> Self {
+    pub fn granting_to_providers(self) -> Self {
         ChatApprovals { grants_to_providers: true, ..self }
     }
 
@@ -91,7 +91,7 @@ impl ChatApprovals {
     /// The functions that request an approval then return [`RequestApprovalError::NotAnswerable`]
     /// and store nothing. Such a client shows that the call was not executed. If there were a
     /// pending request in the ledger, the user could approve it elsewhere, and the tool would run.
-    /// [`Turn::approvals`](crate::chat::Turn::approvals) has this setting if the turn needs it.
+    /// `Turn::approvals` has this setting if the turn needs it.
     #[must_use]
     pub fn without_requests(mut self) -> Self {
         self.can_request = false;
@@ -127,7 +127,7 @@ impl ChatApprovals {
 
     /// Returns the outcomes of these approval requests, as [`outcomes`](Self::outcomes) does, each
     /// with the data that the client shows.
-    pub(crate) async fn resolved_requests(
+    pub async fn resolved_requests(
         &self,
         ids: &[ApprovalId],
     ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
@@ -147,7 +147,7 @@ impl ChatApprovals {
     }
 
     /// Returns the outcomes of those of these approval requests that have one. Writes nothing.
-    pub(crate) async fn known_outcomes(
+    pub async fn known_outcomes(
         &self,
         ids: &[ApprovalId],
     ) -> Result<Vec<ResolvedRequest>, LedgerStoreError> {
@@ -633,9 +633,12 @@ fn provider_definition(tool_name: &str) -> DefinitionDigest {
 
 /// An approval request that has an outcome.
 #[derive(Debug)]
-pub(crate) struct ResolvedRequest {
-    pub(crate) approval_id: ApprovalId,
-    pub(crate) outcome: DeferredOutcome,
+#[non_exhaustive]
+pub struct ResolvedRequest {
+    /// The id of the approval request.
+    pub approval_id: ApprovalId,
+    /// The outcome of its call.
+    pub outcome: DeferredOutcome,
     /// The data that the client shows beside the tool call.
-    pub(crate) descriptor: Option<Json>,
+    pub descriptor: Option<Json>,
 }

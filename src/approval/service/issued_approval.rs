@@ -172,7 +172,7 @@ pub(super) fn event_of_request(
 }
 
 /// Logs the approvals that could not be requested: one line, with the first error.
-pub(crate) fn log_refused(issued: &[Result<IssuedApproval, RequestApprovalError>]) {
+pub fn log_refused(issued: &[Result<IssuedApproval, RequestApprovalError>]) {
     let mut errors = issued.iter().filter_map(|issued| issued.as_ref().err());
     if let Some(error) = errors.next() {
         let calls = errors.count() + 1;

@@ -37,14 +37,12 @@ use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
 pub use self::chat_approvals::ChatApprovals;
-pub(crate) use self::chat_approvals::ResolvedRequest;
+pub use self::chat_approvals::ResolvedRequest;
 pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;
 pub use self::inner::{PendingApproval, PendingApprovals};
-#[cfg(feature = "agent")]
-pub(crate) use self::issued_approval::log_refused;
-pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError};
+pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError, log_refused};
 pub use self::limits::ApprovalLimits;
 pub use self::resolve::RunningCalls;
 pub use self::running_call::{Progress, RunningCall};
@@ -187,7 +185,8 @@ impl Approvals {
         })
     }
 
-    pub(crate) fn is_stateless(&self) -> bool {
+    /// Whether these are [stateless](Self::stateless_replayable) approvals.
+    pub fn is_stateless(&self) -> bool {
         self.0.stateless.is_some()
     }
 

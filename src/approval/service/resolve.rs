@@ -66,7 +66,7 @@ impl Approvals {
     /// Each returned call has a type for its state. The same request sent again, or at the same
     /// time, never claims a call twice: it waits for the outcome of the first one, or gets it. An
     /// approval response that is not valid becomes a call that was not executed, and changes
-    /// nothing. A [`ChatServer`](crate::chat::ChatServer) does all this itself.
+    /// nothing. A `ChatServer` does all this itself.
     ///
     /// ```
     /// use ui_message_stream::approval::store::LedgerStoreError;
@@ -286,7 +286,7 @@ impl ChatApprovals {
     /// # Errors
     /// [`LedgerStoreError`] if the ledger fails. Some of the approvals may be claimed then. The same
     /// sender can repeat the request, and gets these too.
-    pub(crate) async fn claim_for_provider(
+    pub async fn claim_for_provider(
         &self,
         approved: Vec<DeferredToolResult>,
         sender: LeaseHolderId,
@@ -353,7 +353,7 @@ impl RunningCalls {
 
     /// Returns the data that a client shows beside each approved call that is still being executed,
     /// with the event that carries it.
-    pub(crate) fn executing(&self) -> impl Iterator<Item = (&ToolCallId, AgentEvent)> {
+    pub fn executing(&self) -> impl Iterator<Item = (&ToolCallId, AgentEvent)> {
         let is_settled = |result: &DeferredToolResult| {
             self.settled.iter().any(|settled| settled.approval_id == result.approval_id)
         };
@@ -378,7 +378,7 @@ impl RunningCalls {
     /// the page that sent it. The history holds the reason for which the request was closed, and so
     /// does the data beside the call. An approval that arrives after a denial is shown as rejected, and
     /// the history holds the denial: it may have been stored in the ledger alone.
-    pub(crate) fn result_in_history(&self, result: &DeferredToolResult) -> DeferredToolResult {
+    pub fn result_in_history(&self, result: &DeferredToolResult) -> DeferredToolResult {
         let id = result.approval_id.as_ref();
         let is_shown_otherwise = result.outcome.is_rejected()
             || matches!(result.outcome, DeferredOutcome::Denied { .. });
@@ -389,12 +389,12 @@ impl RunningCalls {
 
     /// Returns whether the ledger accepted the response to this approval request, now or for an
     /// earlier request.
-    pub(crate) fn is_accepted(&self, id: &ApprovalId) -> bool {
+    pub fn is_accepted(&self, id: &ApprovalId) -> bool {
         self.requests.accepted.contains(id)
     }
 
     /// Returns whether the ledger could not store a response. It is not known whether it has.
-    pub(crate) fn is_incomplete(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         self.requests.is_incomplete
     }
 

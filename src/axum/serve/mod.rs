@@ -44,7 +44,7 @@ use crate::boxed::BoxFuture;
 /// no file descriptors left, the oldest connection without a complete request is closed as well. If all
 /// requests are complete, a new connection is closed, or waits for a file descriptor: the readers of one
 /// user cannot bring this about, because a chat server
-/// [limits](crate::limits::ChatLimits::with_max_user_readers) them.
+/// limits them.
 ///
 /// A connection without a request is closed after the time for a head, which is 30 seconds. A proxy
 /// that keeps its connections to this server open for longer, for example nginx with its 60 seconds,

@@ -3,26 +3,17 @@
 use std::path::{Path, PathBuf};
 
 pub mod adapter_server;
-pub mod browser;
-pub mod calling_model;
 pub mod contention;
-pub mod deleted_users;
 pub mod external_processes;
-pub mod faulted_operations;
 pub mod fixture_files;
 pub mod js_numbers;
-pub mod log_double;
-pub mod log_hints;
-pub mod long_answer;
+pub mod message_contents;
 pub mod prompt_rules;
-pub mod random_logs;
 pub mod random_messages;
-pub mod recorded_conversations;
 pub mod recorded_streams;
 pub mod recordings_folder;
 pub mod rng;
-pub mod store_requests;
-pub mod test_server;
+pub mod sockets;
 pub mod thread_subscriber;
 
 /// Returns the folder of this repository.

@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::browser::MessageContents;
+use crate::message_contents::MessageContents;
 use crate::repository;
 
 /// Converts a recording to a response body.

@@ -8,6 +8,9 @@
 
 use std::process::Stdio;
 
+use chat_test_support::calling_model::{
+    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
+};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorData, ListToolsResult, PaginatedRequestParams,
     ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
@@ -18,12 +21,9 @@ use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use test_support::calling_model::{
-    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
-};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
-use ui_message_stream::agent::{Agent, Tool as OwnTool, ToolError};
+use ui_message_stream_agent::{Agent, Tool as OwnTool, ToolError};
 use ui_message_stream_mcp::McpClient;
 
 #[tokio::main]

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use chat_test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
 use rmcp::model::{CallToolResult, ContentBlock, ToolAnnotations};
 use serde_json::{Value, json};
-use test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
-use ui_message_stream::agent::{Agent, ApprovalContext};
 use ui_message_stream::approval::{NOT_PERMITTED, Principal, REVOKED};
 use ui_message_stream::{Json, UiMessage};
+use ui_message_stream_agent::{Agent, ApprovalContext};
 use ui_message_stream_mcp::McpTool;
 
 use super::server::{Server, read_only_tool, tool};

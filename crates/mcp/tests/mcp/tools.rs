@@ -5,16 +5,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use chat_test_support::calling_model::{
+    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
+};
 use rmcp::ServiceExt;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool, ToolAnnotations};
 use serde_json::{Value, json};
-use test_support::calling_model::{
-    Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
-};
 use test_support::external_processes::built_example;
-use ui_message_stream::agent::{Agent, DynTool};
 use ui_message_stream::approval::REVOKED;
 use ui_message_stream::testing::Conversation;
+use ui_message_stream_agent::{Agent, DynTool};
 use ui_message_stream_mcp::{McpClient, McpError, McpTool};
 
 use super::server::{Listing, Running, Server, read_only_tool, tool, tool_with_schema};

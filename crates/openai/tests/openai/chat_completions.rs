@@ -1,7 +1,8 @@
 //! Responses of Chat Completions in the variants that different providers send.
 
+use chat_test_support::browser::{Forecast, Turns, agent, conversation};
 use serde_json::{Value, json};
-use test_support::browser::{Forecast, MessageContents, Turns, agent, conversation};
+use test_support::message_contents::MessageContents;
 use ui_message_stream::Json;
 use ui_message_stream::message::Part;
 use ui_message_stream_openai::{ChatCompletions, Endpoint};
@@ -139,10 +140,10 @@ async fn the_model_reads_that_a_denied_call_was_not_executed() {
         Provider::with_streams(streams.map(|name| fixture(&format!("chat/{name}")))).await;
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Nothing {}
-    let tides = ui_message_stream::agent::Tool::new("tides", async |_: Nothing| {
+    let tides = ui_message_stream_agent::Tool::new("tides", async |_: Nothing| {
         Err::<u8, _>(std::io::Error::other("it ran"))
     });
-    let agent = ui_message_stream::agent::Agent::new(model(&provider)).tool(tides.needs_approval());
+    let agent = ui_message_stream_agent::Agent::new(model(&provider)).tool(tides.needs_approval());
     let mut browser = conversation(agent);
     browser.send("Tides?").await;
     browser.deny("tides", "not today").await;

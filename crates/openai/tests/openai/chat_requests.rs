@@ -1,9 +1,9 @@
 //! The requests of `ChatCompletions`: histories in the form that each kind of server accepts.
 
 use axum::http::StatusCode;
+use chat_test_support::browser::{agent, conversation};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use test_support::browser::{agent, conversation};
 use ui_message_stream::Json;
 use ui_message_stream::model::{
     AssistantContent, Model, ModelMessage, ModelRequest, ReasoningContent, TextContent,

@@ -1,11 +1,12 @@
 //! A provider that fails: the user reads only that an error occurred, and the log contains no key.
 
 use axum::http::StatusCode;
+use chat_test_support::browser::{agent, conversation};
 use futures::StreamExt;
-use test_support::browser::{MessageContents, agent, conversation};
+use test_support::message_contents::MessageContents;
 use ui_message_stream::Json;
-use ui_message_stream::agent::Agent;
 use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream_agent::Agent;
 use ui_message_stream_openai::{
     ChatCompletions, Endpoint, EndpointError, ProviderError, Responses,
 };

@@ -1,8 +1,8 @@
 //! The files of a message: sent if the model can read them, else described as text. A file that the
 //! provider refuses would make every later request fail, because it stays in the history.
 
+use chat_test_support::browser::{agent, conversation};
 use serde_json::{Value, json};
-use test_support::browser::{agent, conversation};
 use ui_message_stream::UiMessage;
 use ui_message_stream::model::Model;
 use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};

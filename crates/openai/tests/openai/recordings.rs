@@ -3,14 +3,15 @@
 //!
 //! Each line of a file is the data of one event.
 
+use chat_test_support::browser::conversation;
 use serde_json::{Map, Value, json};
-use test_support::browser::{MessageContents, conversation};
+use test_support::message_contents::MessageContents;
 use test_support::recorded_streams::{
     RecordedMessage, TOOL_SEARCH, approval_request, approved_request, as_stream, events, fixture,
     mcp_tool_name,
 };
 use test_support::recordings_folder::replay_all;
-use ui_message_stream::agent::{Agent, Tool, ToolError};
+use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 
 use super::provider::Provider;

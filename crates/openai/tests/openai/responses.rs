@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::http::{Request, StatusCode};
+use chat_test_support::browser::{Forecast, agent, app, conversation, over};
 use futures::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use test_support::browser::{Forecast, MessageContents, agent, app, conversation, over};
+use test_support::message_contents::MessageContents;
 use tower::ServiceExt;
 use ui_message_stream::Json;
-use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::message::Part;
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest};
 use ui_message_stream::testing::Conversation;
+use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_openai::{Endpoint, Responses};
 
 use super::chat_completions::forecast_format;

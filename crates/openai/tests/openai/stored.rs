@@ -2,9 +2,10 @@
 //! continues if the provider does not find a response or did not complete it.
 
 use axum::http::StatusCode;
+use chat_test_support::browser::{agent, conversation};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use test_support::browser::{MessageContents, agent, conversation};
+use test_support::message_contents::MessageContents;
 use ui_message_stream::Json;
 use ui_message_stream::metadata::ProviderMetadata;
 use ui_message_stream::model::{

@@ -1,8 +1,8 @@
 //! The reasoning of a response: shown, and sent back to its provider with the items that follow it.
 
 use axum::http::StatusCode;
+use chat_test_support::browser::{Turns, agent, conversation};
 use serde_json::json;
-use test_support::browser::{Turns, agent, conversation};
 use ui_message_stream::Json;
 use ui_message_stream_openai::{Endpoint, Responses};
 

@@ -7,7 +7,7 @@ use deadpool_postgres::{Client, Transaction};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, LiveRunChange,
 };
 

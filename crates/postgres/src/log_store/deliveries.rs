@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio_postgres::Row;
-use ui_message_stream::chat::store::{Epoch, LogKey, Undelivered};
+use ui_message_stream_chat::store::{Epoch, LogKey, Undelivered};
 
 use super::{columns, text};
 use crate::error::PostgresError;

@@ -14,13 +14,13 @@ use bytes::Bytes;
 use tokio_postgres::Row;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{Principal, UnixMillis};
-use ui_message_stream::chat::store::ChatStoreError;
-use ui_message_stream::chat::store::{
+use ui_message_stream::id::RunId;
+use ui_message_stream_chat::store::ChatStoreError;
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
     LoadedLog, LogHead, LogKey, LogPage, LogStore, LostRuns, PutSnapshot, ReadLogEntries,
     ReadMessages, Snapshot, StoredEntry, Undelivered,
 };
-use ui_message_stream::id::RunId;
 
 use crate::error::PostgresError;
 use crate::hints::{list_digest, log_digest};

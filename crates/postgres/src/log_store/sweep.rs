@@ -1,7 +1,7 @@
 //! Removes expired logs, and entries before the snapshot that no reader may need.
 
 use deadpool_postgres::Pool;
-use ui_message_stream::chat::store::{KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_LOST_RUNS};
+use ui_message_stream_chat::store::{KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_LOST_RUNS};
 
 use super::text;
 use crate::error::PostgresError;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chat_test_support::test_server::{Client, Host};
 use futures::{StreamExt, stream};
 use serde_json::json;
-use test_support::test_server::{Client, Host};
 use tokio::time::sleep;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, KeyRing, Principal};
-use ui_message_stream::chat::{ChatServer, ChatStream, Turn};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 use test_support::contention::InsertOne;
 
-use test_support::contention;
-use test_support::store_requests::{
+use chat_test_support::store_requests::{
     append_at, appended, begin, control, create, creation, key, load,
 };
+use test_support::contention;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::store::{AppendLog, ListChats, LogStore};
+use ui_message_stream_chat::store::{AppendLog, ListChats, LogStore};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::{Database, at};

@@ -6,7 +6,7 @@ use test_support::contention;
 use test_support::external_processes::{number, say};
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, ReplayGuard, conformance};
 use ui_message_stream::approval::{RecordId, UnixMillis};
-use ui_message_stream::chat::store::conformance as log_conformance;
+use ui_message_stream_chat::store::conformance as log_conformance;
 
 use crate::database::Database;
 

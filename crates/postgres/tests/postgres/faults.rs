@@ -6,18 +6,18 @@ use std::process::Command;
 use std::time::Duration;
 use test_support::contention::InsertOne;
 
+use chat_test_support::faulted_operations::{OPERATIONS, operate, operate_during_faults};
+use chat_test_support::store_requests::{
+    EPOCH, append_at, appended, begin, control, create, end, frame, key, load, put, read_all,
+};
 use test_support::contention;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
 use test_support::external_processes::postgres_server::PostgresServer;
-use test_support::faulted_operations::{OPERATIONS, operate, operate_during_faults};
-use test_support::store_requests::{
-    EPOCH, append_at, appended, begin, control, create, end, frame, key, load, put, read_all,
-};
 use tokio_postgres::NoTls;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream::chat::store::LogStore;
+use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
 use crate::database::Database;

@@ -3,12 +3,12 @@
 use std::error::Error;
 use test_support::contention::InsertOne;
 
+use chat_test_support::store_requests::{begin, key, put};
 use futures::future::join_all;
 use test_support::contention;
-use test_support::store_requests::{begin, key, put};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::store::{LoadLog, LogStore};
+use ui_message_stream_chat::store::{LoadLog, LogStore};
 use ui_message_stream_postgres::{PostgresError, PostgresOptions};
 
 use crate::database::Database;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use test_support::log_hints::{
+use chat_test_support::log_hints::{
     changed, check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers,
 };
-use test_support::store_requests::{append_at, appended, begin, frame, key};
+use chat_test_support::store_requests::{append_at, appended, begin, frame, key};
 use tokio::time::Instant;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_postgres::PostgresStore;

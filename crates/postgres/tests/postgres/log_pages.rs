@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use test_support::store_requests::{EPOCH, begin, key};
+use chat_test_support::store_requests::{EPOCH, begin, key};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{LogStore, ReadLogEntries};
+use ui_message_stream_chat::store::{LogStore, ReadLogEntries};
 
 use crate::database::Database;
 

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::join_all;
-use ui_message_stream::chat::store::{
+use ui_message_stream::id::RunId;
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadedLog, LogHead, LogKey, LogStore,
     PutSnapshot, ReadLogEntries, Unchanged, UserLimits,
 };
-use ui_message_stream::id::RunId;
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;

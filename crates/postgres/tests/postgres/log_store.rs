@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use test_support::random_logs;
+use chat_test_support::random_logs;
 use ui_message_stream::approval::{Principal, UnixMillis};
-use ui_message_stream::chat::store::{
+use ui_message_stream::id::RunId;
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, EntryKind, Epoch, Expected, ListChats, ListedChat, LiveRunChange,
     LoadLog, LoadedLog, LogHead, LogKey, LogStore, PutSnapshot, ReadLogEntries, ReadMessages,
     StoredEntry, Unchanged, UserLimits,
 };
-use ui_message_stream::id::RunId;
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::{Database, at as time};

@@ -3,13 +3,13 @@
 use std::time::Duration;
 use test_support::contention::InsertOne;
 
-use test_support::contention;
-use test_support::store_requests::{
+use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, create, creation, end, key, load, put, read_from,
 };
+use test_support::contention;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, RECORD_RETENTION, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, LiveRunChange, LogKey, LogStore, ReadLogEntries, UserLimits,
 };
 use ui_message_stream_postgres::PostgresStore;

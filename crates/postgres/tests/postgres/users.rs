@@ -1,12 +1,12 @@
 //! Deleting a user deletes everything of this user and nothing of others.
 
-use test_support::deleted_users::{
+use chat_test_support::deleted_users::{
     a_deleted_user_has_nothing_and_others_keep_theirs, a_deletion_is_in_steps_and_can_be_repeated,
     a_run_of_a_deleted_user_requests_no_approval,
 };
-use test_support::store_requests::{append_at, appended, begin, create, frame, key, put};
+use chat_test_support::store_requests::{append_at, appended, begin, create, frame, key, put};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{AppendResult, LogStore};
+use ui_message_stream_chat::store::{AppendResult, LogStore};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;

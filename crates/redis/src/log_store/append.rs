@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ui_message_stream::chat::store::{
+use ui_message_stream::id::RunId;
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, EntryKind, Expected, KEPT_AFTER_END, LiveRunChange, LogHead, LogKey,
     PutSnapshot,
 };
-use ui_message_stream::id::RunId;
 
 use super::{HeadReply, log_head, millis, stored_entry};
 use crate::error::RedisStoreError;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ui_message_stream::chat::store::{Epoch, Undelivered};
+use ui_message_stream_chat::store::{Epoch, Undelivered};
 
 use super::millis;
 use crate::error::RedisStoreError;

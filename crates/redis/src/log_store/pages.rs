@@ -1,7 +1,7 @@
 //! Loads, pages of entries and messages, and lists.
 
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::{
     ChatPage, ListChats, LoadLog, LoadedLog, LogHead, LogKey, LogPage, ReadLogEntries,
     ReadMessages, Snapshot, StoredEntry,
 };

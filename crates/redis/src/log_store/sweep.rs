@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{LogKey, LostRuns};
 use ui_message_stream::id::RunId;
+use ui_message_stream_chat::store::{LogKey, LostRuns};
 
 use super::millis;
 use crate::error::RedisStoreError;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use chat_test_support::long_answer::stream_long_answer;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::say;
-use test_support::long_answer::stream_long_answer;
 use ui_message_stream_redis::RedisStore;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use chat_test_support::random_logs;
+use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{number, say};
-use test_support::{contention, random_logs};
 use ui_message_stream::approval::UnixMillis;
 use ui_message_stream::approval::store::{LedgerStore, conformance};
-use ui_message_stream::chat::store::conformance as log_conformance;
+use ui_message_stream_chat::store::conformance as log_conformance;
 use ui_message_stream_redis::RedisStore;
 
 use crate::backend::Backend;

@@ -4,6 +4,12 @@
 use std::error::Error;
 use std::time::Duration;
 
+use chat_test_support::faulted_operations::{operate, operate_during_faults};
+use chat_test_support::log_hints::{within, woken_at};
+use chat_test_support::store_requests::{
+    EPOCH, append_at, appended, begin, control, create, creation, end, frame, key, load, put,
+    read_all,
+};
 use futures::future::join_all;
 use test_support::contention;
 use test_support::contention::InsertOne;
@@ -12,17 +18,11 @@ use test_support::external_processes::number;
 #[cfg(feature = "cluster")]
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
-use test_support::faulted_operations::{operate, operate_during_faults};
-use test_support::log_hints::{within, woken_at};
-use test_support::store_requests::{
-    EPOCH, append_at, appended, begin, control, create, creation, end, frame, key, load, put,
-    read_all,
-};
 use tokio::time::sleep;
 use ui_message_stream::approval::{Principal, RecordId};
 #[cfg(feature = "cluster")]
-use ui_message_stream::chat::store::LogKey;
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::LogKey;
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, Epoch, Expected, ListChats, LiveRunChange, LoadLog, LogStore,
     PutSnapshot, ReadLogEntries,
 };

@@ -3,15 +3,15 @@
 use std::error::Error;
 use std::time::Duration;
 
+use chat_test_support::store_requests::{
+    EPOCH, append_after, append_at, appended, begin, control, frame, key, load,
+};
 use test_support::contention;
 use test_support::contention::InsertOne;
 use test_support::external_processes::redis_server::RedisServer;
-use test_support::store_requests::{
-    EPOCH, append_after, append_at, appended, begin, control, frame, key, load,
-};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::store::{AppendLog, LoadLog, LogStore};
+use ui_message_stream_chat::store::{AppendLog, LoadLog, LogStore};
 use ui_message_stream_redis::{RedisOptions, RedisStore, RedisStoreError};
 
 use crate::backend::{key_with, keys};

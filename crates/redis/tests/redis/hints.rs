@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures::poll;
-use test_support::external_processes::fault_proxy::FaultProxy;
-use test_support::external_processes::redis_server::RedisServer;
-use test_support::log_hints::{
+use chat_test_support::log_hints::{
     check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers, within,
     woken_at,
 };
-use test_support::store_requests::{
+use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, create, end, frame, key, read_from,
 };
+use futures::poll;
+use test_support::external_processes::fault_proxy::FaultProxy;
+use test_support::external_processes::redis_server::RedisServer;
 use tokio::time::timeout;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{AppendLog, LogKey, LogStore};
+use ui_message_stream_chat::store::{AppendLog, LogKey, LogStore};
 use ui_message_stream_redis::RedisStore;
 
 use crate::backend::{Backend, key_with};

@@ -3,17 +3,17 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use test_support::external_processes::redis_server::RedisServer;
-use test_support::store_requests::{
+use chat_test_support::store_requests::{
     EPOCH, append_after, append_at, appended, begin, control, create, creation, end, frame, key,
     load, put, read_all, read_from,
 };
+use test_support::external_processes::redis_server::RedisServer;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{
+use ui_message_stream::id::RunId;
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, ListChats, ListedChat, LiveRunChange, LogKey, LogStore,
     ReadLogEntries, StoredEntry, UserLimits,
 };
-use ui_message_stream::id::RunId;
 use ui_message_stream_redis::RedisStore;
 
 use self::BeginResult::{Begun, TooMany};

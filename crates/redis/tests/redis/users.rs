@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use chat_test_support::deleted_users::{a_run_of_a_deleted_user_requests_no_approval, pending};
+use chat_test_support::store_requests::{
+    append_at, appended, begin, create, frame, key, load, put,
+};
 use test_support::contention;
 use test_support::contention::InsertOne;
-use test_support::deleted_users::{a_run_of_a_deleted_user_requests_no_approval, pending};
-use test_support::store_requests::{append_at, appended, begin, create, frame, key, load, put};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{ApprovalState, Principal, RecordId};
-use ui_message_stream::chat::store::{AppendLog, AppendResult, LogStore};
+use ui_message_stream_chat::store::{AppendLog, AppendResult, LogStore};
 use ui_message_stream_redis::RedisStore;
 
 use crate::backend::Backend;

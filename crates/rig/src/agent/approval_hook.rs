@@ -16,14 +16,14 @@ use super::RigAgent;
 use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome::{self, is_internal};
 use crate::model::{TRUNCATED_INPUT, is_complete, provider_approval_call, strip_sent_approvals};
-use ui_message_stream::agent::ApprovalContext;
 use ui_message_stream::approval::{
     IssuedApproval, NOT_PERMITTED, RequestApprovalError, TOOL_FAILED, ToolOutcome,
 };
-use ui_message_stream::chat::Turn;
 use ui_message_stream::id::{ToolCallId, log_text};
 use ui_message_stream::json::{Json, JsonError};
 use ui_message_stream::model::NotExecutedReason;
+use ui_message_stream_agent::ApprovalContext;
+use ui_message_stream_chat::Turn;
 
 /// Reports each tool call to the [`CallTracker`], requests approval where necessary, and stops the
 /// run before the model is called again without the response. The other calls of the step are

@@ -52,14 +52,14 @@ use self::event_stream::RigEventStream;
 use crate::model::{awaited_calls, messages};
 use ui_message_stream::BoxError;
 use ui_message_stream::BoxFuture;
-use ui_message_stream::agent::tool_policy::{ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy};
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, DefinitionDigest, OnNewMessage, Principal, ToolInfo, ToolOutcome,
     Toolbox,
 };
-use ui_message_stream::chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
+use ui_message_stream_agent::tool_policy::{ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy};
+use ui_message_stream_chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 
 /// An agent built with rig.
 ///
@@ -67,7 +67,7 @@ use ui_message_stream::json::Json;
 /// use axum::Router;
 /// use rig_agent::Agent;
 /// use serde::Deserialize;
-/// use ui_message_stream::axum::{approval_routes, chat_routes};
+/// use ui_message_stream_chat::axum::{approval_routes, chat_routes};
 /// use ui_message_stream_rig::RigAgent;
 ///
 /// #[derive(Deserialize)]
@@ -400,7 +400,7 @@ impl RigAgent {
     }
 
     /// Adds the token usage to the metadata of each message, as
-    /// [`ToolLoop::with_usage_metadata`](ui_message_stream::agent::tool_loop::ToolLoop::with_usage_metadata)
+    /// [`ToolLoop::with_usage_metadata`](ui_message_stream_agent::tool_loop::ToolLoop::with_usage_metadata)
     /// does.
     #[must_use]
     pub fn with_usage_metadata(self) -> Self {

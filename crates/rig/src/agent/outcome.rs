@@ -4,9 +4,9 @@ use rig_core::error::{ErrorKind, ErrorReport};
 use rig_core::message::ToolResultContent;
 use rig_core::tool::{ToolOutput, ToolResult};
 
-use ui_message_stream::agent::tool_policy::OUTPUT_TOO_LARGE;
 use ui_message_stream::approval::{TOOL_FAILED, ToolOutcome};
 use ui_message_stream::json::Json;
+use ui_message_stream_agent::tool_policy::OUTPUT_TOO_LARGE;
 
 /// Returns the outcome of a call as the user sees it.
 ///

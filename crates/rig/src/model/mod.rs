@@ -36,7 +36,7 @@ use ui_message_stream::model::{self, Model, ModelRequest, ModelStream};
 /// ```
 /// use rig_core::http_client::DynHttpClient;
 /// use rig_core::providers::anthropic::AnthropicConfig;
-/// use ui_message_stream::agent::Agent;
+/// use ui_message_stream_agent::Agent;
 /// use ui_message_stream_rig::RigModel;
 ///
 /// fn agent(key: &str, http: DynHttpClient) -> Agent {

@@ -4,14 +4,16 @@
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
+use chat_test_support::browser::over;
 use rig_agent::tool::{DynamicTool, ToolContext, ToolExecutionError, ToolOutput};
 use rig_agent::{Agent, AgentBuilder};
 use rig_core::message::{ImageMediaType, ToolName, ToolResultContent};
 use rig_core::tool::ContextValue;
 use serde_json::{Value, json};
-use test_support::browser::{MessageContents, over};
-use ui_message_stream::axum::{chat_routes, without_authentication};
+use test_support::message_contents::MessageContents;
+use ui_message_stream::axum::without_authentication;
 use ui_message_stream::testing::Conversation;
+use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_rig::RigAgent;
 
 use super::provider::Provider;

@@ -2,6 +2,7 @@
 //! long, a failure outside the tool, a prompt or a call that a hook replaced, a source that is
 //! named late, an input that is sent twice.
 
+use chat_test_support::browser::{agent as agent_of, conversation};
 use rig_agent::AgentBuilder;
 use rig_agent::agent::{AgentHook, HookContext, RunStart, RunStartAction};
 use rig_agent::tool::RegisteredTool;
@@ -9,7 +10,6 @@ use rig_core::effect::{EffectKind, FamilyDescriptor, HandlerDescriptor, HandlerK
 use rig_core::error::{ErrorKind, ErrorReport};
 use rig_core::serve::{Dispatch, Reply, Serve};
 use serde_json::{Value, json};
-use test_support::browser::{agent as agent_of, conversation};
 use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
 

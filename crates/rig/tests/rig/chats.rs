@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use axum::Router;
+use chat_test_support::browser::over;
 use serde_json::json;
-use test_support::browser::over;
 use tokio::sync::Notify;
 use ui_message_stream::approval::{NOT_ANSWERABLE, Principal};
-use ui_message_stream::axum::{chat_routes, without_authentication};
+use ui_message_stream::axum::without_authentication;
 use ui_message_stream::chunk::Version;
+use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_rig::RigAgent;
 
 use super::agents::{

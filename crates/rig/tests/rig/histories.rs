@@ -4,16 +4,16 @@
 
 use std::collections::HashSet;
 
+use chat_test_support::browser::agent;
 use futures::StreamExt;
 use serde_json::{Value, json};
-use test_support::browser::agent;
 use test_support::random_messages::history::message_text;
 use test_support::rng::{Dice, Shown, setting};
-use ui_message_stream::agent::Agent;
 use ui_message_stream::approval::{Approvals, Principal};
-use ui_message_stream::chat::{Chat, ChatAgent, Turn};
 use ui_message_stream::message::{Part, Role};
 use ui_message_stream::{AgentEvent, UiMessage};
+use ui_message_stream_agent::Agent;
+use ui_message_stream_chat::{Chat, ChatAgent, Turn};
 use ui_message_stream_rig::RigModel;
 
 use super::provider::{Provider, fixture};

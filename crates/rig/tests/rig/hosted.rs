@@ -6,12 +6,12 @@ mod approvals;
 use std::collections::HashSet;
 use std::future::ready;
 
+use chat_test_support::browser::{agent, conversation};
 use futures::StreamExt;
 use rig_agent::AgentBuilder;
 use rig_core::DynModel;
 use rig_core::operation::Completion;
 use serde_json::{Value, json};
-use test_support::browser::{agent, conversation};
 use ui_message_stream::UiMessage;
 use ui_message_stream::message::Part;
 use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ToModelMessages};

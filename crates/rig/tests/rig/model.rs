@@ -1,7 +1,8 @@
 //! `RigModel`: rig's models in an agent behind the route.
 
+use chat_test_support::browser::{Forecast, Turns, agent, conversation};
 use serde_json::{Value, json};
-use test_support::browser::{Forecast, MessageContents, Turns, agent, conversation};
+use test_support::message_contents::MessageContents;
 use ui_message_stream::UiMessage;
 use ui_message_stream::message::Part;
 use ui_message_stream_rig::RigModel;

@@ -5,18 +5,19 @@
 //! Anthropic's Messages. A recording with an approval request is continued with the recordings of
 //! the same name.
 
+use chat_test_support::browser::conversation;
 use rig_agent::AgentBuilder;
 use rig_agent::tool::{DynamicTool, ToolOutput};
 use rig_core::message::ToolName;
 use serde_json::{Map, Value, json};
-use test_support::browser::{MessageContents, conversation};
+use test_support::message_contents::MessageContents;
 use test_support::recorded_streams::{
     RecordedMessage, TOOL_SEARCH, approval_request, approved_request, as_stream, events, fixture,
     mcp_tool_name,
 };
 use test_support::recordings_folder::replay_all;
-use ui_message_stream::agent::{Agent, Tool, ToolError};
 use ui_message_stream::testing::Conversation;
+use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
 

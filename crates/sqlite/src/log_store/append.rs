@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use rusqlite::{Transaction, named_params, params};
-use ui_message_stream::chat::store::{
+use ui_message_stream::id::RunId;
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, EntryKind, Expected, LiveRunChange, StoredEntry, UserLimits,
 };
-use ui_message_stream::id::RunId;
 
 use super::head::{Head, KeyColumns, LiveRun, is_lost, unread};
 use super::{deliveries, millis, removal, stored, unsigned};

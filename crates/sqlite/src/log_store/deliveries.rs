@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, Transaction, params};
-use ui_message_stream::chat::store::{Epoch, LogKey, Undelivered};
+use ui_message_stream_chat::store::{Epoch, LogKey, Undelivered};
 
 use super::head::{Head, KeyColumns};
 use super::{millis, stored, unsigned, utf8};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use ui_message_stream::chat::store::{Epoch, LogHead, LogKey};
 use ui_message_stream::id::RunId;
+use ui_message_stream_chat::store::{Epoch, LogHead, LogKey};
 
 use super::{unsigned, utf8};
 use crate::clock::MAX_SET_BACK;

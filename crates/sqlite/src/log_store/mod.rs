@@ -22,8 +22,8 @@ use rusqlite::Transaction;
 use rusqlite::types::Type;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::ChatStoreError;
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::ChatStoreError;
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
     LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };

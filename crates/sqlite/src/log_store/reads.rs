@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, Row, Rows, Transaction, params};
 use tokio::time::timeout;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::{
     ChatPage, ChatSummary, EntryKind, ListChats, LoadLog, LoadedLog, LogPage, ReadLogEntries,
     ReadMessages, Snapshot, StoredEntry,
 };

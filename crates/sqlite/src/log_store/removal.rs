@@ -5,7 +5,7 @@
 
 use rusqlite::{Params, Transaction, params};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::{
     Epoch, KEPT_AFTER_END, KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_ENDED_BYTES, MAX_LOST_RUNS,
 };
 

@@ -1,7 +1,7 @@
 //! [`NewSnapshot`]: the messages that have changed are written.
 
 use rusqlite::{Transaction, params};
-use ui_message_stream::chat::store::{Epoch, PutSnapshot, Unchanged};
+use ui_message_stream_chat::store::{Epoch, PutSnapshot, Unchanged};
 
 use super::head::{Head, KeyColumns};
 use super::{stored, unsigned};

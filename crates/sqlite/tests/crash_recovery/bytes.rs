@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chat_test_support::long_answer::stream_long_answer;
 use rusqlite::Connection;
-use test_support::long_answer::stream_long_answer;
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::process::{Folder, Process};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::stream;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chat::{ChatServer, MessageChange, MessageDelivery, Turn};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream_chat::{ChatServer, MessageChange, MessageDelivery, Turn};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::process::{Folder, Process, block_on};

@@ -3,16 +3,16 @@
 use std::time::Duration;
 use test_support::contention::InsertOne;
 
-use test_support::contention;
-use test_support::external_processes::number;
-use test_support::store_requests::{
+use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, frame, key, load, read_all,
 };
+use test_support::contention;
+use test_support::external_processes::number;
 use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
     ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision,
 };
-use ui_message_stream::chat::store::{LogStore, PutSnapshot, StoredEntry, Unchanged};
+use ui_message_stream_chat::store::{LogStore, PutSnapshot, StoredEntry, Unchanged};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::process::{Folder, Process, block_on};

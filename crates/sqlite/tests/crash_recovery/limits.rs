@@ -5,13 +5,13 @@ use std::process::Command;
 use std::time::Duration;
 use test_support::contention::InsertOne;
 
+use chat_test_support::store_requests::{appended, control, creation, key, load};
 use test_support::contention;
-use test_support::store_requests::{appended, control, creation, key, load};
 use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, update};
 use ui_message_stream::approval::{
     ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision,
 };
-use ui_message_stream::chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
+use ui_message_stream_chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::process::{Folder, Process, block_on};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use test_support::contention;
 use test_support::external_processes::{number, say};
 use ui_message_stream::approval::store::{LedgerStore, conformance};
-use ui_message_stream::chat::store::conformance as log_conformance;
+use ui_message_stream_chat::store::conformance as log_conformance;
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::Folder;

@@ -7,16 +7,16 @@ use std::task::Poll;
 use std::time::Duration;
 use test_support::contention::InsertOne;
 
-use test_support::contention;
-use test_support::store_requests::{
+use chat_test_support::store_requests::{
     EPOCH, append_after, append_at, appended, begin, control, create, creation, frame, key, load,
     read_all,
 };
+use test_support::contention;
 use ui_message_stream::approval::store::{LedgerStore, update};
 use ui_message_stream::approval::{
     ApprovalRecord, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision, UnixMillis,
 };
-use ui_message_stream::chat::store::{AppendLog, LiveRunChange, LoadLog, LogStore, PutSnapshot};
+use ui_message_stream_chat::store::{AppendLog, LiveRunChange, LoadLog, LogStore, PutSnapshot};
 use ui_message_stream_sqlite::{SqliteError, SqliteOptions};
 
 use crate::folder::Folder;

@@ -7,10 +7,10 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use test_support::store_requests::{control, create, creation, key, load};
+use chat_test_support::store_requests::{control, create, creation, key, load};
 use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::LogStore;
+use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;

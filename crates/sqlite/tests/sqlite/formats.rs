@@ -4,11 +4,11 @@
 use std::error::Error;
 use test_support::contention::InsertOne;
 
+use chat_test_support::store_requests::{begin, key};
 use test_support::contention;
-use test_support::store_requests::{begin, key};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::store::{LoadLog, LogStore};
+use ui_message_stream_chat::store::{LoadLog, LogStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;

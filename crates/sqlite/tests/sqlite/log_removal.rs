@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use test_support::store_requests::{
+use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, creation, end, frame, key as key_of, load, put,
     read_from,
 };
 use tokio::time::{sleep, timeout};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::{
     AppendLog, Epoch, Expected, ListChats, LiveRunChange, LogKey, LogStore, StoredEntry, UserLimits,
 };
 use ui_message_stream_sqlite::SqliteStore;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use test_support::random_logs;
-use test_support::rng::Dice;
-use test_support::store_requests::{
+use chat_test_support::random_logs;
+use chat_test_support::store_requests::{
     append_at, appended, begin, control, creation, frame, key, read_all, read_from,
 };
+use test_support::rng::Dice;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
+use ui_message_stream_chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
 
 use crate::folder::{Folder, at};
 

@@ -1,16 +1,16 @@
 //! What was stored is there after the store was closed and opened again, and in another store on the
 //! same file.
 
+use chat_test_support::store_requests::{
+    append_at, appended, begin, create, frame, key, load, note, put,
+};
 use test_support::contention;
 use test_support::contention::InsertOne;
 use test_support::external_processes::number;
-use test_support::store_requests::{
-    append_at, appended, begin, create, frame, key, load, note, put,
-};
 use tokio::task::JoinSet;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream::chat::store::{AppendLog, ListChats, ListedChat, LogStore};
+use ui_message_stream_chat::store::{AppendLog, ListChats, ListedChat, LogStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::folder::Folder;

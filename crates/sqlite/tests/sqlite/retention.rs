@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use test_support::contention::{self, InsertOne};
-use test_support::store_requests::{
+use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, create, creation, end, key, load, put, read_from,
 };
+use test_support::contention::{self, InsertOne};
 use ui_message_stream::approval::store::{LedgerStore, RECORD_RETENTION};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream::chat::store::{
+use ui_message_stream_chat::store::{
     AppendLog, AppendResult, LiveRunChange, LogHead, LogKey, LogStore, MAX_ENDED_BYTES,
     ReadLogEntries, UserLimits,
 };

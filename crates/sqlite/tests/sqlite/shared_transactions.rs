@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use test_support::store_requests::{append_at, appended, begin, control, frame, key, read_all};
+use chat_test_support::store_requests::{
+    append_at, appended, begin, control, frame, key, read_all,
+};
 use ui_message_stream::approval::Principal;
-use ui_message_stream::chat::store::{AppendResult, LogKey, LogStore};
+use ui_message_stream_chat::store::{AppendResult, LogKey, LogStore};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::Folder;

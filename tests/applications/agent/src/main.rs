@@ -1,13 +1,14 @@
-//! The default features and `agent`: typed tools and a custom model.
+//! An agent with typed tools and a custom model, behind the routes of a chat server.
 
 use axum::Router;
 use futures_util::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use ui_message_stream::AgentEvent;
-use ui_message_stream::agent::{Agent, ToolError, Tool};
+use ui_message_stream_agent::{Agent, ToolError, Tool};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
-use ui_message_stream::axum::{chat_routes, without_authentication};
+use ui_message_stream::axum::without_authentication;
+use ui_message_stream_chat::axum::chat_routes;
 
 #[derive(Debug)]
 struct Hello;

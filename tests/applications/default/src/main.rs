@@ -1,26 +1,27 @@
-//! The default features: a custom agent behind axum, and conversations whose tools need approval.
-//! Neither `Agent` nor a JSON Schema validator is compiled.
+//! The default features: a custom agent behind axum, whose tools need approval. No chat server is compiled.
 
+use axum::extract::State;
 use axum::{Router, routing::post};
 use futures_util::stream;
-use ui_message_stream::approval::{Approvals, EmptyToolbox};
-use ui_message_stream::axum::{chat_routes, without_authentication};
-use ui_message_stream::chat::{ChatServer, Turn};
-use ui_message_stream::{AgentEvent, BoxError, ChatRequest, UiMessageStream};
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::axum::{ChatRejection, without_authentication};
+use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
 
-async fn chat(chat: ChatRequest) -> UiMessageStream {
-    UiMessageStream::reply(&chat, stream::iter([AgentEvent::text("Hello")]))
+async fn chat(
+    State(approvals): State<Approvals>,
+    user: Principal,
+    chat: ChatRequest,
+) -> Result<UiMessageStream, ChatRejection> {
+    let waiting = approvals.for_chat(&user, chat.id()).pending().await?.len();
+    let text = AgentEvent::text(format!("{waiting} questions wait"));
+    Ok(UiMessageStream::reply(&chat, stream::iter([text])))
 }
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
-    let respond = |_: Turn| {
-        stream::iter([Ok::<_, BoxError>(AgentEvent::text("Hello from the server's chat"))])
-    };
-    let chats = ChatServer::new(respond, Approvals::new(EmptyToolbox));
     let app = Router::new()
-        .route("/api/hello", post(chat))
-        .nest("/api/chat", chat_routes(chats))
+        .route("/api/chat", post(chat))
+        .with_state(Approvals::new(EmptyToolbox))
         .layer(without_authentication());
     axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
 }

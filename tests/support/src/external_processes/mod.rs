@@ -138,7 +138,9 @@ fn is_current(program: &Path) -> bool {
     let sources = sources.trim().replace("\\ ", "\0");
     let sources = sources.split_whitespace().map(|source| PathBuf::from(source.replace('\0', " ")));
     // They contain the versions and features of dependencies.
-    let manifests = ["Cargo.lock", "Cargo.toml", "demo/Cargo.toml", "crates/mcp/Cargo.toml"];
+    let packages = ["crates/agent", "crates/chat", "crates/mcp", "demo"];
+    let manifests = packages.map(|package| format!("{package}/Cargo.toml"));
+    let manifests = manifests.into_iter().chain(["Cargo.lock".into(), "Cargo.toml".into()]);
     let manifests = manifests.map(|file| repository().join(file));
     sources.chain(manifests).all(|file| changed(&file).is_some_and(|changed| changed <= built))
 }

@@ -1,0 +1,93 @@
+//! Tools that a request defines, which the client that sent it executes.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::dyn_tool::{DynTool, IntoTool};
+use super::tool::Tool;
+use super::tool_set::{ToolSet, is_callable};
+use ui_message_stream::json::{FieldError, Json};
+use ui_message_stream::request::ChatRequest;
+
+/// Returns the agent's tools together with the tools of the request.
+///
+/// # Errors
+/// A [`FieldError`] if a tool of the request is invalid: the field is malformed or given twice,
+/// there are too many tools, or a name is not callable, is given twice or is the name of a tool of
+/// the server. In the last case the client could answer the calls of the server's tool.
+pub(super) fn with_request_tools(
+    tools: &ToolSet,
+    request: &ChatRequest,
+) -> Result<ToolSet, FieldError> {
+    let client_tools = match (request.custom(FIELD), request.custom(SNAKE_CASE_FIELD)) {
+        (Some(_), Some(_)) => {
+            return Err(invalid_field("given twice, as `client_tools` as well".into()));
+        }
+        (client_tools, snake_case_tools) => client_tools.or(snake_case_tools),
+    };
+    let Some(client_tools) = client_tools else { return Ok(tools.clone()) };
+    let client_tools: Option<Vec<ClientTool>> =
+        client_tools.decode().map_err(|_| invalid_field(EXPECTED_SHAPE.into()))?;
+    let client_tools = client_tools.unwrap_or_default();
+    if client_tools.len() > MAX_TOOLS {
+        return Err(invalid_field(format!("more than {MAX_TOOLS}").into()));
+    }
+    let mut names = HashSet::new();
+    for (index, tool) in client_tools.iter().enumerate() {
+        let path = format!("{FIELD}[{index}]");
+        if !is_callable(&tool.name) {
+            let rule = "takes letters, digits, `_` and `-`, at most 64 of them";
+            return Err(FieldError::new("name", rule).within(&path));
+        }
+        if tools.contains(&tool.name) {
+            return Err(FieldError::new("name", "is a tool of the server").within(&path));
+        }
+        if !names.insert(&tool.name) {
+            return Err(FieldError::new("name", "given twice").within(&path));
+        }
+        if !tool.input_schema.as_str().starts_with('{') {
+            return Err(FieldError::new("inputSchema", "expected an object").within(&path));
+        }
+    }
+    Ok(tools.with(client_tools.into_iter().map(ClientTool::into_tool)))
+}
+
+/// A tool that a request defines.
+///
+/// Its inputs are not validated here: the client knows what its tool accepts. A schema from an
+/// untrusted client can also be written so that its evaluation takes unbounded time.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClientTool {
+    name: Box<str>,
+    #[serde(default)]
+    description: Box<str>,
+    #[serde(alias = "input_schema", alias = "parameters")]
+    input_schema: Json,
+}
+
+impl ClientTool {
+    fn into_tool(self) -> Arc<dyn DynTool> {
+        Tool::client_executed(self.name, self.description, self.input_schema)
+            .without_schema_validation()
+            .into_tool()
+    }
+}
+
+fn invalid_field(problem: Cow<'static, str>) -> FieldError {
+    FieldError::new(FIELD, problem)
+}
+
+const EXPECTED_SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"}`";
+
+/// The field of the request that holds the tools.
+const FIELD: &str = "clientTools";
+
+/// The same field in requests of clients that are not written in JavaScript.
+const SNAKE_CASE_FIELD: &str = "client_tools";
+
+/// The maximum number of tools that a request may define. Models choose badly among more.
+const MAX_TOOLS: usize = 128;

@@ -1,0 +1,258 @@
+//! [`AgentRun`]: one turn of an agent that is executing. It performs the effects of the
+//! [`ToolLoop`] and passes the resulting inputs back to it.
+
+use std::collections::VecDeque;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready as poll_ready};
+
+use futures_util::{Stream, StreamExt, stream};
+use tracing::{Instrument, Span};
+
+use super::model_inputs::ModelInputs;
+use super::settings::Settings;
+use super::structured_output::StructuredOutput;
+use super::telemetry::{record_failure, record_usage, run_span, step_span};
+use super::tool_set::ToolSet;
+use super::transcript::Transcript;
+use crate::metrics::count_tokens;
+use crate::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
+use ui_message_stream::BoxError;
+use ui_message_stream::approval::{CallToApprove, PendingToolCall, log_refused};
+use ui_message_stream::event::AgentEvent;
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::message::UiMessage;
+use ui_message_stream::model::ModelRequest;
+use ui_message_stream::model::Usage;
+use ui_message_stream_chat::Turn;
+
+/// The inputs that one effect produces.
+type InputStream = Pin<Box<dyn Stream<Item = Input> + Send>>;
+
+/// An effect that was started.
+struct RunningEffect {
+    is_model_call: bool,
+    inputs: InputStream,
+}
+
+/// One turn that is executing.
+pub(super) struct AgentRun {
+    settings: Arc<Settings>,
+    /// The tools of the agent and of the request.
+    tools: ToolSet,
+    tool_loop: ToolLoop,
+    turn: Arc<Turn>,
+    transcript: Transcript,
+    effects: VecDeque<RunningEffect>,
+    /// The span of the run.
+    span: Span,
+    /// The span of the current step, inside `span`.
+    step_span: Span,
+}
+
+impl AgentRun {
+    /// Creates the run that answers this turn.
+    pub(super) fn new(settings: Arc<Settings>, tools: ToolSet, turn: Turn) -> Self {
+        let mut tool_loop = ToolLoop::new(settings.max_steps)
+            .with_max_step_calls(settings.max_step_calls)
+            .with_known_call_ids(call_ids(&turn));
+        if settings.output.is_some() {
+            tool_loop = tool_loop.with_output_check();
+        }
+        if settings.has_usage_metadata {
+            tool_loop = tool_loop.with_usage_metadata(turn.prior_usage());
+        }
+        AgentRun {
+            tools,
+            tool_loop,
+            span: run_span(&*settings.model, &turn.chat.id),
+            step_span: Span::none(),
+            transcript: Transcript::new(&turn),
+            turn: Arc::new(turn),
+            effects: VecDeque::new(),
+            settings,
+        }
+    }
+
+    /// Starts an effect. Decisions about calls are polled before the model, so that the events of a
+    /// call precede the next events of the model.
+    fn start(&mut self, effect: Effect) {
+        if let Effect::CallModel { step } = effect {
+            self.step_span = step_span(&self.span, step);
+        }
+        let _entered = self.step_span.clone().entered();
+        let is_decision = matches!(
+            effect,
+            Effect::ValidateInput(_) | Effect::DecideApproval(_) | Effect::RequestApprovals(_)
+        );
+        let is_model_call = matches!(effect, Effect::CallModel { .. });
+        let effect = RunningEffect { is_model_call, inputs: self.perform(effect) };
+        match is_decision {
+            true => self.effects.push_front(effect),
+            false => self.effects.push_back(effect),
+        }
+    }
+
+    /// Performs an effect and returns the inputs that it produces.
+    fn perform(&mut self, effect: Effect) -> InputStream {
+        let AgentRun { settings, tools, turn, transcript, .. } = self;
+        match effect {
+            Effect::CallModel { step } => {
+                let mut request = ModelRequest::new(transcript.model_messages(turn, step, tools));
+                request.instructions = settings.instructions.clone();
+                request.tools = tools.definitions();
+                request.output = settings.output.as_ref().map(StructuredOutput::schema);
+                let chat = &turn.chat.id;
+                Box::pin(ModelInputs::new(&*settings.model, request, tools.clone(), chat))
+            }
+            Effect::ValidateInput(call) => {
+                let result = tools.validate_input(&call.tool_name, &call.input);
+                single_input(ready(Input::InputValidated {
+                    tool_call_id: call.tool_call_id,
+                    result,
+                }))
+            }
+            Effect::DecideApproval(call) => {
+                let tools = tools.clone();
+                let chat = match tools.approval_depends_on_call(&call.tool_name) {
+                    true => Arc::new(transcript.chat_without_call(&call.tool_call_id)),
+                    false => Arc::clone(&turn.chat),
+                };
+                single_input(async move {
+                    let decision = tools.decide(&call, chat).await;
+                    Input::ApprovalDecided { tool_call_id: call.tool_call_id, decision }
+                })
+            }
+            Effect::RequestApprovals(calls) => {
+                let (tools, turn) = (tools.clone(), Arc::clone(turn));
+                let requested = async move { request_approvals(&tools, &turn, calls).await };
+                let inputs = stream::once(requested.in_current_span());
+                Box::pin(inputs.flat_map(stream::iter))
+            }
+            Effect::RunTool(call) => Box::pin(tools.run(call, turn)),
+            Effect::CheckOutput => {
+                let output = settings.output.as_ref();
+                let checked = output
+                    .map(|output| output.parse_message(transcript.current_message()).map(drop));
+                single_input(ready(Input::OutputChecked(checked.unwrap_or(Ok(())))))
+            }
+        }
+    }
+
+    /// Polls the effects for the next input. Returns `None` if no effect is running.
+    fn poll_effects(&mut self, cx: &mut Context<'_>) -> Poll<Option<Input>> {
+        let mut index = 0;
+        while let Some(effect) = self.effects.get_mut(index) {
+            match effect.inputs.as_mut().poll_next(cx) {
+                Poll::Ready(Some(input)) => {
+                    // Move the effect to the back: an effect with many inputs must not delay the
+                    // others.
+                    if index + 1 < self.effects.len() {
+                        let effect = self.effects.remove(index);
+                        self.effects.extend(effect);
+                    }
+                    return Poll::Ready(Some(input));
+                }
+                Poll::Ready(None) => drop(self.effects.remove(index)),
+                Poll::Pending => index += 1,
+            }
+        }
+        if self.effects.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    }
+}
+
+// The usage is recorded on drop, which covers every way a run can end: a consumer that received the
+// last event may not poll again.
+impl Drop for AgentRun {
+    fn drop(&mut self) {
+        let usage = self.tool_loop.usage();
+        if usage == Usage::default() {
+            return;
+        }
+        record_usage(&self.span, usage);
+        let (model, Usage { input_tokens, output_tokens }) = (&self.settings.model, usage);
+        count_tokens(model.provider(), model.name(), input_tokens, output_tokens);
+    }
+}
+
+impl Stream for AgentRun {
+    type Item = Result<AgentEvent, BoxError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            match this.tool_loop.poll() {
+                Action::Emit(event) => {
+                    if matches!(event, AgentEvent::Error { .. }) {
+                        record_failure(&this.span, "run");
+                    }
+                    this.transcript.record(&event);
+                    return Poll::Ready(Some(Ok(event)));
+                }
+                Action::Start(effect) => this.start(effect),
+                Action::Wait => {
+                    match poll_ready!(this.poll_effects(cx)) {
+                        Some(input) => {
+                            this.tool_loop.handle(input);
+                            if !this.tool_loop.is_reading_model() {
+                                this.effects.retain(|effect| !effect.is_model_call);
+                            }
+                        }
+                        // Every effect produces a final input. If one did not, the stream ends
+                        // here, and open parts are closed as for any stream that ends.
+                        None => return Poll::Ready(None),
+                    }
+                }
+                Action::End(_) => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+/// Returns the ids of the calls in the chat. The result of a call that the client executes refers
+/// to the call by its id alone, so ids must stay unique.
+fn call_ids(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
+    let parts = turn.chat.messages.iter().flat_map(UiMessage::tool_parts);
+    parts.map(|part| part.tool_call_id.clone())
+}
+
+/// Requests the approval of calls from the user, and returns the input for the loop of each.
+async fn request_approvals(
+    tools: &ToolSet,
+    turn: &Turn,
+    calls: Vec<PendingToolCall>,
+) -> Vec<Input> {
+    let to_approve = calls.iter().map(|call| {
+        let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
+        let to_approve = CallToApprove::new(tool_call_id.clone(), tool_name.clone(), input.clone());
+        if *provider_executed {
+            return to_approve.provider_executed();
+        }
+        match tools.approval_description(tool_name, input) {
+            Some(description) => to_approve.with_description(description),
+            None => to_approve,
+        }
+    });
+    let requested = turn.approvals.request_approvals(&turn.message_id, to_approve.collect()).await;
+    log_refused(&requested);
+    let inputs = calls.into_iter().zip(requested).map(|(call, issued)| {
+        let tool_call_id = call.tool_call_id;
+        match issued {
+            Ok(issued) => Input::ApprovalRequested {
+                tool_call_id,
+                details: Some(issued.details()),
+                approval_id: issued.approval_id,
+            },
+            Err(error) => {
+                Input::Tool { tool_call_id, event: ToolEvent::Failed(error.error_text()) }
+            }
+        }
+    });
+    inputs.collect()
+}
+
+/// Returns a stream of one input, within the current span.
+fn single_input(input: impl Future<Output = Input> + Send + 'static) -> InputStream {
+    Box::pin(stream::once(input.in_current_span()))
+}

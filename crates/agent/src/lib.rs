@@ -1,0 +1,40 @@
+//! An agent for hosts that have none: a model, typed tools, and the loop that connects them.
+//!
+//! [`tool_loop`] is core: a state machine that decides what happens next. [`Agent`] drives it: it calls the
+//! model, runs the tools, and requests approvals.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), deny(clippy::unwrap_used))]
+#![deny(clippy::disallowed_methods)]
+
+#[macro_use]
+mod debug;
+
+mod builder;
+mod client_tools;
+mod context;
+mod driver;
+mod dyn_tool;
+mod metrics;
+mod model_inputs;
+mod schema;
+mod settings;
+mod structured_output;
+mod telemetry;
+mod tool;
+mod tool_handler;
+pub mod tool_loop;
+pub mod tool_policy;
+mod tool_run;
+mod tool_set;
+mod transcript;
+
+pub use self::builder::Agent;
+pub use self::context::{ApprovalContext, EmitError, ToolContext};
+pub use self::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
+pub use self::tool::{ClientExecuted, Tool};
+pub use self::tool_handler::{ToolError, ToolHandler, WithContext, WithoutContext};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -1,0 +1,570 @@
+//! [`ToolLoop`]: the state machine of an agent's tool loop. It makes decisions and never awaits.
+//!
+//! ```text
+//!          ┌──────────── poll ────────────┐
+//!          ▼                              │
+//! Action::Emit(event)                handle(Input)
+//! Action::Start(effect) ──▶ driver ───────┘ for each input; several effects run at once
+//! Action::Wait
+//! Action::End(end)
+//! ```
+//!
+//! The loop calls the model, requests a decision about each call, and runs the tools of a step
+//! concurrently. After the model has finished, it requests all approvals of the step at once. It ends when a call waits for the user or for the client, when the model makes no
+//! more calls, or at the maximum number of steps. The messages for the model are not part of the
+//! loop: the driver builds them from the messages of the chat.
+
+mod call_ids;
+mod io;
+
+use std::collections::{HashSet, VecDeque};
+
+pub use self::io::{Action, CallDecision, Effect, Input, RunEnd, ToolEvent};
+
+use self::call_ids::CallIdMap;
+use ui_message_stream::approval::{NOT_PERMITTED, PendingToolCall};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, Executor, ToolCall};
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::json::Json;
+use ui_message_stream::model::{ModelEvent, Usage, UsageMetadata};
+
+/// The tool loop of an agent, from the first model call of a turn to its end.
+///
+/// ```
+/// use ui_message_stream::AgentEvent;
+/// use ui_message_stream::chunk::FinishReason;
+/// use ui_message_stream_agent::tool_loop::{Effect, Input, ToolLoop, RunEnd, Action};
+/// use ui_message_stream::model::ModelEvent;
+///
+/// let mut run = ToolLoop::new(8);
+/// assert!(matches!(run.poll(), Action::Emit(AgentEvent::StepStart)));
+/// assert!(matches!(run.poll(), Action::Start(Effect::CallModel { step: 1 })));
+/// assert!(matches!(run.poll(), Action::Wait));
+/// run.handle(Input::Model(ModelEvent::Event(AgentEvent::text("Hello"))));
+/// run.handle(Input::Model(ModelEvent::Finished(FinishReason::Stop)));
+/// assert!(matches!(run.poll(), Action::Emit(AgentEvent::TextDelta { .. })));
+/// assert!(matches!(run.poll(), Action::Emit(AgentEvent::StepFinish)));
+/// assert!(matches!(run.poll(), Action::Emit(AgentEvent::Finish { .. })));
+/// assert!(matches!(run.poll(), Action::End(RunEnd::Finished)));
+/// ```
+pub struct ToolLoop {
+    step: u32,
+    max_steps: u32,
+    /// The number of calls of this step that were left out because the step has too many.
+    left_out: usize,
+    /// The state of the model call of this step.
+    model: ModelState,
+    calls: Vec<Call>,
+    call_ids: CallIdMap,
+    /// The calls of all steps whose results come from this loop or from the client, not from the
+    /// provider.
+    local_calls: HashSet<ToolCallId>,
+    /// Whether a call of this step had an invalid input. The model must then be called again to
+    /// read the error.
+    had_invalid_input: bool,
+    actions: VecDeque<Action>,
+    usage: Usage,
+    /// The usage that the message recorded before this run. `None` if usage is not written to the
+    /// metadata.
+    usage_before: Option<Usage>,
+    has_output_check: bool,
+    end: Option<RunEnd>,
+}
+
+debug_without_content!(ToolLoop { step, max_steps, usage; calls, actions });
+
+/// The state of the model call of a step.
+#[derive(Debug, Clone, PartialEq)]
+enum ModelState {
+    NotCalled,
+    Streaming,
+    Finished(FinishReason),
+    /// The model failed or aborted. This event is emitted last, because the client stops reading
+    /// there.
+    Interrupted(AgentEvent),
+    /// The structured output is being checked.
+    CheckingOutput(FinishReason),
+}
+
+/// A call of this step.
+#[derive(Debug)]
+struct Call {
+    /// The call as it is announced to the client.
+    tool_call: ToolCall,
+    pending: PendingToolCall,
+    state: CallState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallState {
+    /// The call was not announced yet.
+    ValidatingInput,
+    DecidingApproval,
+    /// The approval is requested together with those of the other calls of the step.
+    NeedsApproval,
+    RequestingApproval,
+    Running,
+    Waiting,
+    Finished,
+}
+
+impl ToolLoop {
+    /// Creates a loop that makes at most `max_steps` model calls.
+    pub fn new(max_steps: u32) -> Self {
+        ToolLoop {
+            step: 0,
+            max_steps,
+            model: ModelState::NotCalled,
+            calls: Vec::new(),
+            left_out: 0,
+            call_ids: CallIdMap::new(64),
+            local_calls: HashSet::new(),
+            had_invalid_input: false,
+            actions: VecDeque::new(),
+            usage: Usage::default(),
+            usage_before: None,
+            has_output_check: false,
+            end: None,
+        }
+    }
+
+    /// Sets the maximum number of tool calls of a step, those that the provider executes included.
+    /// The default is 64.
+    ///
+    /// A call beyond it is not executed, its approval is not requested, and what the provider sends
+    /// for it is left out. Its only event is [`AgentEvent::ToolInputInvalid`], whose error says so to
+    /// the model and the user. After 1000 such calls, the rest of the model's response is not read.
+    #[must_use]
+    pub fn with_max_step_calls(mut self, calls: usize) -> Self {
+        self.call_ids.set_max_step_calls(calls);
+        self
+    }
+
+    /// Writes the token usage into the metadata of the message, as `{"usage": {"inputTokens": …,
+    /// "outputTokens": …}}`.
+    ///
+    /// The usage is the sum of `before`, which is the usage that the message recorded before it
+    /// waited for the user, and of the model calls of this run.
+    #[must_use]
+    pub fn with_usage_metadata(mut self, before: Usage) -> Self {
+        self.usage_before = Some(before);
+        self
+    }
+
+    /// Checks the structured output before the run finishes, with [`Effect::CheckOutput`].
+    ///
+    /// Output that was cut short (finish reason `length`, `content-filter` or `error`) is not
+    /// checked.
+    #[must_use]
+    pub fn with_output_check(mut self) -> Self {
+        self.has_output_check = true;
+        self
+    }
+
+    /// Sets the ids of the calls that the message already contains, for a run that continues a
+    /// message.
+    ///
+    /// A call of the model with one of these ids is a new call and receives another id: some models
+    /// restart the numbering of their calls.
+    #[must_use]
+    pub fn with_known_call_ids(mut self, ids: impl IntoIterator<Item = ToolCallId>) -> Self {
+        self.call_ids.reserve(ids);
+        self
+    }
+
+    /// Returns the token usage of all model calls so far.
+    pub fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    /// Returns whether the loop still reads events of the model call that was started last. If it does
+    /// not, the driver drops the call.
+    pub fn is_reading_model(&self) -> bool {
+        self.model == ModelState::Streaming && self.end.is_none()
+    }
+
+    /// Returns the next action. After [`Action::End`] it returns the same action again.
+    pub fn poll(&mut self) -> Action {
+        loop {
+            if let Some(action) = self.actions.pop_front() {
+                return action;
+            }
+            if let Some(end) = &self.end {
+                return Action::End(end.clone());
+            }
+            match &self.model {
+                ModelState::NotCalled => self.call_model(),
+                ModelState::Finished(_) if self.can_request_approvals() => self.request_approvals(),
+                ModelState::Interrupted(_) if self.has_call(CallState::NeedsApproval) => {
+                    self.fail_unrequested();
+                }
+                ModelState::Finished(reason) if !self.is_busy() => self.end_step(*reason),
+                ModelState::Interrupted(event) if !self.is_busy() => {
+                    let event = event.clone();
+                    self.emit(event);
+                    self.end = Some(RunEnd::Failed);
+                }
+                _ => return Action::Wait,
+            }
+        }
+    }
+
+    /// Handles an input of an effect. An input for a finished call, or after the end, is ignored.
+    pub fn handle(&mut self, input: Input) {
+        if self.end.is_some() {
+            return;
+        }
+        match input {
+            Input::Model(_) | Input::ModelFailed(_)
+                if !matches!(self.model, ModelState::Streaming) => {}
+            Input::Model(event) => self.handle_model_event(event),
+            Input::ModelFailed(message) => {
+                self.model = ModelState::Interrupted(AgentEvent::error(message))
+            }
+            Input::InputValidated { tool_call_id, result } => {
+                self.handle_validation(&tool_call_id, result)
+            }
+            Input::ApprovalDecided { tool_call_id, decision } => {
+                self.handle_decision(&tool_call_id, decision)
+            }
+            Input::ApprovalRequested { tool_call_id, approval_id, details } => {
+                let Some(call) = self.call(&tool_call_id, CallState::RequestingApproval) else {
+                    return;
+                };
+                call.state = CallState::Waiting;
+                call.pending.approval_id = Some(approval_id.clone());
+                let event = AgentEvent::ApprovalRequested { tool_call_id, approval_id, details };
+                self.emit(event);
+            }
+            Input::Tool { tool_call_id, event } => self.handle_tool_event(tool_call_id, event),
+            Input::OutputChecked(checked) => {
+                let ModelState::CheckingOutput(reason) = self.model else { return };
+                match checked {
+                    Ok(()) => self.finish(reason, RunEnd::Finished),
+                    Err(message) => {
+                        self.model = ModelState::Interrupted(AgentEvent::error(message))
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle_model_event(&mut self, event: ModelEvent) {
+        match event {
+            ModelEvent::Event(event) => self.handle_agent_event(event),
+            ModelEvent::Usage(usage) => {
+                self.usage = self.usage.saturating_add(usage);
+            }
+            ModelEvent::Finished(reason) => self.model = ModelState::Finished(reason),
+            ModelEvent::ToolCall(call, input) => {
+                if let Some((call, input)) = self.parse_input(*call, &input) {
+                    self.add_call(call, input);
+                }
+            }
+            ModelEvent::ProviderApprovalRequest(call, input) => {
+                if let Some((call, input)) = self.parse_input(call.provider_executed(), &input) {
+                    self.add_provider_call(call, input);
+                }
+            }
+            // A kind that this version does not know.
+            _ => {}
+        }
+    }
+
+    fn handle_agent_event(&mut self, mut event: AgentEvent) {
+        match &mut event {
+            AgentEvent::StepStart | AgentEvent::StepFinish => return,
+            AgentEvent::Finish { reason, metadata } => {
+                self.model = ModelState::Finished(*reason);
+                let Some(metadata) = metadata.take() else { return };
+                event = AgentEvent::Metadata(metadata);
+            }
+            AgentEvent::Error { .. } | AgentEvent::Abort { .. } => {
+                self.model = ModelState::Interrupted(event);
+                return;
+            }
+            AgentEvent::ToolInputStart { call } => {
+                let has_room = self.call_ids.begin(call);
+                if !has_room {
+                    return;
+                }
+            }
+            AgentEvent::ToolInputDelta { tool_call_id, .. } => {
+                let Some(id) = self.call_ids.resolve_input(tool_call_id) else { return };
+                *tool_call_id = id;
+            }
+            AgentEvent::ToolInput { call, input }
+            | AgentEvent::ToolInputInvalid { call, input, .. } => {
+                if !self.call_ids.complete(call) {
+                    let (call, input) = (ToolCall::clone(call), input.clone());
+                    return self.leave_out(call, input);
+                }
+                let is_local = call.executed_by != Executor::Provider;
+                match event {
+                    AgentEvent::ToolInput { call, input } => return self.add_call(*call, input),
+                    _ => self.had_invalid_input |= is_local,
+                }
+            }
+            AgentEvent::ToolOutput { tool_call_id, .. }
+            | AgentEvent::ToolFailed { tool_call_id, .. }
+            | AgentEvent::ToolDenied { tool_call_id }
+            | AgentEvent::DenialOverruled { tool_call_id }
+            | AgentEvent::ApprovalRequested { tool_call_id, .. } => {
+                let Some(id) = self.call_ids.resolve_result(tool_call_id) else { return };
+                *tool_call_id = id;
+                if self.local_calls.contains(tool_call_id) {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.emit(event);
+    }
+
+    /// Emits the error of a call that the step has no room for. The model is called again to read it,
+    /// unless the provider has executed the call.
+    fn leave_out(&mut self, call: ToolCall, input: Json) {
+        let is_provider_executed = call.executed_by == Executor::Provider;
+        self.had_invalid_input |= !is_provider_executed;
+        let mut problem = match is_provider_executed {
+            true => "The output of this tool call was left out".to_owned(),
+            false => "This tool call was not executed".to_owned(),
+        };
+        let max = self.call_ids.max_step_calls();
+        problem += &format!(": a step may hold at most {max} tool calls.");
+        self.left_out += 1;
+        if self.left_out == MAX_LEFT_OUT {
+            problem += " The rest of the response was not read.";
+            self.model = ModelState::Finished(FinishReason::ToolCalls);
+        }
+        self.emit(AgentEvent::tool_input_invalid(call, input, problem));
+    }
+
+    /// Parses the input of a call and gives the call a unique id. Emits an invalid input, so that
+    /// the model reads the error, and returns `None`.
+    fn parse_input(&mut self, mut call: ToolCall, input: &str) -> Option<(ToolCall, Json)> {
+        let has_room = self.call_ids.complete(&mut call);
+        // Some models write an empty text if a tool takes no input.
+        let input = if input.trim().is_empty() { "{}" } else { input };
+        match Json::parse(input) {
+            parsed if !has_room => {
+                self.leave_out(call, parsed.unwrap_or_else(|_| Json::string(input)));
+                None
+            }
+            Ok(input) => Some((call, input)),
+            Err(error) => {
+                let problem = format!("the input is not usable: {error}");
+                self.emit(AgentEvent::tool_input_invalid(call, Json::string(input), problem));
+                self.had_invalid_input = true;
+                None
+            }
+        }
+    }
+
+    /// Adds a call that the provider executes after the user's approval.
+    fn add_provider_call(&mut self, call: ToolCall, input: Json) {
+        let name: Box<str> = (&*call.tool_name).into();
+        let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
+        let pending = pending.provider_executed();
+        self.emit(AgentEvent::tool_input(call.clone(), input));
+        self.calls.push(Call { tool_call: call, pending, state: CallState::NeedsApproval });
+    }
+
+    fn add_call(&mut self, call: ToolCall, input: Json) {
+        if call.executed_by == Executor::Provider {
+            return self.emit(AgentEvent::tool_input(call, input));
+        }
+        let name: Box<str> = (&*call.tool_name).into();
+        let pending = PendingToolCall::client_executed(call.id.clone(), name, input);
+        self.local_calls.insert(pending.tool_call_id.clone());
+        self.actions.push_back(Action::Start(Effect::ValidateInput(pending.clone())));
+        self.calls.push(Call { tool_call: call, pending, state: CallState::ValidatingInput });
+    }
+
+    fn handle_validation(&mut self, id: &ToolCallId, result: Result<(), String>) {
+        let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
+        let Some(call) = self.call(id, CallState::ValidatingInput) else { return };
+        let (tool_call, input) = (call.tool_call.clone(), call.pending.input.clone());
+        match result {
+            Ok(()) => {
+                call.state = CallState::DecidingApproval;
+                let effect = Effect::DecideApproval(call.pending.clone());
+                self.emit(AgentEvent::tool_input(tool_call, input));
+                match is_interrupted {
+                    true => self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_STARTED)),
+                    false => self.actions.push_back(Action::Start(effect)),
+                }
+            }
+            Err(message) => {
+                call.state = CallState::Finished;
+                self.emit(AgentEvent::tool_input_invalid(tool_call, input, message));
+            }
+        }
+    }
+
+    fn handle_decision(&mut self, id: &ToolCallId, decision: CallDecision) {
+        let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
+        let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
+        let pending = call.pending.clone();
+        match decision {
+            CallDecision::ClientExecuted => {
+                call.state = CallState::Waiting;
+                return;
+            }
+            _ if is_interrupted => {
+                return self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_STARTED));
+            }
+            CallDecision::NotPermitted => {
+                return self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_PERMITTED));
+            }
+            CallDecision::RequireApproval => {
+                call.state = CallState::NeedsApproval;
+                return;
+            }
+            CallDecision::Run => call.state = CallState::Running,
+        }
+        self.actions.push_back(Action::Start(Effect::RunTool(pending)));
+    }
+
+    /// Returns whether calls need an approval that can be requested now, with those of all other calls
+    /// of the step.
+    fn can_request_approvals(&self) -> bool {
+        self.has_call(CallState::NeedsApproval)
+            && !self.has_call(CallState::ValidatingInput)
+            && !self.has_call(CallState::DecidingApproval)
+    }
+
+    fn request_approvals(&mut self) {
+        let mut pending = Vec::new();
+        for call in self.calls.iter_mut().filter(|call| call.state == CallState::NeedsApproval) {
+            call.state = CallState::RequestingApproval;
+            pending.push(call.pending.clone());
+        }
+        self.actions.push_back(Action::Start(Effect::RequestApprovals(pending)));
+    }
+
+    /// Ends the calls whose approval was not requested before the model failed.
+    fn fail_unrequested(&mut self) {
+        for call in self.calls.iter_mut().filter(|call| call.state == CallState::NeedsApproval) {
+            call.state = CallState::Finished;
+            let event = AgentEvent::tool_failed(call.pending.tool_call_id.clone(), NOT_STARTED);
+            self.actions.push_back(Action::Emit(event));
+        }
+    }
+
+    fn handle_tool_event(&mut self, id: ToolCallId, event: ToolEvent) {
+        let is_open = |call: &Call| {
+            let is_call = call.pending.tool_call_id == id;
+            is_call && matches!(call.state, CallState::RequestingApproval | CallState::Running)
+        };
+        if !self.calls.iter().any(is_open) {
+            return;
+        }
+        match event {
+            ToolEvent::Preliminary(output) => self.emit(AgentEvent::preliminary_output(id, output)),
+            ToolEvent::Data(data) => self.emit(AgentEvent::Data(data)),
+            ToolEvent::Source(source) => self.emit(AgentEvent::Source(source)),
+            ToolEvent::File(file) => self.emit(AgentEvent::File(file)),
+            ToolEvent::Output(output) => {
+                self.finish_call(&id, AgentEvent::tool_output(id.clone(), output));
+            }
+            ToolEvent::Failed(message) => {
+                self.finish_call(&id, AgentEvent::tool_failed(id.clone(), message))
+            }
+        }
+    }
+
+    fn finish_call(&mut self, id: &ToolCallId, event: AgentEvent) {
+        let is_call = |call: &&mut Call| call.pending.tool_call_id == *id;
+        self.calls.iter_mut().filter(is_call).for_each(|call| call.state = CallState::Finished);
+        self.emit(event);
+    }
+
+    fn emit(&mut self, event: AgentEvent) {
+        self.actions.push_back(Action::Emit(event));
+    }
+
+    fn call_model(&mut self) {
+        if self.step == self.max_steps {
+            self.finish(FinishReason::ToolCalls, RunEnd::StepLimit);
+            return;
+        }
+        self.step += 1;
+        self.model = ModelState::Streaming;
+        self.calls.clear();
+        self.call_ids.next_step();
+        self.left_out = 0;
+        self.had_invalid_input = false;
+        self.actions.push_back(Action::Emit(AgentEvent::StepStart));
+        self.actions.push_back(Action::Start(Effect::CallModel { step: self.step }));
+    }
+
+    /// Ends a step: the model has finished, and no tool is running.
+    fn end_step(&mut self, reason: FinishReason) {
+        self.actions.push_back(Action::Emit(AgentEvent::StepFinish));
+        let is_waiting = |call: &&Call| call.state == CallState::Waiting;
+        let waiting: Vec<PendingToolCall> =
+            self.calls.iter().filter(is_waiting).map(|call| call.pending.clone()).collect();
+        if waiting.iter().any(|call| call.approval_id.is_some()) {
+            self.finish(FinishReason::ToolCalls, RunEnd::AwaitingApproval { waiting });
+        } else if !waiting.is_empty() {
+            self.finish(FinishReason::ToolCalls, RunEnd::AwaitingClient { waiting });
+        } else if self.has_results() {
+            self.model = ModelState::NotCalled;
+        } else if self.has_output_check && !is_cut(reason) {
+            // The step made no calls, even if the finish reason is `tool-calls`.
+            let reason = match reason {
+                FinishReason::ToolCalls => FinishReason::Stop,
+                reason => reason,
+            };
+            self.model = ModelState::CheckingOutput(reason);
+            self.actions.push_back(Action::Start(Effect::CheckOutput));
+        } else {
+            self.finish(reason, RunEnd::Finished);
+        }
+    }
+
+    fn finish(&mut self, reason: FinishReason, end: RunEnd) {
+        let usage = self
+            .usage_before
+            .map(|before| UsageMetadata { usage: before.saturating_add(self.usage) });
+        // Two numbers always serialize.
+        let metadata = usage.and_then(|usage| Json::from_serialize(&usage).ok());
+        self.actions.push_back(Action::Emit(AgentEvent::Finish { reason, metadata }));
+        self.end = Some(end);
+    }
+
+    /// Returns whether there are results that the model has not read.
+    fn has_results(&self) -> bool {
+        !self.calls.is_empty() || self.had_invalid_input
+    }
+
+    /// Returns whether a call of this step is still being validated, decided, requested or run.
+    fn is_busy(&self) -> bool {
+        let is_busy = |call: &Call| !matches!(call.state, CallState::Waiting | CallState::Finished);
+        self.calls.iter().any(is_busy)
+    }
+
+    /// Returns whether a call of this step is in this state.
+    fn has_call(&self, state: CallState) -> bool {
+        self.calls.iter().any(|call| call.state == state)
+    }
+
+    /// Finds the call with this id if it is in this state.
+    fn call(&mut self, id: &ToolCallId, state: CallState) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|call| call.pending.tool_call_id == *id && call.state == state)
+    }
+}
+
+/// Returns whether the response of the model was cut short by a limit, a filter or an error.
+fn is_cut(reason: FinishReason) -> bool {
+    matches!(reason, FinishReason::Length | FinishReason::ContentFilter | FinishReason::Error)
+}
+
+/// How many calls of a step are left out, each with its error, before the response of the model is cut
+/// off.
+const MAX_LEFT_OUT: usize = 1_000;
+
+/// The error text of a call that was about to run when the model failed.
+const NOT_STARTED: &str = "This tool call was not executed: the model broke off.";

@@ -1,0 +1,308 @@
+//! [`ToolSet`]: the tools of an agent. It finds tools by name, validates their inputs and applies
+//! their approval policies.
+
+use std::fmt;
+use std::future::ready;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+use super::context::{ApprovalContext, ToolContext};
+use super::dyn_tool::{DynTool, DynToolDefinition};
+use super::tool_policy::ApprovalRequirement;
+use super::tool_run::{self, ToolRun};
+use crate::schema::compile_validator;
+use crate::tool_loop::CallDecision;
+use ui_message_stream::BoxFuture;
+use ui_message_stream::approval::{
+    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, PendingToolCall, ToolInfo,
+    ToolOutcome,
+};
+use ui_message_stream::event::{Executor, ToolCall};
+use ui_message_stream::json::Json;
+use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
+use ui_message_stream_chat::{Chat, Turn};
+
+/// The tools of an agent.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ToolSet {
+    tools: Vec<RegisteredTool>,
+    /// Whether tools without an approval policy of the host need a user's approval.
+    pub(super) is_approval_default: bool,
+}
+
+/// A tool, with its compiled definition as long as the definition does not change.
+#[derive(Clone)]
+struct RegisteredTool {
+    tool: Arc<dyn DynTool>,
+    last_definition: Arc<Mutex<Option<Arc<CompiledDefinition>>>>,
+}
+
+/// A definition, with the validator of its schema.
+struct CompiledDefinition {
+    definition: DynToolDefinition,
+    /// `None` if the tool does not validate inputs against its schema.
+    validator: Option<Validator>,
+}
+
+impl RegisteredTool {
+    /// Returns the current definition. `None` if the tool is not available or its schema is
+    /// invalid.
+    fn compiled_definition(&self) -> Option<Arc<CompiledDefinition>> {
+        let definition = self.tool.definition()?;
+        let mut last = self.last_definition.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|last| last.definition != definition) {
+            let schema = definition.model.input_schema.decode().ok();
+            let validator = match definition.validates_schema {
+                true => schema.and_then(|schema| compile_validator(&schema)).map(Some),
+                false => Some(None),
+            };
+            *last =
+                validator.map(|validator| Arc::new(CompiledDefinition { definition, validator }));
+        }
+        last.clone()
+    }
+
+    /// Returns the current definition, or the last known one if the tool is not available.
+    fn known_definition(&self) -> Option<Arc<CompiledDefinition>> {
+        let last = || self.last_definition.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.compiled_definition().or_else(last)
+    }
+}
+
+impl ToolSet {
+    /// Adds a tool. Panics if the name is taken or cannot be called, or if the schema is invalid.
+    #[track_caller]
+    pub(super) fn add(&mut self, tool: Arc<dyn DynTool>) {
+        let registered = RegisteredTool { tool, last_definition: Arc::default() };
+        let name = registered.tool.name();
+        assert!(self.find(name).is_none(), "there are two tools named {name:?}");
+        assert!(
+            is_callable(name),
+            "no model could call {name:?}: a name has letters, digits, `_` and `-`, at most 64"
+        );
+        let is_gone = registered.tool.definition().is_none();
+        assert!(
+            is_gone || registered.compiled_definition().is_some(),
+            "the schema of tool {name:?} is not a valid JSON Schema"
+        );
+        self.tools.push(registered);
+    }
+
+    /// Returns a copy of this set with other tools. The caller has checked that their names are
+    /// new.
+    pub(super) fn with(&self, others: impl Iterator<Item = Arc<dyn DynTool>>) -> Self {
+        let mut all = self.clone();
+        all.tools
+            .extend(others.map(|tool| RegisteredTool { tool, last_definition: Arc::default() }));
+        all
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Updates the definition of a tool from its origin. Returns `false` if the origin cannot be
+    /// reached.
+    pub(super) async fn refresh(&self, name: &str) -> bool {
+        match self.find(name) {
+            Some(registered) => registered.tool.refresh().await,
+            None => true,
+        }
+    }
+
+    /// Completes a call of the model: sets who executes it, its title, and whether the client has
+    /// no type for the tool.
+    pub(super) fn annotate_call(&self, call: &mut ToolCall) {
+        if call.executed_by != Executor::Server {
+            return;
+        }
+        let registered = self.find(&call.tool_name);
+        let Some(known) = registered.and_then(RegisteredTool::known_definition) else {
+            // The client has no tool of this name either.
+            call.dynamic = true;
+            return;
+        };
+        let DynToolDefinition { title, is_dynamic, is_client_executed, .. } = &known.definition;
+        if *is_client_executed {
+            call.executed_by = Executor::Client;
+        }
+        call.dynamic |= is_dynamic;
+        if let Some(title) = title {
+            call.title = Some(title.to_string().into());
+        }
+    }
+
+    /// Returns the current definitions of all tools that are available.
+    pub(super) fn definitions(&self) -> Arc<[ToolDefinition]> {
+        let definitions = self.tools.iter().filter_map(RegisteredTool::compiled_definition);
+        definitions.map(|compiled| compiled.definition.model.clone()).collect()
+    }
+
+    /// Returns the facts of a tool that its approval is bound to. `None` if the tool is not
+    /// available.
+    pub(super) fn info(&self, name: &str) -> Option<ToolInfo> {
+        let registered = self.find(name)?;
+        let (tool, compiled) = (&registered.tool, registered.compiled_definition()?);
+        let DynToolDefinition { model, extras, .. } = &compiled.definition;
+        let digest = DefinitionDigest::new(&model.name, &model.description, &model.input_schema);
+        let mut info = ToolInfo::new(match extras {
+            Some(extras) => digest.with_extras(extras),
+            None => digest,
+        });
+        info.idempotent = tool.policy().idempotent;
+        info.approval_ttl = tool.policy().approval_ttl;
+        info.on_new_message = tool.policy().on_new_message;
+        info.decided_by_others = tool.policy().decided_by_others;
+        Some(info)
+    }
+
+    /// Returns what the model reads instead of an output that the user sees.
+    pub(super) fn model_output(&self, name: &str, output: &Json) -> Option<Json> {
+        self.find(name)?.tool.policy().model_output(output)
+    }
+
+    pub(super) fn approval_description(&self, name: &str, input: &Json) -> Option<String> {
+        self.find(name)?.tool.policy().approval_description(name, input)
+    }
+
+    /// Validates an input against the schema of a tool and with the tool's own check.
+    ///
+    /// # Errors
+    /// The reason why the tool does not accept the input. The model and the user read it.
+    pub(super) fn validate_input(&self, name: &str, input: &Json) -> Result<(), String> {
+        let registered = self
+            .find(name)
+            .and_then(|registered| Some((&registered.tool, registered.compiled_definition()?)));
+        let Some((tool, compiled)) = registered else {
+            return Err(format!("there is no tool named {name:?}"));
+        };
+        // A reader that builds a tree would show this input differently, so the user has not seen
+        // the input itself.
+        if let Err(error @ InexactInputError::ReservedKey) = CanonicalJson::new(input) {
+            return Err(error.to_string());
+        }
+        let value: Value = input.decode().map_err(|error| error.to_string())?;
+        let problems: Vec<String> = compiled
+            .validator
+            .iter()
+            .flat_map(|validator| validator.iter_errors(&value))
+            .take(MAX_SCHEMA_ERRORS)
+            .map(|error| match error.instance_path().as_str() {
+                "" => error.to_string(),
+                path => format!("{path}: {error}"),
+            })
+            // The text of an error may contain the whole input.
+            .map(|error| error.chars().take(MAX_ERROR_CHARS).collect())
+            .collect();
+        if !problems.is_empty() {
+            return Err(format!("the input does not fit the schema: {}", problems.join("; ")));
+        }
+        tool.check(input).map_err(|error| {
+            let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
+            format!("the input does not fit: {error}")
+        })
+    }
+
+    /// Returns whether the decision about a call of this tool depends on the call.
+    pub(super) fn approval_depends_on_call(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|found| found.tool.policy().approval.depends_on_call())
+    }
+
+    /// Decides whether a call is permitted, and whether it runs, needs a user's approval, or is
+    /// executed by the client.
+    pub(super) async fn decide(&self, call: &PendingToolCall, chat: Arc<Chat>) -> CallDecision {
+        let registered = self.find(&call.tool_name);
+        let compiled = registered
+            .and_then(|registered| Some((&registered.tool, registered.compiled_definition()?)));
+        // Usually available, because the input was validated. It may have gone since.
+        let Some((tool, compiled)) = compiled else {
+            return CallDecision::RequireApproval;
+        };
+        let policy = tool.policy();
+        if !policy.authorizes(&call.tool_name, &chat.owner, &call.input).await {
+            return CallDecision::NotPermitted;
+        }
+        if compiled.definition.is_client_executed {
+            return CallDecision::ClientExecuted;
+        }
+        let is_unspecified = matches!(policy.approval, ApprovalRequirement::Unspecified { .. });
+        if compiled.definition.has_changed || self.is_approval_default && is_unspecified {
+            return CallDecision::RequireApproval;
+        }
+        let context = ApprovalContext::new(call.tool_call_id.clone(), chat);
+        match policy.requires_approval(&call.tool_name, &call.input, context).await {
+            true => CallDecision::RequireApproval,
+            false => CallDecision::Run,
+        }
+    }
+
+    /// Returns whether an approved call may still run: its tool accepts the input, and its requester
+    /// is authorized.
+    pub(super) async fn permits(&self, call: &ApprovedCall) -> bool {
+        let Some(registered) = self.find(&call.tool_name) else { return false };
+        let policy = registered.tool.policy();
+        self.validate_input(&call.tool_name, &call.input).is_ok()
+            && policy.authorizes(&call.tool_name, &call.requester, &call.input).await
+    }
+
+    /// Runs a call that needs no approval.
+    pub(super) fn run(&self, call: PendingToolCall, turn: &Turn) -> ToolRun {
+        let context = ToolContext {
+            tool_call_id: call.tool_call_id,
+            principal: turn.principal.clone(),
+            chat_id: turn.chat.id.clone(),
+            idempotency_key: None,
+            emitter: None,
+        };
+        match self.find(&call.tool_name) {
+            Some(registered) => ToolRun::start(registered.tool.clone(), call.input, context),
+            None => ToolRun::failed(context.tool_call_id),
+        }
+    }
+
+    /// Runs an approved call to its end.
+    pub(super) fn run_approved(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        let context = ToolContext {
+            tool_call_id: call.tool_call_id.clone(),
+            principal: call.requester.clone(),
+            chat_id: call.chat_id.clone(),
+            idempotency_key: Some(call.idempotency_key),
+            emitter: None,
+        };
+        let Some(registered) = self.find(&call.tool_name) else {
+            let outcome =
+                ToolOutcome::Failed(format!("there is no tool named {:?}", call.tool_name));
+            return Box::pin(ready(outcome));
+        };
+        let tool = registered.tool.clone();
+        Box::pin(async move {
+            match tool_run::execute(tool, call.input, context).await {
+                Ok(output) => ToolOutcome::Output(output),
+                Err(message) => ToolOutcome::Failed(message),
+            }
+        })
+    }
+
+    fn find(&self, name: &str) -> Option<&RegisteredTool> {
+        self.tools.iter().find(|registered| registered.tool.name() == name)
+    }
+}
+
+impl fmt::Debug for RegisteredTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tool.fmt(f)
+    }
+}
+
+/// Returns whether model providers accept this name for a tool.
+pub(super) fn is_callable(name: &str) -> bool {
+    !name.is_empty() && *sanitize_tool_name(name) == *name
+}
+
+/// The maximum number of schema errors of one input that the model reads.
+const MAX_SCHEMA_ERRORS: usize = 5;
+
+/// The maximum number of characters of each error.
+const MAX_ERROR_CHARS: usize = 400;

@@ -1,0 +1,218 @@
+//! Client tools that a request declares, and the default approval policy.
+
+use std::sync::{Arc, Mutex};
+
+use futures::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::Principal;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::request::Limits;
+use ui_message_stream_agent::{Agent, ApprovalContext, Tool, ToolError};
+use ui_message_stream_chat::{ChatError, ChatServer, ClientAnswers, StopReason};
+
+/// Calls this tool once, and records the requests that it received.
+#[derive(Debug, Clone)]
+struct CallsOnce {
+    tool: &'static str,
+    requests: Arc<Mutex<Vec<ModelRequest>>>,
+}
+
+impl Model for CallsOnce {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let is_result = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. });
+        let was_called = request.messages.iter().any(is_result);
+        self.requests.lock().unwrap().push(request);
+        let event = match was_called {
+            true => ModelEvent::Event(AgentEvent::text("Thanks")),
+            false => {
+                let call = ToolCall::new("call_1", self.tool);
+                ModelEvent::ToolCall(Box::new(call), r#"{"city":"Lisbon"}"#.to_owned())
+            }
+        };
+        let finished = ModelEvent::Finished(FinishReason::Stop);
+        Box::pin(stream::iter([Ok(event), Ok(finished)]))
+    }
+}
+
+fn model(tool: &'static str) -> CallsOnce {
+    CallsOnce { tool, requests: Arc::default() }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct City {
+    city: String,
+}
+
+async fn weather(city: City) -> Result<String, ToolError> {
+    Ok(format!("sunny in {}", city.city))
+}
+
+fn body_with_client_tools(client_tools: Value) -> Value {
+    json!({
+        "id": "chat",
+        "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]}],
+        "clientTools": client_tools,
+    })
+}
+
+async fn post(chats: &ChatServer, body: &Value) -> Result<Vec<Value>, ChatError> {
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let response = chats.stream_response(&Principal::new("ada"), request).await?;
+    let bytes: Vec<u8> =
+        response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
+    let text = String::from_utf8(bytes).unwrap();
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let chunks = data.filter(|data| *data != "[DONE]");
+    Ok(chunks.map(|data| serde_json::from_str(data).unwrap()).collect())
+}
+
+fn has(chunks: &[Value], kind: &str) -> bool {
+    chunks.iter().any(|chunk| chunk["type"] == kind)
+}
+
+#[tokio::test]
+async fn a_tool_declared_by_the_request_is_executed_by_the_client() {
+    let model = model("show_map");
+    let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();
+    let chats = agent.into_chat_server();
+    // A schema that rejects every input: the client validates the inputs of its own tools.
+    let schema = json!({"type": "object", "not": {}});
+    let map = json!({"name": "show_map", "description": "Shows a map.", "inputSchema": schema});
+    let chunks = post(&chats, &body_with_client_tools(json!([map]))).await.unwrap();
+    assert!(has(&chunks, "tool-input-available") && !has(&chunks, "tool-output-available"));
+    assert_eq!(chunks.last().unwrap()["finishReason"], "tool-calls");
+    let requests = model.requests.lock().unwrap()[0].tools.clone();
+    assert_eq!(
+        requests.iter().map(|tool| &*tool.name).collect::<Vec<_>>(),
+        ["weather", "show_map"]
+    );
+    assert_eq!(requests[1].input_schema.as_str(), schema.to_string());
+
+    // The request with the output does not have to declare the tool again.
+    let message = json!({"id": chunks[0]["messageId"], "role": "assistant", "parts": [{
+        "type": "tool-show_map", "toolCallId": "call_1", "state": "output-available",
+        "input": {"city": "Lisbon"}, "output": "shown",
+    }]});
+    let chunks = post(&chats, &json!({"id": "chat", "messages": [message]})).await.unwrap();
+    assert!(chunks.iter().any(|chunk| chunk["delta"] == "Thanks"), "{chunks:?}");
+}
+
+#[tokio::test]
+async fn client_tools_may_use_either_field_name_but_not_both() {
+    let tools = json!([{"name": "show_map", "input_schema": {}}]);
+    let model = model("show_map");
+    let chats = Agent::new(model.clone()).with_client_tools().into_chat_server();
+    let mut body = body_with_client_tools(json!(null));
+    body.as_object_mut().unwrap().remove("clientTools");
+    body["client_tools"] = tools.clone();
+    assert!(has(&post(&chats, &body).await.unwrap(), "tool-input-available"));
+    body["clientTools"] = tools;
+    let error = post(&chats, &body).await.unwrap_err();
+    assert_eq!(error.to_string(), "clientTools: given twice, as `client_tools` as well");
+}
+
+#[tokio::test]
+async fn a_request_with_answers_by_id_declares_client_tools_too() {
+    let model = model("show_map");
+    let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();
+    let chats = agent.into_chat_server();
+    let tools = json!([{"name": "show_map", "inputSchema": {}}]);
+    post(&chats, &body_with_client_tools(tools.clone())).await.unwrap();
+    let outputs = json!([{"toolCallId": "call_1", "output": "shown"}]);
+    let body = json!({"toolOutputs": outputs, "clientTools": tools}).to_string();
+    let answers = ClientAnswers::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let request =
+        chats.request_from_answers(&Principal::new("ada"), &"chat".into(), &answers).await.unwrap();
+    let answer = chats.complete_response(&Principal::new("ada"), request).await.unwrap();
+    assert_eq!(answer.stop_reason, StopReason::Stop);
+    let requests = model.requests.lock().unwrap();
+    assert_eq!((requests.len(), requests[1].tools.len()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_request_can_neither_replace_a_server_tool_nor_declare_an_invalid_one() {
+    let tool = |name: &str| json!({"name": name, "inputSchema": {}});
+    for (client_tools, expected_error) in [
+        (json!([tool("weather")]), "clientTools[0].name: is a tool of the server"),
+        (json!([tool("a"), tool("weather")]), "clientTools[1].name: is a tool of the server"),
+        (json!([tool("a"), tool("a")]), "clientTools[1].name: given twice"),
+        (json!([tool("")]), "clientTools[0].name: takes letters"),
+        (json!([tool("rm -rf")]), "clientTools[0].name: takes letters"),
+        (json!([tool(&"a".repeat(65))]), "clientTools[0].name: takes letters"),
+        (
+            json!([{"name": "a", "inputSchema": true}]),
+            "clientTools[0].inputSchema: expected an object",
+        ),
+        (json!([{"name": "a"}]), "clientTools: expected a list of"),
+        (json!({"a": {}}), "clientTools: expected a list of"),
+        (
+            Value::Array((0..129).map(|n| tool(&format!("t{n}"))).collect()),
+            "clientTools: more than 128",
+        ),
+    ] {
+        let model = model("weather");
+        let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather));
+        let chats = agent.with_client_tools().into_chat_server();
+        let error = post(&chats, &body_with_client_tools(client_tools)).await.unwrap_err();
+        assert!(matches!(error, ChatError::Request(_)), "{error:?}");
+        assert!(error.to_string().starts_with(expected_error), "{error}");
+        assert!(model.requests.lock().unwrap().is_empty());
+        let stored = chats.chat(&Principal::new("ada"), &"chat".into()).await;
+        assert!(matches!(stored, Err(ChatError::NotFound)), "the chat was not stored");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_without_client_tools_ignores_declared_tools() {
+    let model = model("show_map");
+    let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather));
+    let client_tools = json!([{"name": "show_map", "inputSchema": {}}]);
+    let chunks =
+        post(&agent.into_chat_server(), &body_with_client_tools(client_tools)).await.unwrap();
+    assert!(has(&chunks, "tool-input-error"), "{chunks:?}");
+    assert_eq!(model.requests.lock().unwrap()[0].tools.len(), 1);
+}
+
+#[tokio::test]
+async fn the_agents_default_requires_approval_only_for_tools_without_a_setting() {
+    let agent = |tool: Tool<City>, body_with_client_tools: bool| {
+        let agent = Agent::new(model("weather")).tool(tool);
+        if body_with_client_tools { agent.require_approval_by_default() } else { agent }
+    };
+    let tool = || Tool::new("weather", weather);
+    for (tool, required_by_default, expects_approval) in [
+        (tool(), false, false),
+        (tool(), true, true),
+        (tool().never_needs_approval(), true, false),
+        (tool().needs_approval(), false, true),
+        (tool().needs_approval_when(|city, _| city.city != "Lisbon"), true, false),
+    ] {
+        let chats = agent(tool, required_by_default).into_chat_server();
+        let chunks = post(&chats, &body_with_client_tools(json!(null))).await.unwrap();
+        assert_eq!(has(&chunks, "tool-approval-request"), expects_approval, "{chunks:?}");
+        assert_eq!(has(&chunks, "tool-output-available"), !expects_approval, "{chunks:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_predicate_that_panics_before_it_returns_a_future_requests_approval() {
+    async fn is_dear(
+        _: Arc<City>,
+        _: ApprovalContext,
+    ) -> Result<bool, ui_message_stream::BoxError> {
+        Ok(false)
+    }
+    let tool =
+        Tool::new("weather", weather).needs_approval_when_async(|city: Arc<City>, context| {
+            assert!(city.city.len() > 100, "panics where it is called");
+            is_dear(city, context)
+        });
+    let chats = Agent::new(model("weather")).tool(tool).into_chat_server();
+    let chunks = post(&chats, &body_with_client_tools(json!(null))).await.unwrap();
+    assert!(has(&chunks, "tool-approval-request"), "{chunks:?}");
+}

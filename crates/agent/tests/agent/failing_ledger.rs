@@ -1,0 +1,165 @@
+//! An approval is requested while the ledger fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use chat_test_support::calling_model::{Calls, chunks, outcomes, requests_approval};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+use ui_message_stream::approval::store::{
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
+};
+use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId};
+use ui_message_stream::json::Json;
+use ui_message_stream::testing::Conversation;
+use ui_message_stream::{BoxFuture, ChatRequest};
+use ui_message_stream_agent::{Agent, Tool, ToolError};
+use ui_message_stream_chat::ChatServer;
+
+/// A ledger whose next inserts fail. They are applied nevertheless, without a reply.
+#[derive(Debug, Default)]
+struct LosesReplies {
+    ledger: InMemoryLedger,
+    failures: AtomicUsize,
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
+
+impl LedgerStore for LosesReplies {
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        Box::pin(async move {
+            let inserted = self.ledger.insert_all(records, limits).await;
+            let fail = |left: usize| left.checked_sub(1);
+            match self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail) {
+                Ok(_) => Err(LedgerStoreError::new("unreachable")),
+                Err(_) => inserted,
+            }
+        })
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
+        self.ledger.load(ids)
+    }
+
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
+        self.ledger.pending(of)
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
+        // The record that was inserted without a reply cannot be revoked at once.
+        match self.failures.load(Ordering::SeqCst) {
+            0 => self.ledger.compare_and_swap(record, revision),
+            _ => Box::pin(async { Err(LedgerStoreError::new("unreachable")) }),
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Transfer {
+    cents: u64,
+}
+
+/// A chat whose model calls a tool that needs approval.
+struct Server {
+    chats: ChatServer,
+    ledger: Arc<LosesReplies>,
+    executed: Arc<AtomicUsize>,
+}
+
+/// Returns a chat with a ledger that fails so often.
+fn server(failures: usize) -> Server {
+    let executed = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&executed);
+    let tool = Tool::new("transfer", move |it: Transfer| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move { Ok::<_, ToolError>(it.cents) }
+    });
+    let model = Calls::of(&[("transfer", json!({"cents": 500}))]);
+    let agent = Agent::new(model).tool(tool.needs_approval());
+    let ledger = Arc::new(LosesReplies { failures: failures.into(), ..LosesReplies::default() });
+    let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
+    Server { chats: ChatServer::new(agent, approvals), ledger, executed }
+}
+
+impl Server {
+    /// Returns how many requests can be approved in a list of pending requests.
+    async fn pending(&self) -> usize {
+        self.chats.approvals().pending(&Principal::new("ada")).await.unwrap().len()
+    }
+}
+
+fn page(chats: &ChatServer) -> Conversation<'static> {
+    let chats = chats.clone();
+    Conversation::new(async move |chat: ChatRequest| {
+        chats.stream_response(&Principal::new("ada"), chat).await.unwrap()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_is_requested_once_the_ledger_answers_again_and_one_request_is_pending() {
+    let server = server(3);
+    let mut page = page(&server.chats);
+    page.send("Go").await;
+    assert!(requests_approval(&chunks(&page)), "{:?}", chunks(&page));
+    assert_eq!(server.pending().await, 1);
+    page.approve("transfer").await;
+    assert_eq!(outcomes(&chunks(&page)), [json!(500)]);
+    assert_eq!(server.executed.load(Ordering::SeqCst), 1);
+    assert_eq!(server.pending().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_the_ledger_cannot_store_ends_in_an_error_and_can_be_sent_again() {
+    let server = server(0);
+    let mut page = page(&server.chats);
+    page.send("Go").await;
+    server.ledger.failures.store(1, Ordering::SeqCst);
+    page.approve("transfer").await;
+    assert!(page.error().is_some(), "{:?}", chunks(&page));
+    assert_eq!(server.executed.load(Ordering::SeqCst), 0);
+    server.ledger.failures.store(0, Ordering::SeqCst);
+    page.submit().await;
+    assert_eq!(page.error(), None);
+    assert_eq!(outcomes(&chunks(&page)), [json!(500)]);
+    assert_eq!(server.executed.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_fails_if_the_ledger_does_not_answer_for_half_a_minute() {
+    let server = server(usize::MAX);
+    let mut page = page(&server.chats);
+    page.send("Go").await;
+    let text = "This tool call was not executed: nobody could be asked to approve it.";
+    assert_eq!(outcomes(&chunks(&page)), [text]);
+    assert_eq!(page.last_text(), "Done.", "the turn continues");
+    // The ledger has stored the request, and answers again.
+    assert_eq!(server.pending().await, 1);
+    server.ledger.failures.store(0, Ordering::SeqCst);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.pending().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_dropped_while_the_ledger_fails_is_revoked() {
+    let server = server(usize::MAX);
+    let approvals = server.chats.approvals().for_chat(&Principal::new("ada"), &"chat".into());
+    let (message, call, input) = ("message".into(), "call".into(), Json::null());
+    let request = approvals.request_approval(&message, &call, "transfer", &input, None);
+    assert!(timeout(Duration::from_secs(5), request).await.is_err());
+    assert_eq!(server.pending().await, 1);
+    server.ledger.failures.store(0, Ordering::SeqCst);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.pending().await, 0);
+}

@@ -1,0 +1,362 @@
+//! What an agent does at the limits: too many approval requests, and long ids of a model.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Extension;
+use axum::body::Body;
+use axum::http::Request;
+use chat_test_support::calling_model::{self, Calls, chunks, outcomes};
+use futures::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use ui_message_stream::approval::store::{
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
+};
+use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model::{
+    AssistantContent, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
+};
+use ui_message_stream::request::Limits;
+use ui_message_stream::testing::Conversation;
+use ui_message_stream::{BoxFuture, ChatRequest, Json, UiMessage};
+use ui_message_stream_agent::{Agent, Tool, ToolError};
+use ui_message_stream_chat::ChatServer;
+use ui_message_stream_chat::axum::chat_routes;
+
+#[derive(Deserialize, JsonSchema)]
+struct Input {
+    n: u64,
+}
+
+async fn double(input: Input) -> Result<u64, ToolError> {
+    Ok(2 * input.n)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_beyond_the_limit_of_approvals_is_answered_with_too_many_questions_wait() {
+    let calls = Calls::of(&vec![("double", json!({"n": 1})); 66]);
+    let agent = Agent::new(calls.clone())
+        .with_max_step_calls(66)
+        .tool(Tool::new("double", double).needs_approval());
+    let chats = agent.into_chat_server();
+    let mut page = Conversation::new(async |chat: ChatRequest| {
+        chats.stream_response(&Principal::new("ada"), chat).await.unwrap()
+    });
+    page.send("Go").await;
+    let chunks = chunks(&page);
+    let asked = chunks.iter().filter(|chunk| chunk["type"] == "tool-approval-request");
+    assert_eq!(asked.count(), 64);
+    let text = "This tool call was not executed: too many questions wait.";
+    assert_eq!(outcomes(&chunks), [text, text]);
+    assert_eq!(chats.approvals().pending(&Principal::new("ada")).await.unwrap().len(), 64);
+}
+
+/// A ledger that counts its operations.
+#[derive(Debug, Default)]
+struct Counted {
+    ledger: InMemoryLedger,
+    /// The numbers of records of the insertions.
+    insertions: Mutex<Vec<usize>>,
+    others: AtomicUsize,
+}
+
+impl LedgerStore for Counted {
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> FromLedger<'a, Inserted> {
+        self.insertions.lock().unwrap().push(records.len());
+        self.ledger.insert_all(records, limits)
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> FromLedger<'a, Snapshot> {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.ledger.load(ids)
+    }
+
+    fn pending<'a>(&'a self, query: PendingQuery<'a>) -> FromLedger<'a, PendingRecords> {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.ledger.pending(query)
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> FromLedger<'a, bool> {
+        self.others.fetch_add(1, Ordering::Relaxed);
+        self.ledger.compare_and_swap(record, revision)
+    }
+}
+
+type FromLedger<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
+
+#[tokio::test(start_paused = true)]
+async fn a_step_requests_all_its_approvals_in_one_insertion() {
+    let mut others = Vec::new();
+    for calls in [1, 60] {
+        let model = Calls::of(&vec![("double", json!({"n": 1})); calls]);
+        let agent = Agent::new(model).tool(Tool::new("double", double).needs_approval());
+        let ledger = Arc::new(Counted::default());
+        let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
+        let chats = ChatServer::new(agent, approvals);
+        let ada = Principal::new("ada");
+        let mut page = Conversation::new(async |chat: ChatRequest| {
+            chats.stream_response(&ada, chat).await.unwrap()
+        });
+        page.send("Go").await;
+        assert_eq!(*ledger.insertions.lock().unwrap(), [calls]);
+        others.push(ledger.others.load(Ordering::Relaxed));
+        // The list has the order of the calls.
+        let pending = chats.approvals().pending(&ada).await.unwrap();
+        let ids: Vec<_> = pending.iter().map(|it| it.record.tool_call_id.to_string()).collect();
+        let expected: Vec<_> = (0..calls).map(|at| format!("call_{at}")).collect();
+        assert_eq!(ids, expected);
+    }
+    assert_eq!(others[0], others[1], "operations of the ledger besides the insertion");
+}
+
+/// A model that makes so many calls in its first step, and counts the events that are read of it.
+#[derive(Debug, Clone)]
+struct ManyCalls {
+    calls: usize,
+    /// Whether the provider executes the calls.
+    is_provider_executed: bool,
+    read: Arc<AtomicUsize>,
+    requests: Arc<Mutex<Vec<Vec<ModelMessage>>>>,
+}
+
+impl Model for ManyCalls {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let mut requests = self.requests.lock().unwrap();
+        requests.push(request.messages);
+        if requests.len() > 1 {
+            let events = [
+                ModelEvent::Event(AgentEvent::text("Done.")),
+                ModelEvent::Finished(FinishReason::Stop),
+            ];
+            return Box::pin(stream::iter(events.map(Ok)));
+        }
+        let is_provider_executed = self.is_provider_executed;
+        let calls = (0..self.calls).flat_map(move |at| {
+            let call = ToolCall::new(format!("call_{at}"), "double");
+            let call = if is_provider_executed { call.provider_executed() } else { call };
+            let (id, input) = (call.id.clone(), Json::parse(r#"{"n": 1}"#).unwrap());
+            let mut events = vec![
+                ModelEvent::Event(AgentEvent::tool_input_start(call.clone())),
+                ModelEvent::Event(AgentEvent::tool_input_delta(id.clone(), r#"{"n": 1}"#)),
+            ];
+            if is_provider_executed {
+                events.push(ModelEvent::Event(AgentEvent::tool_input(call, input)));
+                events.push(ModelEvent::Event(AgentEvent::tool_output(id, Json::string("found"))));
+            } else {
+                events.push(ModelEvent::ToolCall(Box::new(call), input.to_string()));
+            }
+            events
+        });
+        let read = self.read.clone();
+        let events = calls.chain([ModelEvent::Finished(FinishReason::ToolCalls)]);
+        Box::pin(stream::iter(events.map(Ok)).inspect(move |_| {
+            read.fetch_add(1, Ordering::Relaxed);
+        }))
+    }
+}
+
+/// Lets a model make so many calls in one step. Returns the model, the chunks of the response, and how
+/// many calls were executed by the server.
+async fn step_of(calls: usize) -> (ManyCalls, Vec<Value>, usize) {
+    let (read, requests) = (Arc::default(), Arc::default());
+    let model = ManyCalls { calls, is_provider_executed: false, read, requests };
+    let executed = Arc::<AtomicUsize>::default();
+    let counted = executed.clone();
+    let tool = Tool::new("double", move |input: Input| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        double(input)
+    });
+    let mut page = calling_model::page(Agent::new(model.clone()).tool(tool));
+    page.send("Go").await;
+    assert_eq!(page.last_text(), "Done.");
+    (model, chunks(&page), executed.load(Ordering::Relaxed))
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_300_calls_of_a_step_64_are_executed_and_the_others_have_a_result_that_says_so() {
+    let (model, chunks, executed) = step_of(300).await;
+    assert_eq!(executed, 64);
+    let text = "This tool call was not executed: a step may hold at most 64 tool calls.";
+    let left_out: Vec<_> = chunks.iter().filter(|chunk| chunk["errorText"] == text).collect();
+    assert_eq!(left_out.len(), 236);
+    assert!(left_out.iter().all(|chunk| chunk["type"] == "tool-input-error"));
+    // The inputs of the others are not streamed.
+    let streamed = chunks.iter().filter(|chunk| chunk["type"] == "tool-input-delta").count();
+    assert_eq!(streamed, 64);
+    let requests = serde_json::to_string(&*model.requests.lock().unwrap()).unwrap();
+    assert_eq!(requests.matches(text).count(), 236, "the model reads it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_of_20_000_calls_is_not_read_to_its_end() {
+    let (model, chunks, executed) = step_of(20_000).await;
+    assert_eq!(executed, 64);
+    let read = model.read.load(Ordering::Relaxed);
+    assert!(read < 3 * 1_064 + 20, "{read} events of the model were read");
+    let errors: Vec<_> = chunks.iter().filter_map(|chunk| chunk["errorText"].as_str()).collect();
+    assert_eq!(errors.len(), 1_000);
+    assert_eq!(
+        errors[999],
+        "This tool call was not executed: a step may hold at most 64 tool calls. \
+         The rest of the response was not read."
+    );
+    assert!(chunks.len() < 1_000 + 5 * 64 + 20, "{} chunks", chunks.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_the_provider_executes_count_too() {
+    let mut provider = step_of_provider(100).await;
+    let text = "The output of this tool call was left out: a step may hold at most 64 tool calls.";
+    assert_eq!(provider.iter().filter(|chunk| chunk["errorText"] == text).count(), 36);
+    provider.retain(|chunk| chunk["type"] == "tool-output-available");
+    assert_eq!(provider.len(), 64);
+}
+
+/// Returns the chunks of a step in which the provider executes so many calls.
+async fn step_of_provider(calls: usize) -> Vec<Value> {
+    let (read, requests) = (Arc::default(), Arc::default());
+    let model = ManyCalls { calls, is_provider_executed: true, read, requests };
+    let mut page = calling_model::page(Agent::new(model));
+    page.send("Go").await;
+    chunks(&page)
+}
+
+/// A model that gives its call an id of several kilobytes, as a proxy does that puts the state of
+/// the provider into the id.
+#[derive(Debug, Clone, Default)]
+struct LongIds {
+    requests: Arc<Mutex<Vec<Vec<ModelMessage>>>>,
+}
+
+fn long_id() -> String {
+    format!("call_{}", "0123456789".repeat(400))
+}
+
+impl Model for LongIds {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        self.requests.lock().unwrap().push(request.messages);
+        let count = self.requests.lock().unwrap().len();
+        let events = match count {
+            1 | 2 => {
+                let tool = if count == 1 { "double" } else { "asks" };
+                let call = || ToolCall::new(long_id(), tool);
+                vec![
+                    ModelEvent::Event(AgentEvent::ToolInputStart { call: Box::new(call()) }),
+                    ModelEvent::ToolCall(Box::new(call()), r#"{"n": 1}"#.to_owned()),
+                    ModelEvent::Finished(FinishReason::ToolCalls),
+                ]
+            }
+            _ => vec![
+                ModelEvent::Event(AgentEvent::text("Done.")),
+                ModelEvent::Finished(FinishReason::Stop),
+            ],
+        };
+        Box::pin(stream::iter(events.into_iter().map(Ok)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_tool_call_id_is_short_everywhere_but_in_the_messages_for_the_model() {
+    let model = LongIds::default();
+    let agent = Agent::new(model.clone())
+        .tool(Tool::new("double", double))
+        .tool(Tool::new("asks", double).needs_approval());
+    let chats = agent.into_chat_server();
+    let ada = Principal::new("ada");
+    let mut page = Conversation::new(async |chat: ChatRequest| {
+        chats.stream_response(&ada, chat).await.unwrap()
+    });
+    page.send("Go").await;
+    let first = serde_json::to_string(&chunks(&page)).unwrap();
+    assert!(!first.contains(&long_id()), "{first}");
+    let pending = chats.approvals().pending(&ada).await.unwrap();
+    assert!(pending[0].record.tool_call_id.len() <= 128, "{:?}", pending[0].record);
+    page.approve("asks").await;
+    assert_eq!(page.last_text(), "Done.");
+    let chat = chats.chat(&ada, &pending[0].record.chat_id).await.unwrap();
+    let ids: Vec<String> = chat
+        .messages
+        .iter()
+        .flat_map(UiMessage::tool_parts)
+        .map(|part| part.tool_call_id.to_string())
+        .collect();
+    assert_eq!(ids.len(), 2);
+    assert!(ids[0] != ids[1] && ids.iter().all(|id| id.len() <= 128), "{ids:?}");
+
+    let requests = model.requests.lock().unwrap();
+    let mut calls = Vec::new();
+    let mut results = Vec::new();
+    for message in requests.last().unwrap() {
+        match message {
+            ModelMessage::Assistant { content } => {
+                calls.extend(content.iter().filter_map(|content| match content {
+                    AssistantContent::ToolCall(call) => Some(call.tool_call_id.to_string()),
+                    _ => None,
+                }));
+            }
+            ModelMessage::Tool { content } => {
+                results.extend(content.iter().filter_map(|content| match content {
+                    ToolContent::Result(result) => Some(result.tool_call_id.to_string()),
+                    ToolContent::ProviderApproval(_) => None,
+                }));
+            }
+            _ => {}
+        }
+    }
+    // The two calls have one id of the model, which is only unique with a number.
+    let expected = [long_id(), format!("{}_2", long_id())];
+    assert_eq!(calls, expected);
+    assert_eq!(results, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_response_holds_the_long_id_of_a_call() {
+    let agent = Agent::new(LongIds::default())
+        .tool(Tool::new("double", double))
+        .tool(Tool::new("asks", double).needs_approval());
+    let chats = agent.into_chat_server();
+    let ada = Principal::new("ada");
+    let request = || {
+        let message =
+            json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+        let body = json!({"id": "chat", "messages": [message]}).to_string();
+        ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    };
+    let stored = chats.complete_response(&ada, request()).await.unwrap().message.unwrap();
+    assert!(serde_json::to_string(&stored).unwrap().contains(&long_id()));
+    // The second request gets the stored message.
+    let repeated: Vec<_> = chats.stream_response(&ada, request()).await.unwrap().collect().await;
+    let repeated = format!("{repeated:?}");
+    assert!(repeated.contains("asks"), "{repeated}");
+    assert!(!repeated.contains(&long_id()), "{repeated}");
+
+    let routes = chat_routes::<()>(chats).layer(Extension(ada));
+    let posted = Request::post("/")
+        .header("content-type", "application/json")
+        .header("accept", "application/json");
+    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    for request in
+        [Request::get("/chat").body(Body::empty()).unwrap(), posted.body(Body::from(body)).unwrap()]
+    {
+        let response = routes.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 200);
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert!(body.contains("asks") && !body.contains(&long_id()), "{body}");
+    }
+}

@@ -1,0 +1,290 @@
+//! A host whose provider requests approval of its own calls, as one server and as two servers with
+//! the same ledger and chat store.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, Principal, UnixMillis};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream_agent::{Agent, Tool, ToolError};
+use ui_message_stream_chat::ChatServer;
+use ui_message_stream_chat::store::InMemoryLogStore;
+
+/// A provider that gives these replies, one for each model call, and then the text `Done`.
+#[derive(Debug, Clone)]
+pub(crate) struct Provider {
+    pub(crate) script: Arc<Mutex<VecDeque<Reply>>>,
+    pub(crate) requests: Arc<Mutex<Vec<Value>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Reply {
+    /// An approval request for shortening a link.
+    ApprovalRequest,
+    /// An approval request, and a call of a server tool that needs approval as well.
+    ApprovalRequestAndDelete,
+    /// An approval request, and a call of a slow server tool that needs approval.
+    ApprovalRequestAndSlowDelete,
+    /// A call of a slow server tool without approval.
+    SlowCall,
+    /// An approval request, and a call of the slow server tool without approval.
+    ApprovalRequestAndSlowCall,
+    /// The output of the link call.
+    LinkOutput,
+    /// The output of the link call, and a call of the slow server tool.
+    LinkOutputAndSlowCall,
+    /// The output of the link call, after 100 seconds.
+    LateLinkOutput,
+    /// A stream without events that never ends.
+    Hang,
+}
+
+impl Model for Provider {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        self.requests.lock().unwrap().push(serde_json::to_value(&request.messages).unwrap());
+        let reply = self.script.lock().unwrap().pop_front();
+        let approval_request = || {
+            let call = ToolCall::new("link", "mcp.shorten").provider_executed().dynamic();
+            ModelEvent::ProviderApprovalRequest(
+                Box::new(call),
+                r#"{"url":"https://long.example"}"#.to_owned(),
+            )
+        };
+        let tool_call = |id: &str, tool: &'static str| {
+            let call = ToolCall::new(id, tool);
+            ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned())
+        };
+        let events = match reply {
+            Some(Reply::Hang) => return Box::pin(stream::pending()),
+            Some(Reply::LateLinkOutput) => {
+                let output = AgentEvent::tool_output("link", Json::string("https://s.example"));
+                let finished = ModelEvent::Finished(FinishReason::Stop);
+                let late = async {
+                    tokio::time::sleep(Duration::from_secs(100)).await;
+                    stream::iter([Ok(ModelEvent::Event(output)), Ok(finished)])
+                };
+                return Box::pin(stream::once(late).flatten());
+            }
+            Some(Reply::ApprovalRequest) => vec![approval_request()],
+            Some(Reply::ApprovalRequestAndSlowDelete) => {
+                vec![approval_request(), tool_call("own", "slow_delete")]
+            }
+            Some(Reply::ApprovalRequestAndDelete) => {
+                vec![approval_request(), tool_call("own", "delete")]
+            }
+            Some(Reply::SlowCall) => vec![tool_call("slow", "slow")],
+            Some(Reply::ApprovalRequestAndSlowCall) => {
+                vec![approval_request(), tool_call("slow", "slow")]
+            }
+            Some(Reply::LinkOutputAndSlowCall) => vec![
+                ModelEvent::Event(AgentEvent::tool_output(
+                    "link",
+                    Json::string("https://s.example"),
+                )),
+                tool_call("slow", "slow"),
+            ],
+            Some(Reply::LinkOutput) => vec![
+                ModelEvent::Event(AgentEvent::tool_output(
+                    "link",
+                    Json::string("https://s.example"),
+                )),
+                ModelEvent::Event(AgentEvent::text("Shortened")),
+            ],
+            None => vec![ModelEvent::Event(AgentEvent::text("Done"))],
+        };
+        let finished = ModelEvent::Finished(FinishReason::Stop);
+        Box::pin(stream::iter(events.into_iter().chain([finished]).map(Ok)))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub(crate) struct Input {
+    n: u64,
+}
+
+pub(crate) struct Host {
+    pub(crate) chats: ChatServer,
+    /// Another server with the same ledger and chat store.
+    pub(crate) other: ChatServer,
+    /// A server as `other`, whose secret was replaced.
+    pub(crate) with_another_secret: ChatServer,
+    pub(crate) provider: Provider,
+    pub(crate) deleted: Arc<AtomicUsize>,
+    pub(crate) ledger: Arc<InMemoryLedger>,
+    pub(crate) store: Arc<InMemoryLogStore>,
+}
+
+pub(crate) const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
+
+pub(crate) fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+impl Host {
+    pub(crate) fn with_replies(script: &[Reply]) -> Self {
+        Self::with_ledger(script, |ledger| ledger)
+    }
+
+    /// As [`with_replies`](Self::with_replies). The servers use what `ledger` returns.
+    pub(crate) fn with_ledger<L: LedgerStore>(
+        script: &[Reply],
+        ledger_of: impl FnOnce(Arc<InMemoryLedger>) -> Arc<L>,
+    ) -> Self {
+        let provider = Provider {
+            script: Arc::new(Mutex::new(script.iter().copied().collect())),
+            requests: Arc::default(),
+        };
+        let deleted = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&deleted);
+        let delete = Tool::new("delete", move |input: Input| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            async move { Ok::<_, ToolError>(input.n) }
+        });
+        let slow = Tool::new("slow", async |input: Input| {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Ok::<_, ToolError>(format!("found {}", input.n))
+        });
+        let slow_delete = Tool::new("slow_delete", async |input: Input| {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Ok::<_, ToolError>(input.n)
+        });
+        let agent = Agent::new(provider.clone())
+            .tool(delete.needs_approval())
+            .tool(slow_delete.needs_approval())
+            .tool(slow);
+        let ledger = Arc::new(InMemoryLedger::with_test_clock(NOW));
+        let used_ledger = ledger_of(ledger.clone());
+        let store = Arc::new(InMemoryLogStore::new());
+        let server = |secret: u8| {
+            let keys = KeyRing::new(1, &test_support::secret(secret)).unwrap();
+            let approvals = Approvals::new(agent.clone()).with_ledger(used_ledger.clone());
+            let chats = ChatServer::new(agent.clone(), approvals.with_keys(keys));
+            chats.with_store(store.clone())
+        };
+        let (chats, other, with_another_secret) = (server(7), server(7), server(8));
+        Host { chats, other, with_another_secret, provider, deleted, ledger, store }
+    }
+
+    pub(crate) async fn post(&self, body: Value) -> Vec<Value> {
+        self.post_to(&self.chats, body).await
+    }
+
+    pub(crate) async fn post_to(&self, chats: &ChatServer, body: Value) -> Vec<Value> {
+        let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+        let response = chats.stream_response(&ada(), request).await.unwrap();
+        let bytes: Vec<u8> =
+            response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
+        let text = String::from_utf8(bytes).unwrap();
+        let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        let chunks = data.filter(|data| *data != "[DONE]");
+        chunks.map(|data| serde_json::from_str(data).unwrap()).collect()
+    }
+
+    /// Sends a message and does not wait for the end of the response.
+    pub(crate) async fn send_without_reading(&self, id: &str) {
+        self.send_without_reading_to(&self.chats, id).await;
+    }
+
+    pub(crate) async fn send_without_reading_to(&self, chats: &ChatServer, id: &str) {
+        let body = json!({"id": "chat", "messages": [user_message(id)]}).to_string();
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        drop(chats.stream_response(&ada(), request).await.unwrap());
+    }
+
+    pub(crate) async fn say(&self, id: &str) -> Vec<Value> {
+        self.post(json!({"id": "chat", "messages": [user_message(id)]})).await
+    }
+
+    /// The stored messages.
+    pub(crate) async fn stored_messages(&self) -> Vec<Value> {
+        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
+        chat.messages.iter().map(|message| serde_json::to_value(message).unwrap()).collect()
+    }
+
+    /// A request body with the last message in which these calls are decided.
+    pub(crate) async fn body_with_decisions(&self, answers: &[(&str, bool)]) -> Value {
+        let mut message = self.stored_messages().await.pop().unwrap();
+        for part in message["parts"].as_array_mut().unwrap() {
+            let answer = answers.iter().find(|(id, _)| part["toolCallId"] == *id);
+            if let Some((_, approved)) = answer {
+                part["state"] = json!("approval-responded");
+                part["approval"]["approved"] = json!(approved);
+            }
+        }
+        json!({"id": "chat", "messages": [message]})
+    }
+
+    /// Decides out of band.
+    pub(crate) async fn decide(&self, call: &str, approved: bool) -> bool {
+        let pending = self.chats.approvals().pending(&ada()).await.unwrap();
+        let approval = pending.iter().find(|pending| pending.record.tool_call_id.as_str() == call);
+        let approval_id = approval.expect("the approval is pending").approval_id.clone();
+        let decision = ApprovalDecision { approval_id, approved, reason: None };
+        self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted
+    }
+
+    /// Waits until all active runs have ended, or wait for more than a minute.
+    pub(crate) async fn wait_until_idle(&self) {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+
+    /// What the provider read about its call in each model call: the decision or the result.
+    pub(crate) fn provider_inputs(&self) -> Vec<String> {
+        let requests = self.provider.requests.lock().unwrap();
+        requests.iter().map(decision_in).collect()
+    }
+
+    pub(crate) fn approvals_sent(&self) -> usize {
+        self.provider_inputs()
+            .iter()
+            .filter(|provider_inputs| *provider_inputs == "approved")
+            .count()
+    }
+}
+
+pub(crate) fn user_message(id: &str) -> Value {
+    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Go"}]})
+}
+
+pub(crate) fn decision_in(messages: &Value) -> String {
+    let mut found = String::from("nothing");
+    let messages =
+        messages.as_array().unwrap().iter().flat_map(|m| m.as_object().unwrap().values());
+    for content in messages.flat_map(|message| message["content"].as_array().unwrap()) {
+        let text = content.to_string();
+        if !text.contains(r#""toolCallId":"link""#) {
+            continue;
+        }
+        for (sign, meaning) in [
+            (r#""approved":true"#, "approved"),
+            (r#""approved":false"#, "denied"),
+            (r#""outcome-unknown""#, "unknown"),
+            (r#""https://s.example""#, "the result"),
+        ] {
+            if text.contains(sign) {
+                found = meaning.to_owned();
+            }
+        }
+    }
+    found
+}
+
+pub(crate) fn part<'a>(messages: &'a [Value], call: &str) -> &'a Value {
+    let mut parts = messages.iter().flat_map(|message| message["parts"].as_array().unwrap());
+    parts.find(|part| part["toolCallId"] == call).unwrap()
+}
+
+pub(crate) fn is_shortened(chunks: &[Value]) -> bool {
+    chunks.iter().any(|chunk| chunk["output"] == "https://s.example")
+}

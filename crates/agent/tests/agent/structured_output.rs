@@ -1,0 +1,272 @@
+//! Structured output, streamed and as JSON: tools are called and approvals are requested before it,
+//! and text that does not match the schema is not accepted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::http::{Request, header};
+use futures::stream;
+use http_body_util::BodyExt;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use ui_message_stream::UiMessage;
+use ui_message_stream::axum::without_authentication;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::message::ToolState;
+use ui_message_stream::model::{
+    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResult,
+};
+use ui_message_stream::testing::Conversation;
+use ui_message_stream_agent::{Agent, Tool, ToolError};
+use ui_message_stream_chat::axum::chat_routes;
+
+/// The receipt of a refund.
+#[derive(Debug, Deserialize, JsonSchema, PartialEq)]
+struct Receipt {
+    refunded: u64,
+    #[schemars(range(max = 100))]
+    percent: u8,
+}
+
+/// Gives money back.
+#[derive(Deserialize, JsonSchema)]
+struct Refund {
+    amount: u64,
+}
+
+/// Emits a text and calls `refund`, then answers with this text and finish reason. It asserts that
+/// each request holds the output schema.
+#[derive(Debug)]
+struct Scripted {
+    answer: &'static str,
+    reason: FinishReason,
+}
+
+impl Scripted {
+    fn answering_with(answer: &'static str) -> Self {
+        Scripted { answer, reason: FinishReason::Stop }
+    }
+}
+
+impl Model for Scripted {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let output = request.output.expect("each request holds the output schema");
+        assert_eq!(&*output.name, "Receipt");
+        assert!(output.schema.as_str().contains("refunded"));
+        let results = request.messages.iter().filter_map(|message| match message {
+            ModelMessage::Tool { content } => Some(content),
+            _ => None,
+        });
+        let events = match results.flatten().next() {
+            None => vec![
+                // A text next to a tool call is not the output.
+                ModelEvent::Event(AgentEvent::text(r#"{"refunded": 7, "percent": 7}"#)),
+                ModelEvent::ToolCall(
+                    Box::new(ToolCall::new("call_1", "refund")),
+                    r#"{"amount": 30}"#.to_owned(),
+                ),
+                ModelEvent::Finished(FinishReason::ToolCalls),
+            ],
+            Some(ToolContent::Result(result)) => {
+                let answer = match &result.result {
+                    ToolResult::Denied { .. } => r#"{"refunded": 0, "percent": 0}"#,
+                    _ => self.answer,
+                };
+                // In two deltas.
+                let (one, other) = answer.split_at(answer.len() / 2);
+                vec![
+                    ModelEvent::Event(AgentEvent::text(one)),
+                    ModelEvent::Event(AgentEvent::text(other)),
+                    ModelEvent::Finished(self.reason),
+                ]
+            }
+            Some(other) => panic!("{other:?}"),
+        };
+        Box::pin(stream::iter(events.into_iter().map(Ok)))
+    }
+}
+
+/// The route, and the number of runs of the refund tool.
+fn app(model: Scripted) -> (Router, Arc<AtomicUsize>) {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&runs);
+    let refund = Tool::new("refund", move |refund: Refund| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move { Ok::<_, ToolError>(refund.amount) }
+    });
+    let agent = Agent::new(model).with_output::<Receipt>().tool(refund.needs_approval());
+    let routes = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
+    (routes.layer(without_authentication()), runs)
+}
+
+fn streamed(routes: &Router) -> Conversation<'static> {
+    let routes = routes.clone();
+    Conversation::with_service("/api/chat", async move |request: Request<String>| {
+        routes.clone().oneshot(request).await
+    })
+}
+
+async fn complete_response(routes: &Router, path: &str, body: &Value) -> Value {
+    let request = Request::post(path)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(axum::body::Body::from(body.to_string()))
+        .unwrap();
+    let response = routes.clone().oneshot(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&body).unwrap()
+}
+
+fn question() -> Value {
+    json!({"id": "chat", "messages": [
+        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "I want it back."}]},
+    ]})
+}
+
+/// Decides the approval that a JSON response lists.
+async fn decide(routes: &Router, paused: &Value, approved: bool) -> Value {
+    let id = &paused["approvals"][0]["approvalId"];
+    let decision = json!({"decisions": [{"approvalId": id, "approved": approved}]});
+    complete_response(routes, "/api/chat/chat/answers", &decision).await
+}
+
+const THE_ANSWER: &str = r#"{"refunded": 30, "percent": 100}"#;
+
+#[tokio::test]
+async fn a_streamed_response_has_structured_output_after_an_approval() {
+    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
+    let mut browser = streamed(&routes);
+    browser.send("I want it back.").await;
+    assert!(matches!(browser.tool_call("call_1").state, ToolState::ApprovalRequested { .. }));
+    browser.approve("call_1").await;
+    assert_eq!(browser.error(), None);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert!(matches!(browser.tool_call("call_1").state, ToolState::OutputAvailable { .. }));
+    let message = browser.messages().last().unwrap();
+    assert_eq!(message.output::<Receipt>().unwrap(), Receipt { refunded: 30, percent: 100 });
+}
+
+#[tokio::test]
+async fn a_json_response_has_structured_output_after_an_approval() {
+    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
+    let paused = complete_response(&routes, "/api/chat", &question()).await;
+    assert_eq!(paused["stopReason"], "requires_approval");
+    assert_eq!(paused.get("output"), None, "a text next to a tool call is not the output");
+    let completed = decide(&routes, &paused, true).await;
+    assert_eq!(completed["stopReason"], "stop");
+    assert_eq!(completed["output"], json!({"refunded": 30, "percent": 100}));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    // The same decision again gives the same response, and the tool does not run again.
+    assert_eq!(decide(&routes, &paused, true).await, completed);
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_model_reads_a_denial_before_it_gives_its_output() {
+    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
+    let paused = complete_response(&routes, "/api/chat", &question()).await;
+    let completed = decide(&routes, &paused, false).await;
+    assert_eq!(completed["output"], json!({"refunded": 0, "percent": 0}));
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn an_output_that_does_not_match_the_schema_is_an_error_also_on_retry() {
+    for invalid in [
+        "Your money is on its way.",
+        "",
+        r#"{"refunded": 30}"#,
+        r#"{"refunded": 30, "percent": 101}"#,
+        r#"{"refunded": 30, "percent": 100} Done."#,
+        r#"{"refunded": 30, "refunded": 31, "percent": 100}"#,
+    ] {
+        let (routes, _) = app(Scripted::answering_with(invalid));
+        let mut browser = streamed(&routes);
+        browser.send("I want it back.").await;
+        browser.approve("call_1").await;
+        let words = "The answer is not in the form that it was to have.";
+        assert_eq!(browser.error(), Some(words), "{invalid:?}");
+
+        let (routes, _) = app(Scripted::answering_with(invalid));
+        let paused = complete_response(&routes, "/api/chat", &question()).await;
+        let failed = decide(&routes, &paused, true).await;
+        assert_eq!((&failed["stopReason"], failed.get("output")), (&json!("error"), None));
+        let again = decide(&routes, &paused, true).await;
+        assert_eq!(
+            (&again["stopReason"], again.get("output")),
+            (&json!("error"), None),
+            "{invalid:?}"
+        );
+    }
+}
+
+/// The finish reason of the provider has no influence.
+#[tokio::test]
+async fn an_invalid_output_is_an_error_for_every_finish_reason() {
+    for reason in [FinishReason::Other, FinishReason::ToolCalls] {
+        let (routes, _) = app(Scripted { answer: "I am done.", reason });
+        let paused = complete_response(&routes, "/api/chat", &question()).await;
+        assert_eq!(decide(&routes, &paused, true).await["stopReason"], "error");
+        let (routes, _) = app(Scripted { answer: THE_ANSWER, reason });
+        let paused = complete_response(&routes, "/api/chat", &question()).await;
+        let completed = decide(&routes, &paused, true).await;
+        assert_eq!(
+            (&completed["stopReason"], &completed["output"]["refunded"]),
+            (&json!("stop"), &json!(30))
+        );
+    }
+}
+
+#[test]
+fn the_output_is_the_last_text_of_the_last_step() {
+    let hosted = json!({"type": "tool-web_search", "toolCallId": "w", "providerExecuted": true,
+        "state": "output-available", "input": {}, "output": {}});
+    let own = json!({"type": "tool-refund", "toolCallId": "c", "state": "output-available",
+        "input": {}, "output": {}});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let start = || json!({"type": "step-start"});
+    for (parts, expected) in [
+        (json!([start(), text("1")]), Some(1)),
+        (json!([start(), text("Let me look."), hosted, text("1")]), Some(1)),
+        (json!([start(), text("1"), hosted]), Some(1)),
+        (json!([start(), text("1"), own]), None),
+        (json!([start(), text("1"), own, start()]), None),
+        (json!([start(), text("1"), own, start(), text("2")]), Some(2)),
+        (json!([]), None),
+    ] {
+        let message = json!({"id": "m", "role": "assistant", "parts": parts}).to_string();
+        let message = UiMessage::parse(&message).unwrap();
+        assert_eq!(message.output::<u8>().ok(), expected, "{message:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_output_cut_off_by_the_length_limit_is_missing_without_an_error() {
+    let (routes, _) = app(Scripted { answer: r#"{"refunded": 3"#, reason: FinishReason::Length });
+    let mut browser = streamed(&routes);
+    browser.send("I want it back.").await;
+    browser.approve("call_1").await;
+    assert_eq!(browser.error(), None);
+    assert!(browser.messages().last().unwrap().output::<Receipt>().is_err());
+}
+
+#[test]
+#[should_panic(expected = "structured output must be an object; Array_of_uint8 is not")]
+fn an_output_type_that_is_not_an_object_panics_when_the_agent_is_built() {
+    let _ = Agent::new(Scripted::answering_with("")).with_output::<Vec<u8>>();
+}
+
+#[test]
+#[should_panic(expected = "the schema of Letter is not a valid JSON Schema")]
+fn an_invalid_pattern_in_the_output_schema_panics_when_the_agent_is_built() {
+    #[derive(PartialEq, Deserialize, JsonSchema)]
+    struct Letter {
+        #[schemars(regex(pattern = "^(Dear"))]
+        text: String,
+    }
+    let _ = Agent::new(Scripted::answering_with("")).with_output::<Letter>();
+}

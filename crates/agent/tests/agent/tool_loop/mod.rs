@@ -1,0 +1,272 @@
+//! The agent's loop, with any inputs: every call ends once or is pending, the model is not called
+//! while a call is open, and the loop ends.
+
+mod inputs;
+mod watch;
+
+use test_support::rng::{Dice, Shown, setting};
+use ui_message_stream::Json;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::model::{ModelEvent, Usage};
+use ui_message_stream_agent::tool_loop::{
+    Action, CallDecision, Effect, Input, RunEnd, ToolEvent, ToolLoop,
+};
+
+use self::inputs::{IDS, any_input, final_responses_to, response_to};
+use self::watch::{Coverage, LoopObserver};
+
+/// `RUN_CASES` sets the number of cases (5 000), `RUN_SEED` the seed.
+#[test]
+fn for_any_inputs_every_call_ends_once_or_is_pending() {
+    let seed = setting("RUN_SEED").unwrap_or(20_261_120);
+    let cases = setting("RUN_CASES").unwrap_or(5_000);
+    let mut coverage = Coverage::default();
+    for case in 0..cases {
+        let _shown = Shown { seed, case };
+        let mut dice = Dice::new(seed, case);
+        let most_steps = dice.below(4) as u32;
+        let taken: Vec<ToolCallId> = (0..dice.below(3)).map(|_| dice.pick(IDS).into()).collect();
+        let mut run = ToolLoop::new(most_steps).with_known_call_ids(taken.clone());
+        if dice.chance(30) {
+            run = run.with_output_check();
+        }
+        let mut observer = LoopObserver::new(most_steps, taken);
+        let honesty = [0, 30, 70, 90][dice.below(4)];
+        for _ in 0..dice.below(80) {
+            match dice.below(3) {
+                0 => observer.observe(run.poll()),
+                _ if dice.chance(honesty) => {
+                    if let Some(input) = response_to(&mut dice, &observer.effects) {
+                        run.handle(input);
+                    }
+                }
+                _ => run.handle(any_input(&mut dice)),
+            }
+        }
+        // Then every effect gets its last input, and the run ends.
+        let end = (0..10_000).find_map(|_| match run.poll() {
+            Action::End(end) => Some(end),
+            Action::Wait => {
+                let effect = observer.next_effect().expect("the loop waits for an effect");
+                for input in final_responses_to(&mut dice, &effect) {
+                    run.handle(input);
+                }
+                None
+            }
+            step => {
+                observer.observe(step);
+                None
+            }
+        });
+        let end = end.expect("the run ends");
+        observer.observe(Action::End(end.clone()));
+        coverage.add(&observer, &end);
+        for _ in 0..5 {
+            run.handle(any_input(&mut dice));
+            assert_eq!(run.poll(), Action::End(end.clone()), "the end does not change");
+        }
+    }
+    coverage.check(cases);
+}
+
+/// A run whose model was called.
+fn run_with_called_model() -> ToolLoop {
+    let mut run = ToolLoop::new(3);
+    assert_eq!(run.poll(), Action::Emit(AgentEvent::StepStart));
+    assert_eq!(run.poll(), Action::Start(Effect::CallModel { step: 1 }));
+    run
+}
+
+fn emit_from_model(run: &mut ToolLoop, event: ModelEvent) {
+    run.handle(Input::Model(event));
+}
+
+fn call(run: &mut ToolLoop, id: &str) {
+    emit_from_model(run, ModelEvent::ToolCall(Box::new(ToolCall::new(id, "t")), "{}".to_owned()));
+}
+
+fn valid_input(id: &str) -> Input {
+    Input::InputValidated { tool_call_id: id.into(), result: Ok(()) }
+}
+
+fn decided_to_run(id: &str) -> Input {
+    Input::ApprovalDecided { tool_call_id: id.into(), decision: CallDecision::Run }
+}
+
+fn output(id: &str, output: &str) -> Input {
+    let event = ToolEvent::Output(Json::string(output));
+    Input::Tool { tool_call_id: id.into(), event }
+}
+
+/// All actions until the loop waits for an input.
+fn steps(run: &mut ToolLoop) -> Vec<Action> {
+    let mut steps = Vec::new();
+    loop {
+        match run.poll() {
+            Action::Wait => return steps,
+            end @ Action::End(_) => {
+                steps.push(end);
+                return steps;
+            }
+            step => steps.push(step),
+        }
+    }
+}
+
+#[test]
+fn two_calls_with_the_same_id_are_separate_calls() {
+    let mut run = run_with_called_model();
+    for _ in 0..2 {
+        let start = AgentEvent::tool_input_start(ToolCall::new("call_0", "t"));
+        emit_from_model(&mut run, ModelEvent::Event(start));
+        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::tool_input_delta("call_0", "{}")));
+        call(&mut run, "call_0");
+    }
+    emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
+    let actions: Vec<Action> = steps(&mut run);
+    let ids = |actions: &[Action]| -> Vec<String> {
+        let id = |step: &Action| match step {
+            Action::Emit(AgentEvent::ToolInputStart { call }) => Some(call.id.to_string()),
+            Action::Emit(AgentEvent::ToolInputDelta { tool_call_id, .. }) => {
+                Some(tool_call_id.to_string())
+            }
+            Action::Start(Effect::ValidateInput(call)) => Some(call.tool_call_id.to_string()),
+            _ => None,
+        };
+        actions.iter().filter_map(id).collect()
+    };
+    let (one, two) = ("call_0", "call_0-1");
+    assert_eq!(ids(&actions), [one, one, one, two, two, two]);
+    for id in [one, two] {
+        run.handle(valid_input(id));
+        run.handle(decided_to_run(id));
+    }
+    run.handle(output(two, "of the second"));
+    run.handle(output(one, "of the first"));
+    let outputs: Vec<Action> = steps(&mut run)
+        .into_iter()
+        .filter(|step| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. })))
+        .collect();
+    let is = |id, text| Action::Emit(AgentEvent::tool_output(id, Json::string(text)));
+    assert_eq!(outputs, [is(two, "of the second"), is(one, "of the first")]);
+}
+
+#[test]
+fn a_call_id_that_the_model_reuses_names_a_new_call() {
+    let mut run = ToolLoop::new(3).with_known_call_ids(["call_0".into()]);
+    for id in ["call_0-1", "call_0-2"] {
+        let _ = steps(&mut run);
+        call(&mut run, "call_0");
+        emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
+        for input in [valid_input(id), decided_to_run(id), output(id, "x")] {
+            run.handle(input);
+        }
+    }
+    let announced = |step: &Action| matches!(step, Action::Start(Effect::CallModel { step: 3 }));
+    assert!(steps(&mut run).iter().any(announced), "both calls have their results");
+}
+
+#[test]
+fn a_provider_result_belongs_to_the_latest_call_with_its_id() {
+    let mut run = run_with_called_model();
+    for n in ["1", "2"] {
+        let call = ToolCall::new("call_0", "search").provider_executed();
+        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::tool_input(call, Json::string(n))));
+        emit_from_model(
+            &mut run,
+            ModelEvent::Event(AgentEvent::tool_output("call_0", Json::string(n))),
+        );
+    }
+    emit_from_model(&mut run, ModelEvent::Finished(FinishReason::Stop));
+    let outputs: Vec<Action> = steps(&mut run)
+        .into_iter()
+        .filter(|step| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. })))
+        .collect();
+    let is = |id, n| Action::Emit(AgentEvent::tool_output(id, Json::string(n)));
+    assert_eq!(outputs, [is("call_0", "1"), is("call_0-1", "2")]);
+}
+
+#[test]
+fn a_call_that_is_left_out_takes_no_result_from_an_earlier_call_with_its_id() {
+    let mut run = run_with_called_model().with_max_step_calls(1);
+    for _ in 0..2 {
+        let call = ToolCall::new("call_0", "search").provider_executed();
+        let input = AgentEvent::tool_input(call, Json::string("1"));
+        emit_from_model(&mut run, ModelEvent::Event(input));
+    }
+    let output = AgentEvent::tool_output("call_0", Json::string("1"));
+    emit_from_model(&mut run, ModelEvent::Event(output.clone()));
+    assert!(steps(&mut run).contains(&Action::Emit(output)));
+}
+
+#[test]
+fn of_many_calls_that_begin_before_one_is_complete_the_first_ones_are_executed() {
+    let mut run = run_with_called_model().with_max_step_calls(64);
+    let ids: Vec<String> = (0..2_000).map(|number| format!("call_{number}")).collect();
+    for id in &ids {
+        let start = AgentEvent::tool_input_start(ToolCall::new(&**id, "t"));
+        emit_from_model(&mut run, ModelEvent::Event(start));
+    }
+    let _ = steps(&mut run);
+    for id in &ids {
+        call(&mut run, id);
+    }
+    let (mut executed, mut left_out) = (Vec::new(), Vec::new());
+    for step in steps(&mut run) {
+        match step {
+            Action::Start(Effect::ValidateInput(call)) => executed.push(call.tool_call_id),
+            Action::Emit(AgentEvent::ToolInputInvalid { call, .. }) => left_out.push(call.id),
+            _ => {}
+        }
+    }
+    assert_eq!(executed, ids[..64].iter().map(|id| (&**id).into()).collect::<Vec<_>>());
+    assert_eq!(left_out, ids[64..1_064].iter().map(|id| (&**id).into()).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_output_from_the_model_for_a_server_tool_is_ignored() {
+    let mut run = run_with_called_model();
+    call(&mut run, "c");
+    emit_from_model(
+        &mut run,
+        ModelEvent::Event(AgentEvent::tool_output("c", Json::string("made up"))),
+    );
+    let is_output = |step: &Action| matches!(step, Action::Emit(AgentEvent::ToolOutput { .. }));
+    assert!(!steps(&mut run).iter().any(is_output));
+}
+
+#[test]
+fn when_the_model_fails_running_tools_complete_and_no_other_tool_starts() {
+    let mut run = run_with_called_model();
+    call(&mut run, "runs");
+    call(&mut run, "waits_to_run");
+    for input in [valid_input("runs"), valid_input("waits_to_run"), decided_to_run("runs")] {
+        run.handle(input);
+    }
+    run.handle(Input::ModelFailed("gone".into()));
+    run.handle(decided_to_run("waits_to_run"));
+    let actions = steps(&mut run);
+    assert!(!actions.iter().any(|step| matches!(step, Action::Start(Effect::RunTool(call))
+        if &*call.tool_call_id == "waits_to_run")));
+    run.handle(output("runs", "done"));
+    assert_eq!(
+        steps(&mut run),
+        [
+            Action::Emit(AgentEvent::tool_output("runs", Json::string("done"))),
+            Action::Emit(AgentEvent::error("gone")),
+            Action::End(RunEnd::Failed),
+        ]
+    );
+}
+
+#[test]
+fn token_counts_saturate_instead_of_overflowing() {
+    let mut run = run_with_called_model();
+    for _ in 0..2 {
+        let usage = Usage { input_tokens: u64::MAX - 1, output_tokens: 1 };
+        emit_from_model(&mut run, ModelEvent::Usage(usage));
+    }
+    assert_eq!(run.usage().input_tokens, u64::MAX);
+}

@@ -1,0 +1,350 @@
+//! A page of the messages of a conversation, and a body that is written while it is read.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+use ::axum::body::Body;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use futures_util::stream;
+
+use crate::Messages;
+use ui_message_stream::id::MessageId;
+use ui_message_stream::json::FieldError;
+use ui_message_stream::message::AnswerEnd;
+use ui_message_stream::message::UiMessage;
+
+/// A page of the messages of a conversation, oldest first.
+#[derive(Debug, PartialEq)]
+pub(super) struct HistoryPage {
+    /// The messages, each with its bytes as JSON.
+    messages: Vec<(Arc<UiMessage>, usize)>,
+    /// The cursor of the page before this one, if there are older messages.
+    before: Option<String>,
+    /// The cursor of the page after this one, if there are newer messages.
+    after: Option<String>,
+    /// How the last answer has ended, on the page with the newest messages.
+    ended: Option<AnswerEnd>,
+}
+
+impl HistoryPage {
+    /// Returns the page that the query of a URL selects: before a message, after a message, or the
+    /// newest one.
+    pub(super) fn new(messages: &Messages, query: &str) -> Result<Self, FieldError> {
+        let place =
+            |name, cursor| find(messages, cursor).ok_or_else(|| FieldError::new(name, NO_PLACE));
+        let parameters = (query_parameter(query, "before"), query_parameter(query, "after"));
+        let range = match parameters {
+            (Some(_), Some(_)) => return Err(FieldError::new("after", BOTH)),
+            (None, Some(after)) => {
+                let start = place("after", after)? + 1;
+                start..messages.len().min(start.saturating_add(PAGE_MESSAGES))
+            }
+            (before, None) => {
+                let end = match before {
+                    Some(before) => place("before", before)?,
+                    None => messages.len(),
+                };
+                end.saturating_sub(PAGE_MESSAGES)..end
+            }
+        };
+        Ok(Self::of(messages, range))
+    }
+
+    fn of(messages: &Messages, range: Range<usize>) -> Self {
+        let cursor = |at: usize| messages.get(at).map(|message| cursor(at, &message.id));
+        HistoryPage {
+            ended: None,
+            before: cursor(range.start).filter(|_| range.start > 0),
+            after: range.end.checked_sub(1).and_then(cursor).filter(|_| range.end < messages.len()),
+            messages: range
+                .filter_map(|at| Some((Arc::clone(messages.shared(at)?), messages.bytes_of(at))))
+                .collect(),
+        }
+    }
+
+    /// Adds how the last answer has ended, if the page holds it.
+    pub(super) fn with_end(self, ended: Option<AnswerEnd>) -> Self {
+        HistoryPage { ended: ended.filter(|_| self.after.is_none()), ..self }
+    }
+
+    /// Returns the page as `{"messages": […], "before"?, "after"?, "ended"?}`.
+    ///
+    /// A large body is written piece by piece while it is read, so that a slow reader holds one
+    /// piece, and shares the messages with all others.
+    pub(super) fn into_body(self) -> Body {
+        let mut pieces = self.into_pieces().peekable();
+        let first = pieces.next().unwrap_or_default();
+        match pieces.peek() {
+            None => Body::from(first),
+            Some(_) => {
+                let pieces = std::iter::once(first).chain(pieces);
+                Body::from_stream(stream::iter(pieces.map(Ok::<_, Infallible>)))
+            }
+        }
+    }
+
+    fn into_pieces(self) -> Pieces {
+        let mut items = VecDeque::from([Item::Text(r#"{"messages":["#.to_owned())]);
+        for (at, (message, bytes)) in self.messages.into_iter().enumerate() {
+            if at > 0 {
+                items.push_back(Item::Text(",".to_owned()));
+            }
+            items.push_back(Item::Message(message, bytes));
+        }
+        // A cursor holds no character that JSON escapes.
+        let field = |name, cursor: Option<String>| {
+            cursor.map(|cursor| format!(r#","{name}":"{cursor}""#)).unwrap_or_default()
+        };
+        let (before, after) = (field("before", self.before), field("after", self.after));
+        let ended = self.ended.and_then(|ended| serde_json::to_string(&ended).ok());
+        let ended = ended.map(|ended| format!(r#","ended":{ended}"#)).unwrap_or_default();
+        items.push_back(Item::Text(format!("]{before}{after}{ended}}}")));
+        Pieces { items, written: 0 }
+    }
+}
+
+/// Returns the value of a parameter of a query. Cursors hold only characters that a URL does not
+/// escape.
+pub(super) fn query_parameter<'q>(query: &'q str, name: &str) -> Option<&'q str> {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// Returns the text of a place: the index of a message, and its id.
+fn cursor(at: usize, id: &MessageId) -> String {
+    format!("{at}-{}", URL_SAFE_NO_PAD.encode(id.as_str()))
+}
+
+/// Returns the index of the message that a cursor names.
+///
+/// The index finds it at once and tells messages with the same id apart. It is wrong if an answer
+/// was inserted before the message, or if the user has edited an earlier one.
+fn find(messages: &Messages, cursor: &str) -> Option<usize> {
+    let (at, id) = cursor.split_once('-')?;
+    let id = String::from_utf8(URL_SAFE_NO_PAD.decode(id).ok()?).ok()?;
+    let at: usize = at.parse().ok()?;
+    match messages.get(at) {
+        Some(message) if message.id.as_str() == id => Some(at),
+        _ => messages.position(&id.into()),
+    }
+}
+
+/// The body of a page, in pieces of at most [`PIECE_BYTES`], or of a quarter of a large message.
+struct Pieces {
+    items: VecDeque<Item>,
+    /// How many bytes of the first item are in earlier pieces.
+    written: usize,
+}
+
+enum Item {
+    Text(String),
+    /// A message, and its bytes as JSON.
+    Message(Arc<UiMessage>, usize),
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let (mut piece, mut limit) = (Vec::new(), PIECE_BYTES);
+        while let Some(item) = self.items.front() {
+            let before = piece.len();
+            if let Item::Message(_, bytes) = item {
+                limit = limit.max(bytes.div_ceil(MAX_PIECES_OF_MESSAGE));
+            }
+            let mut window = Window { skip: self.written, limit, piece: &mut piece };
+            let is_whole = match item {
+                Item::Text(text) => window.write_all(text.as_bytes()).is_ok(),
+                Item::Message(message, _) => {
+                    let changed = message.without_model_ids();
+                    serde_json::to_writer(window, changed.as_ref().unwrap_or(message)).is_ok()
+                }
+            };
+            if !is_whole {
+                self.written += piece.len() - before;
+                break;
+            }
+            self.written = 0;
+            self.items.pop_front();
+        }
+        (!piece.is_empty()).then(|| piece.into())
+    }
+}
+
+/// Writes what follows the first `skip` bytes to a piece, and fails when the piece is full.
+struct Window<'p> {
+    skip: usize,
+    limit: usize,
+    piece: &'p mut Vec<u8>,
+}
+
+impl Write for Window<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        let rest = &bytes[skipped..];
+        let fitting = rest.len().min(self.limit.saturating_sub(self.piece.len()));
+        self.piece.extend_from_slice(&rest[..fitting]);
+        match fitting < rest.len() {
+            true => Err(io::ErrorKind::WriteZero.into()),
+            false => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The maximum number of messages of a page.
+const PAGE_MESSAGES: usize = 100;
+
+/// The maximum number of bytes of a piece, except of a piece of a large message.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// The number of pieces in which a large message is written. A message is serialized again for each
+/// of its pieces, so this number bounds the work, and its inverse what a slow reader holds.
+const MAX_PIECES_OF_MESSAGE: usize = 4;
+
+const NO_PLACE: &str = "not a place in this chat";
+const BOTH: &str = "cannot be combined with `before`";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use ui_message_stream::message::{Part, Role};
+
+    fn text(id: usize, text: &str) -> UiMessage {
+        let part = json!({"id": format!("m{id}"), "role": "user", "parts": [
+            {"type": "text", "text": text},
+        ]});
+        UiMessage::parse(&part.to_string()).unwrap()
+    }
+
+    #[test]
+    fn the_pieces_of_a_page_are_its_json() {
+        for sizes in [vec![], vec![1], vec![10; 100], vec![300_000, 10, PIECE_BYTES, 1_000_000]] {
+            // Characters that JSON escapes are split at any byte.
+            let messages =
+                sizes.iter().enumerate().map(|(id, size)| text(id, &"é\n".repeat(*size)));
+            let messages: Messages = messages.collect();
+            let page = HistoryPage::new(&messages, "").unwrap();
+            let pieces: Vec<Bytes> = page.into_pieces().collect();
+            let (last, full) = pieces.split_last().unwrap();
+            assert!(full.iter().all(|piece| piece.len() >= PIECE_BYTES));
+            assert!(last.len() <= PIECE_BYTES);
+            let json = serde_json::to_string(&messages).unwrap();
+            assert!(pieces.concat() == format!(r#"{{"messages":{json}}}"#).as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_pages_hold_each_message_once() {
+        let messages: Messages = (0..250).map(|id| text(id, "")).collect();
+        let read = |query: &str| {
+            let page = HistoryPage::new(&messages, query).unwrap();
+            let body: Value =
+                serde_json::from_slice(&page.into_pieces().collect::<Vec<Bytes>>().concat())
+                    .unwrap();
+            let ids = body["messages"].as_array().unwrap().iter();
+            let ids: Vec<usize> =
+                ids.map(|message| message["id"].as_str().unwrap()[1..].parse().unwrap()).collect();
+            let cursor = |name: &str| body[name].as_str().map(ToOwned::to_owned);
+            (ids, cursor("before"), cursor("after"))
+        };
+        let (ids, before, after) = read("");
+        assert_eq!((ids, after), ((150..250).collect(), None));
+        let (ids, before, after) = read(&format!("x=y&before={}", before.unwrap()));
+        assert_eq!(ids, (50..150).collect::<Vec<_>>());
+        assert!(after.is_some());
+        let (ids, before, after) = read(&format!("before={}", before.unwrap()));
+        assert_eq!((ids, before), ((0..50).collect(), None));
+        let (ids, _, after) = read(&format!("after={}", after.unwrap()));
+        assert_eq!(ids, (50..150).collect::<Vec<_>>());
+        let (ids, before, after) = read(&format!("after={}", after.unwrap()));
+        assert_eq!((ids, after), ((150..250).collect(), None));
+        assert!(before.is_some());
+    }
+
+    #[test]
+    fn a_cursor_names_the_message_although_its_index_has_changed() {
+        let mut messages: Messages = (0..250).map(|id| text(id, "")).collect();
+        let page = HistoryPage::new(&messages, "").unwrap();
+        let before = format!("before={}", page.before.unwrap());
+        messages.insert(10, UiMessage::new("late", Role::Assistant, Vec::<Part>::new()));
+        let page = HistoryPage::new(&messages, &before).unwrap();
+        assert_eq!(page.messages.last().unwrap().0.id.as_str(), "m149");
+        messages.truncate(100);
+        let gone = HistoryPage::new(&messages, &before).unwrap_err();
+        assert_eq!(gone.to_string(), "before: not a place in this chat");
+    }
+
+    #[test]
+    fn ids_that_the_model_gave_to_calls_are_left_out() {
+        let message = |metadata: [Value; 2]| {
+            let parts = metadata.map(|metadata| {
+                json!({"type": "tool-t", "toolCallId": "call", "state": "output-available",
+                    "input": {}, "output": 1, "callProviderMetadata": metadata})
+            });
+            json!({"id": "m", "role": "assistant", "parts": parts})
+        };
+        let own = json!({"toolCallId": "x".repeat(4_000)});
+        let stored = message([
+            json!({"ui-message-stream": own, "openai": {"itemId": "i"}}),
+            json!({"ui-message-stream": own}),
+        ]);
+        let messages = Messages::from(vec![UiMessage::parse(&stored.to_string()).unwrap()]);
+        let pieces = HistoryPage::new(&messages, "").unwrap().into_pieces();
+        let page: Value = serde_json::from_slice(&pieces.collect::<Vec<_>>().concat()).unwrap();
+        let mut expected = message([json!({"openai": {"itemId": "i"}}), json!({})]);
+        expected["parts"][1].as_object_mut().unwrap().remove("callProviderMetadata");
+        assert_eq!(page["messages"], json!([expected]));
+    }
+
+    #[test]
+    fn messages_with_the_same_id_are_read_to_the_first_one() {
+        let messages: Messages = (0..250).map(|_| text(0, "")).collect();
+        let (mut query, mut read) = (String::new(), 0);
+        loop {
+            let page = HistoryPage::new(&messages, &query).unwrap();
+            read += page.messages.len();
+            let Some(before) = page.before else { break };
+            query = format!("before={before}");
+        }
+        assert_eq!(read, 250);
+    }
+
+    #[test]
+    fn a_large_message_is_serialized_at_most_five_times() {
+        let messages: Messages =
+            [text(0, "hello"), text(1, &"é\n".repeat(3 << 20))].into_iter().collect();
+        let page = HistoryPage::new(&messages, "").unwrap();
+        let pieces: Vec<Bytes> = page.into_pieces().collect();
+        assert!(pieces.len() <= 5, "{}", pieces.len());
+        let largest = pieces.iter().map(Bytes::len).max().unwrap();
+        assert!(largest <= messages.bytes() / 4 + 100, "{largest} of {}", messages.bytes());
+    }
+
+    #[test]
+    fn invalid_cursors_are_errors() {
+        let messages: Messages = (0..3).map(|id| text(id, "")).collect();
+        for (query, error) in [
+            ("before=", "before: not a place in this chat"),
+            ("before=1", "before: not a place in this chat"),
+            ("before=1-!", "before: not a place in this chat"),
+            ("after=7-bTc", "after: not a place in this chat"),
+            ("before=1-bTE&after=1-bTE", "after: cannot be combined with `before`"),
+        ] {
+            let refused = HistoryPage::new(&messages, query).unwrap_err();
+            assert_eq!(refused.to_string(), error, "{query}");
+        }
+        assert!(HistoryPage::new(&messages, "before=1-bTE").is_ok());
+    }
+}

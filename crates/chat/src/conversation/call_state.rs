@@ -1,0 +1,153 @@
+//! The state of a tool call in a message: which part is a call, and the state of the part after an
+//! outcome.
+
+use ui_message_stream::approval::{
+    self, DeferredOutcome, DeferredToolResult, PendingToolCall, ToolOutcome,
+};
+use ui_message_stream::id::{ApprovalId, ToolCallId};
+use ui_message_stream::json::Json;
+use ui_message_stream::message::{RequestedApproval, SettledApproval, ToolPart, ToolState};
+
+/// Whether the user approved a provider-executed call and the call has no result yet.
+pub(super) fn is_approved_provider_call(part: &ToolPart) -> bool {
+    let is_approved =
+        matches!(&part.state, ToolState::ApprovalResponded { approval, .. } if approval.approved);
+    is_approved && part.provider_executed == Some(true)
+}
+
+/// Whether this is the call of the result.
+///
+/// The output of a client belongs to a call of the same tool without an approval request, because
+/// the ids of calls may recur.
+pub(super) fn is_call_of(part: &ToolPart, result: &DeferredToolResult) -> bool {
+    let has_id = is_call(part, result.approval_id.as_ref(), &result.tool_call_id);
+    let is_client_output = matches!(
+        result.outcome,
+        DeferredOutcome::Output { .. } | DeferredOutcome::OutputError { .. }
+    );
+    let is_of_client = || part.approval_id().is_none() && part.tool_name == result.tool_name;
+    has_id && (!is_client_output || is_of_client())
+}
+
+/// Whether this is the call that the client has to execute.
+pub(super) fn is_client_call(part: &ToolPart, call: &PendingToolCall) -> bool {
+    part.tool_call_id == call.tool_call_id
+        && part.tool_name == call.tool_name
+        && part.approval_id().is_none()
+}
+
+/// Whether this is the call with this approval id or, if there is none, with this tool call id.
+///
+/// Several calls may have the same tool call id.
+pub(super) fn is_call(part: &ToolPart, approval_id: Option<&ApprovalId>, id: &ToolCallId) -> bool {
+    match approval_id {
+        Some(approval_id) => part.approval_id() == Some(approval_id),
+        None => part.tool_call_id == *id,
+    }
+}
+
+/// Returns the state of a call after this outcome. Returns `None` if the outcome does not change
+/// the state.
+pub(super) fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
+    let input = part.input().cloned();
+    let approved = || match &part.state {
+        ToolState::OutputError { approval, .. } => approval.clone(),
+        _ => open_approval(part).map(|approval| Box::new(approval.settle(true, None))),
+    };
+    Some(match outcome {
+        DeferredOutcome::Denied { reason }
+        | DeferredOutcome::ForwardToProvider { approved: false, reason, .. } => {
+            denied_state(input, open_approval(part)?, reason.clone())
+        }
+        DeferredOutcome::ForwardToProvider { approved: true, reason, .. } => {
+            let approval = Box::new(open_approval(part)?.respond(true, reason.clone()));
+            ToolState::ApprovalResponded { input, approval }
+        }
+        DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) } => {
+            output_state(input, approved(), output.clone())
+        }
+        DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) } => {
+            error_state(input, approved(), error.clone())
+        }
+        DeferredOutcome::OutcomeUnknown => {
+            error_state(input, approved(), approval::OUTCOME_UNKNOWN.to_owned())
+        }
+        DeferredOutcome::Output { output } => output_state(input, None, output.clone()),
+        DeferredOutcome::OutputError { error_text } => error_state(input, None, error_text.clone()),
+        // The approval is omitted: validators reject an error with an approval request that has no
+        // response.
+        DeferredOutcome::Superseded => not_executed_state(part, approval::SUPERSEDED)
+            // The call was to be executed by the client.
+            .unwrap_or_else(|| error_state(input, None, approval::SUPERSEDED.to_owned())),
+        DeferredOutcome::Lapsed if part.provider_executed == Some(true) => {
+            not_executed_state(part, approval::LAPSED)?
+        }
+        DeferredOutcome::Lapsed => error_state(input, approved(), approval::LAPSED.to_owned()),
+        DeferredOutcome::Expired => error_state(input, None, approval::EXPIRED.to_owned()),
+        DeferredOutcome::Revoked => error_state(input, None, approval::REVOKED.to_owned()),
+        DeferredOutcome::Approved { .. }
+        | DeferredOutcome::Executing { .. }
+        | DeferredOutcome::ForwardedToProvider
+        | DeferredOutcome::Rejected
+        | DeferredOutcome::Forgotten
+        | _ => return None,
+    })
+}
+
+/// Returns the state of a call that was not executed because the user sent another message.
+///
+/// A provider that requested the approval must get a response, so its call keeps the approval and
+/// has been denied. The user did not deny any other call.
+fn not_executed_state(part: &ToolPart, text: &str) -> Option<ToolState> {
+    let input = part.input().cloned();
+    let approval = open_approval(part)?;
+    Some(match part.provider_executed {
+        Some(true) => denied_state(input, approval, Some(text.to_owned())),
+        _ => error_state(input, None, text.to_owned()),
+    })
+}
+
+/// Returns the approval request of a call that has no result.
+fn open_approval(part: &ToolPart) -> Option<RequestedApproval> {
+    match &part.state {
+        ToolState::ApprovalRequested { approval, .. } => Some((**approval).clone()),
+        ToolState::ApprovalResponded { approval, .. } => Some(approval.request()),
+        _ => None,
+    }
+}
+
+fn denied_state(
+    input: Option<Json>,
+    approval: RequestedApproval,
+    reason: Option<String>,
+) -> ToolState {
+    ToolState::OutputDenied { input, approval: Some(Box::new(approval.settle(false, reason))) }
+}
+
+pub(super) fn output_state(
+    input: Option<Json>,
+    approval: Option<Box<SettledApproval>>,
+    output: Json,
+) -> ToolState {
+    ToolState::OutputAvailable {
+        input,
+        output: Some(output),
+        preliminary: None,
+        approval,
+        result_provider_metadata: None,
+    }
+}
+
+pub(super) fn error_state(
+    input: Option<Json>,
+    approval: Option<Box<SettledApproval>>,
+    error_text: String,
+) -> ToolState {
+    ToolState::OutputError {
+        input,
+        raw_input: None,
+        error_text,
+        approval,
+        result_provider_metadata: None,
+    }
+}

@@ -1,0 +1,188 @@
+//! [`ClientAnswers`]: the request body of a client that keeps no messages. It holds the outputs of
+//! the tools that the client executes and the decisions of the user.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use ui_message_stream::approval::{ApprovalDecision, ClientToolResult, UnverifiedToolOutput};
+use ui_message_stream::id::{ApprovalId, ToolCallId};
+use ui_message_stream::json::{ExtraFields, FieldError, Json, Object, each_field};
+use ui_message_stream::request::{Limits, ParseRequestError};
+
+/// Answers to the open calls of the last message of a conversation.
+///
+/// A browser sends its messages, which contain the answers. A client that knows only the ids of
+/// calls and approvals sends `ClientAnswers`. [`Chat::request_from_answers`](super::Chat::request_from_answers) converts
+/// them to the request that a browser would send.
+///
+/// An output is `{"toolCallId", "output"}`, or `{"toolCallId", "output", "status": "error"}` where
+/// `output` is the text of the error. A decision is `{"approvalId", "approved", "reason"?}`. For
+/// compatibility with clients of other servers, `tool_outputs` and `tool_returns` are read as
+/// `toolOutputs`, `tool_call_id` as `toolCallId`, and `tool_return` as `output`. All other fields
+/// of the body are the application's own, as in a [`ChatRequest`](ui_message_stream::ChatRequest).
+///
+/// ```
+/// use ui_message_stream_chat::ClientAnswers;
+/// use ui_message_stream::request::Limits;
+///
+/// let body = br#"{
+///     "toolOutputs": [
+///         {"tool_call_id": "call_1", "tool_return": {"city": "Berlin"}, "status": "success"}
+///     ],
+///     "decisions": [{"approvalId": "ap_1", "approved": false, "reason": "not now"}]
+/// }"#;
+/// let answers = ClientAnswers::parse(body, &Limits::default())?;
+/// assert_eq!(answers.tool_outputs[0].tool_call_id.as_str(), "call_1");
+/// assert!(!answers.decisions[0].approved);
+///
+/// let body = br#"{"toolOutputs": [{"toolCallId": "call_1"}]}"#;
+/// let error = ClientAnswers::parse(body, &Limits::default()).unwrap_err();
+/// assert_eq!(error.to_string(), "toolOutputs[0].output: missing");
+/// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
+/// ```
+#[derive(Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct ClientAnswers {
+    /// The outputs of the calls that the client executed.
+    pub tool_outputs: Vec<UnverifiedToolOutput>,
+    /// The decisions of the user on approval requests.
+    pub decisions: Vec<ApprovalDecision>,
+    /// The application's own fields.
+    pub custom: ExtraFields,
+}
+
+debug_without_content!(ClientAnswers { ; tool_outputs, decisions });
+
+impl ClientAnswers {
+    /// Parses the body of a POST request.
+    ///
+    /// # Errors
+    /// - [`ParseRequestError::TooLong`], [`TooDeep`](ParseRequestError::TooDeep),
+    ///   [`TooManyNodes`](ParseRequestError::TooManyNodes) and
+    ///   [`TooManyAnswers`](ParseRequestError::TooManyAnswers) name the limit that the body
+    ///   exceeds.
+    /// - [`ParseRequestError::NotUtf8`] and [`ParseRequestError::NotJson`] name the place where the
+    ///   body stops being UTF-8 or JSON.
+    /// - [`ParseRequestError::Field`] names the field that has the wrong shape or appears twice,
+    ///   the call whose output is missing or appears twice, or the decision that contradicts
+    ///   another one.
+    pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
+        let text = limits.text(body)?;
+        let mut body = parse_fields(text, limits)?;
+        let [decisions, outputs @ ..] = FIELD_NAMES;
+        let mut bodies: Vec<ToolOutputBody> = Vec::new();
+        for name in outputs {
+            bodies.extend(remove_list(&mut body, name)?);
+        }
+        let decisions: Vec<ApprovalDecision> = remove_list(&mut body, decisions)?;
+        let custom = body.into_extra()?;
+        limits.check_answer_count(bodies.len() + decisions.len())?;
+        let mut seen = HashSet::new();
+        let mut tool_outputs: Vec<UnverifiedToolOutput> = Vec::new();
+        for (at, body) in bodies.into_iter().enumerate() {
+            let output = body.into_output().map_err(|error| error.within(&output_path(at)))?;
+            limits
+                .check_id("toolCallId", &output.tool_call_id)
+                .map_err(|error| error.within(&output_path(at)))?;
+            if !seen.insert(output.tool_call_id.clone()) {
+                let duplicate = FieldError::new("toolCallId", "has an output already");
+                return Err(duplicate.within(&output_path(at)).into());
+            }
+            tool_outputs.push(output);
+        }
+        let mut decided: HashMap<&ApprovalId, bool> = HashMap::new();
+        for (at, decision) in decisions.iter().enumerate() {
+            limits
+                .check_decision(&decision.approval_id, decision.reason.as_deref())
+                .map_err(|error| error.within(&format!("decisions[{at}]")))?;
+            let first = decided.entry(&decision.approval_id).or_insert(decision.approved);
+            if *first != decision.approved {
+                let contradiction = FieldError::new("approved", CONTRADICTS);
+                return Err(contradiction.within(&format!("decisions[{at}]")).into());
+            }
+        }
+        Ok(ClientAnswers { tool_outputs, decisions, custom })
+    }
+}
+
+/// Returns the path of an output in the body, for error messages.
+pub(super) fn output_path(at: usize) -> String {
+    format!("toolOutputs[{at}]")
+}
+
+/// Parses the fields of the body. Each known field may appear once.
+fn parse_fields<'a>(text: &'a str, limits: &Limits) -> Result<Object<'a>, ParseRequestError> {
+    let limit = limits.max_nodes();
+    let (mut object, mut result, mut nodes) = (Object::default(), Ok(()), 0_usize);
+    let add = |key: &str, value: &'a RawValue| {
+        nodes += 1;
+        if nodes <= limit && result.is_ok() {
+            result = object.add(key, value, &FIELD_NAMES);
+        }
+    };
+    each_field(text, add).map_err(ParseRequestError::NotJson)?;
+    if nodes > limit {
+        return Err(ParseRequestError::TooManyNodes { limit });
+    }
+    result?;
+    Ok(object)
+}
+
+/// Removes a list from the body and parses it. A missing list and `null` are an empty list.
+fn remove_list<T: DeserializeOwned>(
+    body: &mut Object<'_>,
+    name: &'static str,
+) -> Result<Vec<T>, ParseRequestError> {
+    let list = body.take(name).map(|raw| serde_json::from_str::<Option<Vec<T>>>(raw.get()));
+    let list = list.transpose().map_err(|_| FieldError::new(name, EXPECTED_LISTS))?;
+    Ok(list.flatten().unwrap_or_default())
+}
+
+/// The name of the decisions, and the names of the outputs: our own and those of other servers.
+const FIELD_NAMES: [&str; 4] = ["decisions", "toolOutputs", "tool_outputs", "tool_returns"];
+
+const EXPECTED_LISTS: &str = "expected a list of `{\"toolCallId\", \"output\", \"status\"?}`, \
+                              of decisions one of `{\"approvalId\", \"approved\", \"reason\"?}`";
+
+const CONTRADICTS: &str = "contradicts another answer to the same approval";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolOutputBody {
+    #[serde(alias = "tool_call_id")]
+    tool_call_id: ToolCallId,
+    #[serde(default, alias = "tool_return", deserialize_with = "json_or_null")]
+    output: Option<Json>,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+enum Status {
+    #[default]
+    Success,
+    Error,
+}
+
+impl ToolOutputBody {
+    fn into_output(self) -> Result<UnverifiedToolOutput, FieldError> {
+        let output = self.output.ok_or_else(|| FieldError::missing("output"))?;
+        let result = match self.status {
+            Status::Success => ClientToolResult::Output(output),
+            Status::Error => {
+                let text = output.decode::<String>();
+                ClientToolResult::ErrorText(text.unwrap_or_else(|_| output.as_str().to_owned()))
+            }
+        };
+        Ok(UnverifiedToolOutput::new(self.tool_call_id, result))
+    }
+}
+
+/// Deserializes an output. The value `null` is an output, not a missing one.
+fn json_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,68 @@
+//! [`ChatError`]: the error of an operation on a conversation.
+
+use super::conversation::RequestConflict;
+use super::log::decision::Response;
+use super::store::ChatStoreError;
+use crate::ChatLimitError;
+use ui_message_stream::approval::store::LedgerStoreError;
+use ui_message_stream::request::ParseRequestError;
+
+/// The error of an operation on a conversation.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatError {
+    /// This principal has no conversation with this id.
+    #[error("there is no such chat")]
+    NotFound,
+    /// The request is invalid for this conversation or for the agent.
+    #[error(transparent)]
+    Request(#[from] ParseRequestError),
+    /// The conversation has reached one of its [limits](crate::ChatLimits).
+    #[error(transparent)]
+    Limit(#[from] ChatLimitError),
+    /// The request was received before, and there is no response to it: none was stored, or the
+    /// message was removed from the conversation, or edited since.
+    #[error(
+        "this message was received before, and there is no response to it; to get one, regenerate \
+         it or send another message"
+    )]
+    AlreadyReceived,
+    /// The request does not fit the conversation.
+    #[error(transparent)]
+    Conflict(#[from] RequestConflict),
+    /// The user has the maximum number of [live runs](crate::ChatLimits::with_max_user_runs),
+    /// and all of them have readers.
+    #[error("too many responses are being written for this user; try again later")]
+    TooManyRuns,
+    /// The user reads the maximum number of
+    /// [responses](crate::ChatLimits::with_max_user_readers), or holds more than 64 MiB of large
+    /// stored responses that it does not read.
+    #[error("too many responses are being read by this user; close one, or try again later")]
+    TooManyReaders,
+    /// The server is [shutting down](super::ChatServer::shut_down) and begins no more runs.
+    #[error("the server is shutting down; send the request again")]
+    ShuttingDown,
+    /// The log of the conversation cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] ChatStoreError),
+    /// The ledger of approvals cannot be read or written.
+    #[error(transparent)]
+    Ledger(#[from] LedgerStoreError),
+}
+
+impl ChatError {
+    /// Returns the error of a request that has no response.
+    pub(super) fn of_response(response: Response) -> Self {
+        match response {
+            Response::Limit(limit) => limit.into(),
+            Response::Refused(conflict) => conflict.into(),
+            Response::TooManyRuns => ChatError::TooManyRuns,
+            Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
+            Response::UnknownCalls => RequestConflict::UnknownCalls.into(),
+            // The driver knows why, and a turn with one of the others is not refused.
+            Response::Failed | Response::Join { .. } | Response::Stored(_) => {
+                ChatStoreError::new("the request was not answered").into()
+            }
+        }
+    }
+}

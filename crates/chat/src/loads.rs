@@ -1,0 +1,85 @@
+//! [`Loads`]: one conversation at a time is loaded for each user.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+use ui_message_stream::approval::Principal;
+
+/// The users for whom conversations are being loaded. All clones share them.
+///
+/// A long conversation takes the store and a processor much time. So the loads of one user wait for each
+/// other, and those of other users come in between. One at a time leaves a thread of the runtime free to
+/// look for new requests, unless it has only one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Loads(Arc<Mutex<HashMap<Principal, Arc<AsyncMutex<()>>>>>);
+
+/// A load of a conversation. The next one for this user begins when this value is dropped.
+#[derive(Debug)]
+pub(super) struct LoadTurn {
+    loads: Loads,
+    user: Principal,
+    guard: Option<OwnedMutexGuard<()>>,
+}
+
+impl Loads {
+    /// Waits for the loads of this user that have begun before.
+    pub(super) async fn turn(&self, user: &Principal) -> LoadTurn {
+        let of_user = Arc::clone(self.lock().entry(user.clone()).or_default());
+        // Before the wait, which may be cancelled: then its drop removes the user.
+        let mut turn = LoadTurn { loads: self.clone(), user: user.clone(), guard: None };
+        turn.guard = Some(of_user.lock_owned().await);
+        turn
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Principal, Arc<AsyncMutex<()>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for LoadTurn {
+    fn drop(&mut self) {
+        let mut by_user = self.loads.lock();
+        self.guard = None;
+        // Only the map has it: nobody waits for it.
+        if by_user.get(&self.user).is_some_and(|of_user| Arc::strong_count(of_user) == 1) {
+            by_user.remove(&self.user);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_load_of_a_user_waits_for_the_one_before_it_and_not_for_another_user() {
+        let (loads, ada) = (Loads::default(), Principal::new("ada"));
+        let turn = |user: &Principal| {
+            let (loads, user) = (loads.clone(), user.clone());
+            async move { loads.turn(&user).await }.boxed()
+        };
+        let first = turn(&ada).now_or_never().unwrap();
+        let mut second = turn(&ada);
+        assert!((&mut second).now_or_never().is_none());
+        assert!(turn(&Principal::new("bob")).now_or_never().is_some());
+        drop(first);
+        let second = second.now_or_never().unwrap();
+        let mut dropped = turn(&ada);
+        assert!((&mut dropped).now_or_never().is_none());
+        drop(dropped);
+        drop(second);
+        assert!(loads.lock().is_empty());
+
+        // The last one that waits is given up after the load before it has ended.
+        let first = turn(&ada).now_or_never().unwrap();
+        let mut dropped = turn(&ada);
+        assert!((&mut dropped).now_or_never().is_none());
+        drop(first);
+        drop(dropped);
+        assert!(loads.lock().is_empty());
+    }
+}

@@ -1,0 +1,156 @@
+//! [`answer`]: what a request does that answers calls.
+
+use super::decision::{Decision, Mine, Redemption, Response, View};
+use super::entry::Entry;
+use super::join::{join, join_or_stored};
+use super::writer::accepted;
+use crate::conversation::request_change::change_of;
+use crate::conversation::{Chat, RequestEffect};
+use ui_message_stream::approval::ResumePlan;
+use ui_message_stream::id::MessageId;
+use ui_message_stream::message::{ToolState, UiMessage};
+use ui_message_stream::request::ChatRequest;
+
+/// Redeems the answers of a request, and begins the run that reads the results.
+pub(crate) fn answer(
+    view: &View,
+    mine: &Mine,
+    message_id: &MessageId,
+    plan: &ResumePlan,
+    posted: Option<&ChatRequest>,
+) -> Decision {
+    let (state, chat) = (&view.state, view.state.chat());
+    let live = state.live();
+    let is_last = chat.messages.last().is_some_and(|last| last.id == *message_id);
+    let may_begin = live.is_none() && is_last && !mine.has_no_place();
+    let begin = || mine.begin(message_id);
+    let is_due = |chat: &Chat| chat.message_to_continue() == Some(message_id);
+    let results = accepted(chat, &mine.outbox);
+    match mine.redemption {
+        Redemption::Due => {
+            let Some(message) = chat.message(message_id) else {
+                return answer_to_removed(view, mine, posted);
+            };
+            let answered = Answered::of(plan, message, chat, posted.is_some());
+            let is_live = live.is_some_and(|live| live.message_id == *message_id);
+            if answered.is_unknown && is_live && state.lacks_frames() {
+                // The calls may be in the frames.
+                return Decision::LoadWhole;
+            }
+            if !answered.is_any {
+                return Decision::Done(match answered.is_unknown {
+                    true => Response::UnknownCalls,
+                    false => Response::Stored(message_id.clone()),
+                });
+            }
+            if answered.is_open && live.is_none() && is_last && mine.has_no_place() {
+                return Decision::Done(Response::TooManyRuns);
+            }
+            let outputs = posted.map_or(0, |posted| chat.bytes_of_new_outputs(posted.messages()));
+            if outputs > 0
+                && let Err(limit) = mine.settings.limits.check_chat(0, chat.bytes() + outputs)
+            {
+                return Decision::Done(Response::Limit(limit));
+            }
+            // The run shows the results as they come.
+            match answered.is_open && may_begin && !mine.has_begun {
+                true => mine.append(view.control(), vec![begin()]),
+                false => Decision::Redeem,
+            }
+        }
+        _ if !results.is_empty() => append_results(view, mine, results, Some(message_id)),
+        Redemption::Running => Decision::AwaitResults,
+        Redemption::Failed => Decision::Done(Response::Failed),
+        Redemption::None | Redemption::Done => match live {
+            Some(live) if live.message_id == *message_id => join(view, live, mine),
+            None if may_begin && is_due(chat) => mine.append(view.control(), vec![begin()]),
+            // The client sends the same answers again.
+            None if is_last && is_due(chat) => Decision::Done(Response::TooManyRuns),
+            _ => Decision::Done(Response::Stored(message_id.clone())),
+        },
+    }
+}
+
+/// Appends the outcomes that the ledger has for open calls: they have expired, or the turn that was to append
+/// them was lost. If a user has decided, the run begins that reads them.
+pub(crate) fn settle(view: &View, mine: &Mine) -> Decision {
+    let (state, open) = (&view.state, view.state.chat().undecided_calls());
+    if state.live().is_some() || open.is_empty() {
+        return Decision::Done(Response::Nothing);
+    }
+    let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
+    match accepted(state.chat(), &known.results) {
+        results if results.is_empty() => Decision::Done(Response::Nothing),
+        results => append_results(view, mine, results, None),
+    }
+}
+
+/// Appends results. If they complete a message, this one if there is one, the run that reads them begins with
+/// them: all of it is one append.
+fn append_results(
+    view: &View,
+    mine: &Mine,
+    mut entries: Vec<Entry>,
+    of: Option<&MessageId>,
+) -> Decision {
+    let mut next = view.state.clone();
+    let is_applied = entries.iter().all(|entry| next.apply(entry).is_ok());
+    let may_begin = is_applied && next.live().is_none() && !mine.has_no_place();
+    let due = next.chat().message_to_continue().filter(|id| of.is_none_or(|of| of == *id));
+    entries.extend(due.filter(|_| may_begin).map(|id| mine.begin(id)));
+    mine.append(view.control(), entries)
+}
+
+/// The message was removed, or the chat has never had it. A response that has replaced it is shown.
+fn answer_to_removed(view: &View, mine: &Mine, posted: Option<&ChatRequest>) -> Decision {
+    let chat = view.state.chat();
+    let change = posted.map(|posted| change_of(chat, posted, mine.settings.posted_history));
+    match change {
+        Some(Err(RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id))) => {
+            join_or_stored(view, id, mine)
+        }
+        Some(Err(_)) => Decision::Done(Response::AlreadyReceived),
+        Some(Ok(_)) | None => Decision::Done(Response::UnknownCalls),
+    }
+}
+
+/// Which calls of a message a request answers.
+struct Answered {
+    is_any: bool,
+    /// One of them has no result.
+    is_open: bool,
+    /// The request answers calls that the message does not hold.
+    is_unknown: bool,
+}
+
+impl Answered {
+    /// A client that has posted the message names the whole call, and not only the approval.
+    fn of(plan: &ResumePlan, message: &UiMessage, chat: &Chat, is_posted: bool) -> Self {
+        let (mut is_any, mut is_open, mut is_unknown) = (false, false, false);
+        let approvals = plan.unverified_responses().map(|answer| {
+            let mut parts = message.tool_parts();
+            let part = parts.find(|part| match is_posted {
+                true => answer.is_of(part),
+                false => part.approval_id() == Some(&answer.approval_id),
+            });
+            let closed = chat.call_outcomes.iter();
+            let mut closed = closed.filter(|known| known.message_id.as_ref() == Some(&message.id));
+            let is_closed =
+                closed.any(|known| known.approval_id.as_ref() == Some(&answer.approval_id));
+            part.map(|part| matches!(part.state, ToolState::ApprovalRequested { .. }))
+                .or(is_closed.then_some(false))
+        });
+        let outputs = plan.unverified_outputs().map(|output| {
+            let mut parts = message.tool_parts();
+            parts.find(|part| part.tool_call_id == output.tool_call_id)?;
+            let mut of_client = chat.client_executed.iter();
+            Some(of_client.any(|call| call.tool_call_id == output.tool_call_id))
+        });
+        for answered in approvals.chain(outputs) {
+            is_any |= answered.is_some();
+            is_open |= answered == Some(true);
+            is_unknown |= answered.is_none();
+        }
+        Answered { is_any, is_open, is_unknown }
+    }
+}

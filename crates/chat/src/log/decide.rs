@@ -1,0 +1,172 @@
+//! [`decide`]: what a turn does next with the chat that it has read. A pure function.
+
+use super::answer::{answer, settle};
+use super::decision::{Decision, Goal, Mine, Redemption, Response, TurnSettings, View};
+use super::entry::{Entry, OtherEntry, RunEnd};
+use super::join::{end_lost, join, join_or_stored};
+use super::writer::accepted;
+use crate::conversation::request_change::{RequestChange, apply_change, change_of};
+use crate::conversation::{Chat, RequestEffect};
+use crate::store::Expected;
+use ui_message_stream::approval::{PendingToolCall, ResumePlan};
+use ui_message_stream::event::MASKED_ERROR;
+use ui_message_stream::message::{Role, UiMessage};
+use ui_message_stream::request::ChatRequest;
+
+/// Decides what a turn does next. `view` is `None` if the chat has no log.
+pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision {
+    let Some(view) = view else { return without_log(goal, mine) };
+    let live = view.state.live();
+    match goal {
+        Goal::Ask(request) => ask(view, mine, request),
+        Goal::Answer { message_id, plan, posted } => {
+            answer(view, mine, message_id, plan, posted.as_deref())
+        }
+        Goal::Stop => match live {
+            Some(live) => mine.append(view.control(), vec![live.end(RunEnd::Stopped)]),
+            None => Decision::Done(Response::Nothing),
+        },
+        Goal::Delete if mine.epoch != Some(view.head.epoch) => without_log(goal, mine),
+        Goal::Delete => {
+            let (epoch, control) = (view.head.epoch, view.head.control);
+            match mine.revoked == Some(Some((epoch, control))) {
+                true => Decision::Delete { epoch, control },
+                false => Decision::RevokePending,
+            }
+        }
+        Goal::Follow => match live {
+            // The reader has a lost run mended.
+            Some(live) if view.head.is_lost => match view.state.lacks_begun_message() {
+                true => Decision::LoadWhole,
+                false => Decision::Done(view.joined(live)),
+            },
+            Some(live) => join(view, live, mine),
+            None => Decision::Done(Response::Nothing),
+        },
+        Goal::Mend(run) | Goal::Expire(run) => match live {
+            Some(live) if live.run == *run && view.head.is_lost => end_lost(view, live, mine),
+            _ => Decision::Done(Response::Nothing),
+        },
+        Goal::Settle => settle(view, mine),
+    }
+}
+
+fn without_log(goal: &Goal, mine: &Mine) -> Decision {
+    match goal {
+        Goal::Ask(request) if !mine.has_begun => {
+            let TurnSettings { owner, history_import, epoch, .. } = &mine.settings;
+            let chat = Chat::from_client_history(request, owner.clone(), *history_import);
+            let change = match allowed_change(&chat, request, mine) {
+                Ok((change, _)) => change,
+                Err(decision) => return decision,
+            };
+            let messages: Vec<UiMessage> = chat.messages.iter().cloned().collect();
+            let import = (!messages.is_empty()).then(|| OtherEntry::Import { messages }.into());
+            let begin = mine.begin(&mine.settings.message_id);
+            let request = OtherEntry::Request(change).into();
+            let entries = import.into_iter().chain([request, begin]).collect();
+            match mine.has_no_place() {
+                true => Decision::Done(Response::TooManyRuns),
+                // An earlier attempt may have created a log that was deleted since.
+                false => mine.append(Expected::NoLog(epoch.after(mine.attempts)), entries),
+            }
+        }
+        Goal::Answer { .. } => match mine.redemption {
+            Redemption::Running => Decision::AwaitResults,
+            _ => Decision::Done(Response::UnknownCalls),
+        },
+        Goal::Delete if mine.revoked != Some(None) => Decision::RevokePending,
+        _ => Decision::Done(Response::Nothing),
+    }
+}
+
+/// Returns what a request changes in this chat, and the changed chat.
+///
+/// # Errors
+/// What the turn does, if the request changes nothing, or the chat is full.
+fn allowed_change(
+    chat: &Chat,
+    request: &ChatRequest,
+    mine: &Mine,
+) -> Result<(RequestChange, Chat), Decision> {
+    let TurnSettings { posted_history, limits, .. } = &mine.settings;
+    let change = change_of(chat, request, *posted_history).map_err(|effect| {
+        Decision::Done(match effect {
+            RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => Response::Stored(id),
+            RequestEffect::Refused(conflict) => Response::Refused(conflict),
+            _ => Response::AlreadyReceived,
+        })
+    })?;
+    let outputs = chat.bytes_of_new_outputs(request.messages());
+    let mut next = chat.clone();
+    apply_change(&mut next, change.clone());
+    if request.new_user_message().is_some() || outputs > 0 {
+        let messages = request.new_user_message().map_or(0, |_| next.messages.len());
+        limits
+            .check_chat(messages, next.bytes() + outputs)
+            .map_err(|limit| Decision::Done(Response::Limit(limit)))?;
+    }
+    Ok((change, next))
+}
+
+/// A new message, an edit or a regeneration: ends the live run, closes the open calls, changes the
+/// messages, and begins a run. All of it is one append.
+fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
+    let (chat, live) = (view.state.chat(), view.state.live());
+    if let Some(last) = view.state.last_end().filter(|last| mine.is_own(&last.run)) {
+        // The run of this turn is over.
+        return Decision::Done(Response::Join {
+            epoch: view.head.epoch,
+            run: last.run.clone(),
+            message_id: last.message_id.clone(),
+            begin: last.begin,
+            begun: None,
+            length: 0,
+        });
+    }
+    if mine.has_begun {
+        // A regeneration that names no message would remove the answer of this turn.
+        let last = chat.messages.last().filter(|last| last.role == Role::Assistant);
+        let stored = last.map(|last| Response::Stored(last.id.clone()));
+        return Decision::Done(stored.unwrap_or(Response::AlreadyReceived));
+    }
+    let (change, next) = match allowed_change(chat, request, mine) {
+        Ok(allowed) => allowed,
+        Err(Decision::Done(Response::Stored(id))) => return join_or_stored(view, id, mine),
+        Err(decision) => return decision,
+    };
+    if mine.has_no_place() && live.is_none() {
+        return Decision::Done(Response::TooManyRuns);
+    }
+    let open = open_calls(chat);
+    let kept = open_calls(&next);
+    let removed = open.iter().filter(|call| !kept.contains(call));
+    let removed: Vec<PendingToolCall> = removed.cloned().collect();
+    let Some(known) = mine.known_of(&open).filter(|known| known.are_closed) else {
+        let plan = Box::new(ResumePlan::new(request.messages(), None));
+        return Decision::CloseCalls { open, removed, plan };
+    };
+    if known.has_failed && !removed.is_empty() {
+        // Nothing would show later that an approval of such a call comes too late.
+        return Decision::Done(Response::Failed);
+    }
+    let run = mine.run();
+    let mut entries: Vec<Entry> = Vec::new();
+    entries.extend(live.map(|live| live.end(RunEnd::Replaced)));
+    entries.push(OtherEntry::Request(change).into());
+    entries.push(mine.begin(&mine.settings.message_id));
+    // After the run has begun, because its readers are shown them.
+    entries.extend(accepted(&next, &known.results));
+    if known.has_failed {
+        // The calls that could not be closed lapse, because a message follows them.
+        entries.push(OtherEntry::End { run, end: RunEnd::Failed(MASKED_ERROR.to_owned()) }.into());
+    }
+    mine.append(view.control(), entries)
+}
+
+/// The calls that wait for a decision of a user, or for the client that executes them.
+fn open_calls(chat: &Chat) -> Vec<PendingToolCall> {
+    let mut open = chat.undecided_calls();
+    open.extend(chat.client_executed.iter().cloned());
+    open
+}

@@ -1,0 +1,381 @@
+//! [`RunFrames`]: what a client reads of the entries of a run. It does no I/O.
+
+use std::borrow::Cow;
+
+use memchr::memchr;
+
+use super::end_message::end_message;
+use super::entry::{Entry, INTERRUPTED, OtherEntry, RunEnd, StepEnd};
+use super::open_chunks::{OpenChunks, each_chunk};
+use super::writer::{encoded, settled_call};
+use crate::store::Epoch;
+use ui_message_stream::approval::OUTCOME_UNKNOWN;
+use ui_message_stream::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
+use ui_message_stream::event::AgentEvent;
+use ui_message_stream::id::{MessageId, ToolCallId};
+use ui_message_stream::json::Json;
+use ui_message_stream::message::UiMessage;
+use ui_message_stream::reducer::Reducer;
+use ui_message_stream::sse::DONE;
+
+/// Makes the frames of a run, from its first entry or from a later one.
+#[derive(Debug)]
+pub(crate) struct RunFrames {
+    /// The position of the first entry of the run.
+    begin: u64,
+    /// What the `id:` of each frame begins with.
+    id_head: Vec<u8>,
+    /// How many frames of the next entry the client has read.
+    skipped: usize,
+    version: Version,
+    /// The message of the run.
+    message_id: Option<MessageId>,
+    /// The client has the results of calls before this position.
+    results_before: u64,
+    step_end: Option<StepEnd>,
+    /// Why the model has stopped in its last call, if the frames do not say it.
+    reason: Option<FinishReason>,
+}
+
+/// How the frames go on after an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    More,
+    /// The entry was the last one, and its frames are complete.
+    Ended,
+    /// The entry is the end of a run that has not finished, of which [`RunFrames::end`] makes the frames. It
+    /// needs the entries from [`RunFrames::begin`] on.
+    CutOff,
+}
+
+impl RunFrames {
+    /// Creates the frames of a run from this place on.
+    pub(crate) fn new(place: EventId, version: Version) -> Self {
+        let EventId { epoch, begin, frames: skipped, .. } = place;
+        RunFrames {
+            begin,
+            id_head: format!("id: {:014x}-{begin:x}.0x", epoch.0).into_bytes(),
+            skipped,
+            version,
+            message_id: None,
+            results_before: 0,
+            step_end: None,
+            reason: None,
+        }
+    }
+
+    /// Returns why the model has stopped in its last call, if the frames do not say it.
+    pub(crate) fn reason(&self) -> Option<FinishReason> {
+        self.reason
+    }
+
+    pub(crate) fn begin(&self) -> u64 {
+        self.begin
+    }
+
+    /// Adds what the client reads of the entry at this position.
+    pub(crate) fn push(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
+        let next = self.push_entry(position, entry, out);
+        if next != Next::CutOff {
+            self.skipped = 0;
+        }
+        next
+    }
+
+    fn push_entry(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
+        self.frame(position, entry.frames(), out);
+        let Some(other) = entry.other() else { return Next::More };
+        match other {
+            OtherEntry::Begin { message_id, .. } => {
+                self.message_id = Some(message_id.clone());
+                if position == self.begin {
+                    let message_id = Some(Cow::Borrowed(message_id.as_str()));
+                    let start = encoded(&Chunk::Start { message_id, message_metadata: None });
+                    self.frame(position, start.as_bytes(), out);
+                }
+                self.step_end = None;
+            }
+            OtherEntry::Result { received, chunks } => {
+                let is_own = position >= self.results_before
+                    && received.result.message_id == self.message_id;
+                let shown = chunks.iter().filter_map(|chunk| self.shown(chunk, is_own));
+                let frames: String = shown.collect();
+                self.frame(position, frames.as_bytes(), out);
+            }
+            OtherEntry::Step => self.step_end = None,
+            OtherEntry::StepEnd(end) => {
+                (self.step_end, self.reason) = (Some(end.clone()), end.reason);
+            }
+            OtherEntry::End { end: RunEnd::ResumedBy(_), .. } => {}
+            OtherEntry::End { end: run_end, .. } => {
+                let end = self.step_end.take().filter(|_| run_end.early().is_none());
+                let Some(end) = end else { return Next::CutOff };
+                let frames = [end.last.concat().as_bytes(), DONE].concat();
+                self.frame(position, &frames, out);
+                return Next::Ended;
+            }
+            OtherEntry::Chunk { .. }
+            | OtherEntry::Settled { .. }
+            | OtherEntry::Call { .. }
+            | OtherEntry::Import { .. }
+            | OtherEntry::Request(_)
+            | OtherEntry::HandedOver
+            | OtherEntry::Claimed { .. } => {}
+        }
+        Next::More
+    }
+
+    /// Adds the end of a run that has not finished. `entries` are those of the run, with its end, which
+    /// stands at this position. `begun` is the message that it has continued.
+    pub(crate) fn end<'e>(
+        &self,
+        position: u64,
+        begun: Option<UiMessage>,
+        entries: impl IntoIterator<Item = &'e Entry>,
+        out: &mut Vec<u8>,
+    ) {
+        let calls = |message: &UiMessage| -> Vec<ToolCallId> {
+            message.tool_parts().map(|part| part.tool_call_id.clone()).collect()
+        };
+        let earlier = begun.as_ref().map(calls).unwrap_or_default();
+        let mut reducer = begun.map_or_else(Reducer::new, Reducer::continuing);
+        let (mut open, mut step_end) = (OpenChunks::default(), None);
+        let mut claimed: Vec<&ToolCallId> = Vec::new();
+        let (mut event, mut ended) = (AgentEvent::Abort { reason: None }, None);
+        for entry in entries {
+            if let Some(OtherEntry::End { end, .. }) = entry.other() {
+                ended = end.early();
+            }
+            match entry.other() {
+                Some(OtherEntry::Step) => (step_end, claimed) = (None, Vec::new()),
+                Some(OtherEntry::Claimed { approvals }) => {
+                    claimed = approvals.iter().map(|it| &it.tool_call_id).collect();
+                }
+                Some(OtherEntry::StepEnd(end)) => step_end = Some(end),
+                Some(OtherEntry::End { end: RunEnd::Failed(text), .. }) => {
+                    event = AgentEvent::error(text.clone());
+                }
+                Some(OtherEntry::End { end: RunEnd::Interrupted, .. }) => {
+                    event = AgentEvent::error(INTERRUPTED);
+                }
+                _ => {}
+            }
+            each_chunk(entry.frames(), |chunk| {
+                // The message may lack a call, if it is not known what the run has continued.
+                let _ = reducer.push_chunk(chunk);
+                open.push(chunk);
+                if let Some(settled) = settled_call(chunk) {
+                    claimed.retain(|call| **call != settled);
+                }
+            });
+        }
+        let message = reducer.message();
+        let is_object = |end: &StepEnd| end.metadata.as_ref().is_none_or(Json::is_object);
+        let can_say = ended.is_some() && step_end.is_none_or(is_object);
+        let metadata = can_say.then(|| message.end_metadata(ended)).flatten();
+        let metadata = metadata
+            .map(|it| encoded(&Chunk::MessageMetadata { message_metadata: Some(Cow::Owned(it)) }));
+        let metadata = metadata.unwrap_or_default();
+        let mut last: String = match step_end {
+            Some(end) => metadata + &end.last.concat(),
+            None => {
+                let unknown = claimed.into_iter().map(|call| Chunk::ToolOutputError {
+                    tool_call_id: Cow::Borrowed(call),
+                    error_text: Cow::Borrowed(OUTCOME_UNKNOWN),
+                    provider_executed: Some(true),
+                    provider_metadata: None,
+                    tool_metadata: None,
+                    dynamic: None,
+                });
+                let open =
+                    unknown.chain(open.ends()).map(|it| encoded(&it.for_version(self.version)));
+                let mut own = calls(reducer.message());
+                own.retain(|call| !earlier.contains(call));
+                let mut last: String = open.chain([metadata]).collect();
+                end_message(reducer.message(), &own, &event, self.version, |chunk| {
+                    last.push_str(&encoded(&chunk));
+                });
+                last
+            }
+        };
+        last.push_str(&String::from_utf8_lossy(DONE));
+        self.frame(position, last.as_bytes(), out);
+    }
+
+    /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
+    fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
+        // Most entries are one frame.
+        out.reserve(frames.len() + self.id_head.len() + MAX_HEX + 1);
+        for (number, frame, is_last) in each(frames) {
+            if number <= self.skipped {
+                continue;
+            }
+            let (position, read) = if is_last { (position + 1, 0) } else { (position, number) };
+            out.extend_from_slice(&self.id_head);
+            put_hex(position << FRAME_BITS | read as u64, out);
+            out.push(b'\n');
+            out.extend_from_slice(frame);
+        }
+    }
+
+    /// The client has read so many frames of the next entry.
+    pub(crate) fn skip(&mut self, frames: usize) {
+        self.skipped = frames;
+    }
+
+    /// Sets the message of the run, if its first entry is not read.
+    pub(crate) fn set_message(&mut self, id: MessageId) {
+        self.message_id = Some(id);
+    }
+
+    /// The client reads a message that has the results of calls before this position.
+    pub(crate) fn set_results_before(&mut self, position: u64) {
+        self.results_before = position;
+    }
+
+    /// Returns the frame of a chunk that is stored for all versions. A client does not find a call of
+    /// another message, so it reads only data about it.
+    fn shown(&self, chunk: &str, is_own: bool) -> Option<String> {
+        match ReceivedChunk::parse(chunk) {
+            Ok(ReceivedChunk::Known { chunk, .. })
+                if is_own || matches!(chunk, Chunk::Data { .. }) =>
+            {
+                let shown = chunk.for_version(self.version);
+                shown.is_kind_known_to(self.version).then(|| encoded(&shown))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns each frame of an entry, with its number, from 1 on, and whether it is the last one.
+pub(crate) fn each(frames: &[u8]) -> impl Iterator<Item = (usize, &[u8], bool)> {
+    let (mut rest, mut number) = (frames, 0);
+    std::iter::from_fn(move || {
+        // A frame is one line, and an empty one.
+        let end = memchr(b'\n', rest)? + 2;
+        let (frame, next) = rest.split_at_checked(end)?;
+        (rest, number) = (next, number + 1);
+        Some((number, frame, rest.is_empty()))
+    })
+}
+
+/// Where a client continues a run. Its text is the `id:` of the frame before: what names the run, a dot,
+/// and a number that grows with each frame, in a form that `Number` of JavaScript reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventId {
+    pub(crate) epoch: Epoch,
+    /// The position of the first entry of the run.
+    pub(crate) begin: u64,
+    /// The position of the next entry.
+    pub(crate) position: u64,
+    /// How many frames of this entry the client has read.
+    pub(crate) frames: usize,
+}
+
+impl EventId {
+    /// The place before the first entry of a run.
+    pub(crate) fn of_run(epoch: Epoch, begin: u64) -> Self {
+        EventId { epoch, begin, position: begin, frames: 0 }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        let (run, place) = text.split_once(".0x")?;
+        let (epoch, begin) = run.split_once('-')?;
+        let place = number(place)?;
+        let id = EventId {
+            epoch: Epoch(number(epoch)?),
+            begin: number(begin)?,
+            position: place >> FRAME_BITS,
+            frames: usize::try_from(place & ((1 << FRAME_BITS) - 1)).ok()?,
+        };
+        (id.begin <= id.position).then_some(id)
+    }
+}
+
+/// The bits of the number of a frame in its entry. A run has at most 16 MiB, and a frame at least 25 bytes,
+/// so they are enough. The position before them has 33 bits in a number of JavaScript.
+const FRAME_BITS: u32 = 20;
+
+/// How many hexadecimal digits a number has at most.
+const MAX_HEX: usize = 16;
+
+/// Appends a number in hexadecimal digits. Each frame has one, so this is no `write!`.
+fn put_hex(number: u64, out: &mut Vec<u8>) {
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1) as usize;
+    let mut text = [0; MAX_HEX];
+    for (at, digit) in text.iter_mut().rev().take(digits).enumerate() {
+        *digit = b"0123456789abcdef"[(number >> (4 * at)) as usize & 0xf];
+    }
+    out.extend_from_slice(&text[MAX_HEX - digits..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_id_is_read_as_it_was_written() {
+        let id = EventId { epoch: Epoch(0xabc), begin: 16, position: 300, frames: 2 };
+        let mut text = Vec::new();
+        RunFrames::new(id, Version::V6).frame(
+            300,
+            b"data: 1\n\ndata: 2\n\ndata: 3\n\ndata: 4\n\n",
+            &mut text,
+        );
+        assert_eq!(text, b"id: 00000000000abc-10.0x12c00003\ndata: 3\n\nid: 00000000000abc-10.0x12d00000\ndata: 4\n\n");
+        assert_eq!(EventId::parse("abc-10.0x12c00002"), Some(id));
+        for number in [0, 9, 10, 0xf0, u64::MAX] {
+            text.clear();
+            put_hex(number, &mut text);
+            assert_eq!(text, format!("{number:x}").as_bytes());
+        }
+        for wrong in [
+            "",
+            "abc",
+            "abc-10",
+            "abc-10.12c00000",
+            "abc-10.0x100000",
+            "abc-10.0x12c00000.1",
+            "run_1.2",
+        ] {
+            assert_eq!(EventId::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_stopped_run_ends_with_a_step_if_the_page_would_send_its_answers_again() {
+        for (state, is_ended) in [("approved", true), ("pending", false)] {
+            let begun = r#"{"id": "a1", "role": "assistant", "parts": [{"type": "step-start"}, {
+                "type": "tool-act", "toolCallId": "c1", "input": {}, "state": "approval-requested",
+                "approval": {"id": "ap1"}
+            }, {"type": "data-approval", "id": "c1", "data": {"state": "STATE"}}]}"#;
+            let begun = UiMessage::parse(&begun.replace("STATE", state)).unwrap();
+            let frames = RunFrames::new(EventId::of_run(Epoch(1), 0), Version::V6);
+            let mut out = Vec::new();
+            frames.end(1, Some(begun), [], &mut out);
+            let out = String::from_utf8(out).unwrap();
+            assert_eq!(out.contains("data-run-end"), is_ended, "{out}");
+            assert!(!out.contains("tool-output-error"), "{out}");
+        }
+    }
+
+    #[test]
+    fn each_frame_has_the_id_of_what_follows_it() {
+        let text = |place| {
+            let (frames, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+            frames.frame(3, b"data: a\n\ndata: b\n\n", &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let place = EventId { epoch: Epoch(1), begin: 2, position: 3, frames: 0 };
+        assert_eq!(
+            text(place),
+            "id: 00000000000001-2.0x300001\ndata: a\n\nid: 00000000000001-2.0x400000\ndata: b\n\n"
+        );
+        assert_eq!(
+            text(EventId { frames: 1, ..place }),
+            "id: 00000000000001-2.0x400000\ndata: b\n\n"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! [`Hold`]: the run of which a turn is the holder.
+
+use super::super::entry::RunEnd;
+use super::super::queue::Queue;
+use super::super::writer::EntryWriter;
+use ui_message_stream::approval::DeferredToolResult;
+use ui_message_stream::event::AgentEvent;
+use ui_message_stream::id::{MessageId, RunId};
+
+/// The run of which the turn is the holder.
+#[derive(Debug)]
+pub(super) struct Hold {
+    pub(super) run: RunId,
+    pub(super) message_id: MessageId,
+    pub(super) phase: Phase,
+    pub(super) writer: Option<EntryWriter>,
+    pub(super) queue: Queue,
+    /// The model is called also if no result is unread.
+    pub(super) has_to_call: bool,
+    /// How the run ends early, with the event that ends its model call.
+    pub(super) early_end: Option<(RunEnd, AgentEvent)>,
+    /// The error with which the last model call has ended.
+    pub(super) failure: Option<String>,
+    /// The results that the next model call reads.
+    pub(super) results: Vec<DeferredToolResult>,
+    pub(super) has_to_renew: bool,
+    pub(super) bytes: usize,
+    pub(super) is_handed_over: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The answers are redeemed.
+    Redeeming,
+    /// No model call is under way. What follows is decided when the log holds everything.
+    Idle,
+    /// The step is appended first: it proves that the run lives.
+    Stepping,
+    Claiming,
+    Agent,
+    /// The end is appended.
+    Ending,
+}
+
+impl Hold {
+    pub(super) fn new(run: RunId, message_id: MessageId, has_to_call: bool) -> Self {
+        Hold {
+            run,
+            message_id,
+            phase: Phase::Redeeming,
+            writer: None,
+            queue: Queue::default(),
+            has_to_call,
+            early_end: None,
+            failure: None,
+            results: Vec::new(),
+            has_to_renew: false,
+            bytes: 0,
+            is_handed_over: false,
+        }
+    }
+}

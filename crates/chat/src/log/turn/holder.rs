@@ -1,0 +1,246 @@
+//! What a turn does as the holder of a run: it redeems answers, calls the model, and appends what it writes.
+
+use super::super::decision::{Append, Redemption};
+use super::super::entry::{OtherEntry, RunEnd};
+use super::super::turn_io::{Action, CallAgent, Effect, RunLimit};
+use super::super::writer::{EntryWriter, accepted};
+use super::LogTurn;
+use super::hold::{Hold, Phase};
+use ui_message_stream::approval::DeferredToolResult;
+use ui_message_stream::chunk::Chunk;
+use ui_message_stream::event::{AgentEvent, MASKED_ERROR};
+use ui_message_stream::id::{RunId, ToolCallId};
+
+impl LogTurn {
+    /// Handles an event of the agent.
+    pub(super) fn handle_event(&mut self, event: &AgentEvent) {
+        if ends_call(event) {
+            self.actions.push_back(Action::StopAgent);
+            return self.end_call(Some(event));
+        }
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        if let (Phase::Agent, Some(writer)) = (hold.phase, &mut hold.writer) {
+            writer.event(event, &mut view.state, &mut hold.queue);
+            let dropped = writer.take_dropped().into_iter();
+            self.actions.extend(dropped.map(Action::Report));
+        }
+    }
+
+    pub(super) fn end_call(&mut self, event: Option<&AgentEvent>) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        if let (Phase::Agent, Some(writer)) = (hold.phase, &mut hold.writer) {
+            writer.end_call(event, &mut view.state, &mut hold.queue);
+            hold.failure = event.and_then(failure);
+            hold.phase = Phase::Idle;
+        }
+    }
+
+    /// Writes that calls are being executed, before the model is called.
+    pub(super) fn show_executing(&mut self, calls: &[(ToolCallId, AgentEvent)]) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        if hold.phase != Phase::Redeeming {
+            return;
+        }
+        let message = view.state.live_message();
+        let mut writer = EntryWriter::new(&message, self.client);
+        for (call, event) in calls {
+            if message.tool_parts().any(|part| part.tool_call_id == *call) {
+                writer.event(event, &mut view.state, &mut hold.queue);
+            }
+        }
+        // The results that are known come first.
+        view.state.return_message();
+    }
+
+    /// Ends the run of this turn, and its model call.
+    pub(super) fn end_early(&mut self, end: RunEnd) {
+        let Some(hold) = &mut self.hold else { return };
+        if hold.early_end.is_some() || hold.phase == Phase::Ending {
+            return;
+        }
+        let event = match &end {
+            RunEnd::Failed(error) => AgentEvent::error(error.clone()),
+            _ => AgentEvent::Abort { reason: None },
+        };
+        hold.early_end = Some((end, event.clone()));
+        match hold.phase {
+            Phase::Agent => {
+                self.actions.push_back(Action::StopAgent);
+                self.end_call(Some(&event));
+            }
+            Phase::Redeeming => hold.phase = Phase::Idle,
+            _ => {}
+        }
+    }
+
+    /// The approvals for the provider are claimed, and the model can be called.
+    pub(super) fn claimed(
+        &mut self,
+        run: &RunId,
+        approvals: &[DeferredToolResult],
+        sent: Option<Vec<DeferredToolResult>>,
+    ) {
+        let is_it = |hold: &&mut Hold| hold.phase == Phase::Claiming && hold.run == *run;
+        let Some(hold) = self.hold.as_mut().filter(is_it) else { return };
+        // Also those that another run has claimed, and those whose claim has failed or has no reply.
+        if let Some(view) = &mut self.view {
+            view.state.push_claimed(approvals);
+            hold.queue.push(OtherEntry::Claimed { approvals: approvals.to_vec() });
+        }
+        let Some(sent) = sent else {
+            hold.phase = Phase::Idle;
+            return self.end_early(RunEnd::Failed(MASKED_ERROR.to_owned()));
+        };
+        if hold.early_end.is_some() || hold.is_handed_over {
+            hold.phase = Phase::Idle;
+            return;
+        }
+        self.call_agent(sent);
+    }
+
+    pub(super) fn call_agent(&mut self, sent: Vec<DeferredToolResult>) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        hold.phase = Phase::Agent;
+        let message = view.state.live_message();
+        let mut writer = EntryWriter::new(&message, self.client);
+        if message.answer_end().is_some()
+            && let Some(continued) = message.end_metadata(None)
+        {
+            writer.event(&AgentEvent::Metadata(continued), &mut view.state, &mut hold.queue);
+            view.state.return_message();
+        }
+        hold.writer = Some(writer);
+        let (run, message_id) = (hold.run.clone(), hold.message_id.clone());
+        let chat = view.state.chat().clone();
+        let results = std::mem::take(&mut hold.results);
+        let closed = self.mine.known.take().map(|known| known.results).unwrap_or_default();
+        let closed = closed.into_iter().map(|received| received.result);
+        let not_recorded = closed.filter(|result| !chat.is_known(result)).collect();
+        let call = CallAgent { run, chat, message_id, sent, results, not_recorded };
+        self.start(Effect::CallAgent(Box::new(call)));
+    }
+
+    /// Continues the run of this turn. Returns `false` if it has nothing to do.
+    pub(super) fn advance(&mut self) -> bool {
+        let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return false };
+        let Some(live) = view.state.live() else { return false };
+        if !self.has_responded {
+            if view.state.lacks_begun_message() {
+                self.wait_for(Effect::Load { has_frames: true });
+                return true;
+            }
+            let response = view.joined(live);
+            self.respond(response);
+            return true;
+        }
+        let position = view.position();
+        let lease = Some(self.mine.settings.lease);
+        if hold.is_handed_over {
+            let append = Append::new(position, vec![OtherEntry::HandedOver.into()]);
+            let lease = Some(std::time::Duration::ZERO);
+            self.start(Effect::Append(Append { lease, ..append }));
+            self.is_over = true;
+            return true;
+        }
+        let limits = &self.mine.settings.limits;
+        let reached = [
+            (view.head.has_to_end, RunLimit::UserRuns),
+            (view.head.unread >= limits.max_unread_time(), RunLimit::UnreadTime),
+            (hold.bytes > limits.max_log_bytes(), RunLimit::LogBytes),
+        ];
+        if let Some((_, limit)) = reached.into_iter().find(|(is_reached, _)| *is_reached)
+            && hold.early_end.is_none()
+            && hold.phase != Phase::Ending
+        {
+            self.actions.push_back(Action::ReportLimit(hold.run.clone(), limit));
+            self.end_early(RunEnd::Limit);
+            return true;
+        }
+        let mut entries = accepted(view.state.chat(), &self.mine.outbox);
+        entries.extend(hold.queue.sealed());
+        if !entries.is_empty() || hold.has_to_renew {
+            hold.has_to_renew = false;
+            self.append(Append { lease, ..Append::new(position, entries) });
+            return true;
+        }
+        match hold.phase {
+            Phase::Redeeming => match self.mine.redemption {
+                Redemption::Due => self.redeem(),
+                Redemption::Running => return false,
+                _ => hold.phase = Phase::Idle,
+            },
+            Phase::Idle => self.decide_step(),
+            // The log holds the step: the run lives.
+            Phase::Stepping => {
+                hold.has_to_call = false;
+                hold.phase = Phase::Claiming;
+                let (run, approvals) =
+                    (hold.run.clone(), view.state.chat().clone().take_unsent_approvals());
+                match approvals.is_empty() {
+                    true => self.call_agent(Vec::new()),
+                    false => drop(self.start(Effect::Claim { run, approvals })),
+                }
+            }
+            Phase::Claiming | Phase::Agent | Phase::Ending => return false,
+        }
+        true
+    }
+
+    /// The log holds everything. Calls the model, or ends the run.
+    pub(super) fn decide_step(&mut self) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        let chat = view.state.chat();
+        let is_due = chat.message_to_continue() == Some(&hold.message_id);
+        let end = match (&hold.early_end, &hold.failure) {
+            (Some((end, _)), _) => Some(end.clone()),
+            (None, _) if hold.has_to_call || is_due => None,
+            (None, Some(error)) => Some(RunEnd::Failed(error.clone())),
+            (None, None) => Some(RunEnd::Finished),
+        };
+        if end.is_none() && view.state.lacks_frames() {
+            // The model reads the whole message.
+            return self.wait_for(Effect::Load { has_frames: true });
+        }
+        let run = hold.run.clone();
+        if end.is_some() && view.state.live().is_some_and(|live| live.step_end.is_none()) {
+            // The run has called no model. Its readers need an end, too.
+            let event = hold.early_end.as_ref().map(|(_, event)| event.clone());
+            let message = view.state.live_message();
+            let mut writer = EntryWriter::new(&message, self.client);
+            return writer.end_call(event.as_ref(), &mut view.state, &mut hold.queue);
+        }
+        (hold.phase, hold.results) = match end {
+            Some(end) => {
+                hold.queue.push(OtherEntry::End { run, end });
+                (Phase::Ending, Vec::new())
+            }
+            None => {
+                hold.queue.push(OtherEntry::Step);
+                (Phase::Stepping, view.state.unread().to_vec())
+            }
+        };
+    }
+}
+
+/// Whether the agent emits nothing after this event.
+fn ends_call(event: &AgentEvent) -> bool {
+    match event {
+        AgentEvent::Finish { .. } | AgentEvent::Abort { .. } | AgentEvent::Error { .. } => true,
+        AgentEvent::Chunk(chunk) => {
+            matches!(**chunk, Chunk::Finish { .. } | Chunk::Abort { .. } | Chunk::Error { .. })
+        }
+        _ => false,
+    }
+}
+
+/// Returns what clients read of the error in this event.
+fn failure(event: &AgentEvent) -> Option<String> {
+    match event {
+        AgentEvent::Error { error_text } => Some(error_text.to_string()),
+        AgentEvent::Chunk(chunk) => match &**chunk {
+            Chunk::Error { error_text } => Some(error_text.to_string()),
+            _ => None,
+        },
+        _ => None,
+    }
+}

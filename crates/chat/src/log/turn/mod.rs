@@ -1,0 +1,558 @@
+//! [`LogTurn`]: one request, as a state machine without I/O. While the chat names a run of the turn as
+//! live, the turn is the holder of this run.
+//!
+//! ```text
+//! Load ─▶ decide ─┬─▶ an effect of the ledger ─▶ decide
+//!          ▲      ├─▶ Append ─▶ the chat names a run of this turn ─▶ holder
+//!          └──────┘   conflict                                        │
+//!                     Respond, End ◀── the run has ended ◀────────────┘
+//! holder: Redeeming ─▶ Idle ─▶ Stepping ─▶ Claiming ─▶ Agent ─▶ Idle ─▶ Ending
+//! ```
+
+mod hold;
+mod holder;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use self::hold::{Hold, Phase};
+use super::decide::decide;
+use super::decision::{
+    Append, Decision, Goal, KnownCalls, Mine, Redemption, Response, TurnSettings, View,
+};
+use super::entry::{Entry, OtherEntry, RunEnd};
+use super::state::{ChatState, FoldError};
+use super::turn_io::{Action, Effect, EffectId, Input, Reply};
+use crate::conversation::Chat;
+use crate::conversation::{ReceivedResult, live_message};
+use crate::log::client::Client;
+use crate::store::{AppendResult, EntryKind, LoadedLog, LogPage, Unchanged};
+use ui_message_stream::approval::PendingToolCall;
+use ui_message_stream::event::MASKED_ERROR;
+#[cfg(test)]
+use ui_message_stream::id::MessageId;
+use ui_message_stream::id::RunId;
+
+/// A request to a chat, as a state machine.
+#[derive(Debug)]
+pub(crate) struct LogTurn {
+    pub(crate) goal: Goal,
+    pub(crate) mine: Mine,
+    client: Client,
+    view: Option<View>,
+    /// The effect whose reply the turn waits for. `None`: it waits for the agent or for results.
+    busy: Option<(EffectId, Effect)>,
+    /// The view may not be the newest.
+    is_stale: bool,
+    hold: Option<Hold>,
+    has_responded: bool,
+    /// The turn has appended what other turns have to know.
+    has_changed: bool,
+    is_over: bool,
+    effects: u32,
+    /// How many appends in a row have met a conflict.
+    conflicts: u32,
+    actions: VecDeque<Action>,
+}
+
+impl LogTurn {
+    /// Creates the turn of a request. `known` is a state of the chat that this server has read before.
+    pub(crate) fn new(
+        goal: Goal,
+        settings: TurnSettings,
+        client: Client,
+        known: Option<View>,
+    ) -> Self {
+        let redemption = match goal {
+            Goal::Answer { .. } => Redemption::Due,
+            _ => Redemption::None,
+        };
+        let mine = Mine {
+            settings,
+            attempts: 0,
+            has_begun: false,
+            may_resume: !matches!(goal, Goal::Expire(_)),
+            refused_runs: 0,
+            known: None,
+            redemption,
+            outbox: Vec::new(),
+            lost_reads: 0,
+            waits: 0,
+            epoch: None,
+            revoked: None,
+        };
+        LogTurn {
+            goal,
+            mine,
+            client,
+            view: known,
+            busy: None,
+            is_stale: true,
+            hold: None,
+            has_responded: false,
+            has_changed: false,
+            is_over: false,
+            effects: 0,
+            conflicts: 0,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Returns the next action. After [`Action::End`] it returns the same action again.
+    pub(crate) fn poll(&mut self) -> Action {
+        if self.actions.is_empty() {
+            self.go();
+        }
+        let idle = if self.is_over { Action::End } else { Action::Wait };
+        self.actions.pop_front().unwrap_or(idle)
+    }
+
+    /// Returns the newest state of the chat that the turn has read, if later turns can continue it.
+    pub(crate) fn take_view(&mut self) -> Option<View> {
+        let is_whole = |view: &View| !view.state.lacks_frames() && view.state.live().is_none();
+        self.view.take().filter(is_whole)
+    }
+
+    /// Returns the run of this turn, while the turn is its holder.
+    #[cfg(test)]
+    pub(crate) fn own_run(&self) -> Option<(&RunId, &MessageId)> {
+        self.hold.as_ref().map(|hold| (&hold.run, &hold.message_id))
+    }
+
+    /// Returns the epoch of the log that the turn has read.
+    #[cfg(test)]
+    pub(crate) fn epoch(&self) -> Option<crate::store::Epoch> {
+        self.view.as_ref().map(|view| view.head.epoch)
+    }
+
+    /// Returns whether the turn has appended what other turns have to know, since this was asked last.
+    pub(crate) fn take_has_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
+    /// Whether the turn has handed its run over, or is over in another way.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether the turn waits for the reply to an append.
+    pub(crate) fn is_appending(&self) -> bool {
+        matches!(self.busy, Some((_, Effect::Append(_))))
+    }
+
+    /// Returns the number of entries that the turn knows.
+    pub(crate) fn known_length(&self) -> u64 {
+        self.view.as_ref().map_or(0, |view| view.state.length())
+    }
+
+    /// Returns whether the driver may poll the stream of the agent: not while too much of what the agent
+    /// has emitted is not in the log.
+    pub(crate) fn accepts_events(&self) -> bool {
+        let hold = self.hold.as_ref();
+        hold.is_some_and(|hold| hold.phase == Phase::Agent && !hold.queue.is_full())
+    }
+
+    /// Handles an input. The reply to an effect for which the turn does not wait is ignored.
+    pub(crate) fn handle(&mut self, input: Input) {
+        if self.is_over {
+            return;
+        }
+        match input {
+            Input::Reply(id, reply) => {
+                if let Some((_, effect)) = self.busy.take_if(|(busy, _)| *busy == id) {
+                    self.handle_reply(effect, reply);
+                }
+            }
+            Input::Settled(result) => self.mine.outbox.push(*result),
+            Input::Redeemed(is_redeemed) => {
+                self.mine.redemption =
+                    if is_redeemed { Redemption::Done } else { Redemption::Failed };
+                if !is_redeemed {
+                    self.end_early(RunEnd::Failed(MASKED_ERROR.to_owned()));
+                }
+            }
+            Input::Claimed { run, approvals, sent } => self.claimed(&run, &approvals, sent),
+            Input::Agent(event) => self.handle_event(&event),
+            Input::AgentEnded => self.end_call(None),
+            Input::Executing(calls) => self.show_executing(&calls),
+            Input::Changed => self.is_stale |= self.hold.is_some(),
+            Input::Tick => {
+                if let Some(hold) = &mut self.hold {
+                    hold.has_to_renew = true;
+                }
+            }
+            Input::HandOver => {
+                if let Some(hold) = &mut self.hold {
+                    hold.is_handed_over = true;
+                    self.actions.push_back(Action::StopAgent);
+                }
+            }
+            Input::Failed => self.give_up(),
+        }
+    }
+
+    fn handle_reply(&mut self, effect: Effect, reply: Reply) {
+        match (effect, reply) {
+            (_, Reply::Loaded(loaded)) => self.loaded(loaded),
+            (_, Reply::Tail(page)) => self.read_tail(page),
+            (Effect::Append(append), Reply::Appended(result)) => self.appended(append, result),
+            (Effect::CloseCalls { open, .. }, reply) => self.known(open, reply, true),
+            (Effect::FindDecided(open), reply) => self.known(open, reply, false),
+            (_, Reply::Revoked) => {
+                let view = self.view.as_ref();
+                let view = view.filter(|view| self.mine.epoch == Some(view.head.epoch));
+                self.mine.revoked = Some(view.map(|view| (view.head.epoch, view.head.control)));
+            }
+            (Effect::Delete { .. }, Reply::Deleted) => {
+                self.has_changed = true;
+                self.retry();
+            }
+            (_, Reply::Waited) => {
+                self.mine.waits += 1;
+                self.retry();
+            }
+            // It is loaded what has become of an append or a deletion.
+            (_, Reply::Unknown) => self.retry(),
+            _ => {}
+        }
+    }
+
+    /// The newest state is loaded, and the turn decides again.
+    fn retry(&mut self) {
+        self.is_stale = true;
+        if self.hold.is_none() {
+            self.mine.attempts += 1;
+        }
+    }
+
+    fn known(&mut self, asked: Vec<PendingToolCall>, reply: Reply, are_closed: bool) {
+        let (results, has_failed) = match reply {
+            Reply::Calls(results) => (results, false),
+            _ => (Vec::new(), true),
+        };
+        self.mine.known = Some(KnownCalls { asked, are_closed, results, has_failed });
+    }
+
+    fn loaded(&mut self, loaded: Option<Box<LoadedLog>>) {
+        self.is_stale = false;
+        let Some(loaded) = loaded else {
+            self.view = None;
+            return self.leave_or_hold();
+        };
+        let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
+        match ChatState::of_loaded(chat_id, owner, &loaded) {
+            Ok((state, stored)) => {
+                let last = state.last_end();
+                self.mine.has_begun |= last.is_some_and(|last| self.mine.is_own(&last.run));
+                self.view = Some(View { state, head: loaded.head, stored });
+            }
+            Err(error) => return self.refuse_log(error),
+        }
+        self.has_read();
+        self.leave_or_hold();
+    }
+
+    fn read_tail(&mut self, page: Option<LogPage>) {
+        let (Some(page), Some(view)) = (page, &mut self.view) else {
+            // There is another log, or none, or the snapshot is newer than the tail.
+            return self.view = None;
+        };
+        let mut entries = Vec::new();
+        for entry in &page.entries {
+            match Entry::read(entry) {
+                Ok(entry) => entries.push(entry),
+                Err(error) => return self.refuse_log(error.into()),
+            }
+        }
+        view.head = page.head;
+        // A page may end before the log does.
+        let end = view.state.length() + entries.len() as u64;
+        self.is_stale = end < view.head.length;
+        self.apply(entries.into());
+        self.has_read();
+    }
+
+    /// The turn has read the newest state.
+    fn has_read(&mut self) {
+        let Some(view) = &self.view else { return };
+        self.mine.epoch.get_or_insert(view.head.epoch);
+        if self.is_stale {
+            // The next page follows at once.
+            return;
+        }
+        self.mine.lost_reads = match view.head.is_lost {
+            true => self.mine.lost_reads.saturating_add(1),
+            false => 0,
+        };
+        if self.mine.known.as_ref().is_some_and(|known| !known.are_closed) {
+            self.mine.known = None;
+        }
+    }
+
+    fn appended(&mut self, append: Append, result: AppendResult) {
+        match result {
+            AppendResult::Conflict => {
+                self.conflicts += 1;
+                if self.conflicts == MAX_CONFLICTS {
+                    // A store that always says so.
+                    return self.give_up();
+                }
+                self.retry();
+            }
+            AppendResult::TooManyRuns => {
+                self.mine.refused_runs += 1;
+                self.retry();
+            }
+            AppendResult::TooManyChats => {
+                let limit = self.mine.settings.limits.max_user_chats();
+                let limit = crate::ChatLimitError::TooManyChats { limit };
+                self.respond(Response::Limit(limit));
+                self.is_over = true;
+            }
+            AppendResult::Appended { first, head } => {
+                self.conflicts = 0;
+                self.has_changed |= append.listed.is_some();
+                let mut entries = append.entries.iter().filter_map(Entry::other);
+                self.mine.has_begun |=
+                    entries.any(|entry| matches!(entry, OtherEntry::Begin { .. }));
+                let Some(view) = &mut self.view else {
+                    // The append has created the log.
+                    return self.retry();
+                };
+                let is_next = first == view.state.length() && head.epoch == view.head.epoch;
+                let ended = view.state.live().filter(|live| !self.mine.is_own(&live.run));
+                let ended = ended.filter(|live| ends(&append.entries, &live.run));
+                let ended = ended.map(|live| live.run.clone());
+                view.head = head;
+                if let Some(run) = ended {
+                    self.actions.push_back(Action::EndedOther { run, was_lost: append.only_lost });
+                    self.start(Effect::RevokeUnshown);
+                }
+                match is_next {
+                    true => self.apply(append.entries),
+                    // Frames of the holder came first.
+                    false => self.is_stale = true,
+                }
+            }
+        }
+    }
+
+    /// Applies the next entries of the log. Those of the holder are no longer queued.
+    fn apply(&mut self, entries: Arc<[Entry]>) {
+        let first = self.view.as_ref().map_or(0, |view| view.state.length());
+        for entry in &*entries {
+            if let Some(OtherEntry::Begin { run, .. }) = entry.other() {
+                self.mine.has_begun |= self.mine.is_own(run);
+            }
+            let Some(view) = &mut self.view else { return };
+            let live = view.state.live();
+            // A later run may have written the same frames.
+            let hold = self.hold.as_mut().filter(|it| live.is_some_and(|live| live.run == it.run));
+            let is_own = hold.is_some_and(|hold| {
+                hold.bytes += entry.stored_len();
+                hold.queue.remove(entry)
+            });
+            let applied = match is_own {
+                true => view.state.apply_own(entry),
+                false => view.state.apply(entry),
+            };
+            if let Err(error) = applied {
+                return self.refuse_log(error);
+            }
+            self.follow(entry);
+        }
+        let Some(view) = &mut self.view else { return };
+        if self.hold.as_ref().is_none_or(|hold| hold.phase != Phase::Agent) {
+            view.state.return_message();
+            let chat = view.state.chat();
+            let accepts =
+                |received: &ReceivedResult| live_message::accepts_result(chat, &received.result);
+            self.mine.outbox.retain(accepts);
+        }
+        let epoch = view.head.epoch;
+        if self.hold.is_some() {
+            self.actions.push_back(Action::Show { epoch, first, entries });
+        }
+        // A step and an end are decided again if another entry came first.
+        if let Some(hold) = &mut self.hold
+            && matches!(hold.phase, Phase::Stepping | Phase::Ending)
+            && !hold.queue.is_empty()
+        {
+            hold.queue.remove_last();
+            hold.phase = Phase::Idle;
+        }
+        self.leave_or_hold();
+    }
+
+    /// The log has got this entry: the chat may be stored.
+    fn follow(&mut self, entry: &Entry) {
+        let is_end = matches!(entry.other(), Some(OtherEntry::StepEnd(_) | OtherEntry::End { .. }));
+        // Chunks that the log does not hold are in the state, too.
+        let is_whole = self.hold.as_ref().is_some_and(|hold| hold.queue.is_empty());
+        if is_end
+            && is_whole
+            && let Some(view) = &mut self.view
+            && let Some(snapshot) = view.state.snapshot()
+        {
+            let epoch = view.head.epoch;
+            let unchanged = view.stored.as_ref().map(|(position, messages)| Unchanged {
+                position: *position,
+                messages: snapshot.messages.shared_prefix(messages),
+            });
+            view.stored = Some((snapshot.position, snapshot.messages.clone()));
+            self.start(Effect::PutSnapshot { epoch, snapshot, unchanged });
+        }
+    }
+
+    /// The turn is the holder while the chat names a run that it has begun.
+    fn leave_or_hold(&mut self) {
+        let end = self.view.as_ref().map(|view| (view.head.epoch, view.state.length()));
+        let live = self.view.as_ref().and_then(|view| view.state.live());
+        let own = live.filter(|live| self.mine.is_own(&live.run));
+        let own = own.map(|live| (live.run.clone(), live.message_id.clone()));
+        if let Some(hold) =
+            self.hold.take_if(|hold| Some(&hold.run) != own.as_ref().map(|it| &it.0))
+        {
+            self.actions.extend([Action::StopAgent, Action::LeaveRun]);
+            self.mine.attempts += 1;
+            self.start(Effect::RevokeUnshown);
+            if !hold.queue.is_empty() {
+                // The state holds chunks that the log does not.
+                (self.view, self.is_stale) = (None, true);
+            }
+        }
+        if let (None, Some((run, message_id)), Some((epoch, position))) = (&self.hold, own, end) {
+            self.mine.has_begun = true;
+            self.actions.push_back(Action::HoldRun { epoch, position });
+            // Who answers calls of a lost run may resume it.
+            let last = self.view.as_ref().and_then(|view| view.state.last_end());
+            let resumes = last.is_some_and(|last| last.end == RunEnd::ResumedBy(run.clone()));
+            let has_to_call = resumes || !matches!(self.goal, Goal::Answer { .. });
+            self.hold = Some(Hold::new(run, message_id, has_to_call));
+        }
+    }
+
+    fn start(&mut self, effect: Effect) -> EffectId {
+        self.effects += 1;
+        let id = EffectId(self.effects);
+        self.actions.push_back(Action::Start(id, effect));
+        id
+    }
+
+    fn wait_for(&mut self, effect: Effect) {
+        let id = self.start(effect.clone());
+        self.busy = Some((id, effect));
+    }
+
+    fn append(&mut self, append: Append) {
+        let listed = self.listed_after(&append.entries);
+        self.wait_for(Effect::Append(Append { listed, ..append }));
+    }
+
+    /// Returns what lists show of the chat after these entries, if they may change it.
+    fn listed_after(&self, entries: &[Entry]) -> Option<(String, bool)> {
+        if entries.iter().all(|entry| entry.kind() != EntryKind::Control) {
+            return None;
+        }
+        let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
+        let view = self.view.as_ref();
+        let mut next = match view {
+            Some(view) => view.state.clone(),
+            None => ChatState::new(chat_id.clone(), owner.clone()),
+        };
+        let queue = self.hold.as_ref().map(|hold| &hold.queue);
+        for entry in entries {
+            // An entry that does not fit is found when the log has it.
+            let _ = match queue.is_some_and(|queue| queue.contains(entry)) {
+                true => next.apply_own(entry),
+                false => next.apply(entry),
+            };
+        }
+        next.return_message();
+        Some((next.chat().title(), next.chat().has_open_questions()))
+    }
+
+    fn respond(&mut self, response: Response) {
+        if !std::mem::replace(&mut self.has_responded, true) {
+            self.actions.push_back(Action::Respond(response));
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.respond(Response::Failed);
+        self.actions.push_back(Action::StopAgent);
+        self.is_over = true;
+    }
+
+    /// This version cannot read the log. Nothing is written.
+    fn refuse_log(&mut self, error: FoldError) {
+        self.actions.push_back(Action::RefuseLog(error));
+        self.give_up();
+    }
+
+    /// Does what can be done now.
+    fn go(&mut self) {
+        while self.busy.is_none() && !self.is_over {
+            if self.is_stale {
+                self.wait_for(match &self.view {
+                    Some(view) => {
+                        let (epoch, position) = (view.head.epoch, view.state.length());
+                        Effect::ReadTail { epoch, position }
+                    }
+                    None => Effect::Load { has_frames: false },
+                });
+            } else if self.hold.is_some() {
+                if !self.advance() {
+                    return;
+                }
+            } else if !self.follow_decision() {
+                return;
+            }
+        }
+    }
+
+    /// Does what is decided. Returns `false` if the turn waits for results.
+    fn follow_decision(&mut self) -> bool {
+        let chat = || {
+            let chat = self.view.as_ref().map(|view| view.state.chat().clone());
+            let TurnSettings { chat_id, owner, .. } = &self.mine.settings;
+            Box::new(chat.unwrap_or_else(|| Chat::new(chat_id.clone(), owner.clone())))
+        };
+        match decide(self.view.as_ref(), &self.goal, &self.mine) {
+            Decision::LoadWhole => self.wait_for(Effect::Load { has_frames: true }),
+            Decision::CloseCalls { open, removed, plan } => {
+                let chat = chat();
+                self.wait_for(Effect::CloseCalls { open, removed, plan, chat });
+            }
+            Decision::FindDecided(open) => self.wait_for(Effect::FindDecided(open)),
+            Decision::Append(append) => self.append(append),
+            Decision::Redeem => self.redeem(),
+            Decision::AwaitResults => return false,
+            Decision::WaitForEntry => self.wait_for(Effect::ShortPause),
+            Decision::WaitForHolder => self.wait_for(Effect::Pause),
+            Decision::RevokePending => self.wait_for(Effect::RevokePending(self.mine.epoch)),
+            Decision::Delete { epoch, control } => self.wait_for(Effect::Delete { epoch, control }),
+            Decision::Done(response) => {
+                self.respond(response);
+                self.is_over = true;
+            }
+        }
+        true
+    }
+
+    fn redeem(&mut self) {
+        let (Goal::Answer { plan, .. }, Some(view)) = (&self.goal, &self.view) else { return };
+        let (plan, chat) = (plan.clone(), Box::new(view.state.chat().clone()));
+        self.mine.redemption = Redemption::Running;
+        self.start(Effect::Redeem { plan, chat });
+    }
+}
+
+fn ends(entries: &[Entry], run: &RunId) -> bool {
+    entries.iter().any(
+        |entry| matches!(entry.other(), Some(OtherEntry::End { run: ended, .. }) if ended == run),
+    )
+}
+
+/// So many conflicts in a row end a turn. Other turns cause a few.
+const MAX_CONFLICTS: u32 = 1000;

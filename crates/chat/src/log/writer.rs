@@ -1,0 +1,276 @@
+//! [`EntryWriter`]: writes the events of the agent as entries of the log.
+
+use std::borrow::Cow;
+
+use super::entry::{Entry, OtherEntry, StepEnd};
+use super::queue::Queue;
+use super::state::ChatState;
+use crate::conversation::Chat;
+use crate::conversation::{RECORDED_VERSION, ReceivedResult, live_message};
+use crate::log::client::Client;
+use ui_message_stream::chunk::{Chunk, FinishReason, Version};
+use ui_message_stream::event::{AgentEvent, Executor};
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
+use ui_message_stream::sse::Encoder;
+use ui_message_stream::translator::{ResultKind, TranslateError, Translator};
+
+/// Writes the entries of a run, and adds their chunks to its message.
+#[derive(Debug)]
+pub(crate) struct EntryWriter {
+    client: Client,
+    translator: Translator,
+    /// Why events of the agent were dropped, until this is reported.
+    dropped: Vec<TranslateError>,
+}
+
+impl EntryWriter {
+    /// Creates the writer of a model call that continues this message.
+    pub(crate) fn new(message: &UiMessage, client: Client) -> Self {
+        let translator = match message.parts.is_empty() {
+            true => Translator::new(message.id.clone()),
+            false => Translator::continuing(message),
+        };
+        let translator =
+            if client.answers_approvals() { translator } else { translator.without_approvals() };
+        let version = client.version();
+        let version = if version < Version::V6 { version } else { version.max(RECORDED_VERSION) };
+        let mut translator = translator.with_version(version).recording_model_ids();
+        // Readers write the start themselves.
+        translator.start(&mut |_| {});
+        EntryWriter { client, translator, dropped: Vec::new() }
+    }
+
+    pub(crate) fn take_dropped(&mut self) -> Vec<TranslateError> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Writes an event of the agent.
+    pub(crate) fn event(&mut self, event: &AgentEvent, state: &mut ChatState, queue: &mut Queue) {
+        if let AgentEvent::ToolOutput { .. } | AgentEvent::ToolFailed { .. } = event
+            && let Some(result) = state.forwarded_result(event)
+        {
+            let (received, chunks) = (ReceivedResult::new(result, None), Vec::new());
+            return queue.push(OtherEntry::Result { received, chunks });
+        }
+        let EntryWriter { client, translator, dropped } = self;
+        let client = *client;
+        let mut write = |chunk: &Chunk<'_>| write(chunk, client, state, queue);
+        if let AgentEvent::TextDelta { .. } | AgentEvent::ReasoningDelta { .. } = event {
+            // It needs no list, and is the most frequent one.
+            let handled = translator.handle_event(event, &mut |chunk| write(&chunk));
+            return dropped.extend(handled.err());
+        }
+        let mut chunks = Vec::new();
+        let handled = translator.handle_event(event, &mut |chunk| chunks.push(chunk.into_owned()));
+        dropped.extend(handled.err());
+        match waiting_call(event, &chunks) {
+            Some(waiting) => write_call(waiting, &chunks, client, state, queue),
+            None => chunks.iter().for_each(write),
+        }
+    }
+
+    /// Writes the end of a model call: an event after which the agent emits nothing, or `None` if it has
+    /// stopped without one. What the client reads last is sent with the end of the run.
+    pub(crate) fn end_call(
+        &mut self,
+        event: Option<&AgentEvent>,
+        state: &mut ChatState,
+        queue: &mut Queue,
+    ) {
+        state.return_message();
+        self.translator.set_answered(&state.answered_calls());
+        let (mut end, client) = (StepEnd::default(), self.client);
+        end.is_cut = matches!(event, Some(AgentEvent::Abort { .. } | AgentEvent::Error { .. }));
+        let mut reason = match event {
+            Some(AgentEvent::Finish { reason, .. }) => Some(*reason),
+            _ => None,
+        };
+        let mut out = |chunk: Chunk<'_>| {
+            if !is_final(&chunk) {
+                return write(&chunk, client, state, queue);
+            }
+            if let Chunk::Finish { message_metadata: Some(given), .. } = &chunk {
+                end.metadata = Some((**given).clone());
+            }
+            let shown = chunk.for_version(client.version());
+            if let Chunk::Finish { finish_reason: Some(_), .. } = shown {
+                reason = None;
+            }
+            end.last.push(encoded(&shown));
+        };
+        match event {
+            Some(event) => {
+                let handled = self.translator.handle_event(event, &mut out);
+                self.dropped.extend(handled.err());
+            }
+            None => self.translator.end(&mut out),
+        }
+        let of = |kind| self.translator.settled_as(kind).cloned().collect::<Vec<ToolCallId>>();
+        end.rejected = of(ResultKind::Rejected);
+        end.unknown = of(ResultKind::OutcomeUnknown);
+        end.reason = reason.filter(|reason| *reason != FinishReason::Stop);
+        queue.push(OtherEntry::StepEnd(end));
+    }
+}
+
+/// Returns the call that waits for a user or a client after this event.
+fn waiting_call(event: &AgentEvent, chunks: &[Chunk<'static>]) -> Option<ToolCallId> {
+    let has = |is_it: fn(&Chunk<'_>) -> bool| chunks.iter().any(is_it);
+    match event {
+        AgentEvent::ToolInput { call, .. }
+            if call.executed_by == Executor::Client
+                && has(|chunk| matches!(chunk, Chunk::ToolInputAvailable { .. })) =>
+        {
+            Some(call.id.shortened().unwrap_or_else(|| call.id.clone()))
+        }
+        _ => chunks.iter().find_map(|chunk| match chunk {
+            Chunk::ToolApprovalRequest { tool_call_id, .. } => {
+                Some(ToolCallId::from(&**tool_call_id))
+            }
+            _ => None,
+        }),
+    }
+}
+
+/// Writes a call that waits, with all chunks that announce it, as one entry.
+fn write_call(
+    waiting: ToolCallId,
+    chunks: &[Chunk<'static>],
+    client: Client,
+    state: &mut ChatState,
+    queue: &mut Queue,
+) {
+    let shown =
+        chunks.iter().map(|chunk| without_model_id(chunk.clone().for_version(client.version())));
+    for chunk in chunks {
+        state.push_chunk(&chunk.clone().for_version(RECORDED_VERSION));
+    }
+    match state.live_call(&waiting) {
+        Some(message) => {
+            let frames = shown.map(|chunk| encoded(&chunk)).collect();
+            queue.push(OtherEntry::Call { message, frames });
+        }
+        None => shown.for_each(|chunk| queue.push_chunk(&chunk)),
+    }
+}
+
+/// Writes a chunk. A chunk that settles a call which waits is added to the message when the log has it: a
+/// turn that has redeemed an answer may append a result first.
+fn write(chunk: &Chunk<'_>, client: Client, state: &mut ChatState, queue: &mut Queue) {
+    if has_only_text(chunk) {
+        state.push_chunk(chunk);
+        return queue.push_chunk(chunk);
+    }
+    let settled = settled_call(chunk).filter(|call| state.is_waiting(call));
+    let recorded = chunk.clone().for_version(RECORDED_VERSION);
+    let shown = without_model_id(chunk.clone().for_version(client.version()));
+    if settled.is_none() {
+        state.push_chunk(&recorded);
+    }
+    let (frame, chunk) = (|| encoded(&shown), || json_of(&recorded));
+    match settled {
+        Some(call) => {
+            queue.push(OtherEntry::Settled { call, frame: frame(), chunk: chunk() });
+        }
+        None if recorded == shown => queue.push_chunk(&shown),
+        None => queue.push(OtherEntry::Chunk { frame: frame(), chunk: chunk() }),
+    }
+}
+
+/// Returns the call that gets its final result with this chunk.
+pub(crate) fn settled_call(chunk: &Chunk<'_>) -> Option<ToolCallId> {
+    match chunk {
+        Chunk::ToolOutputAvailable { preliminary: Some(true), .. } => None,
+        Chunk::ToolOutputAvailable { tool_call_id, .. }
+        | Chunk::ToolOutputError { tool_call_id, .. }
+        | Chunk::ToolOutputDenied { tool_call_id, .. } => Some(ToolCallId::from(&**tool_call_id)),
+        _ => None,
+    }
+}
+
+/// Writes the end of the live run of a server that is gone: an event, or `None` if its message is complete.
+pub(crate) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) -> Vec<Entry> {
+    let client = Client::of_version(RECORDED_VERSION);
+    let (mut queue, open) = (Queue::default(), state.open_chunks());
+    for chunk in open.ends() {
+        write(&chunk, client, state, &mut queue);
+    }
+    let message = state.live_message();
+    let mut writer = EntryWriter::new(&message, client);
+    // The holder has not ended their inputs.
+    let is_cut = |part: &&ToolPart| matches!(part.state, ToolState::InputStreaming { .. });
+    let cut = message.tool_parts().filter(is_cut).map(|part| part.tool_call_id.clone());
+    writer.translator.require_results(&cut.collect::<Vec<_>>());
+    writer.end_call(event, state, &mut queue);
+    queue.into_entries()
+}
+
+/// Returns the entry of a result of a call in this chat.
+pub(crate) fn result_entry(chat: &Chat, received: &ReceivedResult) -> Entry {
+    let (mut chunks, mut received) = (Vec::new(), received.clone());
+    if let Some((message, part)) = live_message::call_of_result(chat, &received.result) {
+        received.result.message_id.get_or_insert_with(|| message.id.clone());
+        let mut message = message.clone();
+        if part.is_settled() {
+            // It was unknown whether the call was executed.
+            live_message::reopen(&mut message, &part.tool_call_id);
+        }
+        let mut translator = Translator::continuing(&message).with_version(RECORDED_VERSION);
+        translator.start(&mut |_| {});
+        let mut shown = received.clone();
+        shown.result.tool_call_id = part.tool_call_id.clone();
+        for event in shown.events_for_all() {
+            let _ = translator.handle_result(&event, &mut |chunk| chunks.push(json_of(&chunk)));
+        }
+    }
+    OtherEntry::Result { received, chunks }.into()
+}
+
+/// Whether the client stops reading at this chunk.
+fn is_final(chunk: &Chunk<'_>) -> bool {
+    matches!(chunk, Chunk::Finish { .. } | Chunk::Abort { .. } | Chunk::Error { .. })
+}
+
+/// Whether all clients get this chunk as it is.
+fn has_only_text(chunk: &Chunk<'_>) -> bool {
+    matches!(
+        chunk,
+        Chunk::TextDelta { provider_metadata: None, .. }
+            | Chunk::ReasoningDelta { provider_metadata: None, .. }
+            | Chunk::ToolInputDelta { .. }
+    )
+}
+
+/// Removes the id that the model gave to the call of the chunk. Clients do not read it.
+fn without_model_id(mut chunk: Chunk<'_>) -> Chunk<'_> {
+    if let Chunk::ToolInputStart { provider_metadata, .. }
+    | Chunk::ToolInputAvailable { provider_metadata, .. }
+    | Chunk::ToolInputError { provider_metadata, .. } = &mut chunk
+        && let Some(without) = provider_metadata.as_ref().and_then(|it| it.without_model_id())
+    {
+        *provider_metadata = without.map(Cow::Owned);
+    }
+    chunk
+}
+
+fn json_of(chunk: &Chunk<'_>) -> String {
+    encoded(chunk).strip_prefix("data: ").unwrap_or_default().trim().to_owned()
+}
+
+/// Returns the frame of a chunk.
+pub(crate) fn encoded(chunk: &Chunk<'_>) -> String {
+    let mut frame = Vec::new();
+    Encoder::default().encode(chunk, &mut frame);
+    String::from_utf8_lossy(&frame).into_owned()
+}
+
+/// The entries of those results that change the chat.
+pub(crate) fn accepted<'r>(
+    chat: &Chat,
+    results: impl IntoIterator<Item = &'r ReceivedResult>,
+) -> Vec<Entry> {
+    let new =
+        results.into_iter().filter(|received| live_message::accepts_result(chat, &received.result));
+    new.map(|received| result_entry(chat, received)).collect()
+}

@@ -1,0 +1,365 @@
+//! What must hold in every interleaving.
+
+use futures_util::FutureExt;
+
+use super::world::{MAX_CHATS, Reader, World, key_of, shows};
+use crate::Chat;
+use crate::log::decision::Append;
+use crate::log::entry::{Entry, OtherEntry, RunEnd};
+use crate::log::state::end::note_end;
+use crate::log::state::{ChatState, LastEnd};
+use crate::log::turn_io::CallAgent;
+use crate::store::{Epoch, LoadLog, LoadedLog, LogHead, LogStore, StoredEntry};
+use ui_message_stream::id::{ApprovalId, MessageId, RunId};
+use ui_message_stream::message::UiMessage;
+
+impl World {
+    /// A tool or a provider acts on an approval.
+    pub(super) fn effect(&mut self, approval: &ApprovalId) {
+        self.counts.effects += 1;
+        let effects = self.effects.entry(approval.clone()).or_default();
+        *effects += 1;
+        if *effects > 1 {
+            self.violated(format!("{approval:?} had two effects"));
+        }
+        if self.ledger.is_closed(approval) {
+            self.violated(format!("{approval:?} was closed and had an effect"));
+        }
+        let is_shown =
+            self.shadows.values().flat_map(|shadow| &shadow.entries).any(
+                |entry| match Entry::read(entry).unwrap().other() {
+                    Some(OtherEntry::Call { message, .. }) => {
+                        super::world::shows(message, approval)
+                    }
+                    _ => false,
+                },
+            );
+        if !is_shown {
+            self.violated(format!("{approval:?} had an effect before the log showed it"));
+        }
+    }
+
+    /// A run has begun that has ended no other one, when so many places were taken: the user had a place for it.
+    /// More places than the user has are taken when the server of a lost run renews its lease.
+    pub(super) fn check_places(&mut self, before: usize) {
+        let taken = self.taken_places();
+        if taken > before.max(self.limits.max_user_runs()) {
+            self.violated(format!("{taken} runs are live"));
+        }
+    }
+
+    /// Returns how many places for live runs the user has taken.
+    pub(super) fn taken_places(&self) -> usize {
+        let heads = (0..MAX_CHATS).filter_map(|chat| {
+            let load = LoadLog { key: &key_of(chat), has_frames: false, has_messages: false };
+            Some(self.store.load(load).now_or_never().unwrap().unwrap()?.head)
+        });
+        let taken = |head: &LogHead| head.live_run.is_some() && !head.is_lost && !head.has_to_end;
+        heads.filter(taken).count()
+    }
+
+    /// The fold of what was loaded is the fold of the log.
+    pub(super) fn check_fold(&mut self, loaded: Option<&LoadedLog>, has_frames: bool) {
+        self.counts.loads += 1;
+        self.counts.loads_with_frames += u64::from(has_frames);
+        let Some(loaded) = loaded else { return };
+        let folded = ChatState::of_loaded(&self.key.chat, &self.key.owner, loaded);
+        let Some(shadow) = self.shadows.get(&loaded.head.epoch) else {
+            return self.violated("a log that nobody has created".into());
+        };
+        let found = match folded {
+            Err(error) => Some(format!("frames: {has_frames}: {error}\n{loaded:?}")),
+            Ok((folded, _)) => {
+                let (one, other) = (folded.chat(), shadow.state.chat());
+                let is_same = if folded.lacks_frames() {
+                    one.undecided_calls() == other.undecided_calls()
+                        && one.client_executed == other.client_executed
+                } else {
+                    one == other
+                };
+                let last_end = |state: &ChatState| {
+                    state.last_end().map(|last| (last.run.clone(), last.begin, last.end.clone()))
+                };
+                let is_same = is_same
+                    && folded.length() == shadow.state.length()
+                    && last_end(&folded) == last_end(&shadow.state)
+                    && folded.unread() == shadow.state.unread()
+                    && folded.live().map(|live| &live.run)
+                        == shadow.state.live().map(|live| &live.run);
+                (!is_same).then(|| {
+                    format!(
+                        "the loaded chat is not the fold of its log (frames: {has_frames}): {}",
+                        difference(one, other)
+                    )
+                })
+            }
+        };
+        found.into_iter().for_each(|what| self.violated(what));
+    }
+
+    /// Only a wish of a user ends a run whose lease has not passed. `is_lost` is whether it had passed when
+    /// the append arrived. A run whose answers were not all stored does not finish.
+    pub(super) fn check_ends(&mut self, number: u32, append: &Append, is_lost: bool) {
+        for entry in &*append.entries {
+            if let Some(OtherEntry::End { run, end }) = entry.other() {
+                let is_wish = matches!(end, RunEnd::Stopped | RunEnd::Replaced);
+                if !is_own(run, number) && !is_wish && !is_lost {
+                    self.violated(format!("{run:?} was ended by turn {number}: {end:?}"));
+                }
+                let mut drivers = self.drivers.iter().filter(|driver| driver.number == number);
+                let is_incomplete = drivers.any(|driver| driver.is_incomplete);
+                if is_own(run, number) && *end == RunEnd::Finished && is_incomplete {
+                    self.violated(format!("{run:?} is finished, and an answer was not stored"));
+                }
+            }
+        }
+    }
+
+    /// An append has arrived. `before` is how the last run had ended before.
+    pub(super) fn count_append(&mut self, number: u32, append: &Append, before: Option<LastEnd>) {
+        let is_stopped = |last: &LastEnd| last.end == RunEnd::Stopped && is_own(&last.run, number);
+        if World::begins_in(append) && before.as_ref().is_some_and(is_stopped) {
+            self.violated(format!("turn {number} goes on after its run was stopped"));
+        }
+        let mut stopped = false;
+        for entry in &*append.entries {
+            match entry.other() {
+                Some(OtherEntry::Begin { .. }) => {
+                    self.counts.runs += 1;
+                    let live = self.shadow().and_then(|shadow| shadow.state.live());
+                    let is_continued = live.is_some_and(|live| live.begun_parts > 0);
+                    self.counts.continued += u64::from(is_continued);
+                }
+                Some(OtherEntry::Result { .. }) => {
+                    let live = self.shadow().and_then(|shadow| shadow.state.live());
+                    let is_own = live.is_some_and(|live| is_own(&live.run, number));
+                    self.counts.late_results += u64::from(!is_own);
+                }
+                Some(OtherEntry::End { end, .. }) => {
+                    let counts = &mut self.counts;
+                    let count = match end {
+                        RunEnd::Finished => continue,
+                        RunEnd::Failed(_) => &mut counts.failed_runs,
+                        RunEnd::Stopped => &mut counts.stopped,
+                        RunEnd::Replaced => &mut counts.replaced,
+                        RunEnd::Limit => &mut counts.limits,
+                        RunEnd::Interrupted => &mut counts.interrupted,
+                        RunEnd::ResumedBy(_) => &mut counts.resumed,
+                    };
+                    *count += 1;
+                    stopped |= *end == RunEnd::Stopped;
+                }
+                _ => {}
+            }
+        }
+        if stopped && World::begins_in(append) {
+            self.violated("a run begins with a Stop".into());
+        }
+    }
+
+    /// Readers of a server are shown only what the log holds.
+    pub(super) fn check_shown(&mut self, epoch: Epoch, first: u64, shown: &[Entry]) {
+        let first = usize::try_from(first).unwrap();
+        let held = self.shadows[&epoch].entries.get(first..).unwrap_or_default();
+        let shown: Vec<StoredEntry> = shown.iter().map(Entry::stored).collect();
+        if !held.starts_with(&shown) {
+            self.violated(format!("readers were shown what is not in the log, at {first}"));
+        }
+    }
+
+    /// The model is called for a step that the log holds, by the holder of the live run.
+    pub(super) fn check_call(&mut self, call: &CallAgent) {
+        let is_step = |entry: &OtherEntry| matches!(entry, OtherEntry::Step);
+        let is_result =
+            |it: &OtherEntry| matches!(it, OtherEntry::Result { .. } | OtherEntry::Settled { .. });
+        let entries = self.shadows.values().flat_map(|it| it.runs.iter().zip(&it.entries));
+        let of_run = entries.filter(|(run, _)| run.as_ref() == Some(&call.run));
+        let of_run: Vec<Entry> = of_run.map(|(_, it)| Entry::read(it).unwrap()).collect();
+        let count = |is_it: fn(&OtherEntry) -> bool| {
+            of_run.iter().filter_map(Entry::other).filter(|it| is_it(it)).count()
+        };
+        let (steps, results) = (count(is_step), count(is_result));
+        let (calls, known) = self.calls.get(&call.run).copied().unwrap_or_default();
+        self.calls.insert(call.run.clone(), (calls + 1, results));
+        if calls >= steps {
+            self.violated(format!("{:?} calls the model before its log says so", call.run));
+        }
+        if calls > 0 && results == known {
+            self.violated(format!("{:?} calls the model again without a result", call.run));
+        }
+        let live = self.shadow().and_then(|shadow| shadow.state.live());
+        if live.is_none_or(|live| live.run != call.run) {
+            // Another turn has ended the run after the step: what this call writes is refused.
+            return;
+        }
+        let Some(chat) = self.chat() else { return };
+        let last = self.shadow().and_then(|shadow| shadow.entries.last());
+        let is_newest =
+            last.is_some_and(|last| Entry::read(last).unwrap().other().is_some_and(is_step));
+        let mut expected = chat.clone();
+        if let Some(id) = live.map(|live| &live.message_id)
+            && chat.message(id).is_some_and(|message| message.answer_end().is_some())
+        {
+            // The first frame of the run says that the message is continued, and comes after the step.
+            note_end(&mut expected, id, None);
+        }
+        if is_newest && call.chat.messages != expected.messages {
+            let what =
+                format!("the model reads another chat: {}", difference(&call.chat, &expected));
+            return self.violated(what);
+        }
+        let asked = self.ledger.asked().filter(|(id, approval)| {
+            let mut messages = chat.messages.iter().filter(|it| chat.is_followed_by_user(&it.id));
+            approval.lapses && messages.any(|message| shows(message, id))
+        });
+        let open: Vec<ApprovalId> = asked.map(|(id, _)| id.clone()).collect();
+        let failed = self.counts.ledger_faults > 0;
+        if let Some(id) = open.first().filter(|_| !failed) {
+            self.violated(format!("{id:?} was open when the user sent a message, and still is"));
+        }
+    }
+
+    /// A response reads a run.
+    pub(super) fn attach(
+        &mut self,
+        server: usize,
+        epoch: Epoch,
+        run: RunId,
+        message_id: MessageId,
+        begin: u64,
+    ) {
+        let begins = self.shadows.get(&epoch).and_then(|shadow| {
+            let entry = Entry::read(shadow.entries.get(usize::try_from(begin).unwrap())?).unwrap();
+            match entry.other()? {
+                OtherEntry::Begin { run, message_id } => Some((run.clone(), message_id.clone())),
+                _ => None,
+            }
+        });
+        if begins != Some((run.clone(), message_id)) {
+            self.violated(format!("{run:?} does not begin at {begin}"));
+        }
+        self.readers.push(Reader {
+            server: Some(server),
+            epoch,
+            run,
+            begin,
+            next: begin + 1,
+            read: Vec::new(),
+            has_ended: false,
+            mender: None,
+        });
+    }
+
+    /// A reader reads what is new. Returns the run that has to be mended, if its lease has passed.
+    pub(super) fn read_on(&mut self, at: usize, most: usize) -> Option<RunId> {
+        let reader = &self.readers[at];
+        let (epoch, next) = (reader.epoch, reader.next);
+        let Some(page) = self.read(epoch, next, true) else {
+            self.counts.gone += 1;
+            self.readers[at].server = None;
+            return None;
+        };
+        let mender = self.readers[at].mender;
+        let is_mending = mender.is_some_and(|it| self.drivers.iter().any(|d| d.number == it));
+        let is_idle = page.entries.is_empty();
+        let wants_mending = page.head.is_lost && is_idle && !is_mending;
+        for entry in page.entries.into_iter().take(most) {
+            let reader = &mut self.readers[at];
+            reader.next += 1;
+            let read = Entry::read(&entry).unwrap();
+            reader.read.push(entry);
+            if let Some(OtherEntry::End { run, end }) = read.other()
+                && *run == reader.run
+            {
+                match end {
+                    RunEnd::ResumedBy(next) => reader.run = next.clone(),
+                    _ => {
+                        (reader.has_ended, reader.server) = (true, None);
+                        self.counts.read_to_end += 1;
+                        break;
+                    }
+                }
+            }
+        }
+        self.check_reader(at);
+        let reader = &self.readers[at];
+        (wants_mending && reader.server.is_some()).then(|| reader.run.clone())
+    }
+
+    /// What was read is what the log holds from the beginning of the run on.
+    fn check_reader(&mut self, at: usize) {
+        let reader = &self.readers[at];
+        let shadow = &self.shadows[&reader.epoch];
+        let begin = usize::try_from(reader.begin).unwrap() + 1;
+        if !shadow.entries[begin..].starts_with(&reader.read) {
+            self.violated(format!("a reader of {:?} has read something else", reader.run));
+        }
+    }
+
+    /// Whether something has failed, so that users may have to send their answers again.
+    pub(super) fn has_failed(&self) -> bool {
+        let counts = &self.counts;
+        counts.crashes + counts.ledger_faults + counts.too_many + counts.late_operations > 0
+    }
+
+    /// The questions that are open in the log and not in the ledger. The next load of the chat stores them.
+    pub(super) fn unstored_decisions(&self) -> impl Iterator<Item = ApprovalId> {
+        let open = self.chat().into_iter().flat_map(Chat::undecided_calls);
+        open.filter_map(|call| call.approval_id).filter(|id| !self.ledger.is_asked(id))
+    }
+
+    /// Checks what must hold after all turns have ended, and a load of the chat.
+    pub(super) fn check_end(&mut self) {
+        let mut found = Vec::new();
+        for reader in &self.readers {
+            if reader.server.is_some() {
+                found.push(format!("a reader of {:?} got no end", reader.run));
+            }
+        }
+        let Some(shadow) = self.shadow() else {
+            return found.into_iter().for_each(|what| self.violated(what));
+        };
+        let (chat, state) = (shadow.state.chat(), &shadow.state);
+        if state.live().is_some() {
+            found.push("a run is live after its turn".into());
+        }
+        let is_finished = state.last_end().is_some_and(|last| last.end == RunEnd::Finished);
+        // A user with too many runs sends the answers again.
+        let has_places = self.counts.too_many == 0;
+        if is_finished && has_places && chat.message_to_continue().is_some() {
+            found.push("a result is unread".into());
+        }
+        if !self.has_failed() {
+            let open = self.unstored_decisions();
+            found.extend(open.map(|id| format!("{id:?} is open in the log, and was decided")));
+        }
+        let messages = || chat.messages.iter();
+        let epoch = self.load(false).map(|loaded| loaded.head.epoch);
+        for (id, _) in self.ledger.asked() {
+            let (of, run) = &self.asked_in[id];
+            let is_shown = messages().any(|message: &UiMessage| shows(message, id));
+            if Some(*of) == epoch
+                && !is_shown
+                && !self.crashed_runs.contains(run)
+                && !self.has_failed()
+            {
+                found.push(format!("{id:?} is asked in vain"));
+            }
+        }
+        found.into_iter().for_each(|what| self.violated(what));
+    }
+}
+
+/// Returns two chats, and their first messages that differ.
+fn difference(one: &Chat, other: &Chat) -> String {
+    let json = |message: Option<&UiMessage>| serde_json::to_string(&message).unwrap();
+    let mut pairs = (0..one.messages.len().max(other.messages.len()))
+        .map(|at| [one, other].map(|chat| json(chat.messages.get(at))));
+    let [first, second] = pairs.find(|[one, other]| one != other).unwrap_or_default();
+    format!("{one:?}\n{first}\n{other:?}\n{second}")
+}
+
+/// Whether this turn has begun the run.
+fn is_own(run: &RunId, number: u32) -> bool {
+    run.split('-').next() == Some(&format!("r{number}"))
+}

@@ -1,0 +1,62 @@
+//! Once a minute a server removes from its store what is kept no longer, and delivers what its sink has not got.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::{StreamExt, future, stream};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use super::driver::Driver;
+use super::inner::Inner;
+use super::log::decision::Goal;
+use super::sink::Sink;
+use ui_message_stream::id::log_causes;
+
+/// Sweeps now and each minute, until the server is dropped or shuts down. Does nothing outside of a runtime:
+/// the next call starts it.
+pub(super) fn start(chats: &Arc<Inner>) {
+    let Ok(runtime) = Handle::try_current() else { return };
+    if !chats.is_sweeping.swap(true, Ordering::Relaxed) {
+        let started = Started(Arc::clone(&chats.is_sweeping));
+        let chats = Arc::downgrade(chats);
+        runtime.spawn(async move { sweep_often(&chats, started).await });
+    }
+}
+
+/// Dropped when the task ends, also with its runtime.
+struct Started(Arc<AtomicBool>);
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+async fn sweep_often(chats: &Weak<Inner>, _started: Started) {
+    while let Some(chats) = chats.upgrade().filter(|chats| !chats.shutdown.has_begun()) {
+        future::join(sweep(&chats), Sink::sweep(&chats)).await;
+        drop(chats);
+        sleep(SWEEP_INTERVAL).await;
+    }
+}
+
+/// Removes what is kept no longer, and ends the runs that were lost long ago.
+async fn sweep(chats: &Arc<Inner>) {
+    let lost = chats.logs.sweep().await.unwrap_or_else(|error| {
+        tracing::warn!(error = log_causes(&error), "what is kept no longer was not removed");
+        Vec::new()
+    });
+    let ends = stream::iter(lost).map(|(key, run)| {
+        // A turn that fails has logged it. The next sweep tries again.
+        let client = chats.clients.any_client();
+        Driver::mend(Arc::clone(chats), key, client, Goal::Expire(run))
+    });
+    ends.buffer_unordered(MAX_ENDING).for_each(async |_| {}).await;
+}
+
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How many lost runs are ended at once.
+const MAX_ENDING: usize = 8;

@@ -1,0 +1,295 @@
+//! Concurrent runs in one chat: the turn continues once, after all open approval requests and
+//! client tool calls have an answer, however often the answers arrive. A call that may still run is
+//! never reported as not executed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_stream::stream;
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use ui_message_stream::approval::{
+    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome,
+    Toolbox,
+};
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{BoxFuture, ChatRequest, Json};
+use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
+
+/// A tool that ends when it receives a permit.
+#[derive(Debug, Clone)]
+struct Slow(Arc<Semaphore>);
+
+impl Toolbox for Slow {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        Some(ToolInfo::new(DefinitionDigest::new(name, "Is slow.", &Json::null())))
+    }
+
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        let permits = Arc::clone(&self.0);
+        Box::pin(async move {
+            permits.acquire().await.unwrap().forget();
+            ToolOutcome::Output(Json::string("done"))
+        })
+    }
+}
+
+struct Host {
+    chats: ChatServer,
+    /// One permit lets the agent continue.
+    agent: Arc<Semaphore>,
+    tool: Arc<Semaphore>,
+    /// What the model read in each call.
+    read: Arc<Mutex<Vec<String>>>,
+}
+
+/// The agent's first call requests one approval, two if the user's text contains "twice" (it waits
+/// for a permit between them), or leaves a call to the client if the text contains "where". If the
+/// text contains "both", it does both and waits for a permit at the end. If the text contains
+/// "slowly", it first waits for a permit. Each later call waits for a permit, then emits a text.
+fn host() -> Host {
+    let (agent, tool) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let read: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (permits, prompts) = (Arc::clone(&agent), Arc::clone(&read));
+    let calls = AtomicUsize::new(0);
+    let respond = move |turn: Turn| {
+        let messages = turn.to_model_messages().model_messages(&turn.chat.messages);
+        prompts.lock().unwrap().push(serde_json::to_string(&messages).unwrap());
+        let (permits, call) = (Arc::clone(&permits), calls.fetch_add(1, Ordering::SeqCst));
+        let user_text = serde_json::to_string(&turn.chat.messages[0]).unwrap();
+        stream! {
+            if call > 0 {
+                permits.acquire().await.unwrap().forget();
+                yield Ok::<_, std::io::Error>(AgentEvent::text("Went on"));
+                return;
+            }
+            if user_text.contains("slowly") {
+                permits.acquire().await.unwrap().forget();
+            }
+            if user_text.contains("where") || user_text.contains("both") {
+                let call = ToolCall::new("place", "where").client_executed();
+                yield Ok(AgentEvent::tool_input(call, Json::null()));
+            }
+            if user_text.contains("where") {
+                return;
+            }
+            let call_count = 1 + usize::from(user_text.contains("twice"));
+            for name in ["first", "second"].into_iter().take(call_count) {
+                let call = ToolCall::new(name, "slow");
+                let (id, input) = (call.id.clone(), Json::null());
+                yield Ok(AgentEvent::tool_input(call, input.clone()));
+                let issued = turn
+                    .approvals
+                    .request_approval(&turn.message_id, &id, "slow", &input, None)
+                    .await;
+                yield Ok(issued.unwrap().event(id));
+                if name == "first" && !user_text.contains("once") {
+                    permits.acquire().await.unwrap().forget();
+                }
+            }
+        }
+    };
+    let chats = ChatServer::new(respond, Approvals::new(Slow(Arc::clone(&tool))));
+    Host { chats, agent, tool, read }
+}
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+fn user(id: &str, text: &str) -> Value {
+    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
+}
+
+async fn wait_one_second() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+async fn read(response: ChatStream) -> String {
+    let bytes = response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await;
+    String::from_utf8(bytes.concat()).unwrap()
+}
+
+impl Host {
+    async fn post(&self, message: Value) -> String {
+        let response = self.chats.stream_response(&ada(), Self::request(&message)).await.unwrap();
+        read(response).await
+    }
+
+    /// The first assistant message as a client sends it whose user has approved its call.
+    async fn approved_message(&self) -> Value {
+        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
+        let mut message = serde_json::to_value(&chat.messages[1]).unwrap();
+        for part in message["parts"].as_array_mut().unwrap() {
+            if part["state"] == "approval-requested" {
+                part["state"] = json!("approval-responded");
+                part["approval"]["approved"] = json!(true);
+            }
+        }
+        message
+    }
+
+    fn request(message: &Value) -> ChatRequest {
+        let id = &message["id"];
+        let body = json!({"id": "chat", "messages": [message], "messageId": id}).to_string();
+        ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    }
+
+    async fn approve(&self, call: &str) {
+        let pending = self.chats.approvals().pending(&ada()).await.unwrap();
+        let pending_approval = pending
+            .iter()
+            .find(|pending_approval| pending_approval.record.tool_call_id.as_str() == call)
+            .unwrap();
+        let approval_id = pending_approval.approval_id.clone();
+        let decision = ApprovalDecision { approval_id, approved: true, reason: None };
+        assert!(self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted);
+    }
+
+    /// The last message as a client sends it that has executed its tool, and whose user has approved
+    /// the other calls.
+    async fn message_with_client_output(&self) -> Value {
+        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
+        let mut message = serde_json::to_value(chat.messages.last()).unwrap();
+        for part in message["parts"].as_array_mut().unwrap() {
+            if part["state"] == "input-available" {
+                (part["state"], part["output"]) = (json!("output-available"), json!("here"));
+            } else if part["state"] == "approval-requested" {
+                part["state"] = json!("approval-responded");
+                part["approval"]["approved"] = json!(true);
+            }
+        }
+        message
+    }
+
+    fn calls(&self) -> usize {
+        self.read.lock().unwrap().len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_does_not_continue_before_approvals_requested_during_a_tool_run_are_decided() {
+    let host = host();
+    let approve_while_running = async {
+        wait_one_second().await;
+        host.approve("first").await;
+        wait_one_second().await;
+        // The agent requests the second approval while the first tool runs.
+        host.agent.add_permits(1);
+        wait_one_second().await;
+        host.tool.add_permits(1);
+        wait_one_second().await;
+    };
+    futures::join!(host.post(user("m1", "twice")), approve_while_running);
+    assert_eq!(host.calls(), 1, "the second approval is pending");
+    host.agent.add_permits(1);
+    host.tool.add_permits(1);
+    host.approve("second").await;
+    wait_one_second().await;
+    assert_eq!(host.calls(), 2);
+    assert!(host.read.lock().unwrap()[1].matches("done").count() == 2, "{:?}", host.read);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_output_that_is_sent_again_during_its_turn_is_answered_once() {
+    let host = host();
+    host.post(user("m1", "where")).await;
+    let message = host.message_with_client_output().await;
+    let second_post = async {
+        wait_one_second().await;
+        let add_permits = async {
+            wait_one_second().await;
+            host.agent.add_permits(2);
+        };
+        futures::join!(host.post(message.clone()), add_permits).0
+    };
+    let (first, second) = futures::join!(host.post(message.clone()), second_post);
+    assert_eq!(host.calls(), 2);
+    assert!(first.contains("Went on"), "{first}");
+    assert!(second.contains("Went on"), "{second}");
+    assert_eq!(host.message_with_client_output().await.to_string().matches("Went on").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_output_counts_that_is_sent_before_the_run_has_ended_that_made_the_call() {
+    let host = host();
+    let answer_while_running = async {
+        wait_one_second().await;
+        host.tool.add_permits(1);
+        let message = host.message_with_client_output().await;
+        let add_permits = async {
+            wait_one_second().await;
+            host.agent.add_permits(2);
+        };
+        futures::join!(host.post(message), add_permits).0
+    };
+    let (_, response) = futures::join!(host.post(user("m1", "both")), answer_while_running);
+    assert!(response.contains("Went on"), "{response}");
+    assert_eq!(host.calls(), 2);
+    let read = host.read.lock().unwrap()[1].clone();
+    assert!(read.contains("here") && read.contains("done"), "{read}");
+    let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    assert_eq!(chat.client_executed, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_message_during_an_approved_call_sends_its_outcome_to_the_model_as_unknown() {
+    let host = host();
+    host.post(user("m1", "once")).await;
+    host.approve("first").await;
+    wait_one_second().await;
+    host.agent.add_permits(9);
+    host.post(user("m2", "and?")).await;
+    let read = host.read.lock().unwrap().last().unwrap().clone();
+    assert!(read.contains("unknown") && !read.contains("not-executed"), "{read}");
+    host.tool.add_permits(1);
+    wait_one_second().await;
+    host.post(user("m3", "and now?")).await;
+    assert!(host.read.lock().unwrap().last().unwrap().contains("done"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_continued_run_stops_when_its_message_is_edited_away() {
+    let host = host();
+    host.post(user("m1", "once")).await;
+    host.tool.add_permits(1);
+    host.approve("first").await;
+    wait_one_second().await;
+    assert_eq!(host.calls(), 2, "the run has continued and waits for a permit");
+    let edited = user("m1", "once more");
+    let edited = json!({"id": "chat", "messages": [edited], "messageId": "m1"}).to_string();
+    let request = ChatRequest::parse(edited.as_bytes(), &Limits::default()).unwrap();
+    drop(host.chats.stream_response(&ada(), request).await.unwrap());
+    wait_one_second().await;
+    // The new run takes one permit. The removed run would take the other.
+    host.agent.add_permits(2);
+    wait_one_second().await;
+    assert_eq!(host.agent.available_permits(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_edited_away_during_a_tool_run_leaves_no_trace_in_the_chat() {
+    let host = host();
+    host.post(user("m1", "once")).await;
+    // The approval arrives in a chat request, and the tool runs until it gets a permit.
+    let page = host.approved_message().await;
+    let edit_while_running = async {
+        wait_one_second().await;
+        host.agent.add_permits(1);
+        host.post(user("m1", "once more")).await;
+        host.tool.add_permits(1);
+        wait_one_second().await;
+    };
+    futures::join!(host.post(page), edit_while_running);
+    let chat = host.chats.chat(&ada(), &"chat".into()).await.unwrap();
+    assert_eq!(chat.messages.len(), 2, "{:?}", chat.messages);
+    assert!(!chat.messages[1].parts.is_empty());
+    assert_eq!(host.calls(), 2);
+}

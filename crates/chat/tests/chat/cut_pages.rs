@@ -1,0 +1,141 @@
+//! A page whose connection broke in the middle of a response, and that answers a call which it has
+//! read before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_stream::stream;
+use futures::StreamExt;
+use serde_json::{Value, json};
+use test_support::external_processes::{ask_judge, node_project};
+use tokio::sync::Semaphore;
+use ui_message_stream::approval::{
+    Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome, Toolbox,
+};
+use ui_message_stream::chunk::{FinishReason, ReceivedChunk};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::reducer::Reducer;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessage};
+use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
+
+/// A tool of the host's own.
+#[derive(Debug)]
+struct Bell;
+
+impl Toolbox for Bell {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        Some(ToolInfo::new(DefinitionDigest::new(name, "Rings the bell.", &Json::null())))
+    }
+
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
+    }
+}
+
+/// A server whose agent requests approval of one call, and writes the input of a second one. It
+/// writes the rest of that input after a permit.
+fn server(permits: Arc<Semaphore>) -> ChatServer {
+    let agent = move |turn: Turn| {
+        let permits = Arc::clone(&permits);
+        stream! {
+            if !turn.deferred.is_empty() {
+                yield AgentEvent::text("You heard it.");
+                yield AgentEvent::finish(FinishReason::Stop);
+                return;
+            }
+            let (ring, look) = (ToolCall::new("c1", "ring"), ToolCall::new("c2", "look"));
+            yield AgentEvent::tool_input(ring.clone(), Json::null());
+            yield turn.approvals.request_approval_of(&ring, &Json::null()).await;
+            yield AgentEvent::tool_input_start(look.clone());
+            yield AgentEvent::tool_input_delta("c2", r#"{"n""#);
+            permits.acquire().await.unwrap().forget();
+            yield AgentEvent::tool_input_delta("c2", ":2}");
+            yield AgentEvent::tool_input(look, Json::parse(r#"{"n":2}"#).unwrap());
+            yield AgentEvent::tool_output("c2", Json::parse("3").unwrap());
+            yield AgentEvent::finish(FinishReason::Stop);
+        }
+    };
+    ChatServer::new(agent, Approvals::new(Bell))
+}
+
+async fn post(chats: &ChatServer, message: &Value) -> ChatStream {
+    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    chats.stream_response(&Principal::new("ada"), request).await.unwrap()
+}
+
+/// Reads a response until it holds this text, or to its end.
+async fn read_until(mut response: ChatStream, text: &str) -> String {
+    let mut read = String::new();
+    while let Some(frames) = response.next().await {
+        read += std::str::from_utf8(&frames.unwrap()).unwrap();
+        if read.contains(text) {
+            break;
+        }
+    }
+    read
+}
+
+/// The message of a client that holds `held` and reads a response.
+fn message_after(held: Option<UiMessage>, response: &str) -> UiMessage {
+    let mut reducer = held.map_or_else(Reducer::new, Reducer::continuing);
+    let chunks = response.lines().filter_map(|line| line.strip_prefix("data: "));
+    for chunk in chunks.filter(|data| *data != "[DONE]") {
+        reducer.push(&ReceivedChunk::parse(chunk).unwrap()).unwrap();
+    }
+    reducer.into_message()
+}
+
+#[tokio::test]
+async fn a_page_that_was_cut_in_the_input_of_a_call_and_answers_another_one_reads_both_results() {
+    reads_both_results(false).await;
+}
+
+#[tokio::test]
+async fn a_page_that_was_cut_in_the_input_of_a_call_reads_that_call_also_after_the_run_has_ended() {
+    reads_both_results(true).await;
+}
+
+/// Cuts a page in the input of a call, and answers another one, perhaps after the run has ended.
+async fn reads_both_results(is_ended: bool) {
+    let permits = Arc::new(Semaphore::new(0));
+    let chats = server(Arc::clone(&permits));
+    let question = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
+    let cut = read_until(post(&chats, &question).await, "tool-input-delta").await;
+    let mut held = serde_json::to_value(message_after(None, &cut)).unwrap();
+    let parts = held["parts"].as_array_mut().unwrap();
+    let ring = parts.iter_mut().find(|part| part["toolCallId"] == "c1").unwrap();
+    (ring["state"], ring["approval"]["approved"]) = (json!("approval-responded"), json!(true));
+    assert!(held.to_string().contains("input-streaming"), "{held}");
+    if is_ended {
+        permits.add_permits(1);
+        while chats.run_counts().live > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    let response = tokio::spawn(read_until(post(&chats, &held).await, "[DONE]"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    permits.add_permits(1);
+    let response = response.await.unwrap();
+    let outputs = |message: &Value| -> Vec<Value> {
+        let parts = message["parts"].as_array().unwrap().iter();
+        let calls = parts.filter(|part| part["toolCallId"].is_string());
+        calls.map(|part| json!([part["toolCallId"], part["input"], part["output"]])).collect()
+    };
+    let expected = [json!(["c1", null, "it rang"]), json!(["c2", {"n": 2}, 3])];
+    let message = message_after(UiMessage::parse(&held.to_string()).ok(), &response);
+    assert_eq!(outputs(&serde_json::to_value(&message).unwrap()), expected, "{response}");
+
+    let Some(client) = node_project("tests/client") else { return };
+    let question = json!({"case": "cut", "sse": response, "message": held});
+    for (version, result) in ask_judge(&client, &[question])[0]["results"].as_object().unwrap() {
+        assert_eq!(result["rejected"], Value::Null, "{version}");
+        assert_eq!(outputs(&result["message"]), expected, "{version}");
+    }
+}

@@ -1,0 +1,185 @@
+//! Decisions that arrive while the model call that requested the approval still writes. The agent
+//! marks no steps, so that the stored conversation lacks everything of the run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_stream::stream;
+use chat_test_support::test_server::Tools;
+use futures::StreamExt;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
+use ui_message_stream::chunk::ReceivedChunk;
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::message::Role;
+use ui_message_stream::reducer::Reducer;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessage};
+use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
+
+/// Shorter than the interval of the comments that keep a connection open.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// A response that a page reads, and the message that the page holds.
+struct Page {
+    response: ChatStream,
+    read: String,
+}
+
+impl Page {
+    async fn post(chats: &ChatServer, id: &str) -> Self {
+        let part = json!({"type": "text", "text": "Go"});
+        let message = json!({"id": id, "role": "user", "parts": [part]});
+        let body = json!({"id": "chat", "message": message}).to_string();
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let response = chats.stream_response(&ada(), request).await.unwrap();
+        Page { response, read: String::new() }
+    }
+
+    /// Reads until the response holds this text.
+    async fn read_until(&mut self, text: &str) {
+        while !self.read.contains(text) {
+            let next = timeout(MAX_WAIT, self.response.next()).await;
+            let frames = next.ok().flatten().unwrap_or_else(|| panic!("no {text}: {}", self.read));
+            let frames = frames.unwrap();
+            self.read += std::str::from_utf8(&frames).unwrap();
+        }
+    }
+
+    /// Reads the response to its end. Returns its chunks, and the message of a client that has read
+    /// them.
+    async fn read_to_end(mut self) -> (Vec<Value>, UiMessage) {
+        while let Some(frames) = self.response.next().await {
+            self.read += std::str::from_utf8(&frames.unwrap()).unwrap();
+        }
+        let data = self.read.lines().filter_map(|line| line.strip_prefix("data: "));
+        let (mut reducer, mut chunks) = (Reducer::new(), Vec::new());
+        for data in data.filter(|data| *data != "[DONE]") {
+            let chunk = ReceivedChunk::parse(data).unwrap();
+            reducer.push(&chunk).unwrap_or_else(|error| panic!("{error}: {data}\n{}", self.read));
+            chunks.push(serde_json::from_str(data).unwrap());
+        }
+        (chunks, reducer.into_message())
+    }
+}
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+fn delete_notes() -> (ToolCall, Json) {
+    let input = Json::parse(r#"{"path":"notes.txt"}"#).unwrap();
+    (ToolCall::new("call_0", "delete_file"), input)
+}
+
+/// Creates a server whose agent calls a tool without approval in its first turn, `plain_calls` times
+/// in its second one, and then the tool that needs approval. All calls have one id, and the agent then
+/// writes `Wa`, and metadata and `iting.` after a permit.
+fn server(tools: &Tools, permits: &Arc<Semaphore>, plain_calls: usize) -> ChatServer {
+    let permits = Arc::clone(permits);
+    let agent = move |turn: Turn| {
+        let permits = Arc::clone(&permits);
+        stream! {
+            let (call, input) = delete_notes();
+            if turn.chat.messages.last().unwrap().role == Role::Assistant {
+                yield AgentEvent::text("Done.");
+                return;
+            }
+            let is_first = turn.chat.messages.len() == 1;
+            for _ in 0..if is_first { 1 } else { plain_calls } {
+                yield AgentEvent::tool_input(call.clone(), input.clone());
+                yield AgentEvent::tool_output("call_0", Json::string("nothing"));
+            }
+            if is_first {
+                return;
+            }
+            yield AgentEvent::tool_input(call.clone(), input.clone());
+            yield turn.approvals.request_approval_of(&call, &input).await;
+            yield AgentEvent::text("Wa");
+            permits.acquire().await.unwrap().forget();
+            yield AgentEvent::Metadata(Json::parse(r#"{"tokens":1}"#).unwrap());
+            yield AgentEvent::text("iting.");
+        }
+    };
+    ChatServer::new(agent, Approvals::new(tools.clone()))
+}
+
+/// Begins the second turn, and approves its call while the agent writes.
+async fn approve_in_live_run(chats: &ChatServer) -> Page {
+    let _ = Page::post(chats, "m1").await.read_to_end().await;
+    let mut page = Page::post(chats, "m2").await;
+    page.read_until("Wa").await;
+    let pending = chats.approvals().for_chat(&ada(), &"chat".into()).pending().await.unwrap();
+    let approval_id = pending[0].approval_id.clone();
+    let yes = ApprovalDecision { approval_id, approved: true, reason: None };
+    chats.decide(&ada(), vec![yes]).await.unwrap();
+    page.read_until(r#""deleted":true"#).await;
+    page
+}
+
+fn texts(message: &UiMessage) -> Vec<String> {
+    let parts = serde_json::to_value(message).unwrap()["parts"].take();
+    let texts = parts.as_array().unwrap().iter().filter(|part| part["type"] == "text");
+    texts.map(|part| part["text"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The calls in a message: their ids and states.
+fn calls(message: &UiMessage) -> Vec<(String, Value)> {
+    let call =
+        |part: &Value| Some((part["toolCallId"].as_str()?.to_owned(), part["state"].clone()));
+    let parts = serde_json::to_value(message).unwrap()["parts"].take();
+    parts.as_array().unwrap().iter().filter_map(call).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_call_with_the_same_id_does_not_take_the_result() {
+    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
+    let chats = server(&tools, &permits, 0);
+    let page = approve_in_live_run(&chats).await;
+    permits.add_permits(1);
+    let (_, message) = page.read_to_end().await;
+    assert_eq!(calls(&message), [("call_0".to_owned(), "output-available".into())]);
+    assert_eq!(texts(&message).last().map(String::as_str), Some("Done."));
+    assert_eq!(tools.effects().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_that_the_model_writes_goes_on_after_the_result() {
+    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
+    let chats = server(&tools, &permits, 0);
+    let page = approve_in_live_run(&chats).await;
+    permits.add_permits(1);
+    let (_, message) = page.read_to_end().await;
+    assert_eq!(texts(&message), ["Waiting.", "Done."]);
+    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
+    assert_eq!(texts(chat.messages.last().unwrap()), ["Waiting.", "Done."]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_stopped_after_the_result_ends_its_text_once() {
+    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
+    let chats = server(&tools, &permits, 0);
+    let page = approve_in_live_run(&chats).await;
+    chats.stop(&ada(), &"chat".into()).await.unwrap();
+    let (chunks, message) = page.read_to_end().await;
+    let ends = chunks.iter().filter(|chunk| chunk["type"] == "text-end").count();
+    assert_eq!(ends, 1, "{chunks:#?}");
+    assert_eq!(chunks.last().unwrap()["type"], "abort");
+    assert_eq!(texts(&message), ["Wa"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_id_is_not_unique_in_its_message_gets_its_result() {
+    let (tools, permits) = (Tools::default(), Arc::new(Semaphore::new(0)));
+    let chats = server(&tools, &permits, 1);
+    let page = approve_in_live_run(&chats).await;
+    permits.add_permits(1);
+    let (chunks, message) = page.read_to_end().await;
+    let done = |id: &str| (id.to_owned(), "output-available".into());
+    assert_eq!(calls(&message), [done("call_0"), done("call_0-1")]);
+    let data = chunks.iter().filter(|chunk| chunk["type"] == "data-approval");
+    assert!(data.clone().count() > 0);
+    assert!(data.clone().all(|chunk| chunk["id"] == "call_0-1"), "{chunks:#?}");
+}

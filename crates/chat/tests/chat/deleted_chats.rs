@@ -1,0 +1,340 @@
+//! `DELETE /{id}`: a deleted chat does not come back, its run stops on any server, and an approval
+//! that was requested in it has no effect.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_stream::stream;
+use axum::http::{Method, StatusCode};
+use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
+use chat_test_support::test_server::{Client, Host};
+use futures::StreamExt;
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::{
+    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal, ToolInfo,
+    ToolOutcome, Toolbox,
+};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
+use ui_message_stream_chat::store::ChatStoreError;
+use ui_message_stream_chat::store::{Epoch, InMemoryLogStore, LogKey, LogStore};
+use ui_message_stream_chat::{ChatError, ChatServer, ChatStream, Turn};
+
+const CHAT: &str = "/api/chat/chat";
+
+async fn delete(host: &Host, user: &str) -> StatusCode {
+    let answer = host.send(user, Method::DELETE, CHAT, "").await;
+    assert_eq!(answer.text, "");
+    answer.status
+}
+
+#[tokio::test]
+async fn a_deleted_chat_is_gone_and_its_approval_has_no_effect() {
+    let host = Host::new();
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
+    let id = alice.approval_ids()[0].clone();
+    assert_eq!(delete(&host, "alice").await, StatusCode::NO_CONTENT);
+    assert_eq!(host.get("alice", CHAT).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(host.get("alice", "/api/chat").await.json(), json!({"chats": []}));
+    assert!(host.pending("alice").await.is_empty());
+
+    let approval = json!({"decisions": [{"approvalId": id, "approved": true}]});
+    assert_eq!(host.decide("alice", &approval).await.json()["decisions"][0]["accepted"], false);
+    // The page that is still open sends its answer in the chat.
+    let answer = host.chat("alice", alice.answered(true).to_string()).await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    assert!(host.tools.effects().is_empty());
+}
+
+#[tokio::test]
+async fn a_deletion_may_be_repeated_and_touches_no_chat_of_another_user() {
+    let host = Host::new();
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
+    let hers = host.get("alice", CHAT).await.text;
+    for _ in 0..2 {
+        assert_eq!(delete(&host, "bob").await, StatusCode::NO_CONTENT);
+    }
+    assert_eq!(host.get("alice", CHAT).await.text, hers);
+    assert_eq!(host.pending("alice").await.len(), 1);
+    for _ in 0..2 {
+        assert_eq!(delete(&host, "alice").await, StatusCode::NO_CONTENT);
+    }
+}
+
+#[tokio::test]
+async fn a_message_to_a_deleted_chat_begins_a_new_one() {
+    let host = Host::new();
+    Client::new("alice", "chat").say(&host, "the first text").await;
+    delete(&host, "alice").await;
+    Client::new("alice", "chat").say(&host, "the second text").await;
+    let history = host.get("alice", CHAT).await.text;
+    assert!(
+        history.contains("the second text") && !history.contains("the first text"),
+        "{history}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approved_tool_that_is_executing_does_not_bring_the_chat_back() {
+    let host = Host::new();
+    let mut alice = Client::new("alice", "chat");
+    alice.say(&host, "delete notes.txt").await;
+    host.tools.hold(true);
+    let answered = {
+        let (host, mut alice) = (host.clone(), alice.clone());
+        tokio::spawn(async move { alice.answer(&host, true).await })
+    };
+    while host.tools.effects().is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(delete(&host, "alice").await, StatusCode::NO_CONTENT);
+    let answer = answered.await.unwrap();
+    assert_eq!(answer.of_type("abort").len(), 1, "{}", answer.text);
+    host.tools.hold(false);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(host.get("alice", CHAT).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(host.model.prompts().len(), 1, "the model is not called again");
+}
+
+/// A tool that counts its calls.
+#[derive(Debug, Clone, Default)]
+struct Bell(Arc<AtomicUsize>);
+
+impl Toolbox for Bell {
+    fn tool(&self, name: &str) -> Option<ToolInfo> {
+        Some(ToolInfo::new(DefinitionDigest::new(name, "Rings the bell.", &Json::null())))
+    }
+
+    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
+    }
+}
+
+/// A store whose deletions fail, before or after the chat is deleted.
+#[derive(Debug, Default)]
+struct FailingDeletions {
+    store: InMemoryLogStore,
+    fails_before: AtomicBool,
+    fails_after: AtomicBool,
+}
+
+impl Intercepts for FailingDeletions {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
+    }
+
+    fn delete<'a>(&'a self, key: &'a LogKey, epoch: Epoch, control: u64) -> Answer<'a, bool> {
+        Box::pin(async move {
+            if self.fails_before.load(Ordering::SeqCst) {
+                return Err(ChatStoreError::new("no connection"));
+            }
+            let deleted = self.store.delete(key, epoch, control).await;
+            match self.fails_after.load(Ordering::SeqCst) {
+                true => Err(ChatStoreError::new("no reply")),
+                false => deleted,
+            }
+        })
+    }
+}
+
+/// Two servers with the same stores. Their agent says a word, waits for a permit, and requests an
+/// approval.
+struct Servers {
+    first: ChatServer,
+    second: ChatServer,
+    store: Arc<LogDouble<FailingDeletions>>,
+    permits: Arc<Semaphore>,
+    bell: Bell,
+}
+
+impl Servers {
+    fn new() -> Self {
+        let (permits, bell) = (Arc::new(Semaphore::new(0)), Bell::default());
+        let store = Arc::<LogDouble<FailingDeletions>>::default();
+        let (ledger, keys) =
+            (Arc::new(InMemoryLedger::new()), KeyRing::new(1, &test_support::secret(7)).unwrap());
+        let server = || {
+            let permits = Arc::clone(&permits);
+            let agent = move |turn: Turn| {
+                let permits = Arc::clone(&permits);
+                stream! {
+                    yield AgentEvent::text("Wait. ");
+                    permits.acquire().await.unwrap().forget();
+                    let call = ToolCall::new("call", "ring");
+                    yield AgentEvent::tool_input(call.clone(), Json::null());
+                    yield turn.approvals.request_approval_of(&call, &Json::null()).await;
+                }
+            };
+            let approvals = Approvals::new(bell.clone());
+            let approvals = approvals.with_keys(keys.clone()).with_ledger(ledger.clone());
+            ChatServer::new(agent, approvals).with_store(store.clone())
+        };
+        let (first, second) = (server(), server());
+        Servers { first, second, store, permits, bell }
+    }
+
+    async fn post(&self) -> ChatStream {
+        let message =
+            json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
+        let body = json!({"id": "chat", "message": message}).to_string();
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        self.first.stream_response(&ada(), request).await.unwrap()
+    }
+
+    async fn pending(&self) -> usize {
+        self.first.approvals().pending(&ada()).await.unwrap().len()
+    }
+
+    async fn is_stored(&self) -> bool {
+        self.first.chat(&ada(), &"chat".into()).await.is_ok()
+    }
+}
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+/// Reads a response up to this text.
+async fn read_until(response: &mut ChatStream, last: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(last) {
+        text += str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
+    }
+    text
+}
+
+async fn read(response: ChatStream) -> String {
+    let pieces = timeout(Duration::from_secs(60), response.collect::<Vec<_>>()).await;
+    let bytes = pieces.expect("the response ends").into_iter().map(Result::unwrap);
+    String::from_utf8(bytes.collect::<Vec<_>>().concat()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_run_of_a_deleted_chat_stops_on_any_server_and_does_not_save_it() {
+    for is_other_server in [false, true] {
+        let servers = Servers::new();
+        let mut response = servers.post().await;
+        let begun = read_until(&mut response, "Wait. ").await;
+        let deleting = if is_other_server { &servers.second } else { &servers.first };
+        deleting.delete(&ada(), &"chat".into()).await.unwrap();
+        let text = begun + &read(response).await;
+        assert!(text.contains("Wait. ") && text.contains(r#""type":"abort""#), "{text}");
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(servers.permits.available_permits(), 0);
+        servers.permits.add_permits(1);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(servers.permits.available_permits(), 1, "the agent is stopped");
+        assert!(!servers.is_stored().await);
+        let stream = servers.second.resume_stream(&ada(), &"chat".into(), None).await.unwrap();
+        assert!(stream.is_none());
+    }
+}
+
+/// The run is on another server, which learns of the deletion only when it writes.
+#[tokio::test(start_paused = true)]
+async fn an_approval_that_is_requested_after_the_deletion_is_revoked() {
+    let servers = Servers::new();
+    let response = servers.post().await;
+    sleep(Duration::from_millis(100)).await;
+    servers.second.delete(&ada(), &"chat".into()).await.unwrap();
+    servers.permits.add_permits(1);
+    read(response).await;
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(servers.permits.available_permits(), 0, "the agent has requested an approval");
+    assert_eq!(servers.pending().await, 0);
+    assert!(!servers.is_stored().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_fails_leaves_no_approval_with_an_effect_and_can_be_repeated() {
+    for fails_before in [true, false] {
+        let servers = Servers::new();
+        servers.permits.add_permits(1);
+        read(servers.post().await).await;
+        let [pending] = &servers.first.approvals().pending(&ada()).await.unwrap()[..] else {
+            panic!("one approval is requested")
+        };
+        let approval_id = pending.approval_id.clone();
+        let fails = match fails_before {
+            true => &servers.store.fails_before,
+            false => &servers.store.fails_after,
+        };
+        fails.store(true, Ordering::SeqCst);
+        let failed = servers.first.delete(&ada(), &"chat".into()).await;
+        // After a lost reply the server looks whether the chat is gone.
+        match fails_before {
+            true => assert!(matches!(failed, Err(ChatError::Store(_))), "{failed:?}"),
+            false => failed.unwrap(),
+        }
+        assert_eq!(servers.is_stored().await, fails_before);
+        let approval = ApprovalDecision { approval_id, approved: true, reason: None };
+        let decided = servers.second.decide(&ada(), vec![approval]).await.unwrap();
+        assert!(!decided[0].accepted);
+        fails.store(false, Ordering::SeqCst);
+        servers.second.delete(&ada(), &"chat".into()).await.unwrap();
+        assert!(!servers.is_stored().await);
+        assert_eq!(servers.bell.0.load(Ordering::SeqCst), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_goes_on_if_the_deletion_of_its_chat_fails_and_has_an_end_if_only_the_reply_is_lost()
+{
+    for fails_before in [true, false] {
+        let servers = Servers::new();
+        let mut response = servers.post().await;
+        read_until(&mut response, "Wait. ").await;
+        let fails = match fails_before {
+            true => &servers.store.fails_before,
+            false => &servers.store.fails_after,
+        };
+        fails.store(true, Ordering::SeqCst);
+        let deleted = servers.second.delete(&ada(), &"chat".into()).await;
+        assert_eq!(deleted.is_err(), fails_before, "{deleted:?}");
+        servers.permits.add_permits(1);
+        let text = read(response).await;
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        assert_eq!(text.contains("ring"), fails_before, "{text}");
+        assert_eq!(servers.is_stored().await, fails_before);
+    }
+}
+
+#[tokio::test]
+async fn a_chat_that_is_posted_to_while_it_is_deleted_is_there_or_gone() {
+    for _ in 0..20 {
+        let servers = Servers::new();
+        servers.permits.add_permits(2);
+        read(servers.post().await).await;
+        let id = &"chat".into();
+        let message =
+            json!({"id": "m2", "role": "user", "parts": [{"type": "text", "text": "Again"}]});
+        let body = json!({"id": "chat", "message": message}).to_string();
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let user = ada();
+        let posted = servers.first.stream_response(&user, request);
+        let deleted = servers.second.delete(&user, id);
+        let (posted, deleted) = futures::future::join(posted, deleted).await;
+        deleted.unwrap();
+        let text = read(posted.unwrap()).await;
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        // The message was applied before the deletion, or it has begun a new chat.
+        if let Ok(stored) = servers.first.chat(&ada(), id).await {
+            assert_eq!(stored.messages[0].id.as_str(), "m2");
+        } else {
+            assert_eq!(servers.pending().await, 0);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The routes in a host application: with the application's state, which the tools share, with any
+//! chat id, and with a graceful shutdown while an approval is pending.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Method, Request, StatusCode, header};
+use axum::routing::get;
+use axum::{Json as AxumJson, Router};
+use futures::stream;
+use http_body_util::BodyExt;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tower::ServiceExt;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, KeyRing};
+use ui_message_stream::axum::without_authentication;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream_agent::{Agent, Tool, ToolError};
+use ui_message_stream_chat::ChatServer;
+use ui_message_stream_chat::axum::{approval_routes, chat_routes};
+
+/// The state of the application.
+#[derive(Clone, Default)]
+struct App {
+    notes: Arc<Mutex<Vec<String>>>,
+}
+
+/// The input of the tool `note`.
+#[derive(Deserialize, JsonSchema)]
+struct Note {
+    text: String,
+}
+
+/// A model that calls `note` once.
+#[derive(Debug)]
+struct Notes;
+
+impl Model for Notes {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let is_result = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. });
+        let event = match request.messages.iter().any(is_result) {
+            true => ModelEvent::Event(AgentEvent::text("Noted")),
+            false => {
+                let call = ToolCall::new("call_1", "note");
+                ModelEvent::ToolCall(Box::new(call), r#"{"text":"milk"}"#.to_owned())
+            }
+        };
+        Box::pin(stream::iter([Ok(event), Ok(ModelEvent::Finished(FinishReason::Stop))]))
+    }
+}
+
+fn app(needs_approval: bool) -> (Router, App) {
+    let app = App::default();
+    let notes = Arc::clone(&app.notes);
+    let note = Tool::new("note", move |note: Note| {
+        notes.lock().unwrap().push(note.text);
+        async { Ok::<_, ToolError>("written down") }
+    });
+    let note = if needs_approval { note.needs_approval() } else { note };
+    let chats = Agent::new(Notes).tool(note).into_chat_server();
+    let list = async |State(app): State<App>| AxumJson(app.notes.lock().unwrap().clone());
+    let routes: Router<App> = Router::new()
+        .route("/notes", get(list))
+        .nest("/api/chat", chat_routes(chats.clone()))
+        .nest("/api/approvals", approval_routes(chats))
+        .layer(without_authentication());
+    (routes.with_state(app.clone()), app)
+}
+
+async fn send_request(
+    routes: &Router,
+    method: Method,
+    path: &str,
+    body: &str,
+) -> (StatusCode, String) {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "localhost")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body.to_owned()))
+        .unwrap();
+    let response = routes.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn request_body(id: &str) -> String {
+    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+    json!({"id": id, "messages": [message]}).to_string()
+}
+
+#[tokio::test]
+async fn tools_and_routes_of_the_application_share_its_state() {
+    let (routes, app) = app(false);
+    let (status, response_text) =
+        send_request(&routes, Method::POST, "/api/chat", &request_body("c")).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(response_text.contains("Noted"), "{response_text}");
+    assert_eq!(*app.notes.lock().unwrap(), ["milk"]);
+    assert_eq!(send_request(&routes, Method::GET, "/notes", "").await.1, r#"["milk"]"#);
+}
+
+#[tokio::test]
+async fn a_chat_id_may_contain_any_character() {
+    let (routes, _) = app(false);
+    let id = "chat 1/ü?&%2F";
+    send_request(&routes, Method::POST, "/api/chat", &request_body(id)).await;
+    let path = "/api/chat/chat%201%2F%C3%BC%3F%26%252F";
+    let (status, history) = send_request(&routes, Method::GET, path, "").await;
+    assert_eq!(status, StatusCode::OK);
+    let history: Value = serde_json::from_str(&history).unwrap();
+    assert_eq!(history["messages"].as_array().unwrap().len(), 2);
+    let stopped = send_request(&routes, Method::DELETE, &format!("{path}/stream"), "").await;
+    assert_eq!(stopped.0, StatusCode::NO_CONTENT);
+    let none = send_request(&routes, Method::GET, "/api/chat/chat%201%2F%C3%BC", "").await;
+    assert_eq!(none.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
+    let (routes, app) = app(true);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async {
+        drop(stopped.await);
+    });
+    let server = tokio::spawn(server.into_future());
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let body = request_body("c");
+    let request = format!(
+        "POST /api/chat HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut response_text = String::new();
+    client.read_to_string(&mut response_text).await.unwrap();
+    assert!(
+        response_text.contains("tool-approval-request") && response_text.contains("[DONE]"),
+        "{response_text}"
+    );
+    stop.send(()).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(60), server).await;
+    ended.expect("the server stops although an approval is pending").unwrap().unwrap();
+    assert_eq!(app.notes.lock().unwrap().len(), 0);
+}
+
+#[test]
+#[should_panic(expected = "a `ChatServer` needs approvals with a ledger")]
+fn a_chat_server_rejects_stateless_approvals() {
+    let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
+    let approvals = Approvals::stateless_replayable(EmptyToolbox, keys);
+    let _ = ChatServer::new(Agent::new(Notes), approvals);
+}

@@ -1,0 +1,168 @@
+//! A store that fails, loses replies or panics, and servers on it.
+
+use std::future::{pending, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream_chat::store::ChatStoreError;
+use ui_message_stream_chat::store::{
+    AppendLog, AppendResult, InMemoryLogStore, LoadLog, LoadedLog, LogPage, LogStore,
+    ReadLogEntries,
+};
+use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
+
+/// A store that fails.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    pub logs: InMemoryLogStore,
+    /// How many appends are applied without a reply.
+    pub lost_appends: AtomicUsize,
+    /// Appends are answered by an error, after the time that a store waits for its database.
+    pub hangs: AtomicBool,
+    /// The next append panics.
+    pub panics: AtomicBool,
+    /// Logs cannot be read.
+    pub is_unreadable: AtomicBool,
+    /// A read that fails never has a reply.
+    pub hangs_reads: AtomicBool,
+    /// Nothing can be appended.
+    pub is_unwritable: AtomicBool,
+    /// How many appends fail.
+    pub failing_appends: AtomicUsize,
+    /// How many reads fail.
+    pub failing_reads: AtomicUsize,
+    /// Logs have lost their entries.
+    pub has_lost_entries: AtomicBool,
+    /// How many times a log was read.
+    pub reads: AtomicUsize,
+}
+
+impl Faults {
+    /// Lets all operations fail for this time.
+    pub(crate) async fn be_away(&self, time: Duration) {
+        let set_away = |is_away| {
+            self.is_unreadable.store(is_away, Ordering::SeqCst);
+            self.is_unwritable.store(is_away, Ordering::SeqCst);
+        };
+        set_away(true);
+        tokio::time::sleep(time).await;
+        set_away(false);
+    }
+
+    /// The answer to a read that fails.
+    fn failed_read<'a, T: Send + 'a>(&self) -> Answer<'a, T> {
+        match self.hangs_reads.load(Ordering::SeqCst) {
+            true => Box::pin(pending()),
+            false => Box::pin(ready(Err(ChatStoreError::new("no connection")))),
+        }
+    }
+}
+
+impl Intercepts for Faults {
+    fn store(&self) -> &dyn LogStore {
+        &self.logs
+    }
+
+    fn load<'a>(&'a self, load: LoadLog<'a>) -> Answer<'a, Option<LoadedLog>> {
+        match self.is_unreadable.load(Ordering::SeqCst) {
+            true => self.failed_read(),
+            false => self.logs.load(load),
+        }
+    }
+
+    fn read<'a>(&'a self, read: ReadLogEntries<'a>) -> Answer<'a, Option<LogPage>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        match self.is_unreadable.load(Ordering::SeqCst) || count_down(&self.failing_reads) {
+            true => self.failed_read(),
+            false if self.has_lost_entries.load(Ordering::SeqCst) => Box::pin(ready(Ok(None))),
+            false => self.logs.read(read),
+        }
+    }
+
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "the store panics");
+        if self.is_unwritable.load(Ordering::SeqCst) || count_down(&self.failing_appends) {
+            return Box::pin(ready(Err(ChatStoreError::new("no connection"))));
+        }
+        Box::pin(async move {
+            if self.hangs.load(Ordering::SeqCst) {
+                tokio::time::sleep(STORE_TIMEOUT).await;
+                return Err(ChatStoreError::new("no reply"));
+            }
+            let result = self.logs.append(append).await;
+            match count_down(&self.lost_appends) {
+                true => Err(ChatStoreError::new("no reply")),
+                false => result,
+            }
+        })
+    }
+}
+
+/// Counts a fault that is left to occur. Returns whether there was one.
+fn count_down(left: &AtomicUsize) -> bool {
+    let next = |left: usize| left.checked_sub(1);
+    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_ok()
+}
+
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A server whose agent says a word, and then waits for a permit.
+pub(crate) struct Server {
+    pub chats: ChatServer,
+    pub faults: Arc<LogDouble<Faults>>,
+    pub calls: Arc<AtomicUsize>,
+    pub permits: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Returns another server on the same store, whose agent says nothing.
+    pub(crate) fn other(&self) -> ChatServer {
+        let agent = |_: Turn| stream::empty::<AgentEvent>();
+        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+        chats.with_store(self.faults.clone())
+    }
+}
+
+pub(crate) fn server() -> Server {
+    let faults = Arc::new(LogDouble::<Faults>::default());
+    let (calls, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (counted, awaited) = (Arc::clone(&calls), Arc::clone(&permits));
+    let agent = move |_: Turn| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let permits = Arc::clone(&awaited);
+        let rest = async move {
+            permits.acquire().await.unwrap().forget();
+            AgentEvent::text("answer")
+        };
+        stream::once(async { AgentEvent::text("An ") }).chain(stream::once(rest))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = chats.with_store(faults.clone());
+    Server { chats, faults, calls, permits }
+}
+
+pub(crate) fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+pub(crate) fn post(id: &str, text: &str) -> ChatRequest {
+    let message: Value =
+        json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+    let body = json!({"id": "chat", "message": message}).to_string();
+    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+}
+
+pub(crate) async fn text_of(response: ChatStream) -> String {
+    let frames = response.map(|frame| frame.unwrap().to_vec()).collect::<Vec<_>>();
+    let frames = timeout(Duration::from_secs(120), frames).await.expect("the response ends");
+    String::from_utf8(frames.concat()).unwrap()
+}

@@ -1,0 +1,57 @@
+//! A page that removes messages from its history and sends a new one, to a server that keeps them.
+
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use test_support::thread_subscriber::{CapturedLog, subscribe};
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream_chat::{ChatServer, PostedHistory, Turn};
+
+fn message(id: &str, role: &str) -> Value {
+    json!({"id": id, "role": role, "parts": [{"type": "text", "text": id}]})
+}
+
+async fn post(chats: &ChatServer, chat: &str, messages: &[Value]) {
+    let body = json!({"id": chat, "messages": messages}).to_string();
+    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
+    response.for_each(|_| std::future::ready(())).await;
+}
+
+/// What is logged of two turns and of edits by a cut list in two chats.
+async fn logged(posted_history: PostedHistory) -> String {
+    let log = CapturedLog::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    let _guard = subscribe(subscriber.finish());
+    let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]);
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let chats = chats.with_posted_history(posted_history);
+    for chat in ["one", "two"] {
+        let [first, second] = [message("m1", "user"), message("m2", "user")];
+        post(&chats, chat, std::slice::from_ref(&first)).await;
+        let id = chats.chat(&Principal::new("ada"), &chat.into()).await.unwrap();
+        let answer = serde_json::to_value(&id.messages[1]).unwrap();
+        post(&chats, chat, &[first.clone(), answer.clone(), second]).await;
+        assert_eq!(
+            log.text().is_empty(),
+            chat == "one" || posted_history == PostedHistory::Truncate
+        );
+        post(&chats, chat, &[first.clone(), answer, message("m3", "user")]).await;
+        post(&chats, chat, &[message("m4", "user")]).await;
+    }
+    log.text()
+}
+
+#[tokio::test]
+async fn messages_that_are_kept_though_the_page_removed_them_are_logged_once() {
+    let log = logged(PostedHistory::Keep).await;
+    assert_eq!(log.matches("PostedHistory::Truncate").count(), 1, "{log}");
+    assert!(log.contains("WARN") && log.contains("kept=2"), "{log}");
+}
+
+#[tokio::test]
+async fn nothing_is_logged_if_the_posted_history_counts() {
+    assert_eq!(logged(PostedHistory::Truncate).await, "");
+}

@@ -1,0 +1,208 @@
+//! What a sink of messages gets: at least once, in order, and after a failure of the sink or of its server.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use serde_json::json;
+use tokio::time::sleep;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream_chat::store::{InMemoryLogStore, LogStore, Undelivered};
+use ui_message_stream_chat::{ChatServer, MessageChange, MessageDelivery, Turn};
+
+/// A table of messages, as a host keeps it, and the deliveries.
+#[derive(Debug, Default)]
+struct Table {
+    /// The chat, and the texts of its messages.
+    rows: Mutex<Vec<(String, Vec<String>)>>,
+    deliveries: Mutex<Vec<MessageDelivery>>,
+    /// How many deliveries fail: each odd one by a panic.
+    failures: AtomicUsize,
+}
+
+impl Table {
+    fn take(&self, delivery: MessageDelivery) {
+        let chat = delivery.key.chat.to_string();
+        let mut rows = self.rows.lock().unwrap();
+        self.deliveries.lock().unwrap().push(delivery.clone());
+        match delivery.change {
+            MessageChange::Messages { first, messages } => {
+                if !rows.iter().any(|(id, _)| *id == chat) {
+                    rows.push((chat.clone(), Vec::new()));
+                }
+                let (_, texts) = rows.iter_mut().find(|(id, _)| *id == chat).unwrap();
+                assert!(first <= texts.len(), "{first} of {texts:?}");
+                texts.truncate(first);
+                texts.extend(messages.iter().map(|message| message.text()));
+            }
+            MessageChange::Deleted => rows.retain(|(id, _)| *id != chat),
+        }
+    }
+
+    fn rows(&self) -> Vec<(String, Vec<String>)> {
+        self.rows.lock().unwrap().clone()
+    }
+
+    async fn becomes(&self, expected: &[(&str, &[&str])]) {
+        let own = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let expected: Vec<_> =
+            expected.iter().map(|(chat, texts)| (chat.to_string(), own(texts))).collect();
+        for _ in 0..400 {
+            if self.rows() == expected {
+                return;
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+        panic!("{:?}, expected {expected:?}", self.rows());
+    }
+
+    fn count(&self) -> usize {
+        self.deliveries.lock().unwrap().len()
+    }
+}
+
+/// Returns a server that repeats what the user says, and delivers to this table.
+fn server(store: &Arc<InMemoryLogStore>, table: &Arc<Table>) -> ChatServer {
+    let table = Arc::clone(table);
+    plain_server(store).with_message_sink(move |delivery| {
+        let table = Arc::clone(&table);
+        async move {
+            let failures = table.failures.load(Ordering::SeqCst);
+            if failures > 0 {
+                table.failures.store(failures - 1, Ordering::SeqCst);
+                assert!(failures.is_multiple_of(2), "the sink of this test panics");
+                return Err("the database is away".into());
+            }
+            table.take(delivery);
+            Ok(())
+        }
+    })
+}
+
+fn plain_server(store: &Arc<InMemoryLogStore>) -> ChatServer {
+    let agent = |turn: Turn| {
+        let text = turn.chat.messages.last().map(|it| it.text()).unwrap_or_default();
+        let events = [AgentEvent::text("You said: "), AgentEvent::text(text)];
+        stream::iter(events).then(async |event| {
+            sleep(Duration::from_millis(5)).await;
+            event
+        })
+    };
+    ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone())
+}
+
+fn ada() -> Principal {
+    Principal::new("ada")
+}
+
+async fn say(chats: &ChatServer, chat: &str, id: &str, text: &str) {
+    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+    post(chats, json!({"id": chat, "message": message})).await;
+}
+
+async fn post(chats: &ChatServer, body: serde_json::Value) {
+    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    chats.complete_response(&ada(), request).await.unwrap();
+}
+
+async fn edit(chats: &ChatServer, chat: &str, id: &str, text: &str) {
+    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+    let body =
+        json!({"id": chat, "messages": [message], "messageId": id, "trigger": "submit-message"});
+    post(chats, body).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_gets_messages_edits_and_deletions_of_two_chats_in_order() {
+    let (store, table) = (Arc::default(), Arc::new(Table::default()));
+    let chats = server(&store, &table);
+    say(&chats, "one", "m1", "a").await;
+    say(&chats, "one", "m2", "b").await;
+    say(&chats, "two", "m1", "c").await;
+    let one: &[&str] = &["a", "You said: a", "b", "You said: b"];
+    table.becomes(&[("one", one), ("two", &["c", "You said: c"])]).await;
+    edit(&chats, "one", "m1", "edited").await;
+    table
+        .becomes(&[("one", &["edited", "You said: edited"]), ("two", &["c", "You said: c"])])
+        .await;
+    chats.delete(&ada(), &"one".into()).await.unwrap();
+    table.becomes(&[("two", &["c", "You said: c"])]).await;
+    let deliveries = table.deliveries.lock().unwrap();
+    for chat in ["one", "two"] {
+        let of_chat = deliveries.iter().filter(|it| it.key.chat.as_str() == chat);
+        let positions: Vec<_> = of_chat.map(|it| it.position).collect();
+        assert!(positions.is_sorted(), "{chat}: {positions:?}");
+    }
+    assert!(matches!(deliveries.last().unwrap().change, MessageChange::Deleted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_later_delivery_begins_with_the_first_message_that_has_changed() {
+    let (store, table) = (Arc::default(), Arc::new(Table::default()));
+    let chats = server(&store, &table);
+    say(&chats, "one", "m1", "a").await;
+    table.becomes(&[("one", &["a", "You said: a"])]).await;
+    say(&chats, "one", "m2", "b").await;
+    table.becomes(&[("one", &["a", "You said: a", "b", "You said: b"])]).await;
+    let last = table.deliveries.lock().unwrap().last().unwrap().clone();
+    let MessageChange::Messages { first, .. } = last.change else { panic!("{last:?}") };
+    assert!(first >= 2, "{first}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_fails_and_panics_gets_everything_later_and_no_request_waits() {
+    let (store, table) = (Arc::default(), Arc::new(Table::default()));
+    table.failures.store(5, Ordering::SeqCst);
+    let chats = server(&store, &table);
+    say(&chats, "one", "m1", "a").await;
+    say(&chats, "two", "m1", "b").await;
+    let gone = "gone";
+    say(&chats, gone, "m1", "c").await;
+    chats.delete(&ada(), &gone.into()).await.unwrap();
+    table.becomes(&[("one", &["a", "You said: a"]), ("two", &["b", "You said: b"])]).await;
+    while !store.undelivered(9, Duration::ZERO).await.unwrap().is_empty() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(table.failures.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_delivers_what_another_one_has_left() {
+    let (store, table) = (Arc::default(), Arc::new(Table::default()));
+    let first = plain_server(&store).with_message_sink(async |_: MessageDelivery| {
+        std::future::pending::<()>().await;
+        Ok(())
+    });
+    say(&first, "one", "m1", "a").await;
+    say(&first, "gone", "m1", "b").await;
+    first.delete(&ada(), &"gone".into()).await.unwrap();
+    // It is shut down while its sink hangs, which is no turn.
+    assert_eq!(first.shut_down(Duration::from_secs(1)).await, 0);
+    let _second = server(&store, &table);
+    table.becomes(&[("one", &["a", "You said: a"])]).await;
+    while !store.undelivered(9, Duration::ZERO).await.unwrap().is_empty() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(table.deliveries.lock().unwrap().iter().any(|it| it.position == Undelivered::DELETED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_shuts_down_waits_for_a_delivery() {
+    let (store, table) = (Arc::default(), Arc::new(Table::default()));
+    let slow = Arc::clone(&table);
+    let chats = plain_server(&store).with_message_sink(move |delivery| {
+        let table = Arc::clone(&slow);
+        async move {
+            sleep(Duration::from_secs(3)).await;
+            table.take(delivery);
+            Ok(())
+        }
+    });
+    say(&chats, "one", "m1", "a").await;
+    assert_eq!(table.count(), 0);
+    chats.shut_down(Duration::from_secs(20)).await;
+    assert_eq!(table.rows(), [("one".to_owned(), vec!["a".to_owned(), "You said: a".to_owned()])]);
+}

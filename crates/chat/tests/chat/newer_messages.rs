@@ -1,0 +1,128 @@
+//! Approvals that are given on a second screen or on a stale page after their requester has sent a
+//! newer message.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use chat_test_support::test_server::{Client, Host};
+use serde_json::json;
+use ui_message_stream::BoxFuture;
+use ui_message_stream::approval::store::{
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
+    PendingRecords, Snapshot,
+};
+use ui_message_stream::approval::{ApprovalRecord, RecordId};
+
+/// Posts a decision from a second screen. Returns whether it counts.
+async fn decide(host: &Host, person: &str, id: &str, approved: bool) -> bool {
+    let decision = json!({"approvalId": id, "approved": approved});
+    let answer = host.decide(person, &json!({"decisions": [decision]})).await.json();
+    answer["decisions"][0]["accepted"].as_bool().unwrap()
+}
+
+#[tokio::test]
+async fn a_call_that_others_decide_on_waits_for_them_while_its_requester_sends_messages() {
+    let host = Host::with(Vec::new(), |approvals| {
+        approvals.authorize_decision(|principal, _| principal.id() == Some("boss"))
+    });
+    host.tools.let_others_decide("delete_file");
+    let mut browser = Client::new("alice", "chat");
+    browser.say(&host, "delete notes.txt").await;
+    let id = browser.approval_ids()[0].clone();
+    let mut stale_page = browser.clone();
+    browser.say(&host, "thanks").await;
+    assert_eq!(host.pending("alice").await.len(), 1);
+
+    // The requester's own approval does not count. The page gets a response that it does not send
+    // again by itself.
+    let prompts = host.model.prompts().len();
+    let approved = stale_page.answered(true);
+    let answer = host.chat("alice", approved.to_string()).await;
+    let last_step = answer.chunks().into_iter().rfind(|chunk| chunk["type"] == "data-run-end");
+    assert!(last_step.is_some(), "{}", answer.text);
+    assert!(!decide(&host, "alice", &id, true).await);
+    assert_eq!(host.model.prompts().len(), prompts, "the model was called");
+    assert!(host.tools.effects().is_empty());
+    assert_eq!(host.pending("alice").await.len(), 1);
+
+    assert!(decide(&host, "boss", &id, true).await);
+    for attempt in 0.. {
+        let stored = host.get("alice", "/api/chat/chat").await.json();
+        let parts = stored["messages"][1]["parts"].as_array().unwrap();
+        let of_type = |kind: &str| parts.iter().find(|part| part["type"] == kind).unwrap();
+        if of_type("tool-delete_file")["state"] == "output-available" {
+            assert_eq!(of_type("data-approval")["data"]["approvedBy"], "boss");
+            break;
+        }
+        assert!(attempt < 1000, "{stored:#}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(host.tools.effects().len(), 1);
+    stale_page.answer(&host, true).await;
+    assert_eq!(stale_page.states(), ["output-available"]);
+    assert_eq!(host.tools.effects().len(), 1);
+}
+
+/// "No, stop" reaches the chat, but the ledger cannot close the request.
+#[tokio::test]
+async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_arrived() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let ledger = Failing { ledger: InMemoryLedger::new(), fails: fails.clone() };
+    let host = Host::with(Vec::new(), |approvals| approvals.with_ledger(Arc::new(ledger)));
+    let mut browser = Client::new("alice", "chat");
+    browser.say(&host, "delete notes.txt").await;
+    let id = browser.approval_ids()[0].clone();
+    let prompts = host.model.prompts().len();
+    fails.store(true, Relaxed);
+    let answer = browser.say(&host, "No, stop").await;
+    fails.store(false, Relaxed);
+    assert_eq!(answer.of_type("error").len(), 1, "{}", answer.text);
+    assert_eq!(host.model.prompts().len(), prompts, "the model was called");
+    let stored = host.get("alice", "/api/chat/chat").await.json();
+    assert!(!stored.to_string().contains("was not executed"), "{stored:#}");
+
+    assert!(!decide(&host, "alice", &id, true).await);
+    assert!(host.tools.effects().is_empty());
+    assert!(host.pending("alice").await.is_empty());
+}
+
+/// A ledger whose writes fail while `fails` is set.
+#[derive(Debug, Default)]
+struct Failing {
+    ledger: InMemoryLedger,
+    fails: Arc<AtomicBool>,
+}
+
+impl LedgerStore for Failing {
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> Answer<'a, Inserted> {
+        self.ledger.insert_all(records, limits)
+    }
+
+    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
+        self.ledger.load(ids)
+    }
+
+    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
+        self.ledger.pending(of)
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> Answer<'a, bool> {
+        match self.fails.load(Relaxed) {
+            true => Box::pin(ready(Err(LedgerStoreError::new("timeout")))),
+            false => self.ledger.compare_and_swap(record, revision),
+        }
+    }
+}
+
+type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;

@@ -1,0 +1,141 @@
+//! The pages of a conversation and of the pending approvals, over HTTP.
+
+use std::collections::HashSet;
+
+use axum::http::StatusCode;
+use chat_test_support::test_server::{Client, Host};
+use serde_json::{Value, json};
+use ui_message_stream::approval::Principal;
+use ui_message_stream::{Json, UiMessage};
+
+/// Reads a page of the chat. Returns its ids and its cursors.
+async fn page(
+    host: &Host,
+    user: &str,
+    query: &str,
+) -> (Vec<String>, Option<String>, Option<String>) {
+    let answer = host.get(user, &format!("/api/chat/chat{query}")).await.json();
+    let ids = answer["messages"].as_array().unwrap().iter();
+    let ids = ids.map(|message| message["id"].as_str().unwrap().to_owned()).collect();
+    let cursor = |name: &str| answer[name].as_str().map(ToOwned::to_owned);
+    (ids, cursor("before"), cursor("after"))
+}
+
+#[tokio::test]
+async fn a_long_chat_is_read_from_the_newest_page_to_the_oldest() {
+    let host = Host::new();
+    let mut alice = Client::new("alice", "chat");
+    for _ in 0..60 {
+        alice.say(&host, "hello").await;
+    }
+    let stored: Vec<String> = {
+        let chat = host.chats.chat(&Principal::new("alice"), &"chat".into()).await.unwrap();
+        chat.messages.iter().map(|message: &UiMessage| message.id.to_string()).collect()
+    };
+    assert_eq!(stored.len(), 120);
+    let (newest, before, after) = page(&host, "alice", "").await;
+    assert_eq!((&newest[..], after), (&stored[20..], None));
+    // A turn in between moves no message to another page.
+    alice.say(&host, "one more").await;
+    let (oldest, none, after) = page(&host, "alice", &format!("?before={}", before.unwrap())).await;
+    assert_eq!((&oldest[..], none), (&stored[..20], None));
+    let (rest, _, _) = page(&host, "alice", &format!("?after={}", after.unwrap())).await;
+    assert_eq!(rest[..], stored[20..]);
+
+    let refused = host.get("alice", "/api/chat/chat?before=nothing").await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert_eq!(refused.text, "before: not a place in this chat");
+    assert_eq!(host.get("bob", "/api/chat/chat?before=nothing").await.status, 404);
+}
+
+#[tokio::test]
+async fn two_thousand_pending_approvals_are_listed_once_while_some_are_decided() {
+    let host = Host::new();
+    let alice = Principal::new("alice");
+    let mut pending = Vec::new();
+    for number in 0..2_000 {
+        let chat = format!("chat {}", number / 60).into();
+        let approvals = host.chats.approvals().for_chat(&alice, &chat);
+        let input = Json::parse(r#"{"path":"notes.txt"}"#).unwrap();
+        let call = format!("call {number}").as_str().into();
+        let issued =
+            approvals.request_approval(&"m".into(), &call, "delete_file", &input, None).await;
+        pending.push(issued.unwrap().approval_id.to_string());
+    }
+    let (mut listed, mut decided) = (Vec::new(), HashSet::new());
+    let mut path = "/api/approvals".to_owned();
+    for number in 0.. {
+        let mut answer = host.get("alice", &path).await.json();
+        let page: Vec<Value> = serde_json::from_value(answer["approvals"].take()).unwrap();
+        assert!(page.len() <= 100, "{}", page.len());
+        listed.extend(page.iter().map(|item| item["approvalId"].as_str().unwrap().to_owned()));
+        let Some(after) = answer["after"].as_str() else { break };
+        path = format!("/api/approvals?after={after}");
+        // The last one of the page, and one of a later page.
+        for id in [listed.last().unwrap(), &pending[1_000 + 41 * number % 1_000]] {
+            let decision = json!({"decisions": [{"approvalId": id, "approved": false}]});
+            host.decide("alice", &decision).await.json();
+            decided.insert(id.clone());
+        }
+    }
+    let distinct: HashSet<&String> = listed.iter().collect();
+    assert_eq!(distinct.len(), listed.len(), "no approval is listed twice");
+    let lost = pending.iter().filter(|id| !decided.contains(*id) && !distinct.contains(id));
+    assert_eq!(lost.count(), 0, "no pending approval is lost");
+    assert!(listed.len() > 1_900, "{}", listed.len());
+    let wrong = host.get("alice", "/api/approvals?after=x").await;
+    assert_eq!(wrong.status, StatusCode::BAD_REQUEST);
+    assert_eq!(wrong.text, "after: not a place in the list of approvals");
+}
+
+#[tokio::test]
+async fn a_large_chat_is_written_in_pieces_that_are_its_json() {
+    let host = Host::new();
+    let mut alice = Client::new("alice", "chat");
+    let text = "a line \"with\" characters that JSON escapes\n".repeat(10_000);
+    alice.say(&host, &text).await;
+    let chat = host.chats.chat(&Principal::new("alice"), &"chat".into()).await.unwrap();
+    let expected = json!({"messages": chat.messages, "ended": "finished"});
+    assert!(expected.to_string().len() > 500_000);
+    assert_eq!(host.get("alice", "/api/chat/chat").await.json(), expected);
+}
+
+#[tokio::test]
+async fn a_live_approval_is_listed_on_the_first_page_after_many_expired_ones() {
+    let host = Host::new();
+    let alice = Principal::new("alice");
+    let ask = async |number: usize| {
+        let chat = format!("chat {}", number / 50).into();
+        let approvals = host.chats.approvals().for_chat(&alice, &chat);
+        let call = format!("call {number}").into();
+        let input = Json::parse(r#"{"path":"notes.txt"}"#).unwrap();
+        let issued =
+            approvals.request_approval(&"m".into(), &call, "delete_file", &input, None).await;
+        issued.unwrap().approval_id.to_string()
+    };
+    for number in 0..150 {
+        ask(number).await;
+    }
+    host.wait(std::time::Duration::from_secs(2 * 60 * 60));
+    assert_eq!(host.get("alice", "/api/approvals").await.json(), json!({"approvals": []}));
+    let live = ask(150).await;
+    let answer = host.get("alice", "/api/approvals").await.json();
+    assert_eq!(answer["approvals"].as_array().unwrap().len(), 1, "{answer}");
+    assert_eq!(answer["approvals"][0]["approvalId"], live.as_str());
+    assert_eq!(answer["after"], Value::Null);
+    // A page is full, and there is no empty one after the last.
+    for number in 200..299 {
+        ask(number).await;
+    }
+    let answer = host.get("alice", "/api/approvals").await.json();
+    assert_eq!(answer["approvals"].as_array().unwrap().len(), 100);
+    assert_eq!(answer["after"], Value::Null);
+    host.wait(std::time::Duration::from_millis(1));
+    let last = ask(299).await;
+    let answer = host.get("alice", "/api/approvals").await.json();
+    assert_eq!(answer["approvals"].as_array().unwrap().len(), 100);
+    let path = format!("/api/approvals?after={}", answer["after"].as_str().unwrap());
+    let rest = host.get("alice", &path).await.json();
+    assert_eq!(rest["approvals"].as_array().unwrap().len(), 1);
+    assert_eq!(rest["approvals"][0]["approvalId"], last.as_str());
+}

@@ -1,0 +1,352 @@
+//! `GET /{id}/stream`: any number of readers read a run from its beginning, or after the last frame
+//! that they have read, and get the same bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use axum::{Extension, Router};
+use futures::stream;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tower::ServiceExt;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::chunk::{FinishReason, ReceivedChunk};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::reducer::Reducer;
+use ui_message_stream::{AgentEvent, Json, UiMessage};
+use ui_message_stream_chat::ChatLimits;
+use ui_message_stream_chat::axum::chat_routes;
+use ui_message_stream_chat::store::{InMemoryLogStore, LoadLog, LogKey, LogStore, ReadLogEntries};
+use ui_message_stream_chat::{ChatServer, Turn};
+
+/// A server whose agent writes one word for each permit. A user text with "where" makes it call a
+/// tool of the client first.
+struct Server {
+    chats: ChatServer,
+    permits: Arc<Semaphore>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let permits = Arc::new(Semaphore::new(0));
+        let awaited = Arc::clone(&permits);
+        let agent = move |turn: Turn| {
+            let permits = Arc::clone(&awaited);
+            let last = serde_json::to_string(&turn.chat.messages.last()).unwrap();
+            async_stream::stream! {
+                if last.contains("where") && !last.contains("Lisbon") {
+                    yield AgentEvent::text("Let me see. ");
+                    let call = ToolCall::new("c1", "where").client_executed();
+                    yield AgentEvent::tool_input(call, Json::parse("{}").unwrap());
+                    return;
+                }
+                for word in ["one ", "two ", "three "] {
+                    permits.acquire().await.unwrap().forget();
+                    yield AgentEvent::text(word);
+                }
+                yield AgentEvent::finish(FinishReason::Stop);
+            }
+        };
+        let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+        let limits = ChatLimits::default().with_max_user_readers(100);
+        Server { chats: chats.with_limits(limits), permits }
+    }
+
+    fn routes(&self, user: &str) -> Router {
+        chat_routes(self.chats.clone()).layer(Extension(Principal::new(user)))
+    }
+
+    /// Sends a request, and returns the status and the body, which is read to its end.
+    fn send(
+        &self,
+        user: &str,
+        method: Method,
+        path: &str,
+        last_event_id: Option<&str>,
+        body: &str,
+    ) -> tokio::task::JoinHandle<(StatusCode, String)> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "127.0.0.1")
+            .header("content-type", "application/json");
+        if let Some(last) = last_event_id {
+            request = request.header("last-event-id", last);
+        }
+        let (routes, request) = (self.routes(user), request.body(Body::from(body.to_owned())));
+        tokio::spawn(async move {
+            let response = routes.oneshot(request.unwrap()).await.unwrap();
+            let status = response.status();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        })
+    }
+
+    fn post(&self, messages: &Value) -> tokio::task::JoinHandle<(StatusCode, String)> {
+        let body = json!({"id": "chat", "messages": messages}).to_string();
+        self.send("ada", Method::POST, "/", None, &body)
+    }
+
+    fn get(&self, last_event_id: Option<&str>) -> tokio::task::JoinHandle<(StatusCode, String)> {
+        self.send("ada", Method::GET, "/chat/stream", last_event_id, "")
+    }
+
+    async fn stored(&self) -> Vec<UiMessage> {
+        let chat = self.chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+        chat.messages.iter().cloned().collect()
+    }
+}
+
+fn user(text: &str) -> Value {
+    json!([{"id": "m1", "role": "user", "parts": [{"type": "text", "text": text}]}])
+}
+
+/// The ids of the frames of a response.
+fn ids(response: &str) -> Vec<&str> {
+    response.lines().filter_map(|line| line.strip_prefix("id: ")).collect()
+}
+
+/// The message of a client that holds `held` and reads a response.
+fn read(held: Option<UiMessage>, response: &str) -> UiMessage {
+    let mut reducer = held.map_or_else(Reducer::new, Reducer::continuing);
+    for data in response.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        if data != "[DONE]" {
+            reducer.push(&ReceivedChunk::parse(data).unwrap()).unwrap();
+        }
+    }
+    reducer.into_message()
+}
+
+async fn pause() {
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_that_join_at_any_time_get_the_same_bytes() {
+    let server = Server::new();
+    let mut readers = vec![server.post(&user("Hi"))];
+    pause().await;
+    for _ in 0..3 {
+        for _ in 0..30 {
+            readers.push(server.get(None));
+        }
+        pause().await;
+        server.permits.add_permits(1);
+        pause().await;
+    }
+    let (_, first) = readers.remove(0).await.unwrap();
+    assert!(first.contains("three") && first.ends_with("data: [DONE]\n\n"), "{first}");
+    for reader in readers {
+        assert_eq!(reader.await.unwrap(), (StatusCode::OK, first.clone()));
+    }
+    assert_eq!(server.get(None).await.unwrap().0, StatusCode::NO_CONTENT, "the run has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_of_three_hours_is_kept_open_and_read_from_its_beginning_by_any_reader() {
+    let server = Server::new();
+    let mut readers = vec![server.post(&user("Hi"))];
+    for _ in 0..3 {
+        pause().await;
+        readers.push(server.get(None));
+        tokio::time::sleep(Duration::from_secs(60 * 60)).await;
+        server.permits.add_permits(1);
+    }
+    let mut texts = Vec::new();
+    for reader in readers {
+        let (status, body) = reader.await.unwrap();
+        let comments = body.matches(": keep-alive\n\n").count();
+        assert!(status.is_success() && comments >= 3600 / 15 - 1, "{comments} comments");
+        texts.push(body.replace(": keep-alive\n\n", ""));
+    }
+    assert!(texts[0].contains("three") && texts[0].ends_with("data: [DONE]\n\n"), "{}", texts[0]);
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_was_cut_after_any_frame_continues_after_it() {
+    let server = Server::new();
+    server.permits.add_permits(3);
+    let (_, whole) = server.post(&user("Hi")).await.unwrap();
+    let ids = ids(&whole);
+    assert_eq!(ids.len(), whole.matches("data: ").count());
+    for id in ids {
+        let cut = whole.find(&format!("id: {id}\n")).unwrap();
+        let end = cut + whole[cut..].find("\n\n").unwrap() + 2;
+        let (status, rest) = server.get(Some(id)).await.unwrap();
+        assert_eq!((status, whole[..end].to_owned() + &rest), (StatusCode::OK, whole.clone()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_run_and_the_run_of_another_user_are_answered_alike() {
+    let server = Server::new();
+    server.permits.add_permits(3);
+    let (_, whole) = server.post(&user("Hi")).await.unwrap();
+    let id = ids(&whole)[0];
+    let (run, _) = id.split_once('.').unwrap();
+    for (person, id) in [
+        ("mallory", id.to_owned()),
+        ("ada", "run_0.0".to_owned()),
+        ("ada", run.to_owned()),
+        ("ada", format!("{run}.x")),
+        ("ada", String::new()),
+    ] {
+        let answer = server.send(person, Method::GET, "/chat/stream", Some(&id), "").await;
+        assert_eq!(answer.unwrap(), (StatusCode::NO_CONTENT, String::new()), "{person} {id}");
+    }
+    tokio::time::sleep(Duration::from_secs(601)).await;
+    assert_eq!(server.get(Some(id)).await.unwrap().0, StatusCode::NO_CONTENT);
+}
+
+/// A chat that was deleted and begun again has another log, with runs at the same positions.
+#[tokio::test(start_paused = true)]
+async fn a_place_in_another_log_of_the_chat_is_not_continued() {
+    let server = Server::new();
+    server.permits.add_permits(6);
+    let (_, whole) = server.post(&user("Hi")).await.unwrap();
+    let id = ids(&whole)[0];
+    assert_eq!(server.get(Some(id)).await.unwrap().0, StatusCode::OK);
+    let deleted = server.send("ada", Method::DELETE, "/chat", None, "").await.unwrap();
+    assert_eq!(deleted.0, StatusCode::NO_CONTENT);
+    server.post(&user("Hi")).await.unwrap();
+    assert_eq!(server.get(Some(id)).await.unwrap(), (StatusCode::NO_CONTENT, String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_route_returns_what_was_edited_away_and_the_store_forgets_it() {
+    for is_stopped in [false, true] {
+        let store = Arc::new(InMemoryLogStore::new());
+        let Server { chats, permits } = Server::new();
+        let server = Server { chats: chats.with_store(store.clone()), permits };
+        server.permits.add_permits(3);
+        let (_, whole) = server.post(&user("A secret")).await.unwrap();
+        let id = ids(&whole)[0];
+        assert_eq!(server.get(Some(id)).await.unwrap().0, StatusCode::OK);
+        let edited = json!({"id": "chat", "messages": user("Hello"), "messageId": "m1"});
+        let edit = server.send("ada", Method::POST, "/", None, &edited.to_string());
+        pause().await;
+        if is_stopped {
+            let stop = server.send("ada", Method::DELETE, "/chat/stream", None, "");
+            assert_eq!(stop.await.unwrap().0, StatusCode::NO_CONTENT);
+        }
+        server.permits.add_permits(3);
+        edit.await.unwrap();
+        for path in ["/", "/chat"] {
+            let (status, body) = server.send("ada", Method::GET, path, None, "").await.unwrap();
+            assert!(status.is_success() && body.contains("Hello"), "{path}: {body}");
+            assert!(!body.contains("secret"), "{path}: {body}");
+        }
+        assert_eq!(server.get(Some(id)).await.unwrap(), (StatusCode::NO_CONTENT, String::new()));
+        let key = LogKey { owner: Principal::new("ada"), chat: "chat".into() };
+        let holds = async || {
+            let load = LoadLog { key: &key, has_frames: true, has_messages: true };
+            let loaded = store.load(load).await.unwrap().unwrap();
+            let (position, max_bytes) = (0, usize::MAX);
+            let epoch = loaded.head.epoch;
+            let read = ReadLogEntries { key: &key, epoch, position, max_bytes, is_reader: false };
+            let page = store.read(read).await.unwrap();
+            let read = page.into_iter().flat_map(|page| page.entries);
+            let snapshot = loaded.snapshot.unwrap();
+            let entries = loaded.entries.into_iter().map(|(_, entry)| entry).chain(read);
+            let bytes = entries.map(|entry| String::from_utf8(entry.bytes.to_vec()).unwrap());
+            let mut texts = bytes.chain(snapshot.messages).chain([snapshot.head]);
+            texts.any(|text| text.contains("secret"))
+        };
+        assert!(holds().await);
+        tokio::time::sleep(Duration::from_secs(11 * 60 + 1)).await;
+        assert!(!holds().await, "is stopped: {is_stopped}");
+    }
+}
+
+/// The page that is opened again gets the message from its beginning, and the page that has sent the
+/// output gets the rest.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_continues_a_message_is_read_with_the_message_in_front() {
+    let server = Server::new();
+    let (_, first) = server.post(&user("where am I?")).await.unwrap();
+    let mut held = serde_json::to_value(read(None, &first)).unwrap();
+    let call = held["parts"].as_array_mut().unwrap().iter_mut();
+    let call = call.into_iter().find(|part| part["type"] == "tool-where").unwrap();
+    (call["state"], call["output"]) = ("output-available".into(), "Lisbon".into());
+    let messages = json!([user("where am I?")[0], held]);
+    let post = server.post(&messages);
+    pause().await;
+    server.permits.add_permits(1);
+    pause().await;
+    let (opened_again, second_tab) = (server.get(None), server.get(None));
+    pause().await;
+    server.permits.add_permits(2);
+    let (_, post) = post.await.unwrap();
+    let (_, opened_again) = opened_again.await.unwrap();
+    let stored = server.stored().await[1].clone();
+    assert_eq!(read(None, &opened_again), stored, "{opened_again}");
+    let held = UiMessage::parse(&held.to_string()).unwrap();
+    assert_eq!(read(Some(held), &post), stored, "{post}");
+    assert_eq!(second_tab.await.unwrap().1, opened_again);
+    // After the message in front all readers get the same frames, each with its id.
+    let after_start = |response: &str| {
+        let at = response.find(&format!("id: {}\n", ids(response).last().unwrap())).unwrap();
+        response[at..].to_owned()
+    };
+    assert_eq!(after_start(&post), after_start(&opened_again));
+    // The client would run its tool again when it reads that the input is available.
+    assert!(!opened_again.contains("tool-input-available"), "{opened_again}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_history_shows_what_a_live_run_has_written_and_a_stopped_one_keeps_it() {
+    let server = Server::new();
+    let store = Arc::new(InMemoryLogStore::new());
+    let other = Server::new().chats.with_store(store.clone());
+    let server = Server { chats: server.chats.with_store(store), permits: server.permits };
+    let post = server.post(&user("Hi"));
+    server.permits.add_permits(2);
+    pause().await;
+    let text = || async { server.stored().await[1].text() };
+    let ended = || async {
+        let (_, page) = server.send("ada", Method::GET, "/chat", None, "").await.unwrap();
+        serde_json::from_str::<Value>(&page).unwrap().get("ended").cloned()
+    };
+    assert_eq!((text().await.as_str(), ended().await), ("one two ", None));
+    // The stop reaches another server.
+    other.stop(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    let (_, read) = post.await.unwrap();
+    assert!(read.contains(r#""type":"abort""#), "{read}");
+    assert_eq!(ended().await, Some("stopped".into()));
+    // The server of the run learns it from its next append, within a third of a lease.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    server.permits.add_permits(1);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(text().await, "one two ");
+    assert_eq!(server.permits.available_permits(), 1, "the agent has stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_limit_of_runs_the_oldest_without_a_reader_ends() {
+    let silent = |_: Turn| stream::pending::<AgentEvent>();
+    let chats = ChatServer::new(silent, Approvals::new(EmptyToolbox));
+    let chats = chats.with_limits(ChatLimits::default().with_max_user_runs(2));
+    let server = Server { chats, permits: Arc::new(Semaphore::new(0)) };
+    let post = |chat: &str| {
+        let body = json!({"id": chat, "messages": user("Hi")}).to_string();
+        server.send("ada", Method::POST, "/", None, &body)
+    };
+    let (first, second) = (post("a"), post("b"));
+    pause().await;
+    // Both have readers.
+    let (status, text) = post("c").await.unwrap();
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "{text}");
+    first.abort();
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let third = post("c");
+    pause().await;
+    assert!(!third.is_finished() && !second.is_finished());
+    // The run whose reader has gone learns it from its next append.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let stream = server.send("ada", Method::GET, "/a/stream", None, "").await.unwrap();
+    assert_eq!(stream.0, StatusCode::NO_CONTENT);
+}

@@ -1,0 +1,91 @@
+//! Every chat and approval route, requested as a hostile page makes a browser request it: from
+//! another origin, and by a name that resolves to this machine (CSRF, DNS rebinding). The routes
+//! have no additional policy layer: the default policy guards each of them.
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use chat_test_support::test_server::{Client, Host, PRINCIPAL_HEADER};
+use http_body_util::BodyExt;
+use serde_json::json;
+use test_support::thread_subscriber::{CapturedLog, subscribe};
+use tower::ServiceExt;
+use tracing::Level;
+
+#[tokio::test]
+async fn the_reason_of_a_rejected_request_is_logged_at_debug() {
+    let log = CapturedLog::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    let _guard = subscribe(subscriber.with_max_level(Level::DEBUG).finish());
+    let host = Host::new();
+    for (user, name, body) in [
+        (Some("alice"), "127.0.0.1", r#"{"id":"c","messages":7}"#),
+        (None, "127.0.0.1", "{}"),
+        (Some("alice"), "evil.example", "{}"),
+    ] {
+        let request = Request::post("/api/chat")
+            .header("host", name)
+            .header("content-type", "application/json");
+        let request = user.into_iter().fold(request, |it, user| it.header(PRINCIPAL_HEADER, user));
+        let request = request.body(Body::from(body)).unwrap();
+        host.routes.clone().oneshot(request).await.unwrap();
+    }
+    let text = log.text();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("is rejected")).collect();
+    let expected =
+        [("status=400", "messages"), ("status=401", "signed in"), ("status=403", "host")];
+    assert_eq!(lines.len(), expected.len(), "{text}");
+    for (line, (status, reason)) in lines.into_iter().zip(expected) {
+        assert!(line.contains("DEBUG") && line.contains(status) && line.contains(reason), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn every_route_rejects_a_hostile_page() {
+    let host = Host::new();
+    let mut browser = Client::new("alice", "chat");
+    browser.say(&host, "delete notes.txt").await;
+    let answered = browser.answered(true).to_string();
+    let id = &browser.approval_ids()[0];
+    let decision = json!({"decisions": [{"approvalId": id, "approved": true}]}).to_string();
+    let routes = [
+        ("POST", "/api/chat", answered.as_str()),
+        ("POST", "/api/chat/chat/answers", decision.as_str()),
+        ("GET", "/api/chat/chat", ""),
+        ("GET", "/api/chat/chat/stream", ""),
+        ("DELETE", "/api/chat/chat/stream", ""),
+        ("GET", "/api/chat", ""),
+        ("DELETE", "/api/chat/chat", ""),
+        ("GET", "/api/approvals", ""),
+        ("POST", "/api/approvals", decision.as_str()),
+    ];
+    let pages = [
+        ("evil.example", "http://evil.example"),
+        ("127.0.0.1.evil.example:3000", "http://127.0.0.1.evil.example:3000"),
+        ("127.0.0.1:3000", "https://evil.example"),
+        ("127.0.0.1:3000", "null"),
+    ];
+    for (method, path, body) in routes {
+        for (name, origin) in pages {
+            let request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header("host", name)
+                .header("origin", origin)
+                .header("content-type", "application/json")
+                .header(PRINCIPAL_HEADER, "alice");
+            let request = request.body(Body::from(body.to_owned())).unwrap();
+            let response = host.routes.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::FORBIDDEN, "{method} {path} {name} {origin}");
+            assert!(!response.headers().contains_key("access-control-allow-origin"));
+            let text = response.into_body().collect().await.unwrap().to_bytes();
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            assert!(!text.contains("notes.txt") && !text.contains("a1."), "{text}");
+        }
+    }
+    assert!(host.tools.effects().is_empty());
+    assert_eq!(host.model.prompts().len(), 1);
+    // The user's own page may still send requests.
+    browser.answer(&host, true).await;
+    assert_eq!(host.tools.effects().len(), 1);
+}

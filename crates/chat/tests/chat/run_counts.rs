@@ -1,0 +1,88 @@
+//! What a server counts of its runs.
+
+use chat_test_support::test_server::{Client, Host};
+use futures::{StreamExt, stream};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use serde_json::json;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream_chat::ChatLimits;
+use ui_message_stream_chat::{ChatError, ChatServer, Turn};
+
+fn ask(chat: &str, message: &str) -> ChatRequest {
+    let message = json!({"id": message, "role": "user", "parts": []});
+    let body = json!({"id": chat, "messages": [message]}).to_string();
+    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn live_taken_and_refused_runs_are_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let page = recorder.handle();
+    let _installed = metrics::set_default_local_recorder(&recorder);
+    let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]).chain(stream::pending());
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox))
+        .with_limits(ChatLimits::default().with_max_user_runs(1));
+    let ada = Principal::new("ada");
+    let counted = || {
+        let counts = chats.run_counts();
+        [counts.live, counts.taken, counts.lapsed, counts.refused]
+    };
+    assert_eq!(counted(), [0, 0, 0, 0]);
+    let mut first = chats.stream_response(&ada, ask("one", "m1")).await.unwrap();
+    first.next().await.unwrap().unwrap();
+    assert_eq!(counted(), [1, 0, 0, 0]);
+    let has_metrics = cfg!(feature = "metrics");
+    for series in ["ui_message_stream_live_runs 1\n", "ui_message_stream_readers 1\n"] {
+        assert_eq!(page.render().contains(series), has_metrics, "{series}");
+    }
+
+    let mut second = chats.stream_response(&ada, ask("one", "m2")).await.unwrap();
+    while first.next().await.is_some() {}
+    second.next().await.unwrap().unwrap();
+    assert_eq!(counted(), [1, 1, 0, 0]);
+
+    let refused = chats.stream_response(&ada, ask("two", "m3")).await;
+    assert!(matches!(refused, Err(ChatError::TooManyRuns)), "{refused:?}");
+    assert_eq!(counted(), [1, 1, 0, 1]);
+
+    chats.stop(&ada, &"one".into()).await.unwrap();
+    while second.next().await.is_some() {}
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    assert_eq!(counted(), [0, 2, 0, 1]);
+    drop((first, second));
+    let page = page.render();
+    for series in [
+        "ui_message_stream_live_runs 0",
+        "ui_message_stream_readers 0",
+        r#"ui_message_stream_refused_appends_total{reason="runs"} 2"#,
+        r#"ui_message_stream_runs_total{event="refused"} 1"#,
+        r#"ui_message_stream_runs_total{event="taken"} 2"#,
+    ] {
+        assert_eq!(page.lines().any(|line| line == series), has_metrics, "{series}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_run_is_not_live_although_its_tool_goes_on() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "c");
+    client.say(&host, "delete notes.txt").await;
+    host.tools.hold(true);
+    let approval = client.answered(true).to_string();
+    let (_, ()) = tokio::join!(host.chat("alice", approval), async {
+        while host.tools.effects().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(host.chats.run_counts().live, 1);
+        host.chats.stop(&Principal::new("alice"), &"c".into()).await.unwrap();
+        let is_live = async {
+            while host.chats.run_counts().live > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(60), is_live).await.unwrap();
+        host.tools.hold(false);
+    });
+}

@@ -1,0 +1,117 @@
+//! A load of a chat stores what the ledger knows about calls that the chat holds as open.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_stream::stream;
+use tokio::time::{sleep, timeout};
+use ui_message_stream::AgentEvent;
+use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::{Approvals, KeyRing, ToolList};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::json::Json;
+use ui_message_stream::message::AnswerEnd;
+use ui_message_stream::message::ToolState;
+use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
+use ui_message_stream_chat::{Chat, ChatServer, Turn};
+
+use crate::faults::{ada, post, text_of};
+
+const TTL: Duration = Duration::from_secs(600);
+
+/// Two servers on the same stores. The second one may have another key.
+struct Servers {
+    first: ChatServer,
+    second: ChatServer,
+    /// How often an agent was called.
+    calls: Arc<AtomicUsize>,
+}
+
+impl Servers {
+    /// The agent asks for an approval.
+    fn new(keys: [u8; 2]) -> Self {
+        let (logs, ledger) = (Arc::new(InMemoryLogStore::new()), Arc::new(InMemoryLedger::new()));
+        let calls = Arc::new(AtomicUsize::new(0));
+        let [first, second] = keys.map(|key| {
+            let calls = Arc::clone(&calls);
+            let agent = move |turn: Turn| {
+                calls.fetch_add(1, Ordering::SeqCst);
+                stream! {
+                    let call = ToolCall::new("call", "ring");
+                    yield AgentEvent::tool_input(call.clone(), Json::null());
+                    yield turn.approvals.request_approval_of(&call, &Json::null()).await;
+                }
+            };
+            let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
+            let keys = KeyRing::new(1, &test_support::secret(key)).unwrap();
+            let approvals = Approvals::new(tools).with_approval_ttl(TTL).with_keys(keys);
+            ChatServer::new(agent, approvals.with_ledger(ledger.clone())).with_store(logs.clone())
+        });
+        Servers { first, second, calls }
+    }
+
+    async fn ask(&self) {
+        let response = self.first.stream_response(&ada(), post("m1", "Ring")).await.unwrap();
+        text_of(response).await;
+        assert!(self.has_questions().await);
+    }
+
+    async fn load(&self) -> Chat {
+        self.second.chat(&ada(), &"chat".into()).await.unwrap()
+    }
+
+    /// Whether the store holds the chat as one with questions.
+    async fn has_questions(&self) -> bool {
+        let list = ListChats { limit: 10, after: None, search: None };
+        self.second.list(&ada(), list).await.unwrap().chats[0].has_questions
+    }
+}
+
+fn error_of(chat: &Chat) -> &str {
+    match &chat.messages[1].tool_parts().next().unwrap().state {
+        ToolState::OutputError { error_text, .. } => error_text,
+        state => panic!("{state:?}"),
+    }
+}
+
+impl Servers {
+    async fn close(&self) {
+        let is_closed = async {
+            while self.has_questions().await {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), is_closed).await.expect("the question is closed");
+        let chat = self.load().await;
+        assert!(error_of(&chat).contains("not executed"));
+        assert!(!chat.has_open_questions());
+        assert_eq!(chat.answer_end(), Some(AnswerEnd::Finished));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_has_expired_is_closed_in_the_store_by_a_load() {
+    let servers = Servers::new([7, 7]);
+    servers.ask().await;
+    sleep(TTL + Duration::from_secs(1)).await;
+    assert!(error_of(&servers.load().await).contains("not executed"));
+    servers.close().await;
+    // A call that was closed without a decision is no reason to call the model.
+    assert_eq!(servers.calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_whose_key_was_lost_is_closed_in_the_store_by_the_next_message() {
+    let servers = Servers::new([7, 8]);
+    servers.ask().await;
+    // A server that was started with a wrong key closes nothing.
+    assert!(servers.load().await.has_open_questions());
+    sleep(Duration::from_secs(60)).await;
+    assert!(servers.has_questions().await);
+    let next = servers.second.stream_response(&ada(), post("m2", "Go on")).await.unwrap();
+    text_of(next).await;
+    let chat = servers.load().await;
+    assert!(error_of(&chat).contains("not executed"));
+    assert_eq!(chat.open_approvals().len(), 1, "the new question");
+}

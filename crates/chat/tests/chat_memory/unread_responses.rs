@@ -1,0 +1,110 @@
+//! Responses that a client does not read share one copy of a large stored message, of its JSON, and of the
+//! messages of a chat.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::{Body, BodyDataStream};
+use axum::http::{Request, StatusCode};
+use futures::{StreamExt, stream};
+use serde_json::json;
+use tower::ServiceExt;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream_chat::axum::chat_routes;
+use ui_message_stream_chat::store::InMemoryLogStore;
+use ui_message_stream_chat::{ChatServer, Turn};
+
+use super::{ALONE, HEAP};
+
+/// The length of the stored answer.
+const LENGTH: usize = 4 << 20;
+
+/// The number of answers of a chat that have this length together.
+const ANSWERS: usize = 16;
+
+/// How many responses are not read.
+const UNREAD: usize = 50;
+
+/// How many bytes one of them may hold of its own.
+const OWN: usize = 128 << 10;
+
+#[tokio::test]
+async fn unread_responses_share_one_copy_of_a_stored_message() {
+    let _alone = ALONE.lock().await;
+    let agent = |_: Turn| stream::iter([AgentEvent::text("x".repeat(LENGTH))]);
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let routes = chat_routes(chats).layer(Extension(Principal::new("ada")));
+    let message = json!({"id": "u1", "role": "user", "parts": [{"type": "text", "text": "hello"}]});
+    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    let repeat = async |accept: &str| -> BodyDataStream {
+        let request = Request::post("/")
+            .header("content-type", "application/json")
+            .header("accept", accept)
+            .body(Body::from(body.clone()));
+        let response = routes.clone().oneshot(request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body().into_data_stream()
+    };
+    let mut answer = repeat("text/event-stream").await;
+    while answer.next().await.is_some() {}
+    for accept in ["text/event-stream", "application/json"] {
+        drop(repeat(accept).await);
+        let before = HEAP.current_usage();
+        let mut unread = Vec::new();
+        for _ in 0..UNREAD {
+            let mut response = repeat(accept).await;
+            // The first frame of a stream is alone.
+            for _ in 0..2 {
+                drop(response.next().await.unwrap().unwrap());
+            }
+            unread.push(response);
+        }
+        let held = HEAP.current_usage() - before;
+        println!("{UNREAD} unread responses, {accept}: {held} bytes");
+        // A buffer may be twice as large as the text.
+        assert!(held <= 2 * LENGTH + UNREAD * OWN, "{accept}: {held} bytes");
+        let mut rest = unread.pop().unwrap();
+        let mut read = 0;
+        while let Some(piece) = rest.next().await {
+            read += piece.unwrap().len();
+        }
+        assert!(read > LENGTH - OWN, "{accept}: {read} bytes");
+    }
+}
+
+#[tokio::test]
+async fn unread_histories_share_one_copy_of_the_messages() {
+    let _alone = ALONE.lock().await;
+    let store = Arc::new(InMemoryLogStore::new());
+    let server = || {
+        let agent = |_: Turn| stream::iter([AgentEvent::text("x".repeat(LENGTH / ANSWERS))]);
+        ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone())
+    };
+    let (ada, first) = (Principal::new("ada"), server());
+    for number in 0..ANSWERS {
+        let message = json!({"id": format!("u{number}"), "role": "user", "parts": []});
+        let body = json!({"id": "chat", "messages": [message]}).to_string();
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        first.complete_response(&ada, request).await.unwrap();
+    }
+    let before = HEAP.current_usage();
+    // It has not read the chat.
+    let routes = chat_routes(server()).layer(Extension(ada));
+    let mut unread = Vec::new();
+    for _ in 0..UNREAD {
+        let request = Request::get("/chat").body(Body::empty()).unwrap();
+        let response = routes.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let mut body = response.into_body().into_data_stream();
+        assert!(body.next().await.unwrap().unwrap().len() <= OWN);
+        unread.push(body);
+    }
+    let held = HEAP.current_usage() - before;
+    println!("{UNREAD} unread histories: {held} bytes");
+    assert!(held <= 2 * LENGTH + UNREAD * OWN, "{held} bytes");
+    let pieces = unread.pop().unwrap().map(|piece| piece.unwrap().len());
+    let read = pieces.fold(0, async |sum, length| sum + length).await;
+    assert!(read > LENGTH - OWN, "{read} bytes");
+}

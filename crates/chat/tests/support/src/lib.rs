@@ -1,0 +1,13 @@
+//! Code that the tests of chats, agents and stores share.
+
+pub mod browser;
+pub mod calling_model;
+pub mod deleted_users;
+pub mod faulted_operations;
+pub mod log_double;
+pub mod log_hints;
+pub mod long_answer;
+pub mod random_logs;
+pub mod recorded_conversations;
+pub mod store_requests;
+pub mod test_server;
