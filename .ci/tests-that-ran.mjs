@@ -23,7 +23,7 @@ const WITHOUT_HARNESS = ['crash_recovery'];
 // These need recordings of real providers, which are not in the repository.
 const IGNORED = ['recordings::every_recording_arrives_complete'];
 // Compiled by `.ci/applications`, by `cargo fuzz`, and by `cargo clippy --all-targets`: they hold no tests.
-const ELSEWHERE = ['tests/applications/', 'fuzz/fuzz_targets/', 'benches/', 'demo/benches/', 'demo/openai/', 'examples/traced/'];
+const ELSEWHERE = ['tests/applications/', 'fuzz/fuzz_targets/', 'benches/', 'crates/chat/benches/', 'demo/benches/', 'demo/openai/', 'examples/traced/'];
 
 const { packages, workspace_root: root } = JSON.parse(
   cargo(['metadata', '--format-version', '1', '--no-deps']),
