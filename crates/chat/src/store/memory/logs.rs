@@ -25,14 +25,10 @@ pub(super) struct Limits {
 #[derive(Default)]
 pub(super) struct Logs {
     pub(super) users: HashMap<Principal, UserLogs>,
-    bytes: usize,
-    /// The chats that are not kept forever.
-    by_expiry: BTreeSet<(UnixMillis, LogKey)>,
+    totals: Totals,
     /// The runs that have ended and whose entries are kept for readers, in the order of their ends. The logs of
     /// some of them may be gone.
     ended: VecDeque<(UnixMillis, LogKey, Epoch)>,
-    /// The bytes of the entries of these runs.
-    ended_bytes: usize,
     pub(super) deliveries: Deliveries,
     /// Wakes those who wait for a change of the list of an owner. Each has a clone.
     pub(super) changed_lists: HashMap<Principal, Arc<Notify>>,
@@ -46,6 +42,16 @@ pub(super) struct UserLogs {
     /// Those without a live run, in the order in which they are removed: those with questions last.
     idle: BTreeSet<(bool, UnixMillis, ChatId)>,
     bytes: usize,
+}
+
+/// What is counted of the logs of all users.
+#[derive(Default)]
+struct Totals {
+    bytes: usize,
+    /// The bytes of the entries of runs that have ended.
+    ended_bytes: usize,
+    /// The chats that are not kept forever.
+    by_expiry: BTreeSet<(UnixMillis, LogKey)>,
 }
 
 /// What is counted of a log, and where lists have it.
@@ -69,54 +75,15 @@ impl Counted {
     }
 }
 
-impl Logs {
-    pub(super) fn get(&self, key: &LogKey) -> Option<&Log> {
-        self.users.get(&key.owner)?.logs.get(&key.chat)
-    }
-
-    pub(super) fn notify_list(&self, owner: &Principal) {
-        if let Some(changed) = self.changed_lists.get(owner) {
-            changed.notify_waiters();
-        }
-    }
-
-    pub(super) fn insert(&mut self, key: &LogKey, log: Log) {
-        let counted = Counted::of(&log);
-        let user = self.users.entry(key.owner.clone()).or_default();
-        user.logs.insert(key.chat.clone(), log);
-        self.count(key, None, Some(counted));
-    }
-
-    /// Changes a log, and what is counted of it.
-    pub(super) fn change<T>(
-        &mut self,
-        key: &LogKey,
-        change: impl FnOnce(&mut Log) -> T,
-    ) -> Option<T> {
-        let log = self.users.get_mut(&key.owner)?.logs.get_mut(&key.chat)?;
-        let before = Counted::of(log);
-        let result = change(log);
-        let after = Counted::of(log);
-        self.count(key, Some(before), Some(after));
-        Some(result)
-    }
-
-    pub(super) fn remove(&mut self, key: &LogKey) -> Option<Log> {
-        let user = self.users.get_mut(&key.owner)?;
-        let log = user.logs.remove(&key.chat)?;
-        self.count(key, Some(Counted::of(&log)), None);
-        if self.users.get(&key.owner).is_some_and(|user| user.logs.is_empty()) {
-            self.users.remove(&key.owner);
-        }
-        self.deliveries.has_deleted(key);
-        log.changed.notify_waiters();
-        self.notify_list(&key.owner);
-        Some(log)
-    }
-
+impl Totals {
     /// Counts a log as it is now in place of what it was before.
-    fn count(&mut self, key: &LogKey, before: Option<Counted>, after: Option<Counted>) {
-        let Some(user) = self.users.get_mut(&key.owner) else { return };
+    fn count(
+        &mut self,
+        user: &mut UserLogs,
+        key: &LogKey,
+        before: Option<Counted>,
+        after: Option<Counted>,
+    ) {
         let chat = || key.chat.clone();
         if let Some(before) = &before {
             user.bytes -= before.bytes;
@@ -144,12 +111,59 @@ impl Logs {
             self.by_expiry.extend(expiry(&after).map(|new| (new, key.clone())));
         }
     }
+}
+
+impl Logs {
+    pub(super) fn get(&self, key: &LogKey) -> Option<&Log> {
+        self.users.get(&key.owner)?.logs.get(&key.chat)
+    }
+
+    pub(super) fn notify_list(&self, owner: &Principal) {
+        if let Some(changed) = self.changed_lists.get(owner) {
+            changed.notify_waiters();
+        }
+    }
+
+    pub(super) fn insert(&mut self, key: &LogKey, log: Log) {
+        let counted = Counted::of(&log);
+        let user = self.users.entry(key.owner.clone()).or_default();
+        user.logs.insert(key.chat.clone(), log);
+        self.totals.count(user, key, None, Some(counted));
+    }
+
+    /// Changes a log, and what is counted of it.
+    pub(super) fn change<T>(
+        &mut self,
+        key: &LogKey,
+        change: impl FnOnce(&mut Log) -> T,
+    ) -> Option<T> {
+        let user = self.users.get_mut(&key.owner)?;
+        let log = user.logs.get_mut(&key.chat)?;
+        let before = Counted::of(log);
+        let result = change(log);
+        let after = Counted::of(log);
+        self.totals.count(user, key, Some(before), Some(after));
+        Some(result)
+    }
+
+    pub(super) fn remove(&mut self, key: &LogKey) -> Option<Log> {
+        let user = self.users.get_mut(&key.owner)?;
+        let log = user.logs.remove(&key.chat)?;
+        self.totals.count(user, key, Some(Counted::of(&log)), None);
+        if user.logs.is_empty() {
+            self.users.remove(&key.owner);
+        }
+        self.deliveries.has_deleted(key);
+        log.changed.notify_waiters();
+        self.notify_list(&key.owner);
+        Some(log)
+    }
 
     /// Removes the chats whose time has passed.
     pub(super) fn remove_expired(&mut self, now: UnixMillis) {
-        while let Some((at, _)) = self.by_expiry.first()
+        while let Some((at, _)) = self.totals.by_expiry.first()
             && *at <= now
-            && let Some((_, key)) = self.by_expiry.pop_first()
+            && let Some((_, key)) = self.totals.by_expiry.pop_first()
         {
             self.remove(&key);
         }
@@ -165,7 +179,7 @@ impl Logs {
     pub(super) fn forget_ended(&mut self, now: Option<UnixMillis>, max_bytes: usize) {
         while let Some((at, ..)) = self.ended.front()
             && (now.is_some_and(|now| since(*at, now) >= KEPT_AFTER_END)
-                || self.ended_bytes > max_bytes)
+                || self.totals.ended_bytes > max_bytes)
             && let Some((_, key, epoch)) = self.ended.pop_front()
         {
             self.change(&key, |log| {
@@ -241,13 +255,16 @@ impl Logs {
     /// Removes chats until the limits hold, but not this one.
     pub(super) fn limit_bytes(&mut self, key: &LogKey, limits: Limits) {
         let owner = &key.owner;
-        // Others make no room for a chat that is too large alone.
-        let fits = self.get(key).is_none_or(|log| log.bytes <= limits.user);
-        while fits
-            && self.users.get(owner).is_some_and(|user| user.bytes > limits.user)
-            && self.evict(owner, Some(key), "with_max_user_bytes")
-        {}
-        if self.bytes <= limits.store {
+        let has_too_much =
+            |logs: &Self| logs.users.get(owner).is_some_and(|user| user.bytes > limits.user);
+        if has_too_much(self) {
+            // Others make no room for a chat that is too large alone.
+            let fits = self.get(key).is_none_or(|log| log.bytes <= limits.user);
+            while fits && has_too_much(self) && self.evict(owner, Some(key), "with_max_user_bytes")
+            {
+            }
+        }
+        if self.totals.bytes <= limits.store {
             return;
         }
         // More than needed, so that this is rare: it looks at all users.
@@ -255,7 +272,7 @@ impl Logs {
             self.users.iter().map(|(owner, user)| (user.bytes, owner.clone())).collect();
         users.sort_by_key(|(bytes, _)| Reverse(*bytes));
         for (_, owner) in users {
-            while self.bytes > limits.store / 16 * 15 {
+            while self.totals.bytes > limits.store / 16 * 15 {
                 if !self.evict(&owner, Some(key), "with_max_store_bytes") {
                     break;
                 }

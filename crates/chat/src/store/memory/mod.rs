@@ -140,8 +140,13 @@ impl InMemoryLogStore {
         let ended = log.filter(|_| append.live_run != LiveRunChange::None && live.is_some());
         let ended = ended.map(|log| log.epoch);
         let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && live.is_none();
-        let chats = logs.users.get(&key.owner).map_or(0, |user| user.logs.len());
-        let has_room = !matches!(append.expected, Expected::NoLog(_)) || chats < limits.chats;
+        let has_room = match append.expected {
+            Expected::NoLog(_) => {
+                let chats = logs.users.get(&key.owner).map_or(0, |user| user.logs.len());
+                chats < limits.chats
+            }
+            _ => true,
+        };
         if !has_room && logs.evictable(&key.owner, None).is_none() {
             return Ok(AppendResult::TooManyChats);
         }
