@@ -135,3 +135,7 @@ struct TestingYourRouteExamples;
 #[cfg(all(doctest, feature = "body"))]
 #[doc = include_str!("../docs/development-proxy.md")]
 struct DevelopmentProxyExamples;
+
+#[cfg(all(doctest, feature = "approvals", feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;

@@ -966,15 +966,6 @@ async fn a_stateless_host_rejects_the_approvals_of_a_host_with_a_ledger() {
     assert_eq!(stateful.outcome(&request).await, deleted());
 }
 
-#[test]
-fn the_readme_shows_the_adapter_example() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
-    let example = read("examples/adapter.rs");
-    assert!(read("README.md").contains(&format!("```rust,no_run\n{example}```\n")));
-    assert!(example.lines().count() <= 70);
-}
-
 #[tokio::test]
 async fn a_tool_that_is_not_in_the_list_is_refused_with_the_line_to_add() {
     let host = Host::new(Mode::Ledger);

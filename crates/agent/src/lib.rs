@@ -34,7 +34,3 @@ pub use self::context::{ApprovalContext, EmitError, ToolContext};
 pub use self::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
 pub use self::tool::{ClientExecuted, Tool};
 pub use self::tool_handler::{ToolError, ToolHandler, WithContext, WithoutContext};
-
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct ReadmeExamples;

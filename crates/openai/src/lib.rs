@@ -58,7 +58,7 @@ pub use self::responses::Responses;
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;
 
-// Here and not in the root package, because one of its examples uses this package.
+// Here and not in its own package, because one of its examples uses this package.
 #[cfg(all(doctest, feature = "client"))]
-#[doc = include_str!("../../../README.md")]
-struct RootReadmeExamples;
+#[doc = include_str!("../../agent/README.md")]
+struct AgentReadmeExamples;

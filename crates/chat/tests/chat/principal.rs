@@ -98,7 +98,7 @@ async fn a_stranger_gets_401_on_every_route_and_nothing_happens() {
     assert_eq!(host.tools.effects().len(), 1);
 }
 
-/// The README's authentication: a cookie that only this server can have made names the user.
+/// The authentication of the agent's README: a cookie that only this server can have made names the user.
 async fn authenticate(cookies: PrivateCookieJar, mut request: Request, next: Next) -> Response {
     if let Some(session) = cookies.get("session") {
         request.extensions_mut().insert(Principal::new(session.value()));
