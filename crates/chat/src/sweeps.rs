@@ -21,7 +21,11 @@ pub(super) fn start(chats: &Arc<Inner>) {
     if !chats.is_sweeping.swap(true, Ordering::Relaxed) {
         let started = Started(Arc::clone(&chats.is_sweeping));
         let chats = Arc::downgrade(chats);
-        runtime.spawn(async move { sweep_often(&chats, started).await });
+        runtime.spawn(async move {
+            // A sink that hangs does not delay what is removed.
+            future::join(sweep_often(&chats), deliver_often(&chats)).await;
+            drop(started);
+        });
     }
 }
 
@@ -34,12 +38,25 @@ impl Drop for Started {
     }
 }
 
-async fn sweep_often(chats: &Weak<Inner>, _started: Started) {
-    while let Some(chats) = chats.upgrade().filter(|chats| !chats.shutdown.has_begun()) {
-        future::join(sweep(&chats), Sink::sweep(&chats)).await;
+async fn sweep_often(chats: &Weak<Inner>) {
+    while let Some(chats) = running(chats) {
+        sweep(&chats).await;
         drop(chats);
         sleep(SWEEP_INTERVAL).await;
     }
+}
+
+async fn deliver_often(chats: &Weak<Inner>) {
+    while let Some(chats) = running(chats).filter(|chats| chats.sink.is_some()) {
+        Sink::sweep(&chats).await;
+        drop(chats);
+        sleep(SWEEP_INTERVAL).await;
+    }
+}
+
+/// Returns the server, unless it was dropped or shuts down.
+fn running(chats: &Weak<Inner>) -> Option<Arc<Inner>> {
+    chats.upgrade().filter(|chats| !chats.shutdown.has_begun())
 }
 
 /// Removes what is kept no longer, and ends the runs that were lost long ago.

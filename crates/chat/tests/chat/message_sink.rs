@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio::time::sleep;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
-use ui_message_stream_chat::store::{InMemoryLogStore, LogStore, Undelivered};
+use ui_message_stream_chat::store::{InMemoryLogStore, LogStore, LostRuns, Undelivered};
 use ui_message_stream_chat::{ChatServer, MessageChange, MessageDelivery, Turn};
 
 /// A table of messages, as a host keeps it, and the deliveries.
@@ -167,6 +168,42 @@ async fn a_sink_that_fails_and_panics_gets_everything_later_and_no_request_waits
         sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(table.failures.load(Ordering::SeqCst), 0);
+}
+
+/// A store that counts its sweeps.
+#[derive(Debug, Default)]
+struct CountedSweeps {
+    store: InMemoryLogStore,
+    sweeps: AtomicUsize,
+}
+
+impl Intercepts for CountedSweeps {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
+    }
+
+    fn sweep(&self) -> Answer<'_, LostRuns> {
+        self.sweeps.fetch_add(1, Ordering::SeqCst);
+        self.store.sweep()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_hangs_does_not_delay_the_sweeps_of_the_store() {
+    let store = Arc::<LogDouble<CountedSweeps>>::default();
+    let agent = |_: Turn| stream::iter([AgentEvent::text("Hello")]);
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone());
+    let chats = chats.with_message_sink(async |_: MessageDelivery| {
+        std::future::pending::<()>().await;
+        Ok(())
+    });
+    for chat in 0..100 {
+        say(&chats, &format!("chat-{chat}"), "m1", "a").await;
+    }
+    let before = store.sweeps.load(Ordering::SeqCst);
+    sleep(Duration::from_secs(10 * 60)).await;
+    let sweeps = store.sweeps.load(Ordering::SeqCst) - before;
+    assert!(sweeps >= 9, "{sweeps} sweeps in ten minutes");
 }
 
 #[tokio::test(start_paused = true)]

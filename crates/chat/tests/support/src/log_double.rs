@@ -39,6 +39,11 @@ pub trait Intercepts: Send + Sync + std::fmt::Debug + 'static {
         self.store().delete(key, epoch, control)
     }
 
+    /// Removes what is kept no longer.
+    fn sweep(&self) -> Answer<'_, LostRuns> {
+        self.store().sweep()
+    }
+
     /// Lists the chats of an owner.
     fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
         self.store().list(owner, list)
@@ -113,7 +118,7 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
     }
 
     fn sweep(&self) -> Answer<'_, LostRuns> {
-        self.store().sweep()
+        self.0.sweep()
     }
 
     fn ping(&self) -> Answer<'_, ()> {
