@@ -148,7 +148,7 @@ macro_rules! chunks {
             }
 
             /// Returns the keys of a kind without `type`, or `None` if the kind is unknown.
-            pub fn keys(kind: &str) -> Option<&'static [&'static str]> {
+            pub(crate) fn keys(kind: &str) -> Option<&'static [&'static str]> {
                 match kind {
                     $( $kind => Some(&[$($key),*]), )*
                     _ => kind.starts_with("data-").then_some(&["id", "data", "transient"]),

@@ -41,7 +41,7 @@ impl Version {
     }
 
     /// Returns whether this client knows a key that version `since` introduced.
-    pub fn knows(self, since: Version) -> bool {
+    pub(crate) fn knows(self, since: Version) -> bool {
         match (self, since) {
             (Version::V6, Version::V6Patch(patch)) => patch == 0,
             _ => self >= since,

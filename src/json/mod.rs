@@ -142,7 +142,7 @@ impl Json {
     }
 
     /// Accepts a value that a peer sent. Refuses only keys that every client refuses.
-    pub fn received(raw: &RawValue) -> Result<Self, JsonError> {
+    pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
         Self::checked(raw, Strictness::Received)
     }
 
@@ -153,7 +153,7 @@ impl Json {
     }
 
     /// Reads a stored value that a peer sent: under the rules of [`Json::received`].
-    pub fn deserialize_received<'de, D>(deserializer: D) -> Result<Self, D::Error>
+    pub(crate) fn deserialize_received<'de, D>(deserializer: D) -> Result<Self, D::Error>
     where
         D: Deserializer<'de>,
     {

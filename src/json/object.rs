@@ -241,7 +241,7 @@ impl ExtraFields {
     }
 
     /// Writes the fields after the known ones of their object.
-    pub fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+    pub(crate) fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
         let mut written = Ok(());
         self.each(|key, value| {
             if written.is_ok() {
@@ -252,7 +252,7 @@ impl ExtraFields {
     }
 
     /// Returns the fields without those of `names`, or `None` if it has none of them.
-    pub fn without(&self, names: &[&str]) -> Option<Self> {
+    pub(crate) fn without(&self, names: &[&str]) -> Option<Self> {
         Some(ExtraFields(without(self.0.as_ref()?, names)?))
     }
 
@@ -322,7 +322,7 @@ impl FieldError {
     }
 
     /// The JSON of a field breaks a rule.
-    pub fn json(field: &'static str, error: &impl fmt::Display) -> Self {
+    pub(crate) fn json(field: &'static str, error: &impl fmt::Display) -> Self {
         Self::new(field, error.to_string())
     }
 

@@ -4,6 +4,7 @@
 //! the client can forge them.
 
 mod append_log;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod cursor;
 mod deliveries;
