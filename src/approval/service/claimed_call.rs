@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::Instrument;
 
-use super::claim::{approved_call, renew_lease};
 use super::inner::RecordUpdate;
+use super::ledger_requests::{approved_call, renew_lease};
 use super::outcome::wait_for_outcome;
 use super::settled_call::SettledCall;
 use super::{ApprovedCall, AuditEventKind, ChatApprovals};

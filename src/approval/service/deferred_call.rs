@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::ChatApprovals;
-use super::claim::claim;
 use super::claimed_call::{ClaimedCall, GrantedClaim};
 use super::inner::random_bytes;
+use super::ledger_requests::claim;
 use super::outcome::{CallState, Pauses, call_state, close_call, log_failure};
 use super::settled_call::SettledCall;
 use crate::approval::store::LedgerStoreError;

@@ -7,9 +7,9 @@ use std::fmt;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::claim::send_to_ledger;
 use super::claimed_call::GrantedClaim;
 use super::deferred_call::{AfterLease, DeferredCall, InFlightCall};
+use super::ledger_requests::send_to_ledger;
 use super::settled_call::SettledCall;
 use super::{AuditEvent, AuditEventKind, ChatApprovals, Toolbox};
 use crate::approval::store::{LedgerStoreError, system_time};

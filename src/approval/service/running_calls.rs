@@ -16,10 +16,10 @@ use futures_util::stream::SelectAll;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::claim::provider_lease;
 use super::claimed_call::ClaimedCall;
 use super::deferred_call::DeferredCall;
 use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls, DeferredParts};
+use super::ledger_requests::provider_lease;
 use super::running_call::{Progress, RunningCall};
 use super::settled_call::SettledCall;
 use super::{Approvals, ApprovedCall, ChatApprovals};
