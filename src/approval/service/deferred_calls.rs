@@ -48,10 +48,10 @@ use crate::request::ChatRequest;
 /// ```
 #[must_use = "the claimed calls must be executed"]
 pub struct DeferredCalls {
-    results: DeferredToolResults,
-    requests: AnsweredRequests,
-    calls: Vec<DeferredCall>,
-    unverified: Vec<UnverifiedToolOutput>,
+    pub(super) results: DeferredToolResults,
+    pub(super) requests: AnsweredRequests,
+    pub(super) calls: Vec<DeferredCall>,
+    pub(super) unverified: Vec<UnverifiedToolOutput>,
 }
 
 /// What the ledger says about the approval requests of the calls.
@@ -105,19 +105,6 @@ impl DeferredCalls {
     pub fn unverified_outputs(&self) -> &[UnverifiedToolOutput] {
         &self.unverified
     }
-
-    pub(super) fn into_parts(self) -> DeferredParts {
-        let DeferredCalls { results, requests, calls, unverified } = self;
-        DeferredParts { results, requests, calls, unverified }
-    }
-}
-
-/// The parts of [`DeferredCalls`].
-pub(super) struct DeferredParts {
-    pub(super) results: DeferredToolResults,
-    pub(super) requests: AnsweredRequests,
-    pub(super) calls: Vec<DeferredCall>,
-    pub(super) unverified: Vec<UnverifiedToolOutput>,
 }
 
 impl IntoIterator for DeferredCalls {

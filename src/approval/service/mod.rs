@@ -8,6 +8,21 @@
 //!                                                          ClaimedCall ──▶ run ──▶ RunningCall
 //! ```
 //!
+//! The calls that a request answers, from its answers to their outcomes:
+//!
+//! | type | state | made by | becomes |
+//! |---|---|---|---|
+//! | `Answers` | the answers of a request | [`Approvals::run`], [`Approvals::redeem`], [`ChatApprovals::resolve`] | [`DeferredCalls`] |
+//! | `AnsweredRequests` | what the ledger says about the approval requests | `Answers::redeem` | part of [`DeferredCalls`], then of [`RunningCalls`] |
+//! | `AnsweredCalls`, `GrantedClaim` | claims that were granted, with their leases | `Answers::redeem` | [`ClaimedCall`] |
+//! | [`DeferredCalls`] | all answered calls; none of them runs | `Answers::redeem` | [`RunningCalls`], or each [`DeferredCall`] |
+//! | [`DeferredCall`] | one of them, by its state | [`DeferredCalls`] | what its variant holds |
+//! | [`ClaimedCall`] | approved, and claimed here | [`DeferredCalls`], [`InFlightCall`] | [`RunningCall`], or [`SettledCall`] |
+//! | [`InFlightCall`] | approved, and another request executes it | [`DeferredCalls`] | [`SettledCall`], or [`ClaimedCall`] after its lease |
+//! | [`RunningCall`] | runs on a task of its own | [`ClaimedCall::run`] | [`SettledCall`] |
+//! | [`RunningCalls`] | all answered calls, the approved ones running | [`DeferredCalls::run`] | [`SettledCall`]s, in the order of their ends |
+//! | [`SettledCall`] | has an outcome | all of them | events and a [`DeferredToolResult`](crate::approval::DeferredToolResult) |
+//!
 //! The rules for valid approval responses are in the module [`approval`](crate::approval). This
 //! module sends requests to the ledger, renews the leases of claims and writes the audit events. An
 //! approved call is a [`ClaimedCall`]. It is executed on its own task, so that its outcome is stored

@@ -18,7 +18,7 @@ use tracing::Instrument;
 
 use super::claimed_call::ClaimedCall;
 use super::deferred_call::DeferredCall;
-use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls, DeferredParts};
+use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls};
 use super::ledger_requests::provider_lease;
 use super::running_call::{Progress, RunningCall};
 use super::settled_call::SettledCall;
@@ -203,7 +203,7 @@ impl DeferredCalls {
             let running = run(call, progress);
             Box::pin(async move { running.await.into() })
         });
-        let DeferredParts { results, requests, calls, unverified } = self.into_parts();
+        let DeferredCalls { results, requests, calls, unverified } = self;
         let (mut ready, mut executing) = (VecDeque::new(), SelectAll::new());
         for call in calls {
             match call {
