@@ -307,7 +307,8 @@ const CASES = {
     await tab.page.getByTestId('retry').click();
     const isAnswered = async () => {
       const { text = '', calls = [] } = (await tab.messages()).at(-1) ?? {};
-      return calls.join() === 'get_location: output-available' && /Lisbon|38\.72/.test(text);
+      const isOutput = calls.join() === 'get_location: output-available';
+      return isOutput && text.endsWith('You are in Lisbon.');
     };
     await until('the location has an answer', isAnswered);
     await tab.page.reload();

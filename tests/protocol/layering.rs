@@ -1,12 +1,13 @@
-//! The architecture of the root, of chats and of agents as tests: which part uses which, what is core, and
-//! which files import each other in a cycle.
+//! The architecture of the root, of chats and of agents as tests: which part uses which, what is core,
+//! and which files import each other in a cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A part (its path under `src/`; `chat` and `agent` are packages of their own), whether it is core, and the parts that it uses. Each
-/// part uses only parts before it. A file belongs to the part with the longest path that holds it.
+/// A part (its path under `src/`; `chat` and `agent` are packages of their own), whether it is core,
+/// and the parts that it uses. Each part uses only parts before it. A file belongs to the part with
+/// the longest path that holds it.
 const PARTS: &[(&str, bool, &[&str])] = &[
     ("debug", true, &[]),
     ("boxed", false, &[]),
