@@ -1,129 +1,134 @@
-//! Delivers what has changed in the chats to the sink of the host.
+//! Delivers what is undelivered in the store to the sink of the host.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::Either;
-use futures_util::{FutureExt, StreamExt, future, stream};
-use tokio::time::timeout;
+use futures_util::future::{self, Either};
+use tokio::time::{sleep, timeout};
 
 use super::inner::Inner;
 use super::log::decision::View;
 use super::message_sink::{MessageChange, MessageDelivery};
-use super::shutdown::Counted;
-use super::sink::{AT_ONCE, Delivering, Sink, Taken};
+use super::sink::{Delivering, Sink};
 use super::store::Undelivered;
 use ui_message_stream::BoxError;
 use ui_message_stream::id::log_causes;
 
-impl Sink {
-    /// Delivers what is undelivered, by whichever server it was changed.
-    pub(super) async fn sweep(chats: &Arc<Inner>) {
+/// Delivers what is undelivered, by whichever server it was changed, until the server is dropped or closed. Each of
+/// [`AT_ONCE`] lanes delivers the chat that waits longest, when it gets a hint. If there was one, it gives
+/// the next lane a hint.
+pub(super) async fn deliver_often(chats: &Weak<Inner>) {
+    let Some(sink) = chats.upgrade().and_then(|chats| chats.sink.clone()) else { return };
+    let lanes = (0..AT_ONCE).map(async |_| {
         loop {
-            let page = match chats.logs.undelivered(PAGE, RETRY_AFTER).await {
-                Ok(page) => page,
-                Err(error) => {
-                    tracing::warn!(error = log_causes(&error), "undelivered chats were not read");
-                    return;
-                }
-            };
-            let is_last = page.len() < PAGE;
-            let begun = page.into_iter().filter_map(|next| Self::begun(chats, next));
-            stream::iter(begun).for_each_concurrent(AT_ONCE, |begun| begun).await;
-            if is_last || chats.shutdown.has_begun() {
-                return;
+            let hinted = sink.hint().await;
+            if let Some(chats) = chats.upgrade().filter(|chats| !chats.shutdown.is_closed()) {
+                deliver_next(&chats, &sink).await;
             }
+            drop(hinted);
         }
-    }
-
-    /// Delivers a change on a task of its own.
-    pub(super) fn deliver_later(chats: &Arc<Inner>, next: Undelivered) {
-        if let Some(begun) = Self::begun(chats, next) {
-            tokio::spawn(begun);
-        }
-    }
-
-    /// Begins to deliver a change. Returns `None` if it follows a delivery of its chat that is under way, and
-    /// if the server has no sink or has shut down.
-    fn begun(
-        chats: &Arc<Inner>,
-        next: Undelivered,
-    ) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let sink = chats.sink.as_ref()?;
-        let counted = chats.shutdown.count_delivery()?;
-        Some(deliver_all(Arc::clone(chats), sink.begin(next)?, counted))
-    }
-
-    /// Delivers a change with what is newest. Returns what has to follow.
-    async fn deliver(
-        &self,
-        chats: &Inner,
-        next: Undelivered,
-    ) -> Result<Option<Undelivered>, BoxError> {
-        let Undelivered { key, epoch, position } = next;
-        let view = match position {
-            Undelivered::DELETED => None,
-            _ => chats.load_state(&key).await?.filter(|view| view.head.epoch == epoch),
-        };
-        let taken = self.take_taken(&key);
-        let (position, messages) = match view {
-            Some(View { state, .. }) => (state.length(), Some(state.into_settled_messages())),
-            None => (Undelivered::DELETED, None),
-        };
-        let change = match &messages {
-            Some(messages) => {
-                let first = taken.map_or(0, |taken| taken.prefix_of(epoch, messages));
-                let changed = (first..messages.len()).filter_map(|at| messages.shared(at).cloned());
-                MessageChange::Messages { first, messages: changed.collect() }
+    });
+    // What other servers have left, and what has failed.
+    let hints = async {
+        while let Some(chats) = chats.upgrade().filter(|chats| !chats.shutdown.is_closed()) {
+            if !chats.shutdown.has_begun() {
+                sink.give_hint(&chats.shutdown);
             }
-            None => MessageChange::Deleted,
-        };
-        let delivery = MessageDelivery { key: key.clone(), epoch, position, change };
-        let delivered = AssertUnwindSafe(async { self.sink.deliver(delivery).await });
-        match timeout(MAX_TIME, delivered.catch_unwind()).await {
-            Ok(Ok(taken)) => taken?,
-            Ok(Err(_)) => return Err("the sink panicked".into()),
-            Err(_) => return Err(format!("the sink has taken longer than {MAX_TIME:?}").into()),
-        }
-        let delivered = Undelivered { key, epoch, position };
-        let newer = chats.logs.acknowledge(&delivered).await?;
-        if let (None, Some(messages)) = (&newer, messages) {
-            self.set_taken(delivered.key, Taken::of(epoch, &messages));
-        }
-        Ok(newer)
-    }
-}
-
-/// Delivers the changes of a chat one after another, until there are no more, the sink or the store fails, or
-/// the server closes. What is left then stays in the store.
-async fn deliver_all(chats: Arc<Inner>, mut delivering: Delivering, _counted: Counted) {
-    let sink = Arc::clone(&delivering.sink);
-    let deliver = async {
-        // The semaphore is never closed.
-        let _permit = sink.at_once.acquire().await;
-        while let Some(next) = delivering.next() {
-            match sink.deliver(&chats, next).await {
-                Ok(newer) => delivering.add(newer),
-                Err(error) => {
-                    let (chat_id, error) = (delivering.key.chat.as_str(), log_causes(&*error));
-                    tracing::warn!(chat_id, error, "a chat was not delivered, and is later");
-                    return;
-                }
-            }
+            drop(chats);
+            sleep(HINT_INTERVAL).await;
         }
     };
-    let closed = chats.shutdown.closed();
-    if let Either::Right(_) = future::select(Box::pin(deliver), Box::pin(closed)).await {
-        tracing::warn!("a delivery has not ended, because the server has shut down");
+    future::select(Box::pin(hints), future::join_all(lanes)).await;
+}
+
+async fn deliver_next(chats: &Arc<Inner>, sink: &Arc<Sink>) {
+    let mut page = match timeout(MAX_TIME, chats.logs.undelivered(1, RETRY_AFTER)).await {
+        Ok(Ok(page)) => page,
+        Ok(Err(error)) => {
+            tracing::warn!(error = log_causes(&error), "undelivered chats were not read");
+            return;
+        }
+        Err(_) => {
+            tracing::warn!("undelivered chats were not read in {MAX_TIME:?}");
+            return;
+        }
+    };
+    let Some(next) = page.pop() else { return };
+    sink.give_hint(&chats.shutdown);
+    let Some(delivering) = sink.begin(next.key.clone()) else { return };
+    let chat_id = next.key.chat.clone();
+    // A panic of the sink ends its task.
+    let delivery = tokio::spawn(deliver_all(Arc::clone(chats), delivering, next));
+    let error = match delivery.await {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => log_causes(&*error),
+        Err(_) => "the sink has panicked".to_owned(),
+    };
+    tracing::warn!(chat_id = chat_id.as_str(), error, "a chat was not delivered, and is later");
+}
+
+/// Delivers a chat until there is nothing newer.
+async fn deliver_all(
+    chats: Arc<Inner>,
+    mut delivering: Delivering,
+    first: Undelivered,
+) -> Result<(), BoxError> {
+    let deliver = async {
+        let mut next = Some(first);
+        while let Some(undelivered) = next {
+            let delivered = timeout(MAX_TIME, deliver(&chats, &mut delivering, undelivered)).await;
+            next = delivered.map_err(|_| format!("it took longer than {MAX_TIME:?}"))??;
+        }
+        Ok(())
+    };
+    let closed = Box::pin(chats.shutdown.closed());
+    match future::select(Box::pin(deliver), closed).await {
+        Either::Left((result, _)) => result,
+        Either::Right(_) => Err("the server has shut down".into()),
     }
 }
 
-/// How many undelivered chats are read at once.
-const PAGE: usize = 100;
+/// Delivers what is newest of a chat. Returns what has to follow.
+async fn deliver(
+    chats: &Inner,
+    delivering: &mut Delivering,
+    next: Undelivered,
+) -> Result<Option<Undelivered>, BoxError> {
+    let key = &next.key;
+    // The chat may have been deleted since, or have begun again.
+    let view = chats.load_state(key).await?;
+    let (epoch, position) = match &view {
+        Some(view) => (view.head.epoch, view.state.length()),
+        None => (next.epoch, Undelivered::DELETED),
+    };
+    let messages = view.map(|View { state, .. }| state.into_settled_messages());
+    let change = match &messages {
+        Some(messages) => {
+            let first = delivering.take_prefix(epoch, messages);
+            let changed = (first..messages.len()).filter_map(|at| messages.shared(at).cloned());
+            MessageChange::Messages { first, messages: changed.collect() }
+        }
+        None => MessageChange::Deleted,
+    };
+    let delivery = MessageDelivery { key: key.clone(), epoch, position, change };
+    delivering.sink.sink.deliver(delivery).await?;
+    // What was undelivered was there before the chat was loaded.
+    let delivered = Undelivered { key: key.clone(), epoch, position }.max(next);
+    let newer = chats.logs.acknowledge(&delivered).await?;
+    if newer.is_none() {
+        delivering.end(epoch, messages.as_ref());
+    }
+    Ok(newer)
+}
 
-/// For how long no other server delivers what was read. It ends before the next sweep of this server.
-const RETRY_AFTER: Duration = Duration::from_secs(50);
+/// How many chats are delivered at once.
+const AT_ONCE: usize = 16;
 
-/// How long a sink may take.
+/// After this time a delivery has failed.
 const MAX_TIME: Duration = Duration::from_secs(30);
+
+/// For how long no other server delivers what was read, if nothing changes.
+const RETRY_AFTER: Duration = Duration::from_secs(40);
+
+/// How often it is looked for what is undelivered, if no hint comes.
+const HINT_INTERVAL: Duration = Duration::from_secs(15);

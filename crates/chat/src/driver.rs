@@ -33,7 +33,7 @@ use crate::redeem::Redeemed;
 use crate::run_counts::CountedRun;
 use crate::shutdown::Counted;
 use crate::started_turn::{AcceptedResult, StartedTurn};
-use crate::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey};
+use crate::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey, system_time};
 use ui_message_stream::approval::{DeferredToolResults, Principal};
 use ui_message_stream::id::{ChatId, MessageId, RunId, log_causes};
 use ui_message_stream::request::ChatRequest;
@@ -127,7 +127,7 @@ impl Driver {
             lease: chats.run_lease,
             message_id: MessageId::new(format!("msg_{}", fresh_id().simple())),
             run_id: RunId::new(format!("run_{}", random.simple())),
-            epoch: Epoch::of_random(random.as_u64_pair().0),
+            epoch: Epoch::of_time(system_time(), random.as_u64_pair().1),
         };
         let hints = chats.hints.subscribe(&owner, &chat_id);
         let key = LogKey { owner, chat: chat_id };

@@ -17,10 +17,9 @@ use crate::agent::events::Revoke;
 use crate::conversation::ReceivedResult;
 use crate::inner::Inner;
 use crate::redeem::{Redeemed, decided, received, revoke, revoker};
-use crate::sink::Sink;
 use crate::store::{
     AppendLog, AppendResult, ChatStoreError, Epoch, ListedChat, LoadLog, LoadedLog, LogKey,
-    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, Undelivered, UserLimits,
+    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, UserLimits,
 };
 use crate::{Chat, ChatError};
 use ui_message_stream::BoxError;
@@ -170,9 +169,8 @@ impl Context {
             chats.sink.is_some() && to_append.entries.iter().any(Entry::changes_messages);
         let result =
             append(&**logs, key, to_append, &chats.limits, MIN_UNREAD, is_for_sink).await?;
-        if let (true, AppendResult::Appended { head, .. }) = (is_for_sink, &result) {
-            let (key, epoch, position) = (key.clone(), head.epoch, head.length);
-            Sink::deliver_later(chats, Undelivered { key, epoch, position });
+        if is_for_sink && matches!(result, AppendResult::Appended { .. }) {
+            chats.hint_sink();
         }
         Ok(result)
     }
@@ -200,7 +198,7 @@ impl Context {
             Effect::Delete { epoch, control } => match logs.delete(key, epoch, control).await {
                 Ok(is_deleted) => {
                     if is_deleted {
-                        Sink::deliver_later(chats, Undelivered::deletion(key.clone(), epoch));
+                        chats.hint_sink();
                     }
                     Reply::Deleted
                 }

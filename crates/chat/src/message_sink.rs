@@ -14,10 +14,10 @@ use ui_message_stream::{BoxError, BoxFuture};
 /// when the run has ended. No request waits for a delivery, and an error of the sink changes no chat.
 ///
 /// One server delivers the changes of a chat one after another. A sink that fails, panics, or takes longer than
-/// 30 seconds, gets the newest messages of the chat again a minute later, or with the next change. Several servers can
-/// deliver changes of one chat at the same time: of two deliveries with one epoch, the one with the higher
-/// [position](MessageDelivery::position) is newer, and the sink ignores the other. If a server finds that
-/// something newer was delivered before, it delivers the newest again, also if that has another epoch.
+/// 30 seconds, gets the newest messages of the chat again within a minute, or with the next change. Several servers can
+/// deliver changes of one chat at the same time, so the sink compares: of two deliveries of a chat, the one with the
+/// higher [epoch](MessageDelivery::epoch) is newer, with one epoch that with the higher
+/// [position](MessageDelivery::position), and the sink ignores the older one.
 ///
 /// ```
 /// use ui_message_stream_chat::{ChatServer, MessageChange, MessageDelivery};
@@ -49,7 +49,7 @@ pub trait MessageSink: Send + Sync + 'static {
 pub struct MessageDelivery {
     /// The chat.
     pub key: LogKey,
-    /// Which of the logs that the chat had. A chat that was deleted and begun again has another epoch: its
+    /// Which of the logs that the chat had. A chat that was deleted and begun again has a higher epoch: its
     /// messages replace all earlier ones.
     pub epoch: Epoch,
     /// How much of the log these messages are the result of. Of two deliveries of one epoch, the one with the
@@ -64,7 +64,8 @@ pub struct MessageDelivery {
 pub enum MessageChange {
     /// The messages from the index `first` on are these, and there are no further ones. Those before are as in
     /// the delivery that this server has made before, and that the sink has taken. In the first delivery of a
-    /// server, after an error, and in that of another epoch, `first` is 0.
+    /// server, after an error, and in that of another epoch, `first` is 0. A sink that lacks one of the messages
+    /// before returns an error, and gets all of them.
     Messages {
         /// The index of the first of these messages.
         first: usize,

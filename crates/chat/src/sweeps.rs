@@ -1,4 +1,4 @@
-//! Once a minute a server removes from its store what is kept no longer, and delivers what its sink has not got.
+//! Once a minute a server removes from its store what is kept no longer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,13 +8,13 @@ use futures_util::{StreamExt, future, stream};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use super::deliveries::deliver_often;
 use super::driver::Driver;
 use super::inner::Inner;
 use super::log::decision::Goal;
-use super::sink::Sink;
 use ui_message_stream::id::log_causes;
 
-/// Sweeps now and each minute, until the server is dropped or shuts down. Does nothing outside of a runtime:
+/// Sweeps now and each minute, and delivers to the sink, until the server is dropped or shuts down. Does nothing outside of a runtime:
 /// the next call starts it.
 pub(super) fn start(chats: &Arc<Inner>) {
     let Ok(runtime) = Handle::try_current() else { return };
@@ -41,14 +41,6 @@ impl Drop for Started {
 async fn sweep_often(chats: &Weak<Inner>) {
     while let Some(chats) = running(chats) {
         sweep(&chats).await;
-        drop(chats);
-        sleep(SWEEP_INTERVAL).await;
-    }
-}
-
-async fn deliver_often(chats: &Weak<Inner>) {
-    while let Some(chats) = running(chats).filter(|chats| chats.sink.is_some()) {
-        Sink::sweep(&chats).await;
         drop(chats);
         sleep(SWEEP_INTERVAL).await;
     }

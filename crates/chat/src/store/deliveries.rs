@@ -1,6 +1,6 @@
 //! [`Deliveries`]: what a sink has to get of the logs in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::append_log::Undelivered;
 use super::log_head::{Epoch, LogKey};
@@ -8,14 +8,20 @@ use ui_message_stream::approval::UnixMillis;
 
 /// The logs that were changed for a sink, or deleted since.
 #[derive(Debug, Default)]
-pub(super) struct Deliveries(HashMap<LogKey, Delivery>);
+pub(super) struct Deliveries {
+    by_key: HashMap<LogKey, Delivery>,
+    /// Those that the sink has not got, by the time when somebody may deliver them.
+    due: BTreeSet<(UnixMillis, LogKey)>,
+    /// The logs that were deleted, in this order. Some of them are forgotten, or have begun again.
+    deleted: VecDeque<LogKey>,
+}
 
 #[derive(Debug)]
 struct Delivery {
     epoch: Epoch,
     /// The number of entries, or [`Undelivered::DELETED`].
     position: u64,
-    /// When somebody may deliver it. `None` if the sink has got it.
+    /// `None` if the sink has got it.
     due: Option<UnixMillis>,
 }
 
@@ -27,12 +33,24 @@ impl Deliveries {
         position: u64,
         now: UnixMillis,
     ) {
-        self.0.insert(key.clone(), Delivery { epoch, position, due: Some(now) });
+        self.set(key, Delivery { epoch, position, due: Some(now) });
     }
 
     pub(super) fn has_deleted(&mut self, key: &LogKey) {
-        if let Some(delivery) = self.0.get_mut(key) {
-            (delivery.position, delivery.due) = (Undelivered::DELETED, Some(UnixMillis(0)));
+        let Some(Delivery { epoch, .. }) = self.by_key.get(key) else { return };
+        let (epoch, due) = (*epoch, Some(UnixMillis(0)));
+        self.set(key, Delivery { epoch, position: Undelivered::DELETED, due });
+        self.deleted.push_back(key.clone());
+        while let Some(oldest) = self.deleted.pop_front() {
+            let deletion =
+                self.by_key.get(&oldest).filter(|it| it.position == Undelivered::DELETED);
+            if deletion.is_some() && self.deleted.len() < MAX_DELETED {
+                self.deleted.push_front(oldest);
+                return;
+            }
+            if deletion.is_some() {
+                self.forget(&oldest);
+            }
         }
     }
 
@@ -43,12 +61,15 @@ impl Deliveries {
         now: UnixMillis,
         next: UnixMillis,
     ) -> Vec<Undelivered> {
-        let due = self.0.iter_mut().filter_map(|(key, it)| Some((it.due?, key, it)));
-        let mut due: Vec<_> = due.filter(|(due, ..)| *due <= now).collect();
-        due.sort_by_key(|(due, ..)| *due);
-        let taken = due.into_iter().take(limit).map(|(_, key, delivery)| {
+        let due = self.due.iter().take_while(|(due, _)| *due <= now).take(limit);
+        let due: Vec<_> = due.cloned().collect();
+        let taken = due.into_iter().filter_map(|(due, key)| {
+            let delivery = self.by_key.get_mut(&key)?;
             delivery.due = Some(next);
-            delivery.of(key)
+            let taken = delivery.of(&key);
+            self.due.remove(&(due, key.clone()));
+            self.due.insert((next, key));
+            Some(taken)
         });
         taken.collect()
     }
@@ -57,14 +78,26 @@ impl Deliveries {
     pub(super) fn acknowledge(&mut self, delivered: &Undelivered) -> Option<Undelivered> {
         let Undelivered { key, epoch, position } = delivered;
         let is_deletion = *position == Undelivered::DELETED;
-        match self.0.get_mut(key) {
-            Some(it) if it.epoch != *epoch || it.position > *position => return Some(it.of(key)),
-            Some(_) if is_deletion => drop(self.0.remove(key)),
-            Some(it) => it.due = None,
+        match self.by_key.get(key) {
+            Some(it) if (it.epoch, it.position) > (*epoch, *position) => return Some(it.of(key)),
+            Some(_) if is_deletion => self.forget(key),
+            Some(_) => self.set(key, Delivery { epoch: *epoch, position: *position, due: None }),
             None if is_deletion => {}
             None => return Some(Undelivered::deletion(key.clone(), *epoch)),
         }
         None
+    }
+
+    fn set(&mut self, key: &LogKey, delivery: Delivery) {
+        self.forget(key);
+        self.due.extend(delivery.due.map(|due| (due, key.clone())));
+        self.by_key.insert(key.clone(), delivery);
+    }
+
+    fn forget(&mut self, key: &LogKey) {
+        if let Some(Delivery { due: Some(due), .. }) = self.by_key.remove(key) {
+            self.due.remove(&(due, key.clone()));
+        }
     }
 }
 
@@ -73,3 +106,6 @@ impl Delivery {
         Undelivered { key: key.clone(), epoch: self.epoch, position: self.position }
     }
 }
+
+/// How many deletions a sink that fails may have missed. One more forgets the oldest.
+const MAX_DELETED: usize = 100_000;

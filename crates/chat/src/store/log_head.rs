@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use ui_message_stream::approval::Principal;
+use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::id::{ChatId, RunId};
 
 /// A chat of a user. Two users may have chats with the same id.
@@ -16,16 +16,18 @@ pub struct LogKey {
     pub chat: ChatId,
 }
 
-/// Identifies one of the logs that a chat had: a chat that was deleted and begun again has another epoch.
+/// Identifies one of the logs that a chat had: a chat that was deleted and begun again has a higher epoch.
 ///
-/// The caller chooses it at random, below 2<sup>53</sup>, so that every database and JSON can hold it.
+/// The caller makes it of the time and some random bits, below 2<sup>53</sup>, so that every database and JSON can
+/// hold it. The order is that of the clocks of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// Returns an epoch of random bits.
-    pub(crate) fn of_random(bits: u64) -> Self {
-        Epoch(bits & Self::MAX)
+    /// Returns the epoch of a log that is created now, with some of these random bits.
+    pub(crate) fn of_time(now: UnixMillis, random: u64) -> Self {
+        // The milliseconds have 42 bits until the year 2109.
+        Epoch(((now.0 << 11) | (random & 0x7ff)) & Self::MAX)
     }
 
     /// Returns the epoch of a further attempt to create a log.

@@ -1,13 +1,14 @@
 //! What a sink of messages gets: at least once, in order, and after a failure of the sink or of its server.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::{StreamExt, stream};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
@@ -204,6 +205,93 @@ async fn a_sink_that_hangs_does_not_delay_the_sweeps_of_the_store() {
     sleep(Duration::from_secs(10 * 60)).await;
     let sweeps = store.sweeps.load(Ordering::SeqCst) - before;
     assert!(sweeps >= 9, "{sweeps} sweeps in ten minutes");
+}
+
+/// A store that holds the first deletion back that it returns as undelivered.
+#[derive(Debug, Default)]
+struct HeldDeletion {
+    store: Arc<InMemoryLogStore>,
+    is_held: AtomicBool,
+    released: Notify,
+}
+
+impl Intercepts for HeldDeletion {
+    fn store(&self) -> &dyn LogStore {
+        &*self.store
+    }
+
+    fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
+        Box::pin(async move {
+            let page = self.store.undelivered(limit, retry_after).await?;
+            let has_deletion = page.iter().any(|it| it.position == Undelivered::DELETED);
+            if has_deletion && !self.is_held.swap(true, Ordering::SeqCst) {
+                self.released.notified().await;
+            }
+            Ok(page)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_late_does_not_remove_the_chat_that_has_begun_again() {
+    let store = Arc::<LogDouble<HeldDeletion>>::default();
+    let table = Arc::new(Table::default());
+    let chats = server(&store.store, &table).with_store(store.clone());
+    say(&chats, "one", "m1", "a").await;
+    table.becomes(&[("one", &["a", "You said: a"])]).await;
+    chats.delete(&ada(), &"one".into()).await.unwrap();
+    while !store.is_held.load(Ordering::SeqCst) {
+        sleep(Duration::from_millis(10)).await;
+    }
+    say(&chats, "one", "m1", "b").await;
+    table.becomes(&[("one", &["b", "You said: b"])]).await;
+    store.released.notify_one();
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(table.rows(), [("one".to_owned(), vec!["b".to_owned(), "You said: b".to_owned()])]);
+    let deliveries = table.deliveries.lock().unwrap();
+    let places: Vec<_> = deliveries.iter().map(|it| (it.epoch, it.position)).collect();
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn chats_that_a_sink_never_takes_do_not_delay_the_others() {
+    let (store, table) = (Arc::default(), Arc::new(Table::default()));
+    let own = Arc::clone(&table);
+    let chats = plain_server(&store).with_message_sink(move |delivery: MessageDelivery| {
+        let table = Arc::clone(&own);
+        async move {
+            if delivery.key.chat.as_str().starts_with("hangs") {
+                std::future::pending::<()>().await;
+            }
+            table.take(delivery);
+            Ok(())
+        }
+    });
+    for chat in 0..50 {
+        say(&chats, &format!("hangs-{chat}"), "m1", "a").await;
+    }
+    // Each of them has failed once.
+    sleep(Duration::from_secs(5 * 60)).await;
+    for chat in 0..20 {
+        let before = Instant::now();
+        say(&chats, &format!("chat-{chat}"), "m1", "a").await;
+        while table.count() <= chat {
+            sleep(Duration::from_millis(10)).await;
+        }
+        // On the clock of the test.
+        assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_dropped_leaves_no_task_behind() {
+    let store = Arc::<InMemoryLogStore>::default();
+    let chats = server(&store, &Arc::new(Table::default()));
+    say(&chats, "one", "m1", "a").await;
+    drop(chats);
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(Arc::strong_count(&store), 1);
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
 }
 
 #[tokio::test(start_paused = true)]

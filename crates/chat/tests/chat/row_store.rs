@@ -400,10 +400,10 @@ impl LogStore for RowStore {
             let deletion = || Undelivered::deletion(key.clone(), *epoch);
             return answer((!is_deletion).then(deletion));
         };
-        if next.epoch != *epoch || next.position > *position {
+        if *next > *delivered {
             return answer(Some(next.clone()));
         }
-        *due = None;
+        (*next, *due) = (delivered.clone(), None);
         if is_deletion {
             tables.deliveries.remove(key);
         }

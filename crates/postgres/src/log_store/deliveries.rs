@@ -59,9 +59,9 @@ const TAKE: &str = "WITH due AS MATERIALIZED (SELECT owner, id FROM log_deliveri
     UPDATE log_deliveries AS delivery SET due_at = now_ms() + $2::BIGINT FROM due \
     WHERE delivery.owner = due.owner AND delivery.id = due.id \
     RETURNING delivery.owner, delivery.id, epoch, position";
-const NOTE: &str = "UPDATE log_deliveries SET due_at = NULL \
-    WHERE owner = $1 AND id = $2 AND epoch = $3 AND position <= $4 RETURNING owner";
+const NOTE: &str = "UPDATE log_deliveries SET epoch = $3, position = $4, due_at = NULL \
+    WHERE owner = $1 AND id = $2 AND (epoch, position) <= ($3, $4) RETURNING owner";
 const FORGET: &str = "DELETE FROM log_deliveries \
-    WHERE owner = $1 AND id = $2 AND epoch = $3 AND position <= $4 RETURNING owner";
+    WHERE owner = $1 AND id = $2 AND (epoch, position) <= ($3, $4) RETURNING owner";
 const LOAD: &str =
     "SELECT owner, id, epoch, position FROM log_deliveries WHERE owner = $1 AND id = $2";

@@ -5,14 +5,14 @@ if not delivery then
     if ARGV[3] == DELETED then return false end
     return {tonumber(ARGV[2]), tonumber(DELETED)}
 end
-if delivery.epoch ~= ARGV[2] or tonumber(delivery.position) > tonumber(ARGV[3]) then
-    return {tonumber(delivery.epoch), tonumber(delivery.position)}
+local stored, noted = tonumber(delivery.epoch), tonumber(ARGV[2])
+if stored > noted or stored == noted and tonumber(delivery.position) > tonumber(ARGV[3]) then
+    return {stored, tonumber(delivery.position)}
 end
 redis.call('HDEL', KEYS[1], '') -- Also without memory.
 if ARGV[3] == DELETED then
     redis.call('HDEL', KEYS[8], ARGV[1])
 else
-    redis.call('HSET', KEYS[8], ARGV[1],
-        delivery.epoch .. ' ' .. delivery.position .. ' 1')
+    redis.call('HSET', KEYS[8], ARGV[1], ARGV[2] .. ' ' .. ARGV[3] .. ' 1')
 end
 return false

@@ -56,14 +56,17 @@ impl SqliteStore {
             let mut load = transaction.prepare_cached(LOAD)?;
             let Undelivered { epoch, position, .. } = delivered;
             let is_deletion = position == Undelivered::DELETED;
-            let note = match load.query_row(key, undelivered).optional()? {
+            match load.query_row(key, undelivered).optional()? {
                 None if is_deletion => return Ok(None),
                 None => return Ok(Some(Undelivered::deletion(delivered.key, epoch))),
-                Some(it) if it.epoch != epoch || it.position > position => return Ok(Some(it)),
-                Some(_) if is_deletion => FORGET,
-                Some(_) => NOTE_DELIVERED,
+                Some(it) if (it.epoch, it.position) > (epoch, position) => return Ok(Some(it)),
+                Some(_) if is_deletion => transaction.prepare_cached(FORGET)?.execute(key)?,
+                Some(_) => {
+                    let (owner, chat) = (&columns.owner, &columns.chat);
+                    let values = params![owner, chat, epoch.0.cast_signed(), stored(position)];
+                    transaction.prepare_cached(NOTE_DELIVERED)?.execute(values)?
+                }
             };
-            transaction.prepare_cached(note)?.execute(key)?;
             Ok(None)
         };
         self.write(Durability::Written, note).await
@@ -103,6 +106,6 @@ const TAKE: &str = concat!(
 );
 const LOAD: &str =
     "SELECT owner, chat, epoch, position FROM log_deliveries WHERE owner = ?1 AND chat = ?2";
-const NOTE_DELIVERED: &str =
-    "UPDATE log_deliveries SET due_at = NULL WHERE owner = ?1 AND chat = ?2";
+const NOTE_DELIVERED: &str = "UPDATE log_deliveries SET epoch = ?3, position = ?4, due_at = NULL \
+    WHERE owner = ?1 AND chat = ?2";
 const FORGET: &str = "DELETE FROM log_deliveries WHERE owner = ?1 AND chat = ?2";

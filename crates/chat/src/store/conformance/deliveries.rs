@@ -109,14 +109,25 @@ fn acknowledgments() -> Vec<Case> {
             expect_equal("after the newer one", next, Some(log.at_position(2)))?;
             log.expect_undelivered(&[]).await
         }),
-        Case::new("a delivery of another log acknowledges nothing", |store| async move {
+        Case::new("a delivery of an earlier log acknowledges nothing", |store| async move {
             let log = Log::for_sink(store).await?;
-            let other = Log { epoch: Epoch(8), ..log.clone() };
+            let earlier = Log { epoch: Epoch(1), ..log.clone() };
             for position in [9, Undelivered::DELETED] {
-                let next = other.acknowledge(position).await?;
+                let next = earlier.acknowledge(position).await?;
                 expect_equal("what comes next", next, Some(log.at_position(1)))?;
             }
             log.expect_undelivered(&[log.at_position(1)]).await
+        }),
+        Case::new("a delivery of a later log acknowledges those before", |store| async move {
+            let log = Log::for_sink(store).await?;
+            log.delete(1).await?;
+            let later = Log { epoch: Epoch(8), ..log.clone() };
+            // By a server without a sink.
+            later.appended(later.create(&[control("b")])).await?;
+            later.expect_acknowledged(1).await?;
+            log.expect_undelivered(&[]).await?;
+            later.delete(1).await?;
+            log.expect_undelivered(&[later.at_position(Undelivered::DELETED)]).await
         }),
     ]
 }

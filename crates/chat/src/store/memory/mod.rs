@@ -383,7 +383,7 @@ const DEFAULT_LIMITS: Limits = Limits { user: 256 << 20, store: 1 << 30, ended: 
 
 /// Returns the time of the system's clock.
 #[expect(clippy::disallowed_methods, reason = "the store gives the time to all servers")]
-fn system_time() -> UnixMillis {
+pub(crate) fn system_time() -> UnixMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(since.as_millis().try_into().unwrap_or(u64::MAX))
 }

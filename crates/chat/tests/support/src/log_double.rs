@@ -44,6 +44,11 @@ pub trait Intercepts: Send + Sync + std::fmt::Debug + 'static {
         self.store().sweep()
     }
 
+    /// Reads what a sink has not got.
+    fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
+        self.store().undelivered(limit, retry_after)
+    }
+
     /// Lists the chats of an owner.
     fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
         self.store().list(owner, list)
@@ -110,7 +115,7 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
     }
 
     fn undelivered(&self, limit: usize, retry_after: Duration) -> Answer<'_, Vec<Undelivered>> {
-        self.store().undelivered(limit, retry_after)
+        self.0.undelivered(limit, retry_after)
     }
 
     fn acknowledge<'a>(&'a self, delivered: &'a Undelivered) -> Answer<'a, Option<Undelivered>> {
