@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use deadpool_postgres::PoolError;
 use ui_message_stream::approval::store::LedgerStoreError;
-use ui_message_stream_chat::store::ChatStoreError;
 
 /// A failure of a [`PostgresStore`](crate::PostgresStore).
 ///
@@ -119,12 +118,6 @@ impl From<PoolError> for Failure {
 }
 
 pub(crate) type DbResult<T> = Result<T, Failure>;
-
-impl From<PostgresError> for ChatStoreError {
-    fn from(error: PostgresError) -> Self {
-        ChatStoreError::new(error)
-    }
-}
 
 impl From<PostgresError> for LedgerStoreError {
     fn from(error: PostgresError) -> Self {

@@ -1,13 +1,17 @@
 //! [`PostgresStore`]: the logs of chats and the approvals of several servers in Postgres.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Without chats, some of what both traits use has one user less.
+#![cfg_attr(not(feature = "chat"), allow(dead_code, unused_mut, unused_variables))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
 mod error;
 mod guard;
+#[cfg(feature = "chat")]
 mod hints;
 mod ledger;
+#[cfg(feature = "chat")]
 mod log_store;
 mod options;
 mod schema;
@@ -32,6 +36,7 @@ pub use self::options::PostgresOptions;
 pub use self::users::DeletedUser;
 
 use self::error::DbResult;
+#[cfg(feature = "chat")]
 use self::hints::Hints;
 
 /// The logs of chats and the approvals of all servers that share a Postgres database.
@@ -116,6 +121,7 @@ pub struct PostgresStore {
 /// What the clones of a store share.
 struct Inner {
     pool: Pool,
+    #[cfg(feature = "chat")]
     hints: Arc<Hints>,
     /// The latest time of the ledger that this process has seen.
     latest_time: AtomicI64,

@@ -9,6 +9,7 @@ use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Config, NoTls};
 
 use crate::error::PostgresError;
+#[cfg(feature = "chat")]
 use crate::hints::{self, Hints};
 use crate::{Inner, OPERATION_TIMEOUT, PostgresStore, STATEMENT_TIMEOUT, schema, within_time};
 
@@ -89,11 +90,20 @@ impl PostgresOptions {
         let config = self.config(url)?;
         let pool = self.pool(config.clone())?;
         self.create_or_check(&pool, self.creates_tables).await?;
-        let hints = Arc::new(Hints::default());
         let mut tasks = JoinSet::new();
+        #[cfg(feature = "chat")]
+        let hints = Arc::new(Hints::default());
+        #[cfg(feature = "chat")]
         tasks.spawn(hints::listen(Arc::clone(&hints), config, self.schema.clone()));
         let (latest_time, failures) = Default::default();
-        let inner = Inner { pool, hints, latest_time, failures, _tasks: tasks };
+        let inner = Inner {
+            pool,
+            #[cfg(feature = "chat")]
+            hints,
+            latest_time,
+            failures,
+            _tasks: tasks,
+        };
         Ok(PostgresStore { inner: Arc::new(inner) })
     }
 

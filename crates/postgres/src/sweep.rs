@@ -27,7 +27,9 @@ pub(crate) async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
         // The others are executed also if one fails.
         result = result.and(delete_all(pool, statement, MAX_ROWS).await);
     }
-    result.and(crate::log_store::sweep(pool).await)
+    #[cfg(feature = "chat")]
+    let result = result.and(crate::log_store::sweep(pool).await);
+    result
 }
 
 /// Repeats a statement until there is nothing to delete.

@@ -10,6 +10,7 @@ use crate::{PostgresStore, owner_key};
 #[non_exhaustive]
 pub struct DeletedUser {
     /// The number of chats.
+    #[cfg(feature = "chat")]
     pub chats: usize,
     /// The number of approvals, open and decided ones.
     pub approvals: usize,
@@ -38,11 +39,16 @@ impl PostgresStore {
         let owner = owner_key(user);
         self.query(MARK, &[&owner]).await?;
         let mut approvals = self.delete_approvals(&owner).await?;
+        #[cfg(feature = "chat")]
         let chats = self.delete_logs(&owner).await?;
         // Insertions of approvals that have found a chat have ended after this.
         self.query(MARK, &[&owner]).await?;
         approvals += self.delete_approvals(&owner).await?;
-        Ok(DeletedUser { chats, approvals })
+        Ok(DeletedUser {
+            #[cfg(feature = "chat")]
+            chats,
+            approvals,
+        })
     }
 
     /// Deletes the approvals of a user, until there are none. Returns their number.

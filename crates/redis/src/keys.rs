@@ -9,9 +9,6 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 use ui_message_stream::approval::store::PendingFilter;
 use ui_message_stream::approval::{Principal, RecordId};
-use ui_message_stream_chat::store::LogKey;
-
-use crate::error::RedisStoreError;
 
 /// Names the keys of a store.
 #[derive(Debug, Clone)]
@@ -80,13 +77,6 @@ impl Keys {
 /// Returns the name of a chat in the lists of the chats of all users.
 pub(crate) fn chat_name(owner: &Principal, chat: &str) -> String {
     serde_json::json!([owner, chat]).to_string()
-}
-
-/// Returns the chat with this name.
-pub(crate) fn chat_of_name(name: &str) -> Result<LogKey, RedisStoreError> {
-    let chat: Result<(Principal, String), _> = serde_json::from_str(name);
-    let (owner, chat) = chat.map_err(|_| RedisStoreError::Unreadable("name of a chat"))?;
-    Ok(LogKey { owner, chat: chat.into() })
 }
 
 /// Names the keys of one user.

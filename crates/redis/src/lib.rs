@@ -1,16 +1,21 @@
 //! [`RedisStore`]: the chats, with their live responses, and the approvals of several servers in Redis.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Without chats, some of what both traits use has one user less.
+#![cfg_attr(not(feature = "chat"), allow(dead_code, unused_mut, unused_variables))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
 mod connection;
 mod error;
+#[cfg(feature = "chat")]
 mod follow;
 mod guard;
+#[cfg(feature = "chat")]
 mod hints;
 mod keys;
 mod ledger;
+#[cfg(feature = "chat")]
 mod log_store;
 mod options;
 mod scripts;
@@ -25,7 +30,9 @@ pub use self::options::RedisOptions;
 pub use self::users::DeletedUser;
 
 use self::connection::Connection;
+#[cfg(feature = "chat")]
 use self::follow::Follower;
+#[cfg(feature = "chat")]
 use self::hints::Hints;
 use self::keys::Keys;
 
@@ -175,7 +182,9 @@ struct Inner {
     connection: Connection,
     keys: Keys,
     is_durable: bool,
+    #[cfg(feature = "chat")]
     hints: Arc<Hints>,
+    #[cfg(feature = "chat")]
     follower: Follower,
 }
 

@@ -6,7 +6,9 @@ use redis::ConnectionInfo;
 
 use crate::connection::{Connection, parse_url};
 use crate::error::RedisStoreError;
+#[cfg(feature = "chat")]
 use crate::follow::Follower;
+#[cfg(feature = "chat")]
 use crate::hints::Hints;
 use crate::keys::Keys;
 use crate::{Inner, RedisStore, warnings};
@@ -117,10 +119,20 @@ impl RedisOptions {
         nodes: Vec<ConnectionInfo>,
     ) -> Result<RedisStore, RedisStoreError> {
         warnings::check(&connection, self.is_durable).await;
+        #[cfg(feature = "chat")]
         let hints = Arc::new(Hints::default());
+        #[cfg(feature = "chat")]
         let follower = Follower::new(Arc::clone(&hints), nodes, connection.demoted())?;
         let is_durable = self.is_durable;
-        let inner = Inner { connection, keys, is_durable, hints, follower };
+        let inner = Inner {
+            connection,
+            keys,
+            is_durable,
+            #[cfg(feature = "chat")]
+            hints,
+            #[cfg(feature = "chat")]
+            follower,
+        };
         Ok(RedisStore { inner: Arc::new(inner) })
     }
 }

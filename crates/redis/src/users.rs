@@ -13,6 +13,7 @@ use crate::{RedisStore, scripts};
 #[non_exhaustive]
 pub struct DeletedUser {
     /// The number of chats.
+    #[cfg(feature = "chat")]
     pub chats: usize,
     /// The number of approvals, open and decided ones.
     pub approvals: usize,
@@ -50,9 +51,14 @@ impl RedisStore {
     /// [`RedisStoreError`] if Redis fails. Part may have been deleted.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, RedisStoreError> {
         let mut approvals = self.delete_approvals(user).await?;
+        #[cfg(feature = "chat")]
         let chats = self.delete_logs(user).await?;
         approvals += self.delete_approvals(user).await?;
-        Ok(DeletedUser { chats, approvals })
+        Ok(DeletedUser {
+            #[cfg(feature = "chat")]
+            chats,
+            approvals,
+        })
     }
 
     /// Deletes the approvals that were requested from a user. Returns their number.

@@ -1,6 +1,8 @@
 //! [`SqliteStore`]: the logs of chats and the approvals of a server in one SQLite file.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Without chats, some of what both traits use has one user less.
+#![cfg_attr(not(feature = "chat"), allow(dead_code, unused_mut, unused_variables))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
@@ -8,9 +10,11 @@ mod clock;
 mod error;
 mod file;
 mod health;
+#[cfg(feature = "chat")]
 mod hints;
 mod key;
 mod ledger;
+#[cfg(feature = "chat")]
 mod log_store;
 mod options;
 mod queue;
@@ -18,6 +22,7 @@ mod schema;
 mod state;
 mod sweep;
 mod users;
+#[cfg(feature = "chat")]
 mod watch;
 mod writer;
 
@@ -39,6 +44,7 @@ use self::clock::Clock;
 use self::error::DbResult;
 use self::file::{Durability, RETRY_INTERVAL};
 use self::health::FileHealth;
+#[cfg(feature = "chat")]
 use self::hints::Hints;
 use self::options::run_blocking;
 use self::queue::Queue;
@@ -152,6 +158,7 @@ struct Inner {
     writer: Writer,
     readers: Queue<Connection>,
     clock: Arc<Clock>,
+    #[cfg(feature = "chat")]
     hints: Arc<Hints>,
     health: Arc<FileHealth>,
     path: PathBuf,
@@ -258,6 +265,7 @@ impl fmt::Debug for SqliteStore {
     }
 }
 
+#[cfg(feature = "chat")]
 impl Drop for Inner {
     fn drop(&mut self) {
         // The thread that watches waits for this, and ends.

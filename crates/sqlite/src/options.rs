@@ -12,10 +12,13 @@ use crate::clock::Clock;
 use crate::error::{DbResult, SqliteError};
 use crate::file;
 use crate::health::FileHealth;
+#[cfg(feature = "chat")]
 use crate::hints::Hints;
 use crate::queue::Queue;
+#[cfg(feature = "chat")]
+use crate::watch;
 use crate::writer::Writer;
-use crate::{Inner, SqliteStore, schema, watch};
+use crate::{Inner, SqliteStore, schema};
 
 /// How a [`SqliteStore`] is opened.
 ///
@@ -85,6 +88,7 @@ impl SqliteOptions {
         connection.execute("UPDATE state SET latest_time = latest_time", [])?;
         let open = || file::open(&path, patience);
         let readers = (0..READERS).map(|_| open()).collect::<DbResult<Vec<Connection>>>()?;
+        #[cfg(feature = "chat")]
         let watched = open()?;
         let health = Arc::new(FileHealth::new(&path));
         let clock = Arc::new(self.test_time.map_or_else(Clock::system, Clock::test));
@@ -93,12 +97,14 @@ impl SqliteOptions {
                 .map_err(SqliteError::File)?,
             readers: Queue::start("sqlite-reader", readers, patience).map_err(SqliteError::File)?,
             clock,
+            #[cfg(feature = "chat")]
             hints: Arc::new(Hints::default()),
             health,
             path,
             options: self,
             failures: FailureLog::default(),
         });
+        #[cfg(feature = "chat")]
         watch::start(&inner, watched).map_err(SqliteError::File)?;
         Ok(SqliteStore { inner })
     }

@@ -20,6 +20,7 @@ impl SqliteStore {
     /// # Cancel safety
     /// If the future is dropped, the rest is deleted by the next call.
     pub async fn sweep(&self) -> Result<(), SqliteError> {
+        #[cfg(feature = "chat")]
         self.sweep_logs().await?;
         loop {
             let deleted = self.write(Durability::Written, |transaction: &Transaction<'_>, now| {

@@ -12,6 +12,7 @@ use crate::{SqliteStore, owner_key};
 #[non_exhaustive]
 pub struct DeletedUser {
     /// The number of chats.
+    #[cfg(feature = "chat")]
     pub chats: usize,
     /// The number of approvals, open and decided ones.
     pub approvals: usize,
@@ -43,12 +44,18 @@ impl SqliteStore {
         };
         self.write(Durability::Written, mark).await?;
         let mut approvals = self.delete_approvals(&owner).await?;
+        #[cfg(feature = "chat")]
         let chats = self.delete_logs(user).await?;
+        #[cfg(feature = "chat")]
         self.purge_removed().await?;
         approvals += self.delete_approvals(&owner).await?;
         // What was written before is then on the disk, too.
         self.ping().await?;
-        Ok(DeletedUser { chats, approvals })
+        Ok(DeletedUser {
+            #[cfg(feature = "chat")]
+            chats,
+            approvals,
+        })
     }
 
     async fn delete_approvals(&self, owner: &str) -> Result<usize, SqliteError> {

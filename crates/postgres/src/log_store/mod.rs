@@ -28,6 +28,12 @@ use crate::{PostgresStore, column, number, owner_key, stored, time_since};
 
 pub(crate) use self::sweep::sweep;
 
+impl From<PostgresError> for ChatStoreError {
+    fn from(error: PostgresError) -> Self {
+        ChatStoreError::new(error)
+    }
+}
+
 impl LogStore for PostgresStore {
     fn load<'a>(
         &'a self,

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use ui_message_stream_chat::store::{Epoch, Undelivered};
 
-use super::millis;
+use super::{chat_of_name, millis};
 use crate::error::RedisStoreError;
-use crate::keys::chat_of_name;
 use crate::{RedisStore, scripts};
 
 impl RedisStore {

@@ -242,3 +242,10 @@ fn millis(time: Duration) -> u64 {
 }
 
 const MAX_MILLIS: u64 = 300 * 366 * 24 * 60 * 60 * 1000;
+
+/// Returns the chat with this name.
+fn chat_of_name(name: &str) -> Result<LogKey, RedisStoreError> {
+    let chat: Result<(Principal, String), _> = serde_json::from_str(name);
+    let (owner, chat) = chat.map_err(|_| RedisStoreError::Unreadable("name of a chat"))?;
+    Ok(LogKey { owner, chat: chat.into() })
+}

@@ -9,9 +9,9 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{LogKey, LostRuns};
 
-use super::millis;
+use super::{chat_of_name, millis};
 use crate::error::RedisStoreError;
-use crate::keys::{chat_name, chat_of_name};
+use crate::keys::chat_name;
 use crate::{RedisStore, scripts};
 
 impl RedisStore {
