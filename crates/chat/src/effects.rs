@@ -19,7 +19,7 @@ use crate::inner::Inner;
 use crate::redeem::{Redeemed, decided, received, revoke, revoker};
 use crate::store::{
     AppendLog, AppendResult, ChatStoreError, Epoch, ListedChat, LoadLog, LoadedLog, LogKey,
-    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, UserLimits,
+    LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, Undelivered, UserLimits,
 };
 use crate::{Chat, ChatError};
 use ui_message_stream::BoxError;
@@ -169,8 +169,9 @@ impl Context {
             chats.sink.is_some() && to_append.entries.iter().any(Entry::changes_messages);
         let result =
             append(&**logs, key, to_append, &chats.limits, MIN_UNREAD, is_for_sink).await?;
-        if is_for_sink && matches!(result, AppendResult::Appended { .. }) {
-            chats.hint_sink();
+        if let (true, AppendResult::Appended { head, .. }) = (is_for_sink, &result) {
+            let (key, epoch, position) = (key.clone(), head.epoch, head.length);
+            chats.deliver_later(Undelivered { key, epoch, position });
         }
         Ok(result)
     }
@@ -198,7 +199,7 @@ impl Context {
             Effect::Delete { epoch, control } => match logs.delete(key, epoch, control).await {
                 Ok(is_deleted) => {
                     if is_deleted {
-                        chats.hint_sink();
+                        chats.deliver_later(Undelivered::deletion(key.clone(), epoch));
                     }
                     Reply::Deleted
                 }

@@ -51,13 +51,6 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Lets the sink get what was changed.
-    pub(super) fn hint_sink(&self) {
-        if let Some(sink) = &self.sink {
-            sink.give_hint(&self.shutdown);
-        }
-    }
-
     /// Logs once that messages are kept which the posted history of this request lacks.
     pub(super) fn warn_of_kept(&self, chat: &Chat, request: &ChatRequest) {
         let kept = chat.kept_messages(request);

@@ -21,6 +21,7 @@
 mod debug;
 
 mod agent;
+mod clock;
 #[cfg(feature = "axum")]
 pub mod axum;
 mod complete;

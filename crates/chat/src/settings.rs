@@ -147,7 +147,7 @@ impl ChatServer {
     /// The store keeps what the sink has not got. Each server with a sink looks for that when it starts (in a
     /// runtime of tokio, else with its first request), and then each 15 seconds, so that nothing is lost if a
     /// server fails. Servers that share a store have to have sinks of the same tables, or some of the changes
-    /// reach the tables late. At most 16 chats are delivered at once, and of those whose last delivery has failed
+    /// reach the tables late. At most 16 chats are delivered at once, and of those whose last delivery took too long
     /// at most 4.
     #[doc(alias = "on_finish")]
     #[must_use]

@@ -32,7 +32,7 @@ enum Phase {
     Closed,
 }
 
-/// A turn or a response that has not ended. It is counted until this value is dropped.
+/// A turn, a response or a delivery that has not ended. It is counted until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Counted(Shutdown, Count);
 
@@ -99,9 +99,10 @@ impl Shutdown {
         let turns = self.state.borrow().turns;
         self.state.send_modify(|state| state.phase = Phase::Closed);
         self.closed.send_replace(true);
-        let have_stopped = timeout(HAND_OVER_TIME, state.wait_for(|state| state.turns == 0)).await;
-        if have_stopped.is_err() {
-            let left = self.state.borrow().turns;
+        let has_stopped = |state: &State| state.turns == 0 && state.deliveries == 0;
+        let have_stopped = timeout(HAND_OVER_TIME, state.wait_for(has_stopped)).await;
+        let left = self.state.borrow().turns;
+        if have_stopped.is_err() && left > 0 {
             tracing::warn!(
                 left,
                 "turns have not stopped: their runs wait until their leases have passed"

@@ -1,37 +1,39 @@
-//! [`Sink`]: the sink of the host, what is being delivered to it, and what it has taken.
+//! [`Sink`]: the sink of the host, what waits to be delivered to it, and what it has taken.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
 use super::conversation::Messages;
 use super::message_sink::MessageSink;
-use super::shutdown::{Counted, Shutdown};
-use super::store::{Epoch, LogKey};
+use super::shutdown::Counted;
+use super::store::{Epoch, LogKey, Undelivered};
 use ui_message_stream::message::UiMessage;
 
-/// The sink of the host, and what is being delivered. What is undelivered is in the store.
+/// The sink of the host, and a queue of chats. The store has what does not fit into the queue.
 pub(super) struct Sink {
-    pub(super) sink: Arc<dyn MessageSink>,
-    hint: Notify,
+    pub(super) host: Arc<dyn MessageSink>,
     state: Mutex<State>,
+    has_added: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// Lets a shutdown wait until the last hint was followed.
-    hinted: Option<Counted>,
-    /// The chats that are being delivered, and whether again after a failure.
-    under_way: HashMap<LogKey, bool>,
-    /// The last deliveries of this server. They may be forgotten.
-    last: HashMap<LogKey, Last>,
+    /// What is to be delivered of the chats in the queue, and of chats that are being delivered.
+    next: HashMap<LogKey, Waiting>,
+    queue: VecDeque<LogKey>,
+    /// The chats that are being delivered.
+    under_way: HashSet<LogKey>,
+    /// The chats whose last delivery took too long.
+    slow: HashSet<LogKey>,
+    /// The messages of chats that the sink has taken last from this server.
+    taken: HashMap<LogKey, Taken>,
 }
 
-/// What is known of the last delivery of a chat.
-enum Last {
-    Failed,
-    Taken(Taken),
+struct Waiting {
+    next: Undelivered,
+    counted: Counted,
 }
 
 /// The messages that the sink has taken. They are only compared.
@@ -40,50 +42,70 @@ struct Taken(Epoch, Vec<Weak<UiMessage>>);
 /// A chat that is being delivered, until this value is dropped.
 pub(super) struct Delivering {
     pub(super) sink: Arc<Sink>,
-    pub(super) key: LogKey,
-    /// The sink has these, if nothing was delivered since.
-    taken: Option<Taken>,
-    /// `None` after a deletion.
-    last: Option<Last>,
+    pub(super) next: Undelivered,
+    _counted: Counted,
 }
 
 impl Sink {
-    pub(super) fn new(sink: Arc<dyn MessageSink>) -> Self {
-        Sink { sink, hint: Notify::new(), state: Mutex::default() }
+    pub(super) fn new(host: Arc<dyn MessageSink>) -> Self {
+        Sink { host, state: Mutex::default(), has_added: Notify::new() }
     }
 
     /// Returns the same sink, to which nothing was delivered.
     pub(super) fn anew(&self) -> Self {
-        Self::new(Arc::clone(&self.sink))
+        Self::new(Arc::clone(&self.host))
     }
 
-    /// Lets somebody look for what is undelivered.
-    pub(super) fn give_hint(&self, shutdown: &Shutdown) {
-        self.state().hinted = shutdown.count_delivery();
-        self.hint.notify_one();
-    }
-
-    /// Waits for a hint.
-    pub(super) async fn hint(&self) -> Option<Counted> {
-        self.hint.notified().await;
-        self.state().hinted.take()
-    }
-
-    /// Begins to deliver a chat. Returns `None` if it is being delivered. A chat whose last delivery has failed
-    /// waits also for others like it: they do not delay all chats.
-    pub(super) fn begin(self: &Arc<Self>, key: LogKey) -> Option<Delivering> {
+    /// Adds a chat to the queue, unless the queue is full. A chat that is being delivered follows then.
+    pub(super) fn add(&self, next: Undelivered, counted: Counted) {
         let mut state = self.state();
-        let is_again = matches!(state.last.get(&key), Some(Last::Failed));
-        let again = state.under_way.values().filter(|is_again| **is_again).count();
-        if state.under_way.contains_key(&key) || (is_again && again >= AGAIN_AT_ONCE) {
-            return None;
+        let key = next.key.clone();
+        if let Some(waiting) = state.next.get_mut(&key) {
+            waiting.next = next;
+        } else if state.next.len() < MAX_WAITING {
+            state.next.insert(key.clone(), Waiting { next, counted });
+            if !state.under_way.contains(&key) {
+                state.queue.push_back(key);
+                self.has_added.notify_one();
+            }
         }
-        state.under_way.insert(key.clone(), is_again);
-        let taken = match state.last.remove(&key) {
-            Some(Last::Taken(taken)) => Some(taken),
-            _ => None,
-        };
-        Some(Delivering { sink: Arc::clone(self), key, taken, last: Some(Last::Failed) })
+    }
+
+    /// Returns how many chats the queue has room for.
+    pub(super) fn room(&self) -> usize {
+        MAX_WAITING.saturating_sub(self.state().next.len())
+    }
+
+    /// Begins to deliver the first chat in the queue, when there is one. Chats whose last delivery took too long
+    /// wait while some others like them are being delivered.
+    pub(super) async fn next(self: &Arc<Self>) -> Delivering {
+        loop {
+            if let Some(delivering) = self.begin() {
+                return delivering;
+            }
+            self.has_added.notified().await;
+        }
+    }
+
+    fn begin(self: &Arc<Self>) -> Option<Delivering> {
+        let mut state = self.state();
+        let State { next, queue, under_way, slow, .. } = &mut *state;
+        let has_room = under_way.intersection(slow).count() < SLOW_AT_ONCE;
+        let at = queue.iter().position(|key| has_room || !slow.contains(key))?;
+        let key = queue.remove(at)?;
+        let Waiting { next, counted } = next.remove(&key)?;
+        under_way.insert(key);
+        if !queue.is_empty() {
+            self.has_added.notify_one();
+        }
+        Some(Delivering { sink: Arc::clone(self), next, _counted: counted })
+    }
+
+    /// Removes what waits.
+    pub(super) fn clear(&self) {
+        let mut state = self.state();
+        state.queue.clear();
+        state.next.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -92,29 +114,45 @@ impl Sink {
 }
 
 impl Delivering {
-    /// Returns how many of the first messages the sink has. After that it is not known what the sink has, until
-    /// this delivery [has ended](Self::end).
-    pub(super) fn take_prefix(&mut self, epoch: Epoch, messages: &Messages) -> usize {
-        self.taken.take().map_or(0, |taken| taken.prefix_of(epoch, messages))
+    /// Returns how many of the first messages the sink has taken from this server. After that it is not known
+    /// what the sink has, until this delivery was [taken](Self::was_taken).
+    pub(super) fn take_prefix(&self, epoch: Epoch, messages: &Messages) -> usize {
+        let taken = self.sink.state().taken.remove(&self.next.key);
+        taken.map_or(0, |taken| taken.prefix_of(epoch, messages))
     }
 
-    /// Notes that the sink has the newest messages of the chat, or its deletion.
-    pub(super) fn end(&mut self, epoch: Epoch, messages: Option<&Messages>) {
-        self.last = messages.map(|messages| Last::Taken(Taken::of(epoch, messages)));
+    /// Notes that the sink has taken these messages, or a deletion.
+    pub(super) fn was_taken(&self, epoch: Epoch, messages: Option<&Messages>) {
+        let mut state = self.sink.state();
+        state.slow.remove(&self.next.key);
+        if state.taken.len() >= MAX_TAKEN {
+            // Their next deliveries begin with the first message.
+            state.taken.clear();
+        }
+        if let Some(messages) = messages {
+            state.taken.insert(self.next.key.clone(), Taken::of(epoch, messages));
+        }
+    }
+
+    /// Notes that the delivery took too long.
+    pub(super) fn was_slow(&self) {
+        let mut state = self.sink.state();
+        if state.slow.len() >= MAX_SLOW {
+            state.slow.clear();
+        }
+        state.slow.insert(self.next.key.clone());
     }
 }
 
 impl Drop for Delivering {
     fn drop(&mut self) {
         let mut state = self.sink.state();
-        state.under_way.remove(&self.key);
-        if state.last.len() >= MAX_LAST {
-            // Their next deliveries begin with the first message.
-            state.last.clear();
+        let key = &self.next.key;
+        state.under_way.remove(key);
+        if state.next.contains_key(key) {
+            state.queue.push_back(key.clone());
         }
-        if let Some(last) = self.last.take() {
-            state.last.insert(self.key.clone(), last);
-        }
+        self.sink.has_added.notify_one();
     }
 }
 
@@ -133,8 +171,14 @@ impl Taken {
     }
 }
 
-/// How many chats whose last delivery has failed are delivered at once.
-const AGAIN_AT_ONCE: usize = 4;
+/// How many chats wait in memory.
+const MAX_WAITING: usize = 1024;
 
-/// Of how many chats the last delivery is known.
-const MAX_LAST: usize = 1024;
+/// How many chats whose last delivery took too long are delivered at once.
+const SLOW_AT_ONCE: usize = 4;
+
+/// How many chats are known whose last delivery took too long.
+const MAX_SLOW: usize = 1024;
+
+/// Of how many chats the messages are known that the sink has taken.
+const MAX_TAKEN: usize = 1024;

@@ -12,7 +12,7 @@ pub(super) struct Deliveries {
     by_key: HashMap<LogKey, Delivery>,
     /// Those that the sink has not got, by the time when somebody may deliver them.
     due: BTreeSet<(UnixMillis, LogKey)>,
-    /// The logs that were deleted, in this order. Some of them are forgotten, or have begun again.
+    /// The logs that were deleted, in this order, and some of which the sink has the deletion.
     deleted: VecDeque<LogKey>,
 }
 
@@ -41,16 +41,15 @@ impl Deliveries {
         let (epoch, due) = (*epoch, Some(UnixMillis(0)));
         self.set(key, Delivery { epoch, position: Undelivered::DELETED, due });
         self.deleted.push_back(key.clone());
-        while let Some(oldest) = self.deleted.pop_front() {
-            let deletion =
-                self.by_key.get(&oldest).filter(|it| it.position == Undelivered::DELETED);
-            if deletion.is_some() && self.deleted.len() < MAX_DELETED {
-                self.deleted.push_front(oldest);
-                return;
-            }
-            if deletion.is_some() {
-                self.forget(&oldest);
-            }
+        if self.deleted.len() > MAX_DELETED {
+            let by_key = &self.by_key;
+            let is_deletion = |it: &Delivery| it.position == Undelivered::DELETED;
+            self.deleted.retain(|key| by_key.get(key).is_some_and(is_deletion));
+        }
+        if self.deleted.len() > MAX_DELETED
+            && let Some(oldest) = self.deleted.pop_front()
+        {
+            self.forget(&oldest);
         }
     }
 
@@ -108,4 +107,4 @@ impl Delivery {
 }
 
 /// How many deletions a sink that fails may have missed. One more forgets the oldest.
-const MAX_DELETED: usize = 100_000;
+const MAX_DELETED: usize = 10_000;

@@ -299,7 +299,7 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>>;
 
     /// Returns logs that were changed for a sink, or deleted since, and that are not
-    /// [acknowledged](Self::acknowledge), those first that wait longest. What this function has returned, it
+    /// [acknowledged](Self::acknowledge), those first that were changed or returned first. What this function has returned, it
     /// returns again only after `retry_after`, which is at most an hour, or if the log was changed or deleted again.
     ///
     /// A log that was once changed [for a sink](AppendLog::is_for_sink) is undelivered when it is deleted, or

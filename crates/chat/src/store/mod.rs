@@ -25,4 +25,3 @@ pub use self::log_store::{
     Snapshot, Unchanged,
 };
 pub use self::memory::InMemoryLogStore;
-pub(crate) use self::memory::system_time;

@@ -7,12 +7,13 @@ use std::fmt;
 use std::future::ready;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use self::log::{LOG_BYTES, Log, bytes_of};
 use self::logs::{Limits, Logs};
+use crate::clock::system_time;
 use crate::store::ChatStoreError;
 use crate::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, ListChats,
@@ -380,10 +381,3 @@ fn within<'i, T: Clone + 'i>(
 }
 
 const DEFAULT_LIMITS: Limits = Limits { user: 256 << 20, store: 1 << 30, ended: MAX_ENDED_BYTES };
-
-/// Returns the time of the system's clock.
-#[expect(clippy::disallowed_methods, reason = "the store gives the time to all servers")]
-pub(crate) fn system_time() -> UnixMillis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMillis(since.as_millis().try_into().unwrap_or(u64::MAX))
-}
