@@ -3,6 +3,7 @@
 //! A task reads the list of a user when the store hints at a change, for all responses of this server that
 //! follow it. Each response writes how the list differs from the one that it has written before.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use futures_util::future::{FutureExt, maybe_done};
 use futures_util::stream::{self, Stream};
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::readers::Reader;
 use super::shutdown::Shutdown;
@@ -25,12 +26,9 @@ use ui_message_stream::response::BodyError;
 use ui_message_stream::retry::Retries;
 use ui_message_stream::sse::KEEP_ALIVE;
 
-/// The lists of a server that responses follow. All clones share them.
+/// The lists of a server that responses follow, by their owners. All clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Followers(Arc<Mutex<HashMap<Key, Pages>>>);
-
-/// The owner of a list, and how many chats of it are followed.
-type Key = (Principal, usize);
+pub(super) struct Followers(Arc<Mutex<HashMap<Principal, Pages>>>);
 
 /// The newest state of a list, once it was read.
 type Pages = watch::Sender<Option<Arc<ChatPage>>>;
@@ -39,43 +37,53 @@ impl Followers {
     /// Returns the states of a list, and starts the task that reads it, unless it runs.
     fn subscribe(
         &self,
-        key: &Key,
+        owner: &Principal,
         logs: &Arc<dyn LogStore>,
     ) -> watch::Receiver<Option<Arc<ChatPage>>> {
         let mut lists = self.lock();
-        if let Some(pages) = lists.get(key) {
+        if let Some(pages) = lists.get(owner) {
             return pages.subscribe();
         }
         let (pages, receiver) = watch::channel(None);
-        lists.insert(key.clone(), pages.clone());
-        let (followers, key, logs) = (self.clone(), key.clone(), Arc::clone(logs));
+        lists.insert(owner.clone(), pages.clone());
+        let list = FollowedList { followers: self.clone(), owner: owner.clone(), pages };
+        let logs = Arc::clone(logs);
         tokio::spawn(async move {
-            if let Err(error) = followers.read_list(&key, &*logs, pages).await {
+            if let Err(error) = list.read(&*logs).await {
                 let error = log_causes(&error);
                 tracing::error!(error, "the responses that follow a list of chats are cut off");
-                followers.lock().remove(&key);
             }
         });
         receiver
     }
 
-    /// Reads a list when it may have changed, until no response follows it.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Principal, Pages>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A list that is read. When this value is dropped, also with its runtime, the responses that still follow the
+/// list are cut off.
+struct FollowedList {
+    followers: Followers,
+    owner: Principal,
+    pages: Pages,
+}
+
+impl FollowedList {
+    /// Reads the list when it may have changed, until no response follows it.
     ///
     /// # Errors
     /// The store has failed for too long.
-    async fn read_list(
-        &self,
-        key: &Key,
-        logs: &dyn LogStore,
-        pages: Pages,
-    ) -> Result<(), ChatStoreError> {
-        let (owner, limit) = key;
+    async fn read(&self, logs: &dyn LogStore) -> Result<(), ChatStoreError> {
+        let FollowedList { followers, owner, pages } = self;
         let mut retries = Retries::default();
         loop {
             let mut changed = pin!(maybe_done(logs.changed_list(owner)));
             // What changes from here on is not missed.
             let _ = (&mut changed).now_or_never();
-            let list = logs.list(owner, ListChats { limit: *limit, after: None, search: None });
+            let newest = ListChats { limit: MAX_FOLLOWED_CHATS, after: None, search: None };
+            let list = logs.list(owner, newest);
             let page = timeout(MAX_READ_TIME, list).await;
             match page.unwrap_or_else(|_| Err(ChatStoreError::new("no reply"))) {
                 Ok(page) => {
@@ -97,16 +105,21 @@ impl Followers {
                 }
                 Err(error) => retries.pause(u32::MAX, error, "list chats").await?,
             }
-            let mut lists = self.lock();
+            let mut lists = followers.lock();
             if pages.receiver_count() == 0 {
-                lists.remove(key);
+                lists.remove(owner);
                 return Ok(());
             }
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Pages>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for FollowedList {
+    fn drop(&mut self) {
+        let mut lists = self.followers.lock();
+        if lists.get(&self.owner).is_some_and(|pages| pages.same_channel(&self.pages)) {
+            lists.remove(&self.owner);
+        }
     }
 }
 
@@ -115,7 +128,10 @@ pub(super) struct Follower {
     followers: Followers,
     logs: Arc<dyn LogStore>,
     shutdown: Shutdown,
-    key: Key,
+    owner: Principal,
+    /// How many of the newest chats the client follows.
+    limit: usize,
+    ends_at: Instant,
     pages: Option<watch::Receiver<Option<Arc<ChatPage>>>>,
     /// What the client has read.
     shown: Option<Arc<ChatPage>>,
@@ -127,21 +143,24 @@ impl Follower {
         followers: &Followers,
         logs: &Arc<dyn LogStore>,
         shutdown: &Shutdown,
-        key: Key,
+        (owner, limit): (&Principal, usize),
         reader: Reader,
     ) -> Self {
         Follower {
             followers: followers.clone(),
             logs: Arc::clone(logs),
             shutdown: shutdown.clone(),
-            key,
+            owner: owner.clone(),
+            limit: limit.clamp(1, MAX_FOLLOWED_CHATS),
+            ends_at: Instant::now() + MAX_AGE,
             pages: None,
             shown: None,
             _reader: reader,
         }
     }
 
-    /// The events, until the server is shut down, or the store has failed for too long.
+    /// The events, until the client has to be authenticated again, the server is shut down, or the store has failed
+    /// for too long.
     pub(super) fn events(self) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
         stream::unfold(Some(self), async |follower| {
             let mut follower = follower?;
@@ -151,17 +170,17 @@ impl Follower {
         })
     }
 
-    /// Returns the next events, or a comment if there are none for a while. Returns `None` if the server is
-    /// shut down.
+    /// Returns the next events, or a comment if there are none for a while. Returns `None` at the end.
     async fn next_events(&mut self) -> Option<Result<Bytes, BodyError>> {
-        let Follower { followers, logs, shutdown, key, shown, .. } = self;
-        let subscribe = || followers.subscribe(key, logs);
+        let Follower { followers, logs, shutdown, owner, shown, ends_at, .. } = self;
+        let subscribe = || followers.subscribe(owner, logs);
         let pages = self.pages.get_or_insert_with(subscribe);
         let is_shown =
             |page: &Arc<ChatPage>| shown.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, page));
         let page = tokio::select! {
             biased;
             () = shutdown.closed() => return None,
+            () = sleep_until(*ends_at) => return None,
             page = pages.wait_for(|page| page.as_ref().is_some_and(|page| !is_shown(page))) => {
                 page.map(|page| page.clone())
             }
@@ -172,13 +191,26 @@ impl Follower {
         let before = std::mem::replace(&mut self.shown, page);
         let mut events = String::new();
         match (before, &self.shown) {
-            (Some(before), Some(now)) => add_changes(&before, now, &mut events),
-            (None, Some(now)) => add_event("chats", now, &mut events),
+            (Some(before), Some(now)) => {
+                add_changes(&self.followed(&before), &self.followed(now), &mut events);
+            }
+            (None, Some(now)) => add_event("chats", &*self.followed(now), &mut events),
             (_, None) => {}
         }
         // Further chats may have been deleted, which are not followed.
         let is_empty = events.is_empty();
         Some(Ok(if is_empty { Bytes::from_static(KEEP_ALIVE) } else { events.into() }))
+    }
+
+    /// Returns the chats of a page that the client follows.
+    fn followed<'a>(&self, page: &'a ChatPage) -> Cow<'a, ChatPage> {
+        match page.chats.len() > self.limit {
+            true => {
+                let chats = page.chats.iter().take(self.limit + 1).cloned().collect();
+                Cow::Owned(ChatPage::new(chats, self.limit))
+            }
+            false => Cow::Borrowed(page),
+        }
     }
 }
 
@@ -206,6 +238,12 @@ fn add_event(name: &str, data: &impl Serialize, events: &mut String) {
     let data = serde_json::to_string(data).unwrap_or_default();
     events.extend(["event: ", name, "\ndata: ", &data, "\n\n"]);
 }
+
+/// How many of the newest chats of a user are read.
+const MAX_FOLLOWED_CHATS: usize = 100;
+
+/// After this time a response ends, and its client is authenticated again when it reconnects.
+const MAX_AGE: Duration = Duration::from_secs(15 * 60);
 
 /// How long a list is not read again after it was read.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -135,9 +135,9 @@ impl ChatLimits {
     }
 
     /// Sets the maximum number of responses that a user reads at once from this server: to its messages
-    /// and answers, as a stream or as JSON, and the streams of pages that are opened again. Each counts
-    /// from its request until its body has ended or its client has disconnected. The page of a chat, the
-    /// lists, Stop and deleting do not count.
+    /// and answers, as a stream or as JSON, the streams of pages that are opened again, and those that follow all
+    /// chats. Each counts from its request until its body has ended or its client has disconnected. The page of a
+    /// chat, the lists, Stop and deleting do not count.
     #[must_use]
     pub fn with_max_user_readers(mut self, readers: usize) -> Self {
         self.max_user_readers = readers;

@@ -431,12 +431,13 @@ impl ChatServer {
     /// | `deleted` | `{"id"}` of a conversation that was deleted |
     ///
     /// `version` grows with each change of the messages, so a page loads a conversation again when it shows
-    /// another version. Changes that follow each other at once may be one event. A conversation that newer
+    /// another version, or another time if the conversation was deleted and begun again. Changes that follow each other at once may be one event. A conversation that newer
     /// ones have replaced among the newest is followed no longer, until it changes. After a reconnect, the
     /// event `chats` says what has changed meanwhile.
     ///
-    /// The response counts as one that the user reads, and ends when the server is shut down. It is cut off
-    /// if the store fails for 30 seconds.
+    /// The response counts as one that the user reads. It ends when the server is shut down, and after 15 minutes,
+    /// so that a client that reconnects is authenticated again. It is cut off if the store fails for 30 seconds.
+    /// `limit` is at most 100.
     ///
     /// ```
     /// # use ui_message_stream_chat::{ChatError, ChatServer};
@@ -459,8 +460,8 @@ impl ChatServer {
     #[doc(alias = "subscribe")]
     pub fn follow(&self, principal: &Principal, limit: usize) -> Result<ChatStream, ChatError> {
         let Inner { followers, logs, shutdown, .. } = &*self.0;
-        let (key, reader) = ((principal.clone(), limit.max(1)), self.reader(principal)?);
-        let follower = Follower::new(followers, logs, shutdown, key, reader);
+        let reader = self.reader(principal)?;
+        let follower = Follower::new(followers, logs, shutdown, (principal, limit), reader);
         Ok(ChatStream::of_pages(follower.events()))
     }
 

@@ -27,7 +27,9 @@ pub(super) struct HistoryPage {
     before: Option<String>,
     /// The cursor of the page after this one, if there are newer messages.
     after: Option<String>,
-    /// How the last answer has ended, on the page with the newest messages.
+    /// Whether the page ends with the newest message.
+    is_newest: bool,
+    /// How the last answer has ended, on such a page.
     ended: Option<AnswerEnd>,
 }
 
@@ -58,6 +60,7 @@ impl HistoryPage {
     fn of(messages: &Messages, range: Range<usize>) -> Self {
         let cursor = |at: usize| messages.get(at).map(|message| cursor(at, &message.id));
         HistoryPage {
+            is_newest: range.end == messages.len(),
             ended: None,
             before: cursor(range.start).filter(|_| range.start > 0),
             after: range.end.checked_sub(1).and_then(cursor).filter(|_| range.end < messages.len()),
@@ -69,7 +72,7 @@ impl HistoryPage {
 
     /// Adds how the last answer has ended, if the page holds it.
     pub(super) fn with_end(self, ended: Option<AnswerEnd>) -> Self {
-        HistoryPage { ended: ended.filter(|_| self.after.is_none()), ..self }
+        HistoryPage { ended: ended.filter(|_| self.is_newest), ..self }
     }
 
     /// Returns the page as `{"messages": […], "before"?, "after"?, "ended"?}`.

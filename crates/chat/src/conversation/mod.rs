@@ -329,11 +329,16 @@ impl Chat {
     /// assert!(is_complete(&Chat::new("chat", Principal::new("ada"))));
     /// ```
     pub fn answer_end(&self) -> Option<AnswerEnd> {
-        let is_answer = |message: &UiMessage| message.role == Role::Assistant;
+        let is_answer = |message: &&UiMessage| message.role == Role::Assistant;
         match (&self.runs.live, &self.runs.ended) {
             (Some(_), _) => None,
             (None, Some(ended)) => Some(ended.end),
-            (None, None) => self.messages.iter().any(is_answer).then_some(AnswerEnd::Finished),
+            // A run that only stored an answer of the client has continued no message.
+            (None, None) => self
+                .messages
+                .iter()
+                .rfind(is_answer)
+                .map(|last| last.answer_end().unwrap_or(AnswerEnd::Finished)),
         }
     }
 

@@ -324,7 +324,8 @@ impl Chat {
     /// unread, no call waits for an answer, and the user did not stop the run.
     pub(crate) fn message_to_continue(&self) -> Option<&MessageId> {
         let last = self.messages.last().filter(|last| last.role == Role::Assistant)?;
-        let is_due = self.runs.has_unread_results && self.answer_end() != Some(AnswerEnd::Stopped);
+        let end = self.runs.ended.as_ref().map(|ended| ended.end);
+        let is_due = self.runs.has_unread_results && end != Some(AnswerEnd::Stopped);
         (is_due && !self.has_open_calls(last)).then_some(&last.id)
     }
 

@@ -33,9 +33,12 @@ fn server() -> ChatServer {
                 let word = || ready(AgentEvent::text("x".repeat(4_000)));
                 rest = stream::repeat_with(word).then(|word| word).boxed();
             }
-            "ask and fail" => {
-                let call = ToolCall::new("c1", "look").client_executed();
-                events.push(AgentEvent::tool_input(call, Json::parse("{}").unwrap()));
+            "ask and fail" | "ask twice and fail" => {
+                for id in ["c1", "c2"].into_iter().take(1 + usize::from(question.contains("twice")))
+                {
+                    let call = ToolCall::new(id, "look").client_executed();
+                    events.push(AgentEvent::tool_input(call, Json::parse("{}").unwrap()));
+                }
                 events.push(AgentEvent::error("it broke"));
             }
             _ => {}
@@ -149,6 +152,28 @@ async fn a_message_that_is_continued_does_not_say_any_more_that_it_has_failed() 
     assert_eq!(as_json(&live)["metadata"], as_json(&stored)["metadata"]);
     assert!(live.text().contains("Two"), "{live:?}");
     assert_eq!(as_json(&live)["metadata"]["ui-message-stream"], json!({"ended": null}));
+}
+
+#[tokio::test]
+async fn a_failed_answer_of_which_one_call_of_two_is_answered_has_failed_until_it_is_continued() {
+    let chats = server();
+    let failed = shown(None, post(&chats, question("m1", "ask twice and fail")).await).await;
+    let (chat, end) = (&"chat".into(), Some(AnswerEnd::Failed));
+    for (call, expected) in [("c1", end), ("c2", Some(AnswerEnd::Finished))] {
+        assert_eq!(chats.chat(&ada(), chat).await.unwrap().answer_end(), end);
+        let mut answered = stored(&chats).await;
+        let mut parts = answered.tool_parts_mut();
+        let part = parts.find(|part| part.tool_call_id.as_str() == call).unwrap();
+        part.set_output(Ok(Json::string("seen"))).unwrap();
+        drop(parts);
+        let live = shown(Some(answered.clone()), post(&chats, as_json(&answered)).await).await;
+        let chat = chats.chat(&ada(), chat).await.unwrap();
+        assert_eq!(chat.answer_end(), expected, "{call}");
+        let ends = (live.answer_end(), stored(&chats).await.answer_end());
+        let said = expected.filter(|end| *end != AnswerEnd::Finished);
+        assert_eq!(ends, (said, said), "{call}");
+    }
+    assert_eq!(failed.answer_end(), end);
 }
 
 #[tokio::test]

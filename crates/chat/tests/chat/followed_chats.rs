@@ -174,6 +174,7 @@ struct Lists {
     store: InMemoryLogStore,
     reads: AtomicUsize,
     fails: AtomicBool,
+    panics: AtomicBool,
     gives_no_hints: AtomicBool,
 }
 
@@ -184,6 +185,7 @@ impl Intercepts for Lists {
 
     fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
         self.reads.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics.load(Ordering::SeqCst), "the store of this test panics");
         match self.fails.load(Ordering::SeqCst) {
             true => Box::pin(ready(Err(ChatStoreError::new("no connection")))),
             false => self.store.list(owner, list),
@@ -276,6 +278,53 @@ async fn a_response_survives_a_store_that_fails_for_a_while_and_is_cut_off_after
         let (_, first) = Events::of(chats.follow(&ada(), 20).unwrap()).await;
         assert_eq!(first["chats"][0]["id"], "c");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_with_other_limits_share_the_reads_and_see_as_many_chats_as_they_ask_for() {
+    let (chats, store) = server();
+    for chat in ["a", "b", "c"] {
+        say(&chats, chat).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let reads = store.reads.load(Ordering::SeqCst);
+    let ids = |page: &Value| -> Vec<String> {
+        let ids = page["chats"].as_array().unwrap().iter();
+        ids.map(|chat| chat["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let (mut all, first) = Events::of(chats.follow(&ada(), 20).unwrap()).await;
+    assert_eq!(ids(&first), ["c", "b", "a"]);
+    let (mut two, first) = Events::of(chats.follow(&ada(), 2).unwrap()).await;
+    assert_eq!((ids(&first), first["after"].is_string()), (vec!["c".into(), "b".into()], true));
+    assert_eq!(store.reads.load(Ordering::SeqCst) - reads, 1);
+    chats.delete(&ada(), &"c".into()).await.unwrap();
+    assert_eq!(all.next().await.unwrap(), ("deleted".into(), json!({"id": "c"})));
+    assert_eq!(two.next().await.unwrap(), ("deleted".into(), json!({"id": "c"})));
+    assert_eq!(two.next().await.unwrap().1["id"], "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_ends_after_15_minutes_so_that_its_client_is_authenticated_again() {
+    let (chats, _) = server();
+    let mut frames = chats.follow(&ada(), 20).unwrap();
+    let begun = tokio::time::Instant::now();
+    while frames.next().await.is_some() {}
+    assert_eq!(begun.elapsed().as_secs(), 15 * 60);
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_are_cut_off_when_reading_the_list_panics_and_the_next_one_begins_again() {
+    let (chats, store) = server();
+    let mut frames = chats.follow(&ada(), 20).unwrap();
+    frames.next().await.unwrap().unwrap();
+    store.panics.store(true, Ordering::SeqCst);
+    say(&chats, "c").await;
+    let frames =
+        frames.filter(|frame| ready(!matches!(frame, Ok(bytes) if bytes.starts_with(b":"))));
+    assert!(Box::pin(frames).next().await.unwrap().is_err());
+    store.panics.store(false, Ordering::SeqCst);
+    let (_, first) = Events::of(chats.follow(&ada(), 20).unwrap()).await;
+    assert_eq!(first["chats"][0]["id"], "c");
 }
 
 #[tokio::test(start_paused = true)]
