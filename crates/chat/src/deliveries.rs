@@ -14,17 +14,6 @@ use super::store::Undelivered;
 use ui_message_stream::BoxError;
 use ui_message_stream::id::log_causes;
 
-impl Inner {
-    /// Delivers a change, if the server has a sink.
-    pub(super) fn deliver_later(&self, next: Undelivered) {
-        if let Some(sink) = &self.sink
-            && let Some(counted) = self.shutdown.count_delivery()
-        {
-            sink.add(next, counted);
-        }
-    }
-}
-
 /// Delivers what is in the queue of the sink, and what the store has besides, until the server is dropped or
 /// closed.
 pub(super) async fn deliver_often(chats: &Weak<Inner>) {

@@ -24,7 +24,6 @@ use super::log::turn_io::{Action, CallAgent, Effect, EffectId, Input, Reply, Run
 use super::tail::TailWriter;
 use crate::agent::Turn;
 use crate::agent::events::AgentEvents;
-use crate::clock::system_time;
 use crate::error::ChatError;
 use crate::hints::ChatHints;
 use crate::inner::Inner;
@@ -34,7 +33,7 @@ use crate::redeem::Redeemed;
 use crate::run_counts::CountedRun;
 use crate::shutdown::Counted;
 use crate::started_turn::{AcceptedResult, StartedTurn};
-use crate::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey};
+use crate::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey, system_time};
 use ui_message_stream::approval::{DeferredToolResults, Principal};
 use ui_message_stream::id::{ChatId, MessageId, RunId, log_causes};
 use ui_message_stream::request::ChatRequest;

@@ -15,7 +15,7 @@ use super::readers::Readers;
 use super::run_counts::RunCounters;
 use super::shutdown::Shutdown;
 use super::sink::Sink;
-use super::store::{LogKey, LogStore};
+use super::store::{LogKey, LogStore, Undelivered};
 use super::tail::Tails;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::ChatLimits;
@@ -51,6 +51,15 @@ pub(super) struct Inner {
 }
 
 impl Inner {
+    /// Delivers a change, if the server has a sink.
+    pub(super) fn deliver_later(&self, next: Undelivered) {
+        if let Some(sink) = &self.sink
+            && let Some(counted) = self.shutdown.count_delivery()
+        {
+            sink.add(next, counted);
+        }
+    }
+
     /// Logs once that messages are kept which the posted history of this request lacks.
     pub(super) fn warn_of_kept(&self, chat: &Chat, request: &ChatRequest) {
         let kept = chat.kept_messages(request);

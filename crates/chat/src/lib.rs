@@ -21,7 +21,6 @@
 mod debug;
 
 mod agent;
-mod clock;
 #[cfg(feature = "axum")]
 pub mod axum;
 mod complete;

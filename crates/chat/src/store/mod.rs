@@ -4,6 +4,7 @@
 //! the client can forge them.
 
 mod append_log;
+mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod cursor;
@@ -25,3 +26,5 @@ pub use self::log_store::{
     Snapshot, Unchanged,
 };
 pub use self::memory::InMemoryLogStore;
+
+pub(crate) use self::clock::system_time;

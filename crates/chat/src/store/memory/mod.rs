@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use self::log::{LOG_BYTES, Log, bytes_of};
 use self::logs::{Limits, Logs};
-use crate::clock::system_time;
 use crate::store::ChatStoreError;
+use crate::store::system_time;
 use crate::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, ListChats,
     LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage, LogStore, LostRuns, MAX_ENDED_BYTES,
