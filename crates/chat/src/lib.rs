@@ -47,7 +47,7 @@ mod server;
 mod settings;
 mod shutdown;
 #[cfg(test)]
-mod simulator;
+mod tests;
 mod sink;
 mod started_turn;
 pub mod store;

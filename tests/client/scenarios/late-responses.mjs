@@ -1,7 +1,7 @@
 // Responses to an approval request that reach the server after something else has decided about it.
 // The first decision counts. Every place then shows the same: the part and the data part on the
 // page that answered late, its text, and the history of the server, which a page reads that is
-// opened again. `crates/chat/tests/chat/late_responses.rs` has the cases that the demo cannot produce: expired,
+// opened again. `crates/chat/tests/chat/approvals/late_responses.rs` has the cases that the demo cannot produce: expired,
 // revoked, failed, still executing, outcome unknown, and decided by another principal.
 import assert from 'node:assert/strict';
 

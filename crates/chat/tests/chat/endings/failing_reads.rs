@@ -16,7 +16,7 @@ use ui_message_stream::response::BodyError;
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::{ChatError, ChatServer, Turn};
 
-use crate::faults::{Faults, ada, post, server, text_of};
+use crate::endings::faults::{Faults, ada, post, server, text_of};
 
 #[tokio::test(start_paused = true)]
 async fn a_log_that_cannot_be_read_is_an_error_of_the_request() {

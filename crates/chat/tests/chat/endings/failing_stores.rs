@@ -21,7 +21,7 @@ use ui_message_stream::response::ResponseOutcome;
 use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_chat::{ChatServer, Turn};
 
-use crate::faults::{Faults, ada, post, server, text_of};
+use crate::endings::faults::{Faults, ada, post, server, text_of};
 
 #[tokio::test(start_paused = true)]
 async fn a_save_whose_reply_is_lost_is_compared_with_the_chat_and_the_run_goes_on() {

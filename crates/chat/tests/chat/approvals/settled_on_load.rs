@@ -16,7 +16,7 @@ use ui_message_stream::message::ToolState;
 use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
 use ui_message_stream_chat::{Chat, ChatServer, Turn};
 
-use crate::faults::{ada, post, text_of};
+use crate::endings::faults::{ada, post, text_of};
 
 const TTL: Duration = Duration::from_secs(600);
 

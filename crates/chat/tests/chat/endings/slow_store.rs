@@ -21,7 +21,7 @@ use ui_message_stream_chat::store::{
 };
 use ui_message_stream_chat::{ChatServer, Turn};
 
-use crate::faults::{ada, post};
+use crate::endings::faults::{ada, post};
 
 /// How one server reaches the store.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use ui_message_stream_chat::store::{
 };
 use ui_message_stream_chat::{ChatError, ChatServer, Turn};
 
-use crate::row_store::RowStore;
+use crate::stores::row_store::RowStore;
 
 #[tokio::test]
 async fn the_store_in_memory_passes_the_conformance_suite() {

@@ -1,0 +1,3 @@
+//! Tests of what is private: the simulator of turns.
+
+mod simulator;

@@ -1,0 +1,11 @@
+//! A call runs only after a permitted person has approved it, once, however late and from wherever the decision comes.
+
+mod call_outcomes;
+mod concurrent_turns;
+mod decisions_in_live_runs;
+mod late_responses;
+mod late_revocations;
+mod newer_messages;
+mod out_of_band_decisions;
+mod rejected_responses;
+mod settled_on_load;

@@ -1,0 +1,6 @@
+//! What a user may hold, and what happens at each limit.
+
+mod logged_limits;
+mod reader_limit;
+mod run_counts;
+mod stored;

@@ -1,0 +1,6 @@
+//! What a server writes to its store, and what a host's own tables get.
+
+mod log_store;
+mod message_sink;
+pub(crate) mod row_store;
+mod stored_formats;
