@@ -2,7 +2,8 @@
 //!
 //! The table below is the protocol: kind, fields in the order of the wire, and for a field that
 //! `ai@6.0.0` does not know, the version that introduced it (`@ 202`: `ai@6.0.202`; `@ 0`: not in
-//! `ai@5`). This table alone decides which fields may be sent to which client. The translator
+//! `ai@5`). This table alone decides which fields may be sent to which client; a
+//! chat server records messages for a version of its own. The translator
 //! handles the three kinds that `ai@5` lacks.
 //!
 //! A [`Chunk`] is for writing: it cannot be of a kind or hold a field that the client refuses. A

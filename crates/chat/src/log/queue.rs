@@ -14,15 +14,18 @@ use ui_message_stream::sse::Encoder;
 pub(crate) struct Queue {
     entries: VecDeque<Entry>,
     frames: BytesMut,
+    /// The size of the last block of frames.
+    block: usize,
     encoder: Encoder,
 }
 
 impl Queue {
     /// Adds a chunk that the client of the run reads as it is.
     pub(crate) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
-        if self.frames.is_empty() && self.frames.capacity() < BLOCK_BYTES / 8 {
-            // The entries of a block share it: one allocation for many small ones.
-            self.frames = BytesMut::with_capacity(BLOCK_BYTES);
+        if self.frames.is_empty() && self.frames.capacity() < self.block / 8 + 1 {
+            // The entries of a block share it: one allocation for many small ones, and little for a quiet run.
+            self.block = (self.block * 2).clamp(MIN_BLOCK_BYTES, MAX_BLOCK_BYTES);
+            self.frames = BytesMut::with_capacity(self.block);
         }
         self.encoder.encode(chunk, &mut self.frames);
         if self.frames.len() >= MAX_FRAME_BYTES {
@@ -83,5 +86,8 @@ const MAX_ENTRIES: usize = 32;
 /// With so many bytes, the frames become an entry. A reader holds some pages of this size.
 const MAX_FRAME_BYTES: usize = 8 << 10;
 
-/// The size of a block of frames.
-const BLOCK_BYTES: usize = 4 << 10;
+/// The size of the first block of frames of a run.
+const MIN_BLOCK_BYTES: usize = 512;
+
+/// The size of a block of frames of a long run.
+const MAX_BLOCK_BYTES: usize = 4 << 10;

@@ -36,7 +36,8 @@ pub(super) struct Logs {
 
 #[derive(Default)]
 pub(super) struct UserLogs {
-    pub(super) logs: BTreeMap<ChatId, Log>,
+    /// A node of the map has room for eleven chats, and most users have one.
+    pub(super) logs: BTreeMap<ChatId, Box<Log>>,
     /// The same chats, by the time of their last update.
     pub(super) by_time: BTreeSet<(UnixMillis, ChatId)>,
     /// Those without a live run, in the order in which they are removed: those with questions last.
@@ -115,7 +116,7 @@ impl Totals {
 
 impl Logs {
     pub(super) fn get(&self, key: &LogKey) -> Option<&Log> {
-        self.users.get(&key.owner)?.logs.get(&key.chat)
+        self.users.get(&key.owner)?.logs.get(&key.chat).map(|log| &**log)
     }
 
     pub(super) fn notify_list(&self, owner: &Principal) {
@@ -127,7 +128,7 @@ impl Logs {
     pub(super) fn insert(&mut self, key: &LogKey, log: Log) {
         let counted = Counted::of(&log);
         let user = self.users.entry(key.owner.clone()).or_default();
-        user.logs.insert(key.chat.clone(), log);
+        user.logs.insert(key.chat.clone(), Box::new(log));
         self.totals.count(user, key, None, Some(counted));
     }
 
@@ -156,7 +157,7 @@ impl Logs {
         self.deliveries.has_deleted(key);
         log.changed.notify_waiters();
         self.notify_list(&key.owner);
-        Some(log)
+        Some(*log)
     }
 
     /// Removes the chats whose time has passed.
