@@ -28,7 +28,7 @@ pub(super) async fn deliver_often(chats: &Weak<Inner>) {
     });
     let lanes = future::select(Box::pin(closed), future::join_all(lanes));
     future::select(Box::pin(add_undelivered(chats, &sink)), lanes).await;
-    sink.clear();
+    sink.close();
 }
 
 /// Adds what is undelivered in the store to the queue: what other servers have left, and what has failed. Ends when
@@ -41,7 +41,7 @@ async fn add_undelivered(chats: &Weak<Inner>, sink: &Sink) {
         let Some(chats) = chats.upgrade() else { return };
         let limit = sink.room().min(PAGE);
         pause = PAUSE;
-        if chats.shutdown.has_begun() {
+        if limit == 0 || chats.shutdown.has_begun() {
             continue;
         }
         match chats.logs.undelivered(limit, RETRY_AFTER).await {

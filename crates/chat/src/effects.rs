@@ -30,7 +30,7 @@ use ui_message_stream::approval::{
 };
 use ui_message_stream::id::log_causes;
 use ui_message_stream::request::ChatRequest;
-use ui_message_stream::retry::repeat;
+use ui_message_stream::retry::{MAX_FAILURES, repeat};
 
 /// Performs the effects of one turn. A clone is cheap.
 #[derive(Clone)]
@@ -105,7 +105,8 @@ impl Effects {
         let context = Arc::clone(&self.0);
         let counted = context.chats.shutdown.count_turn(false);
         tokio::spawn(async move {
-            if let Err(error) = context.store_snapshot().await {
+            let store = || context.store_snapshot().boxed();
+            if let Err(error) = repeat("tidy up a chat", MAX_FAILURES, store).await {
                 tracing::warn!(error = log_causes(&error), "a chat is not tidied up after a turn");
             }
             drop(counted);
@@ -250,7 +251,8 @@ impl Context {
                 Reply::Revoked
             }
             Effect::PutSnapshot { epoch, snapshot, unchanged } => {
-                put_snapshot(&**logs, key, epoch, &snapshot, unchanged).await?;
+                let put = || put_snapshot(&**logs, key, epoch, &snapshot, unchanged).boxed();
+                repeat("tidy up a chat", attempts, put).await?;
                 Reply::Revoked
             }
             Effect::ShortPause => {

@@ -48,6 +48,8 @@ impl Followers {
         lists.insert(owner.clone(), pages.clone());
         let list = FollowedList { followers: self.clone(), owner: owner.clone(), pages };
         let logs = Arc::clone(logs);
+        // The task may be dropped at once, and the list with it.
+        drop(lists);
         tokio::spawn(async move {
             if let Err(error) = list.read(&*logs).await {
                 let error = log_causes(&error);

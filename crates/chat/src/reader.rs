@@ -323,7 +323,9 @@ impl LogReader {
             // A Stop wakes all readers of a user at once.
             let turn = self.chats.loads.turn(&self.key.owner).await;
             let entries = self.entries_of_run(Some(self.position)).await;
-            let entries = entries.map_err(|_| BodyError::CutOff)?;
+            // If they are gone, nobody knows any more what is open.
+            let entries = entries.ok().filter(|entries| !entries.is_empty());
+            let entries = entries.ok_or(BodyError::CutOff)?;
             let begun = self.continued_message(&turn).await.map_err(|_| BodyError::CutOff)?;
             self.frames.end(self.position - 1, begun, &entries, &mut frames);
         }

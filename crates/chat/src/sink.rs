@@ -23,12 +23,13 @@ struct State {
     /// What is to be delivered of the chats in the queue, and of chats that are being delivered.
     next: HashMap<LogKey, Waiting>,
     queue: VecDeque<LogKey>,
-    /// The chats that are being delivered.
-    under_way: HashSet<LogKey>,
+    /// The chats that are being delivered, with what was known when that began.
+    under_way: HashMap<LogKey, Undelivered>,
     /// The chats whose last delivery took too long.
     slow: HashSet<LogKey>,
     /// The messages of chats that the sink has taken last from this server.
     taken: HashMap<LogKey, Taken>,
+    is_closed: bool,
 }
 
 struct Waiting {
@@ -56,15 +57,22 @@ impl Sink {
         Self::new(Arc::clone(&self.host))
     }
 
-    /// Adds a chat to the queue, unless the queue is full. A chat that is being delivered follows then.
+    /// Adds a chat to the queue, unless the queue is full, or half full for a chat whose last delivery took too
+    /// long. A chat that is being delivered follows then.
     pub(super) fn add(&self, next: Undelivered, counted: Counted) {
         let mut state = self.state();
         let key = next.key.clone();
+        let max = if state.slow.contains(&key) { MAX_WAITING / 2 } else { MAX_WAITING };
+        let under_way = state.under_way.get(&key);
+        if state.is_closed || under_way.is_some_and(|under_way| *under_way >= next) {
+            return;
+        }
+        let is_under_way = under_way.is_some();
         if let Some(waiting) = state.next.get_mut(&key) {
             waiting.next = next;
-        } else if state.next.len() < MAX_WAITING {
+        } else if state.next.len() < max {
             state.next.insert(key.clone(), Waiting { next, counted });
-            if !state.under_way.contains(&key) {
+            if !is_under_way {
                 state.queue.push_back(key);
                 self.has_added.notify_one();
             }
@@ -90,20 +98,22 @@ impl Sink {
     fn begin(self: &Arc<Self>) -> Option<Delivering> {
         let mut state = self.state();
         let State { next, queue, under_way, slow, .. } = &mut *state;
-        let has_room = under_way.intersection(slow).count() < SLOW_AT_ONCE;
+        let slow_ones = under_way.keys().filter(|key| slow.contains(*key));
+        let has_room = slow_ones.count() < SLOW_AT_ONCE;
         let at = queue.iter().position(|key| has_room || !slow.contains(key))?;
         let key = queue.remove(at)?;
         let Waiting { next, counted } = next.remove(&key)?;
-        under_way.insert(key);
+        under_way.insert(key, next.clone());
         if !queue.is_empty() {
             self.has_added.notify_one();
         }
         Some(Delivering { sink: Arc::clone(self), next, _counted: counted })
     }
 
-    /// Removes what waits.
-    pub(super) fn clear(&self) {
+    /// Removes what waits, and adds nothing more.
+    pub(super) fn close(&self) {
         let mut state = self.state();
+        state.is_closed = true;
         state.queue.clear();
         state.next.clear();
     }

@@ -90,6 +90,7 @@ impl PostgresOptions {
         let config = self.config(url)?;
         let pool = self.pool(config.clone())?;
         self.create_or_check(&pool, self.creates_tables).await?;
+        #[cfg_attr(not(feature = "chat"), allow(unused_mut))]
         let mut tasks = JoinSet::new();
         #[cfg(feature = "chat")]
         let hints = Arc::new(Hints::default());

@@ -13,6 +13,8 @@ impl PostgresStore {
     /// A chat server calls it once a minute. Without one, call it. Several servers may do this at once. It
     /// deletes a few rows at a time, and fewer if Postgres cancels the statement because it takes too long.
     ///
+    /// Without the feature `chat`, chats and their entries stay.
+    ///
     /// # Errors
     /// [`PostgresError`] if something cannot be deleted: the first failure. What can be deleted was
     /// deleted.

@@ -30,6 +30,8 @@ impl PostgresStore {
     /// Postgres keeps the bytes in its files until `VACUUM` and later writes replace them. Its
     /// write-ahead log, replicas and backups keep them, too.
     ///
+    /// Without the feature `chat`, the chats of the user stay.
+    ///
     /// # Errors
     /// [`PostgresError`] if Postgres fails. Part may have been deleted.
     ///

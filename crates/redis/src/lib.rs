@@ -2,7 +2,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Without chats, some of what both traits use has one user less.
-#![cfg_attr(not(feature = "chat"), allow(dead_code, unused_mut, unused_variables))]
+#![cfg_attr(not(feature = "chat"), allow(dead_code))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 

@@ -116,7 +116,7 @@ impl RedisOptions {
         self,
         connection: Connection,
         keys: Keys,
-        nodes: Vec<ConnectionInfo>,
+        #[cfg_attr(not(feature = "chat"), allow(unused_variables))] nodes: Vec<ConnectionInfo>,
     ) -> Result<RedisStore, RedisStoreError> {
         warnings::check(&connection, self.is_durable).await;
         #[cfg(feature = "chat")]

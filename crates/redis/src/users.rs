@@ -47,6 +47,8 @@ impl RedisStore {
     /// # }
     /// ```
     ///
+    /// Without the feature `chat`, the chats of the user stay.
+    ///
     /// # Errors
     /// [`RedisStoreError`] if Redis fails. Part may have been deleted.
     pub async fn delete_user(&self, user: &Principal) -> Result<DeletedUser, RedisStoreError> {

@@ -14,6 +14,8 @@ impl SqliteStore {
     /// A chat server calls it once a minute. Without one, call it. Each step is a short transaction, so that
     /// other writers get their turn.
     ///
+    /// Without the feature `chat`, chats and their entries stay.
+    ///
     /// # Errors
     /// [`SqliteError`] if the file cannot be written. Part may have been deleted.
     ///

@@ -31,6 +31,8 @@ impl SqliteStore {
     ///
     /// The bytes stay in free parts of the file until SQLite writes others there. Backups keep them.
     ///
+    /// Without the feature `chat`, the chats of the user stay.
+    ///
     /// # Errors
     /// [`SqliteError`] if the file cannot be written. Part may have been deleted.
     ///

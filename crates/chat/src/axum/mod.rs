@@ -226,7 +226,8 @@ async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
     let query = query.as_deref().unwrap_or_default();
-    let follows = query.split('&').any(|it| it.split('=').next() == Some("events"));
+    let is_events = |it: &str| matches!(it, "events" | "events=" | "events=1" | "events=true");
+    let follows = query.split('&').any(is_events);
     let limit = match query_parameter(query, "limit") {
         None => Some(DEFAULT_PAGE_CHATS),
         Some(limit) => limit.parse().ok().filter(|limit| (1..=MAX_PAGE_CHATS).contains(limit)),

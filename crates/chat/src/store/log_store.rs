@@ -315,7 +315,8 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     ) -> BoxFuture<'_, Result<Vec<Undelivered>, ChatStoreError>>;
 
     /// Notes that a sink has got what a log held at this position, or its deletion. The log is delivered if it
-    /// was not changed for a sink after this position of this epoch. Otherwise nothing is noted, and the
+    /// has this epoch and was not changed for a sink after this position, or if it was deleted and has a lower
+    /// epoch. Otherwise nothing is noted, and the
     /// result is what the sink has to get next: the sink may have got this after something newer. If nothing is
     /// known of the log, and no deletion is acknowledged, the log was deleted.
     ///

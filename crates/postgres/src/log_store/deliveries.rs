@@ -59,9 +59,19 @@ const TAKE: &str = "WITH due AS MATERIALIZED (SELECT owner, id FROM log_deliveri
     UPDATE log_deliveries AS delivery SET due_at = now_ms() + $2::BIGINT FROM due \
     WHERE delivery.owner = due.owner AND delivery.id = due.id \
     RETURNING delivery.owner, delivery.id, epoch, position";
-const NOTE: &str = "UPDATE log_deliveries SET epoch = $3, position = $4, due_at = NULL \
-    WHERE owner = $1 AND id = $2 AND (epoch, position) <= ($3, $4) RETURNING owner";
-const FORGET: &str = "DELETE FROM log_deliveries \
-    WHERE owner = $1 AND id = $2 AND (epoch, position) <= ($3, $4) RETURNING owner";
+/// Whether the sink has got this row, or something newer, with a delivery.
+macro_rules! is_acknowledged {
+    () => {
+        "owner = $1 AND id = $2 AND (epoch = $3 AND position <= $4 \
+            OR epoch < $3 AND position = 9007199254740991)"
+    };
+}
+const NOTE: &str = concat!(
+    "UPDATE log_deliveries SET epoch = $3, position = $4, due_at = NULL WHERE ",
+    is_acknowledged!(),
+    " RETURNING owner"
+);
+const FORGET: &str =
+    concat!("DELETE FROM log_deliveries WHERE ", is_acknowledged!(), " RETURNING owner");
 const LOAD: &str =
     "SELECT owner, id, epoch, position FROM log_deliveries WHERE owner = $1 AND id = $2";

@@ -85,7 +85,8 @@ const TRIM: &str = "WITH seen AS MATERIALIZED (\
     SELECT seen.key, coalesce(seen.until > next, FALSE) \
     FROM seen LEFT JOIN locked ON locked.key = seen.key ORDER BY seen.key";
 
-const LOST: &str = "SELECT owner, id, live_run FROM logs \
-    WHERE live_run IS NOT NULL AND now_ms() - renewed_at - lease >= $1 LIMIT $2";
+/// A lease that begins far in the future was renewed before the clock was set back.
+const LOST: &str = "SELECT owner, id, live_run FROM logs WHERE live_run IS NOT NULL \
+    AND (now_ms() - renewed_at - lease >= $1 OR renewed_at > now_ms() + 60000) LIMIT $2";
 
 const MAX_ENTRIES: i64 = 1000;

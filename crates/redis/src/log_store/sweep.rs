@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{LogKey, LostRuns};
@@ -93,6 +94,7 @@ impl RedisStore {
     pub(super) async fn sweep_logs(&self) -> Result<LostRuns, RedisStoreError> {
         let list = self.inner.keys.ledger("sweep");
         let (mut lost, mut failed) = (Vec::new(), None);
+        let until = Instant::now() + MAX_TIME;
         loop {
             let mut next = scripts::SWEEP_NEXT.key(&list);
             let (later, chats): (String, Vec<String>) = self.run(next.arg(CHATS_PER_STEP)).await?;
@@ -103,8 +105,11 @@ impl RedisStore {
                     Err(error) => failed = Some(error),
                 }
             }
-            if chats.len() < CHATS_PER_STEP {
-                return failed.map_or(Ok(lost), Err);
+            if chats.len() < CHATS_PER_STEP || Instant::now() >= until {
+                return match failed {
+                    Some(error) if lost.is_empty() => Err(error),
+                    _ => Ok(lost),
+                };
             }
         }
     }
@@ -128,3 +133,6 @@ impl RedisStore {
 }
 
 const CHATS_PER_STEP: usize = 100;
+
+/// The next sweep goes on. Chats whose shard is away come again and again.
+const MAX_TIME: Duration = Duration::from_secs(30);

@@ -6,7 +6,9 @@ if not delivery then
     return {tonumber(ARGV[2]), tonumber(DELETED)}
 end
 local stored, noted = tonumber(delivery.epoch), tonumber(ARGV[2])
-if stored > noted or stored == noted and tonumber(delivery.position) > tonumber(ARGV[3]) then
+local is_acknowledged = stored < noted and delivery.position == DELETED
+    or stored == noted and tonumber(delivery.position) <= tonumber(ARGV[3])
+if not is_acknowledged then
     return {stored, tonumber(delivery.position)}
 end
 redis.call('HDEL', KEYS[1], '') -- Also without memory.

@@ -25,7 +25,8 @@ local lost = false
 if live then
     begins = live.begin
     local lost_at = live.leased_at + live.lease + KEPT_AFTER_LOSS
-    if now >= lost_at then lost, lost_at = live.run, now + KEPT_AFTER_END end
+    -- A lease that begins far in the future was renewed before the clock was set back.
+    if now >= lost_at or live.leased_at > now + MAX_SET_BACK then lost, lost_at = live.run, now + KEPT_AFTER_END end
     due = math.min(due or math.huge, lost_at)
 end
 local ended = cjson.decode(redis.call('HGET', KEYS[1], 'ended') or '[]')

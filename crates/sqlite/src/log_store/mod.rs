@@ -138,8 +138,13 @@ impl LogStore for SqliteStore {
 
     fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
         Box::pin(async move {
-            self.sweep().await.map_err(ChatStoreError::new)?;
-            self.lost_runs().await.map_err(ChatStoreError::new)
+            let swept = self.sweep().await;
+            let lost = self.lost_runs().await.map_err(ChatStoreError::new)?;
+            // The failure was logged, and the lost runs are to be ended.
+            if lost.is_empty() {
+                swept.map_err(ChatStoreError::new)?
+            }
+            Ok(lost)
         })
     }
 

@@ -68,10 +68,12 @@ impl SqliteStore {
         self.read(|transaction, now| {
             let until = now.saturating_sub(millis(KEPT_AFTER_LOSS));
             let mut statement = transaction.prepare_cached(LOST)?;
-            let lost = statement.query_map(params![until, MAX_LOST_RUNS as i64], |row| {
-                let (chat, run) = (utf8(1, row.get(1)?)?, utf8(2, row.get(2)?)?);
-                Ok((LogKey { owner: owner(row.get(0)?)?, chat: chat.into() }, run.into()))
-            })?;
+            let set_back = now + MAX_SET_BACK;
+            let lost =
+                statement.query_map(params![until, MAX_LOST_RUNS as i64, set_back], |row| {
+                    let (chat, run) = (utf8(1, row.get(1)?)?, utf8(2, row.get(2)?)?);
+                    Ok((LogKey { owner: owner(row.get(0)?)?, chat: chat.into() }, run.into()))
+                })?;
             Ok(lost.collect::<Result<_, _>>()?)
         })
         .await
@@ -187,8 +189,9 @@ const REMOVE_EXPIRED: &str = "DELETE FROM logs WHERE key IN \
 /// With whether their time has not passed.
 const SOME_OF_USER: &str = "SELECT key, expires_at IS NULL OR expires_at > ?2 FROM logs \
     WHERE owner = ?1 LIMIT 100";
+/// A lease that begins far in the future was renewed before the clock was set back.
 const LOST: &str = "SELECT owner, chat, live_run FROM logs INDEXED BY live_logs \
-    WHERE live_run IS NOT NULL AND leased_at + lease <= ?1 LIMIT ?2";
+    WHERE live_run IS NOT NULL AND (leased_at + lease <= ?1 OR leased_at > ?3) LIMIT ?2";
 const RENAME: &str = "UPDATE logs SET title = ?2, is_renamed = 1 WHERE key = ?1";
 const REMOVED: &str = "SELECT log FROM removed_logs LIMIT 1000";
 const PURGE_ENTRIES: &str = "DELETE FROM log_entries WHERE log = ?1 AND position < ?2 + \

@@ -118,6 +118,20 @@ fn acknowledgments() -> Vec<Case> {
             }
             log.expect_undelivered(&[log.at_position(1)]).await
         }),
+        Case::new(
+            "a delivery of a deleted log does not acknowledge another one",
+            |store| async move {
+                // The clock of its server may have been set back.
+                let log = Log { epoch: Epoch(3), ..Log::none(store) };
+                log.appended(log.create(&[control("a")]).for_sink()).await?;
+                let higher = Log { epoch: Epoch(8), ..log.clone() };
+                for position in [9, Undelivered::DELETED] {
+                    let next = higher.acknowledge(position).await?;
+                    expect_equal("what comes next", next, Some(log.at_position(1)))?;
+                }
+                log.expect_undelivered(&[log.at_position(1)]).await
+            },
+        ),
         Case::new("a delivery of a later log acknowledges those before", |store| async move {
             let log = Log::for_sink(store).await?;
             log.delete(1).await?;

@@ -135,6 +135,9 @@ impl Log {
         let count = usize::try_from(trimmed).unwrap_or(0).min(self.entries.len());
         self.bytes -= self.entries.drain(..count).map(|entry| entry.bytes.len()).sum::<usize>();
         self.first += trimmed;
+        if self.entries.capacity() > 4 * self.entries.len() + 16 {
+            self.entries.shrink_to_fit();
+        }
     }
 
     pub(super) fn put_snapshot(&mut self, put: &PutSnapshot<'_>) -> bool {

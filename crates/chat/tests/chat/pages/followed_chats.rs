@@ -312,6 +312,16 @@ async fn a_response_ends_after_15_minutes_so_that_its_client_is_authenticated_ag
     assert_eq!(begun.elapsed().as_secs(), 15 * 60);
 }
 
+#[test]
+fn a_response_that_is_polled_outside_of_a_runtime_panics_and_locks_nothing() {
+    let (chats, _) = server();
+    for _ in 0..2 {
+        let mut frames = chats.follow(&ada(), 20).unwrap();
+        let next = std::panic::AssertUnwindSafe(|| futures::executor::block_on(frames.next()));
+        assert!(std::panic::catch_unwind(next).is_err());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn responses_are_cut_off_when_reading_the_list_panics_and_the_next_one_begins_again() {
     let (chats, store) = server();

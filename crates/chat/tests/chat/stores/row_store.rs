@@ -400,7 +400,11 @@ impl LogStore for RowStore {
             let deletion = || Undelivered::deletion(key.clone(), *epoch);
             return answer((!is_deletion).then(deletion));
         };
-        if *next > *delivered {
+        let is_acknowledged = match next.epoch == *epoch {
+            true => next.position <= *position,
+            false => next.position == Undelivered::DELETED && next.epoch < *epoch,
+        };
+        if !is_acknowledged {
             return answer(Some(next.clone()));
         }
         (*next, *due) = (delivered.clone(), None);
