@@ -323,7 +323,7 @@ impl LogReader {
             // A Stop wakes all readers of a user at once.
             let turn = self.chats.loads.turn(&self.key.owner).await;
             let entries = self.entries_of_run(Some(self.position)).await;
-            // If they are gone, nobody knows any more what is open.
+            // Without the entries it is not known which chunks are open.
             let entries = entries.ok().filter(|entries| !entries.is_empty());
             let entries = entries.ok_or(BodyError::CutOff)?;
             let begun = self.continued_message(&turn).await.map_err(|_| BodyError::CutOff)?;

@@ -14,8 +14,8 @@ use super::inner::Inner;
 use super::log::decision::Goal;
 use ui_message_stream::id::log_causes;
 
-/// Sweeps now and each minute, and delivers to the sink, until the server is dropped or shuts down. Does nothing outside of a runtime:
-/// the next call starts it.
+/// Sweeps now and each minute, and delivers to the sink, until the server is dropped or shuts down. Does
+/// nothing outside of a runtime: the next call starts it.
 pub(super) fn start(chats: &Arc<Inner>) {
     let Ok(runtime) = Handle::try_current() else { return };
     if !chats.is_sweeping.swap(true, Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! [`RedisStore`]: the chats, with their live responses, and the approvals of several servers in Redis.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without chats, some of what both traits use has one user less.
+// Without the feature, what only the log store uses is not used.
 #![cfg_attr(not(feature = "chat"), allow(dead_code))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]

@@ -1,7 +1,7 @@
 //! [`SqliteStore`]: the logs of chats and the approvals of a server in one SQLite file.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Without chats, some of what both traits use has one user less.
+// Without the feature, what only the log store uses is not used.
 #![cfg_attr(not(feature = "chat"), allow(dead_code))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]

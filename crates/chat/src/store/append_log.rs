@@ -124,6 +124,15 @@ impl Undelivered {
     /// The position of the deletion of a log: no position of an entry is as high.
     pub const DELETED: u64 = Epoch::MAX;
 
+    /// Whether a sink that has got `delivered` has got this, too: the rule of
+    /// [`LogStore::acknowledge`](super::LogStore::acknowledge). Both are of one chat.
+    pub fn is_acknowledged_by(&self, delivered: &Self) -> bool {
+        match self.epoch == delivered.epoch {
+            true => self.position <= delivered.position,
+            false => self.position == Self::DELETED && self.epoch < delivered.epoch,
+        }
+    }
+
     /// Returns the deletion of the log with this epoch.
     pub fn deletion(key: LogKey, epoch: Epoch) -> Self {
         Undelivered { key, epoch, position: Self::DELETED }

@@ -77,8 +77,8 @@ impl Deliveries {
     pub(super) fn acknowledge(&mut self, delivered: &Undelivered) -> Option<Undelivered> {
         let Undelivered { key, epoch, position } = delivered;
         let is_deletion = *position == Undelivered::DELETED;
-        match self.by_key.get(key) {
-            Some(it) if !it.is_acknowledged_by(*epoch, *position) => return Some(it.of(key)),
+        match self.by_key.get(key).map(|it| it.of(key)) {
+            Some(it) if !it.is_acknowledged_by(delivered) => return Some(it),
             Some(_) if is_deletion => self.forget(key),
             Some(_) => self.set(key, Delivery { epoch: *epoch, position: *position, due: None }),
             None if is_deletion => {}
@@ -101,14 +101,6 @@ impl Deliveries {
 }
 
 impl Delivery {
-    /// Whether the sink has got this, or something newer, with a delivery.
-    fn is_acknowledged_by(&self, epoch: Epoch, position: u64) -> bool {
-        match self.epoch == epoch {
-            true => self.position <= position,
-            false => self.position == Undelivered::DELETED && self.epoch < epoch,
-        }
-    }
-
     fn of(&self, key: &LogKey) -> Undelivered {
         Undelivered { key: key.clone(), epoch: self.epoch, position: self.position }
     }

@@ -299,8 +299,9 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>>;
 
     /// Returns logs that were changed for a sink, or deleted since, and that are not
-    /// [acknowledged](Self::acknowledge), those first that were changed or returned first. What this function has returned, it
-    /// returns again only after `retry_after`, which is at most an hour, or if the log was changed or deleted again.
+    /// [acknowledged](Self::acknowledge), those first that were changed or returned first. What this function
+    /// has returned, it returns again only after `retry_after`, which is at most an hour, or if the log was
+    /// changed or deleted again.
     ///
     /// A log that was once changed [for a sink](AppendLog::is_for_sink) is undelivered when it is deleted, or
     /// when its time has passed and the store has been [swept](Self::sweep), until the deletion is acknowledged.
@@ -316,8 +317,8 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
 
     /// Notes that a sink has got what a log held at this position, or its deletion. The log is delivered if it
     /// has this epoch and was not changed for a sink after this position, or if it was deleted and has a lower
-    /// epoch. Otherwise nothing is noted, and the
-    /// result is what the sink has to get next: the sink may have got this after something newer. If nothing is
+    /// epoch ([`Undelivered::is_acknowledged_by`]). Otherwise nothing is noted, and the result is what the sink
+    /// has to get next: the sink may have got this after something newer. If nothing is
     /// known of the log, and no deletion is acknowledged, the log was deleted.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ impl SqliteStore {
             match load.query_row(key, undelivered).optional()? {
                 None if is_deletion => return Ok(None),
                 None => return Ok(Some(Undelivered::deletion(delivered.key, epoch))),
-                Some(it) if !is_acknowledged(&it, epoch, position) => return Ok(Some(it)),
+                Some(it) if !it.is_acknowledged_by(&delivered) => return Ok(Some(it)),
                 Some(_) if is_deletion => transaction.prepare_cached(FORGET)?.execute(key)?,
                 Some(_) => {
                     let (owner, chat) = (&columns.owner, &columns.chat);
@@ -70,14 +70,6 @@ impl SqliteStore {
             Ok(None)
         };
         self.write(Durability::Written, note).await
-    }
-}
-
-/// Whether the sink has got this, or something newer, with a delivery.
-fn is_acknowledged(it: &Undelivered, epoch: Epoch, position: u64) -> bool {
-    match it.epoch == epoch {
-        true => it.position <= position,
-        false => it.position == Undelivered::DELETED && it.epoch < epoch,
     }
 }
 

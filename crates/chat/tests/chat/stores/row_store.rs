@@ -400,11 +400,7 @@ impl LogStore for RowStore {
             let deletion = || Undelivered::deletion(key.clone(), *epoch);
             return answer((!is_deletion).then(deletion));
         };
-        let is_acknowledged = match next.epoch == *epoch {
-            true => next.position <= *position,
-            false => next.position == Undelivered::DELETED && next.epoch < *epoch,
-        };
-        if !is_acknowledged {
+        if !next.is_acknowledged_by(delivered) {
             return answer(Some(next.clone()));
         }
         (*next, *due) = (delivered.clone(), None);
