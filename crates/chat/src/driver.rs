@@ -243,7 +243,8 @@ impl Driver {
                         true => tracing::warn!(run_id, "a run has ended whose server was lost"),
                         false => tracing::info!(run_id, "a run has ended for a newer request"),
                     }
-                    self.effects.store_snapshot();
+                    // The turn knows no frames of the run that it has ended.
+                    tokio::spawn(self.effects.store_snapshot(MAX_FAILURES));
                 }
                 Action::ReportLimit(run, limit) => self.report_limit(&run, limit),
                 Action::Report(cause) => tracing::warn!(%cause, "dropped an agent event"),

@@ -30,7 +30,7 @@ use ui_message_stream::approval::{
 };
 use ui_message_stream::id::log_causes;
 use ui_message_stream::request::ChatRequest;
-use ui_message_stream::retry::{MAX_FAILURES, repeat};
+use ui_message_stream::retry::repeat;
 
 /// Performs the effects of one turn. A clone is cheap.
 #[derive(Clone)]
@@ -100,17 +100,20 @@ impl Effects {
         .boxed()
     }
 
-    /// Stores a snapshot of what the log holds: the turn that has ended the run of another one knows no frames.
-    pub(super) fn store_snapshot(&self) {
+    /// Stores a snapshot of what the log holds. It is tried so often. The server waits for it when it is shut
+    /// down.
+    pub(super) fn store_snapshot(&self, attempts: u32) -> BoxFuture<'static, ()> {
         let context = Arc::clone(&self.0);
         let counted = context.chats.shutdown.count_turn(false);
-        tokio::spawn(async move {
+        async move {
             let store = || context.store_snapshot().boxed();
-            if let Err(error) = repeat("tidy up a chat", MAX_FAILURES, store).await {
-                tracing::warn!(error = log_causes(&error), "a chat is not tidied up after a turn");
+            if let Err(error) = repeat("tidy up a chat", attempts, store).await {
+                let chat_id = context.key.chat.as_str();
+                tracing::warn!(chat_id, error = log_causes(&error), "a chat is not tidied up");
             }
             drop(counted);
-        });
+        }
+        .boxed()
     }
 
     /// Waits for the next result of the calls that are executed.

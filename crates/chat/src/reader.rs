@@ -103,28 +103,35 @@ impl LogReader {
     /// Lets this reader continue a response. Returns it with the message that its run writes, or `None` if the
     /// log does not hold what follows.
     pub(crate) async fn continued(mut self) -> Result<Option<(Self, MessageId)>, ChatError> {
-        let begin = self.entry_at(self.frames.begin()).await?;
-        let Some(OtherEntry::Begin { message_id, .. }) = begin.as_ref().and_then(Entry::other)
-        else {
-            return Ok(None);
-        };
-        let message_id = message_id.clone();
-        self.frames.set_message(message_id.clone());
-        if self.position > self.frames.begin() {
-            let Some(before) = self.entry_at(self.position - 1).await? else { return Ok(None) };
-            self.has_ended = before.ends_run();
+        let (begin, mut run_message) = (self.frames.begin(), None);
+        let (mut next, end) = (begin, self.position.max(begin + 1));
+        let _turn = self.chats.loads.turn(&self.key.owner).await;
+        while next < end {
+            let (key, epoch, max_bytes) = (&self.key, self.epoch, MAX_READ_BYTES);
+            let read = ReadLogEntries { key, epoch, position: next, max_bytes, is_reader: false };
+            let read = || self.logs.read(read);
+            let page = repeat("read a log", MAX_FAILURES_BEFORE_RESPONSE, read).await?;
+            let entries = page.map(|page| page.entries).unwrap_or_default();
+            if entries.is_empty() {
+                return Ok(None);
+            }
+            for stored in entries.iter().take(usize::try_from(end - next).unwrap_or(usize::MAX)) {
+                let entry = Entry::read(stored).map_err(ChatStoreError::new)?;
+                match entry.other() {
+                    Some(OtherEntry::Begin { message_id, .. }) if next == begin => {
+                        run_message = Some(message_id.clone());
+                    }
+                    // After the end of the run comes another one, whose message the user may have removed.
+                    _ if next == begin || self.has_ended => return Ok(None),
+                    _ => self.has_ended = entry.ends_run(),
+                }
+                next += 1;
+            }
         }
+        let Some(message_id) = run_message else { return Ok(None) };
+        self.frames.set_message(message_id.clone());
         self.has_begun = true;
         Ok(Some((self, message_id)))
-    }
-
-    /// Reads one entry. Returns `None` if the log does not hold it.
-    async fn entry_at(&mut self, position: u64) -> Result<Option<Entry>, ChatStoreError> {
-        let (key, epoch) = (&self.key, self.epoch);
-        let read = ReadLogEntries { key, epoch, position, max_bytes: 0, is_reader: false };
-        let page = self.logs.read(read).await?;
-        let entry = page.and_then(|page| page.entries.into_iter().next());
-        entry.as_ref().map(Entry::read).transpose().map_err(ChatStoreError::new)
     }
 
     /// Lets this reader of a whole run begin where a client stands that has posted this message. The run

@@ -4,14 +4,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::{StreamExt, future, stream};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, future, stream};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::deliveries::deliver_often;
 use super::driver::Driver;
+use super::effects::Effects;
 use super::inner::Inner;
 use super::log::decision::Goal;
+use crate::store::LeftToServer;
 use ui_message_stream::id::log_causes;
 
 /// Sweeps now and each minute, and delivers to the sink, until the server is dropped or shuts down. Does
@@ -51,21 +54,28 @@ fn running(chats: &Weak<Inner>) -> Option<Arc<Inner>> {
     chats.upgrade().filter(|chats| !chats.shutdown.has_begun())
 }
 
-/// Removes what is kept no longer, and ends the runs that were lost long ago.
+/// Removes what is kept no longer, ends the runs that were lost long ago, and stores snapshots that lost servers
+/// have not stored.
 async fn sweep(chats: &Arc<Inner>) {
-    let lost = chats.logs.sweep().await.unwrap_or_else(|error| {
+    let left = chats.logs.sweep().await.unwrap_or_else(|error| {
         tracing::warn!(error = log_causes(&error), "what is kept no longer was not removed");
-        Vec::new()
+        LeftToServer::default()
     });
-    let ends = stream::iter(lost).map(|(key, run)| {
-        // A turn that fails has logged it. The next sweep tries again.
-        let client = chats.clients.any_client();
-        Driver::mend(Arc::clone(chats), key, client, Goal::Expire(run))
-    });
-    ends.buffer_unordered(MAX_ENDING).for_each(async |_| {}).await;
+    // What fails has logged it. The next sweep tries again.
+    let mut tasks: Vec<BoxFuture<'static, ()>> = Vec::new();
+    for (key, run) in left.lost_runs {
+        let (chats, client) = (Arc::clone(chats), chats.clients.any_client());
+        tasks.push(Driver::mend(chats, key, client, Goal::Expire(run)).map(drop).boxed());
+    }
+    for key in left.old_snapshots {
+        let effects = Effects::new(chats, key.owner.clone(), key);
+        tasks.push(async move { effects.store_snapshot(1).await }.boxed());
+    }
+    let mut tasks = stream::iter(tasks).buffer_unordered(MAX_AT_ONCE);
+    while !chats.shutdown.has_begun() && tasks.next().await.is_some() {}
 }
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How many lost runs are ended at once.
-const MAX_ENDING: usize = 8;
+/// How many lost runs are ended at once, or snapshots are stored.
+const MAX_AT_ONCE: usize = 8;

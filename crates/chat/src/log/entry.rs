@@ -148,12 +148,15 @@ impl Entry {
 
     /// Returns what these entries change about the live run.
     pub(crate) fn live_run_change(entries: &[Self]) -> LiveRunChange<'_> {
-        let changes = entries.iter().filter_map(|entry| match entry.other()? {
-            OtherEntry::Begin { run, .. } => Some(LiveRunChange::Begins(run)),
-            OtherEntry::End { .. } => Some(LiveRunChange::Ends),
-            _ => None,
-        });
-        changes.last().unwrap_or_default()
+        entries.iter().fold(LiveRunChange::None, |change, entry| match entry.other() {
+            Some(OtherEntry::Begin { .. }) if matches!(change, LiveRunChange::Resumes(_)) => change,
+            Some(OtherEntry::Begin { run, .. }) => LiveRunChange::Begins(run),
+            Some(OtherEntry::End { end: RunEnd::ResumedBy(run), .. }) => {
+                LiveRunChange::Resumes(run)
+            }
+            Some(OtherEntry::End { .. }) => LiveRunChange::Ends,
+            _ => change,
+        })
     }
 
     /// Whether a run ends here, and no other one resumes it.

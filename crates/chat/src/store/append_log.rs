@@ -50,8 +50,38 @@ pub enum LiveRunChange<'a> {
     None,
     /// This run begins. If another one was live, it has ended.
     Begins(&'a RunId),
-    /// The live run has ended.
+    /// This run takes the place of the live one, whose readers read on in this one. If none is live, it begins.
+    Resumes(&'a RunId),
+    /// The live run has ended, or one that has begun in this append.
     Ends,
+}
+
+impl<'a> LiveRunChange<'a> {
+    /// Returns the run that the append makes live.
+    pub fn new_run(self) -> Option<&'a RunId> {
+        match self {
+            LiveRunChange::Begins(run) | LiveRunChange::Resumes(run) => Some(run),
+            LiveRunChange::None | LiveRunChange::Ends => None,
+        }
+    }
+
+    /// Returns where the run begins that the append makes live. `live` is where the run begins that was live
+    /// before, and `first` the position of the first entry of the append.
+    pub fn new_begin(self, live: Option<u64>, first: u64) -> u64 {
+        match self {
+            LiveRunChange::Resumes(_) => live.unwrap_or(first),
+            _ => first,
+        }
+    }
+
+    /// Returns where the run begins that has ended with the append and is kept for readers.
+    pub fn ended_begin(self, live: Option<u64>, first: u64) -> Option<u64> {
+        match self {
+            LiveRunChange::Begins(_) => live,
+            LiveRunChange::Ends => Some(live.unwrap_or(first)),
+            LiveRunChange::None | LiveRunChange::Resumes(_) => None,
+        }
+    }
 }
 
 /// How many chats and live runs a user may have.

@@ -330,14 +330,16 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
 
     /// Removes what is not needed any more: chats whose time has passed, and entries before the snapshot
     /// that no reader may need. Readers may need those of the live run, and those of a run that has ended
-    /// less than [10 minutes](KEPT_AFTER_END) ago. A run begins with the append that names it.
+    /// less than [10 minutes](KEPT_AFTER_END) ago. A run begins with the append that names it, or where the
+    /// run has begun that it [resumes](super::LiveRunChange::Resumes).
     ///
-    /// Returns live runs whose lease has passed [7 days](KEPT_AFTER_LOSS) ago. If there are many, some of them
-    /// are enough. The server ends them, and calls this about once a minute.
+    /// Returns what is left to the server, which calls this about once a minute. If there is much, a part of it
+    /// is enough, but not always the same part: something that cannot be done keeps nothing else waiting. Each
+    /// server of a store may get the same.
     ///
     /// # Errors
     /// [`ChatStoreError`] if the store cannot be written. Part may have been removed.
-    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>>;
+    fn sweep(&self) -> BoxFuture<'_, Result<LeftToServer, ChatStoreError>>;
 
     /// Checks that the store can be read and written.
     ///
@@ -364,8 +366,17 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// Live runs that were lost, each with its log.
-pub type LostRuns = Vec<(LogKey, RunId)>;
+/// What is left to the server after a [sweep](LogStore::sweep).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LeftToServer {
+    /// Live runs whose lease has passed [7 days](KEPT_AFTER_LOSS) ago, each with its log. The server ends them.
+    pub lost_runs: Vec<(LogKey, RunId)>,
+    /// Logs without a live run, whose last run has ended more than [10 minutes](KEPT_AFTER_END) ago, and whose
+    /// snapshot is not of the whole log, for example because the server that has ended the run was lost before it
+    /// stored one. The server stores one, and the entries of the run are kept until then. A store may return a
+    /// log again only after a while.
+    pub old_snapshots: Vec<LogKey>,
+}
 
 /// How long a run that has ended is kept for readers.
 pub const KEPT_AFTER_END: Duration = Duration::from_secs(10 * 60);
@@ -373,8 +384,8 @@ pub const KEPT_AFTER_END: Duration = Duration::from_secs(10 * 60);
 /// How long after the end of its lease a lost run is ended without a request.
 pub const KEPT_AFTER_LOSS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How many lost runs a sweep returns at most.
-pub const MAX_LOST_RUNS: usize = 100;
+/// How many lost runs, and how many old snapshots, a database returns from a sweep.
+pub const MAX_SWEPT: usize = 100;
 
 /// How many bytes a store in memory or in a file keeps of runs that have ended, for readers.
 pub const MAX_ENDED_BYTES: usize = 256 << 20;

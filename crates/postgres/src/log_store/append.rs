@@ -22,7 +22,7 @@ impl PostgresStore {
         &self,
         append: AppendLog<'_>,
     ) -> Result<AppendResult, PostgresError> {
-        let begins = matches!(append.live_run, LiveRunChange::Begins(_));
+        let begins = append.live_run.new_run().is_some();
         if begins || matches!(append.expected, Expected::NoLog(_)) {
             return self.logged(self.append_as_only_one(append).await);
         }
@@ -148,7 +148,7 @@ impl State {
 
     /// Whether the owner has no place for the run that begins.
     fn lacks_place(&self, append: &AppendLog<'_>) -> bool {
-        let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && !self.is_live;
+        let begins = append.live_run.new_run().is_some() && !self.is_live;
         begins && self.runs >= append.limits.runs as u64
     }
 }
@@ -163,7 +163,7 @@ struct Columns<'a> {
     controls: i64,
     lease: Option<i64>,
     only_lost: bool,
-    /// 0 nothing, 1 a run begins, 2 the live run ends.
+    /// 0 nothing, 1 the live run ends, 2 a run begins, 3 a run resumes the live one.
     change: i16,
     run: Option<&'a [u8]>,
     title: Option<&'a [u8]>,
@@ -194,10 +194,11 @@ impl<'a> Columns<'a> {
             Expected::Control { epoch, control } => (epoch, Some(stored(control)), None),
             Expected::Position { epoch, position } => (epoch, None, Some(stored(position))),
         };
-        let (change, run) = match append.live_run {
-            LiveRunChange::None => (0, None),
-            LiveRunChange::Begins(run) => (1, Some(run.as_bytes())),
-            LiveRunChange::Ends => (2, None),
+        let change = match append.live_run {
+            LiveRunChange::None => 0,
+            LiveRunChange::Ends => 1,
+            LiveRunChange::Begins(_) => 2,
+            LiveRunChange::Resumes(_) => 3,
         };
         Columns {
             owner,
@@ -209,7 +210,7 @@ impl<'a> Columns<'a> {
             lease: append.lease.map(millis),
             only_lost: append.only_lost,
             change,
-            run,
+            run: append.live_run.new_run().map(|run| run.as_bytes()),
             title: append.listed.map(|listed| listed.title.as_bytes()),
             has_questions: append.listed.map(|listed| listed.has_questions),
             keep_for: append.keep_for.map(millis),
@@ -251,12 +252,13 @@ impl<'a> Columns<'a> {
 const APPEND: &str = concat!(
     "WITH changed AS (UPDATE logs SET length = length + cardinality($7::SMALLINT[]), \
         control = control + $9::BIGINT, \
-        ended_begin = CASE WHEN $12::SMALLINT > 0 AND live_run IS NOT NULL THEN run_begin END, \
+        ended_begin = CASE WHEN $12::SMALLINT IN (1, 2) AND live_run IS NOT NULL \
+            THEN run_begin WHEN $12 = 1 THEN length END, \
         live_run = CASE $12 WHEN 0 THEN live_run ELSE $13::BYTEA END, \
-        run_begin = CASE $12 WHEN 1 THEN length ELSE run_begin END, \
-        lease = coalesce($10::BIGINT, CASE $12 WHEN 1 THEN 0 ELSE lease END), \
-        renewed_at = CASE WHEN $10 IS NULL AND $12 <> 1 THEN renewed_at ELSE now_ms() END, \
-        read_at = CASE $12 WHEN 1 THEN now_ms() ELSE read_at END, \
+        run_begin = CASE WHEN $12 = 2 OR $12 = 3 AND live_run IS NULL THEN length ELSE run_begin END, \
+        lease = coalesce($10::BIGINT, CASE WHEN $12 < 2 THEN lease ELSE 0 END), \
+        renewed_at = CASE WHEN $10 IS NULL AND $12 < 2 THEN renewed_at ELSE now_ms() END, \
+        read_at = CASE WHEN $12 < 2 THEN read_at ELSE now_ms() END, \
         has_to_end = has_to_end AND $12 = 0, \
         title = CASE WHEN is_renamed THEN title ELSE coalesce($14::BYTEA, title) END, \
         has_questions = coalesce($15::BOOLEAN, has_questions), \

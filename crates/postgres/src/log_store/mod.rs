@@ -17,8 +17,8 @@ use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
-    LoadedLog, LogHead, LogKey, LogPage, LogStore, LostRuns, PutSnapshot, ReadLogEntries,
+    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, LeftToServer, ListChats,
+    LoadLog, LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries,
     ReadMessages, Snapshot, StoredEntry, Undelivered,
 };
 
@@ -173,15 +173,15 @@ impl LogStore for PostgresStore {
         Box::pin(async move { Ok(self.note_delivered(delivered).await?) })
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
+    fn sweep(&self) -> BoxFuture<'_, Result<LeftToServer, ChatStoreError>> {
         Box::pin(async move {
-            let swept = self.logged(PostgresStore::sweep(self).await);
-            let lost = self.lost_runs().await?;
-            // The failure was logged, and the lost runs are to be ended.
-            if lost.is_empty() {
-                swept?
+            let removed = self.logged(PostgresStore::sweep(self).await);
+            let left = self.left_to_server().await?;
+            // The failure was logged, and the server has something to do.
+            if left == LeftToServer::default() {
+                removed?
             }
-            Ok(lost)
+            Ok(left)
         })
     }
 

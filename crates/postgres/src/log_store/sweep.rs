@@ -1,7 +1,8 @@
 //! Removes expired logs, and entries before the snapshot that no reader may need.
 
 use deadpool_postgres::Pool;
-use ui_message_stream_chat::store::{KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_LOST_RUNS};
+use tokio_postgres::Row;
+use ui_message_stream_chat::store::{KEPT_AFTER_LOSS, LeftToServer, LogKey, MAX_SWEPT};
 
 use super::text;
 use crate::error::PostgresError;
@@ -17,15 +18,21 @@ pub(crate) async fn sweep(pool: &Pool) -> Result<(), PostgresError> {
 }
 
 impl PostgresStore {
-    /// Returns live runs whose lease has passed long ago.
-    pub(super) async fn lost_runs(&self) -> Result<LostRuns, PostgresError> {
-        let (time, limit) = (millis(KEPT_AFTER_LOSS), stored(MAX_LOST_RUNS as u64));
-        let rows = self.query(LOST, &[&time, &limit]).await?;
-        let lost = rows.iter().map(|row| {
-            let (chat, run) = (text(column(row, 1)?)?, text(column(row, 2)?)?);
-            Ok((LogKey { owner: owner(column(row, 0)?)?, chat: chat.into() }, run.into()))
-        });
-        lost.collect()
+    /// Returns live runs whose lease has passed long ago, and logs that lack a snapshot.
+    pub(super) async fn left_to_server(&self) -> Result<LeftToServer, PostgresError> {
+        let (time, limit) = (millis(KEPT_AFTER_LOSS), stored(MAX_SWEPT as u64));
+        let key = |row: &Row| {
+            let chat = text(column(row, 1)?)?.into();
+            Ok::<_, PostgresError>(LogKey { owner: owner(column(row, 0)?)?, chat })
+        };
+        let lost = self.query(LOST, &[&time, &limit]).await?;
+        let lost = lost.iter().map(|row| Ok((key(row)?, text(column(row, 2)?)?.into())));
+        let lost_runs = lost.collect::<Result<_, PostgresError>>()?;
+        let old = self.query(OLD_SNAPSHOTS, &[&limit]).await?;
+        Ok(LeftToServer {
+            lost_runs,
+            old_snapshots: old.iter().map(key).collect::<Result<_, PostgresError>>()?,
+        })
     }
 }
 
@@ -59,10 +66,33 @@ const EXPIRED: &str = "DELETE FROM logs WHERE key IN (SELECT key FROM logs \
     RETURNING publish_log(owner, id, 0, TRUE, TRUE)";
 
 // 10 minutes. Those that have ended far in the future have ended before the clock was set back.
-const ENDED_RUNS: &str = "DELETE FROM log_ended_runs WHERE key IN (SELECT key FROM log_ended_runs \
-        WHERE ended_at <= (SELECT now_ms() - 600000) OR ended_at > (SELECT now_ms() + 60000) \
-        LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) \
-    RETURNING key";
+macro_rules! is_kept_no_longer {
+    () => {
+        "(ended_at <= (SELECT now_ms() - 600000) OR ended_at > (SELECT now_ms() + 60000))"
+    };
+}
+// The snapshot of a log without a live run is not of the whole log.
+macro_rules! has_old_snapshot {
+    () => {
+        "logs.live_run IS NULL AND logs.length > coalesce((SELECT position FROM log_snapshots \
+            WHERE log_snapshots.log = logs.key), 0)"
+    };
+}
+const ENDED_RUNS: &str = concat!(
+    "DELETE FROM log_ended_runs WHERE key IN (SELECT key FROM log_ended_runs AS ended WHERE ",
+    is_kept_no_longer!(),
+    " AND NOT EXISTS (SELECT 1 FROM logs WHERE logs.key = ended.log AND ",
+    has_old_snapshot!(),
+    ") LIMIT $1::BIGINT FOR UPDATE SKIP LOCKED) RETURNING key"
+);
+/// The logs whose ended runs [`ENDED_RUNS`] leaves.
+const OLD_SNAPSHOTS: &str = concat!(
+    "SELECT owner, id FROM logs WHERE key IN (SELECT log FROM log_ended_runs WHERE ",
+    is_kept_no_longer!(),
+    ") AND ",
+    has_old_snapshot!(),
+    " ORDER BY random() LIMIT $1::BIGINT"
+);
 
 /// Removes at most `$2` entries of each of the next logs after the key `$1`. Returns their keys, and whether
 /// more can be removed now.
@@ -85,8 +115,10 @@ const TRIM: &str = "WITH seen AS MATERIALIZED (\
     SELECT seen.key, coalesce(seen.until > next, FALSE) \
     FROM seen LEFT JOIN locked ON locked.key = seen.key ORDER BY seen.key";
 
-/// A lease that begins far in the future was renewed before the clock was set back.
+/// A lease that begins far in the future was renewed before the clock was set back. In any order, so that those that
+/// cannot be ended do not hide the others.
 const LOST: &str = "SELECT owner, id, live_run FROM logs WHERE live_run IS NOT NULL \
-    AND (now_ms() - renewed_at - lease >= $1 OR renewed_at > now_ms() + 60000) LIMIT $2";
+    AND (now_ms() - renewed_at - lease >= $1 OR renewed_at > now_ms() + 60000) \
+    ORDER BY random() LIMIT $2";
 
 const MAX_ENTRIES: i64 = 1000;

@@ -95,7 +95,7 @@ CREATE TABLE log_messages (
     PRIMARY KEY (log, place)
 );
 
--- The runs that have ended within the last ten minutes.
+-- The runs that have ended within the last ten minutes, or that no snapshot covers.
 CREATE TABLE log_ended_runs (
     key BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     log BIGINT NOT NULL REFERENCES logs ON DELETE CASCADE,

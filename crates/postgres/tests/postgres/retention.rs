@@ -3,6 +3,7 @@
 use std::time::Duration;
 use test_support::contention::InsertOne;
 
+use chat_test_support::kept_runs;
 use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, create, creation, end, key, load, put, read_from,
 };
@@ -24,10 +25,26 @@ async fn the_entries_of_a_lost_run_are_kept_and_a_sweep_names_it_after_seven_day
     begin(&store, &key).await;
     assert!(put(&store, &key, 1, &["message"]).await);
     sweep_at(&database, &store, 8 * 24 * 60 * 60).await;
-    let lost = LogStore::sweep(&store).await.unwrap();
+    let lost = LogStore::sweep(&store).await.unwrap().lost_runs;
     assert_eq!(lost, [(key.clone(), load(&store, &key).await.unwrap().head.live_run.unwrap())]);
     assert!(load(&store, &key).await.unwrap().head.is_lost);
     assert_eq!(read_from(&store, &key, 0).await.unwrap().entries, [control("begin")]);
+}
+
+#[tokio::test]
+async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let set_time = async |second| database.set_time(second).await;
+    kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
+}
+
+#[tokio::test]
+async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let set_time = async |second| database.set_time(second).await;
+    kept_runs::a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(&store, set_time).await;
 }
 
 #[tokio::test]
@@ -171,6 +188,7 @@ async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
     let ended = key(&ada, "ended");
     begin(&store, &ended).await;
     end(&store, &ended, 1).await;
+    assert!(put(&store, &ended, 2, &["message"]).await);
     database
         .execute(
             "CREATE FUNCTION refuse() RETURNS TRIGGER LANGUAGE plpgsql AS

@@ -30,6 +30,7 @@ impl RedisStore {
         let (change, run) = match append.live_run {
             LiveRunChange::None => ("none", ""),
             LiveRunChange::Begins(run) => ("begins", run.as_str()),
+            LiveRunChange::Resumes(run) => ("resumes", run.as_str()),
             LiveRunChange::Ends => ("ends", ""),
         };
         let controls = append.controls();

@@ -21,8 +21,8 @@ use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, ListChats, LoadLog,
-    LoadedLog, LogHead, LogKey, LogPage, LogStore, LostRuns, PutSnapshot, ReadLogEntries,
+    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, LeftToServer, ListChats,
+    LoadLog, LoadedLog, LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries,
     ReadMessages, StoredEntry, Undelivered,
 };
 
@@ -126,7 +126,7 @@ impl LogStore for RedisStore {
         Box::pin(async move { self.note_delivered(delivered).await.map_err(ChatStoreError::new) })
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
+    fn sweep(&self) -> BoxFuture<'_, Result<LeftToServer, ChatStoreError>> {
         Box::pin(async move { self.sweep_logs().await.map_err(ChatStoreError::new) })
     }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use ui_message_stream::approval::Principal;
-use ui_message_stream::id::RunId;
-use ui_message_stream_chat::store::{LogKey, LostRuns};
+use ui_message_stream_chat::store::{LeftToServer, LogKey};
 
 use super::{chat_of_name, millis};
 use crate::error::RedisStoreError;
@@ -90,25 +89,24 @@ impl RedisStore {
         self.run(&invocation).await
     }
 
-    /// Sweeps the chats whose time has come. Returns live runs whose lease has passed long ago.
-    pub(super) async fn sweep_logs(&self) -> Result<LostRuns, RedisStoreError> {
+    /// Sweeps the chats whose time has come. Returns what is left to the server.
+    pub(super) async fn sweep_logs(&self) -> Result<LeftToServer, RedisStoreError> {
         let list = self.inner.keys.ledger("sweep");
-        let (mut lost, mut failed) = (Vec::new(), None);
+        let (mut left, mut failed) = (LeftToServer::default(), None);
         let until = Instant::now() + MAX_TIME;
         loop {
             let mut next = scripts::SWEEP_NEXT.key(&list);
             let (later, chats): (String, Vec<String>) = self.run(next.arg(CHATS_PER_STEP)).await?;
             for swept in &chats {
-                match self.sweep_log(&list, swept, &later).await {
-                    Ok(run) => lost.extend(run),
-                    // A shard of a cluster may be away.
-                    Err(error) => failed = Some(error),
+                // A shard of a cluster may be away.
+                if let Err(error) = self.sweep_log(&list, swept, &later, &mut left).await {
+                    failed = Some(error);
                 }
             }
             if chats.len() < CHATS_PER_STEP || Instant::now() >= until {
                 return match failed {
-                    Some(error) if lost.is_empty() => Err(error),
-                    _ => Ok(lost),
+                    Some(error) if left == LeftToServer::default() => Err(error),
+                    _ => Ok(left),
                 };
             }
         }
@@ -119,16 +117,20 @@ impl RedisStore {
         list: &str,
         swept: &str,
         later: &str,
-    ) -> Result<Option<(LogKey, RunId)>, RedisStoreError> {
+        left: &mut LeftToServer,
+    ) -> Result<(), RedisStoreError> {
         let key = chat_of_name(swept)?;
         let trim = self.log_of(&key).prepare(&scripts::LOG_TRIM);
-        let (due, is_gone, lost): (String, bool, Option<String>) = self.run(&trim).await?;
+        let (due, is_gone, lost, has_old_snapshot): (String, bool, Option<String>, bool) =
+            self.run(&trim).await?;
         if is_gone {
             self.deliver_later(swept).await?;
         }
         let mut done = scripts::SWEEP_DONE.key(list);
         self.run::<()>(done.arg(swept).arg(later).arg(due)).await?;
-        Ok(lost.map(|run| (key, run.into())))
+        left.old_snapshots.extend(has_old_snapshot.then(|| key.clone()));
+        left.lost_runs.extend(lost.map(|run| (key, run.into())));
+        Ok(())
     }
 }
 

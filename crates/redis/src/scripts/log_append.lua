@@ -1,7 +1,7 @@
 -- Appends entries and changes the head. Returns the result, and the position of the first entry with the head.
 -- ARGV, further: the channel; what is expected (`none`, `control` or `position`), the epoch, the number;
--- the lease (empty if it stays), whether it must have passed; the change of the live run (`none`, `begins`
--- or `ends`), the run; whether lists are changed, the title, whether there are questions; the time to live
+-- the lease (empty if it stays), whether it must have passed; the change of the live run (`none`, `begins`,
+-- `resumes` or `ends`), the run; whether lists are changed, the title, whether there are questions; the time to live
 -- (empty if there is none); the maximum numbers of chats and runs, the time after which a run that is not
 -- read may have to end; the number of control entries; whether the append is for a sink, and the
 -- entries.
@@ -50,7 +50,8 @@ end
 
 if not is_expected() or only_lost and not (live and is_lost(live)) then return {'conflict', false} end
 if not head and not has_room() then return {'too many chats', false} end
-if change == 'begins' and not live then
+local has_new_run = change == 'begins' or change == 'resumes'
+if has_new_run and not live then
     local has_place, unread_chat = find_place()
     if not has_place then return {'too many runs', false} end
     if unread_chat then
@@ -91,13 +92,15 @@ for at = FIRST_ENTRY, #ARGV do
 end
 
 if change ~= 'none' then
-    if live then
+    local begin = change == 'resumes' and live and live.begin or first
+    -- A run may begin and end in this append.
+    if change == 'ends' or change == 'begins' and live then
         local ended = cjson.decode(redis.call('HGET', KEYS[1], 'ended') or '[]')
-        ended[#ended + 1] = {live.begin, now}
+        ended[#ended + 1] = {live and live.begin or first, now}
         redis.call('HSET', KEYS[1], 'ended', cjson.encode(ended))
     end
-    live = change == 'begins' and {
-        run = run, begin = first, lease = 0, leased_at = now, read_at = now, has_to_end = 0
+    live = has_new_run and {
+        run = run, begin = begin, lease = 0, leased_at = now, read_at = now, has_to_end = 0
     } or nil
 end
 if live and lease then live.lease, live.leased_at = lease, now end

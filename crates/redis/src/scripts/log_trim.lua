@@ -1,12 +1,13 @@
 -- Removes the entries that neither the snapshot nor a reader needs. If the time of the chat has passed,
 -- removes what lists show of it. Returns when there may be more to remove (empty if that needs another run,
--- snapshot or end), whether a sink has to get that a log of the chat is gone, and the live run if it was lost
--- long ago.
+-- snapshot or end), whether a sink has to get that a log of the chat is gone, the live run if it was lost long
+-- ago, and whether a snapshot is lacking: no run is live, the last one is kept no longer, and the snapshot is not of
+-- the whole log.
 -- How long after the end of its lease a run is ended, in milliseconds: seven days.
 local KEPT_AFTER_LOSS = 604800000
 local head, newer = load_head()
 -- The version that has written it removes it.
-if newer then return {text(now + KEPT_AFTER_END), 0, false} end
+if newer then return {text(now + KEPT_AFTER_END), 0, false, 0} end
 -- A log whose time has passed leaves no other trace.
 local delivery = load_delivery(ARGV[1])
 local is_gone = delivery and not (head and head.epoch == delivery.epoch)
@@ -17,11 +18,11 @@ end
 is_gone = is_gone and 1 or 0
 if not head then
     if not load_listed(ARGV[1]) then unlist(ARGV[1]) end
-    return {'', is_gone, false}
+    return {'', is_gone, false, 0}
 end
 redis.call('HDEL', KEYS[1], '') -- Also without memory.
 local live, kept, begins, due = load_live(ARGV[1]), {}, head.length, head.expires_at
-local lost = false
+local lost, has_old_snapshot = false, 0
 if live then
     begins = live.begin
     local lost_at = live.leased_at + live.lease + KEPT_AFTER_LOSS
@@ -32,7 +33,12 @@ end
 local ended = cjson.decode(redis.call('HGET', KEYS[1], 'ended') or '[]')
 for _, run in ipairs(ended) do
     local left = run[2] + KEPT_AFTER_END - now
-    if left > 0 and left <= KEPT_AFTER_END + MAX_SET_BACK then
+    local is_over = left <= 0 or left > KEPT_AFTER_END + MAX_SET_BACK
+    if is_over and not live and (head.folded or 0) < head.length then
+        -- This script is called again after the next snapshot.
+        has_old_snapshot, is_over, left = 1, false, KEPT_AFTER_END
+    end
+    if not is_over then
         kept[#kept + 1] = run
         begins = math.min(begins, run[1])
         due = math.min(due or math.huge, now + left)
@@ -51,4 +57,4 @@ if first > head.first then
     redis.call('LTRIM', KEYS[2], text(first - head.first), -1)
     redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', '(' .. text(first))
 end
-return {due and text(due) or '', is_gone, lost}
+return {due and text(due) or '', is_gone, lost, has_old_snapshot}

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use chat_test_support::kept_runs;
 use chat_test_support::store_requests::{
     EPOCH, append_after, append_at, appended, begin, control, create, creation, end, frame, key,
     load, put, read_all, read_from,
@@ -49,12 +50,26 @@ async fn the_entries_of_a_lost_run_are_kept_and_a_sweep_names_it_after_seven_day
     assert!(put(&store, &key, 2, &["message"]).await);
     for day in 0..=8 {
         redis.set_time(START + day * 24 * 60 * 60 * 1000);
-        let lost = LogStore::sweep(&store).await.unwrap();
+        let lost = LogStore::sweep(&store).await.unwrap().lost_runs;
         let named = lost.iter().map(|(key, _)| key);
         assert_eq!(named.collect::<Vec<_>>(), if day < 8 { vec![] } else { vec![&key] }, "{day}");
         assert_eq!(read_all(&store, &key).await, [control("begin"), frame("a")]);
     }
     assert!(load(&store, &key).await.unwrap().head.is_lost);
+}
+
+#[tokio::test]
+async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
+    let Some((redis, store)) = start().await else { return };
+    let set_time = async |second| redis.set_time(START + second * 1000);
+    kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
+}
+
+#[tokio::test]
+async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
+    let Some((redis, store)) = start().await else { return };
+    let set_time = async |second| redis.set_time(START + second * 1000);
+    kept_runs::a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(&store, set_time).await;
 }
 
 #[tokio::test]

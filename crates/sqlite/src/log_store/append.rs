@@ -38,7 +38,19 @@ pub(super) struct Append {
 enum NewLiveRun {
     Unchanged,
     Begins(RunId),
+    Resumes(RunId),
     Ends,
+}
+
+impl NewLiveRun {
+    fn borrowed(&self) -> LiveRunChange<'_> {
+        match self {
+            NewLiveRun::Unchanged => LiveRunChange::None,
+            NewLiveRun::Begins(run) => LiveRunChange::Begins(run),
+            NewLiveRun::Resumes(run) => LiveRunChange::Resumes(run),
+            NewLiveRun::Ends => LiveRunChange::Ends,
+        }
+    }
 }
 
 impl Append {
@@ -54,6 +66,7 @@ impl Append {
             live_run: match append.live_run {
                 LiveRunChange::None => NewLiveRun::Unchanged,
                 LiveRunChange::Begins(run) => NewLiveRun::Begins(run.clone()),
+                LiveRunChange::Resumes(run) => NewLiveRun::Resumes(run.clone()),
                 LiveRunChange::Ends => NewLiveRun::Ends,
             },
             listed: append.listed.map(|listed| (listed.title.to_owned(), listed.has_questions)),
@@ -132,21 +145,23 @@ impl Append {
 
     /// Changes the live run. Keeps where one that ends has begun.
     fn change_run(&self, transaction: &Transaction<'_>, head: &mut Head, now: i64) -> DbResult<()> {
-        let new = match &self.live_run {
-            NewLiveRun::Unchanged => return Ok(()),
-            NewLiveRun::Ends => None,
-            NewLiveRun::Begins(run) => Some(LiveRun {
-                run: run.clone(),
-                begin: head.length,
-                lease: 0,
-                leased_at: now,
-                read_at: now,
-                has_to_end: false,
-            }),
-        };
-        if let Some(ended) = std::mem::replace(&mut head.live, new) {
-            transaction.prepare_cached(END)?.execute([head.key, ended.begin, now])?;
+        let change = self.live_run.borrowed();
+        if change == LiveRunChange::None {
+            return Ok(());
         }
+        let live = head.live.take().map(|live| unsigned(live.begin));
+        let first = unsigned(head.length);
+        if let Some(begin) = change.ended_begin(live, first) {
+            transaction.prepare_cached(END)?.execute([head.key, stored(begin), now])?;
+        }
+        head.live = change.new_run().map(|run| LiveRun {
+            run: run.clone(),
+            begin: stored(change.new_begin(live, first)),
+            lease: 0,
+            leased_at: now,
+            read_at: now,
+            has_to_end: false,
+        });
         Ok(())
     }
 
@@ -207,7 +222,7 @@ impl Operation<AppendResult> for Append {
         if is_refused || !self.is_expected(head.as_ref()) {
             return Ok(AppendResult::Conflict);
         }
-        let begins = matches!(self.live_run, NewLiveRun::Begins(_)) && live.is_none();
+        let begins = self.live_run.borrowed().new_run().is_some() && live.is_none();
         if head.is_none() && !self.has_room(transaction, now)? {
             return Ok(AppendResult::TooManyChats);
         }

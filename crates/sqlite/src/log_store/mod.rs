@@ -24,8 +24,8 @@ use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    AppendLog, AppendResult, ChatPage, Epoch, LeftToServer, ListChats, LoadLog, LoadedLog, LogKey,
+    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 
 pub(crate) use self::head::KeyColumns;
@@ -136,15 +136,15 @@ impl LogStore for SqliteStore {
         Box::pin(async move { self.note_delivered(delivered).await.map_err(ChatStoreError::new) })
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
+    fn sweep(&self) -> BoxFuture<'_, Result<LeftToServer, ChatStoreError>> {
         Box::pin(async move {
-            let swept = self.sweep().await;
-            let lost = self.lost_runs().await.map_err(ChatStoreError::new)?;
-            // The failure was logged, and the lost runs are to be ended.
-            if lost.is_empty() {
-                swept.map_err(ChatStoreError::new)?
+            let removed = self.sweep().await;
+            let left = self.left_to_server().await.map_err(ChatStoreError::new)?;
+            // The failure was logged, and the server has something to do.
+            if left == LeftToServer::default() {
+                removed.map_err(ChatStoreError::new)?
             }
-            Ok(lost)
+            Ok(left)
         })
     }
 

@@ -3,10 +3,10 @@
 //! A log is removed in one step, with its row. The rows of its entries and messages are deleted in short
 //! transactions after that, by the deletion, or by the next sweep if the deletion has ended early.
 
-use rusqlite::{Params, Transaction, params};
+use rusqlite::{Params, Row, Transaction, params};
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{
-    Epoch, KEPT_AFTER_END, KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_ENDED_BYTES, MAX_LOST_RUNS,
+    Epoch, KEPT_AFTER_END, KEPT_AFTER_LOSS, LeftToServer, LogKey, MAX_ENDED_BYTES, MAX_SWEPT,
 };
 
 use super::head::{Head, KeyColumns};
@@ -63,18 +63,23 @@ impl SqliteStore {
         }
     }
 
-    /// Returns live runs whose lease has passed long ago.
-    pub(super) async fn lost_runs(&self) -> Result<LostRuns, SqliteError> {
+    /// Returns live runs whose lease has passed long ago, and logs that lack a snapshot.
+    pub(super) async fn left_to_server(&self) -> Result<LeftToServer, SqliteError> {
         self.read(|transaction, now| {
-            let until = now.saturating_sub(millis(KEPT_AFTER_LOSS));
-            let mut statement = transaction.prepare_cached(LOST)?;
-            let set_back = now + MAX_SET_BACK;
-            let lost =
-                statement.query_map(params![until, MAX_LOST_RUNS as i64, set_back], |row| {
-                    let (chat, run) = (utf8(1, row.get(1)?)?, utf8(2, row.get(2)?)?);
-                    Ok((LogKey { owner: owner(row.get(0)?)?, chat: chat.into() }, run.into()))
-                })?;
-            Ok(lost.collect::<Result<_, _>>()?)
+            let key = |row: &Row<'_>| {
+                let chat = utf8(1, row.get(1)?)?.into();
+                rusqlite::Result::Ok(LogKey { owner: owner(row.get(0)?)?, chat })
+            };
+            let until = |time| now.saturating_sub(millis(time));
+            let (limit, set_back) = (MAX_SWEPT as i64, now + MAX_SET_BACK);
+            let mut lost = transaction.prepare_cached(LOST)?;
+            let lost = lost.query_map([until(KEPT_AFTER_LOSS), set_back, limit], |row| {
+                Ok((key(row)?, utf8(2, row.get(2)?)?.into()))
+            })?;
+            let lost_runs = lost.collect::<Result<_, _>>()?;
+            let mut old = transaction.prepare_cached(OLD_SNAPSHOTS)?;
+            let old = old.query_map([until(KEPT_AFTER_END), set_back, limit], key)?;
+            Ok(LeftToServer { lost_runs, old_snapshots: old.collect::<Result<_, _>>()? })
         })
         .await
     }
@@ -93,19 +98,22 @@ impl SqliteStore {
 
     /// Deletes what is kept no longer, in short transactions.
     pub(crate) async fn sweep_logs(&self) -> Result<(), SqliteError> {
-        loop {
-            let swept =
-                self.write(Durability::Written, |transaction: &Transaction<'_>, now: i64| {
-                    let expired = remove(transaction, REMOVE_EXPIRED, [now])?.len();
-                    let until = now.saturating_sub(millis(KEPT_AFTER_END));
-                    let mut forget = transaction.prepare_cached(FORGET_ENDED)?;
-                    let kept = params![until, now + MAX_SET_BACK, MAX_ENDED_BYTES as i64];
-                    Ok(expired + forget.execute(kept)?)
-                });
-            if swept.await? == 0 {
-                break;
-            }
-        }
+        let remove_some = |transaction: &Transaction<'_>, now| {
+            Ok(remove(transaction, REMOVE_EXPIRED, [now])?.len())
+        };
+        while self.write(Durability::Written, remove_some).await? > 0 {}
+        let too_many = self.read(|transaction, now| {
+            let mut statement = transaction.prepare_cached(NEWEST_BEYOND_BYTES)?;
+            let limits = [now + MAX_SET_BACK, MAX_ENDED_BYTES as i64];
+            Ok(statement.query_row(limits, |row| row.get::<_, Option<i64>>(0))?)
+        });
+        let too_many = too_many.await?.unwrap_or(i64::MIN);
+        let forget_some = move |transaction: &Transaction<'_>, now: i64| {
+            let until = now.saturating_sub(millis(KEPT_AFTER_END)).max(too_many);
+            let mut forget = transaction.prepare_cached(FORGET_ENDED)?;
+            Ok(forget.execute([until, now + MAX_SET_BACK])?)
+        };
+        while self.write(Durability::Written, forget_some).await? > 0 {}
         self.purge_removed().await?;
         let logs = self.read(|transaction, _| keys(transaction, TO_TRIM, [])).await?;
         for log in logs {
@@ -182,6 +190,13 @@ fn purge_some(transaction: &Transaction<'_>, mut removed: Vec<i64>) -> DbResult<
     Ok(removed)
 }
 
+/// Whether the snapshot of a log without a live run is not of the whole log.
+macro_rules! has_old_snapshot {
+    () => {
+        "live_run IS NULL AND coalesce(folded, 0) < length"
+    };
+}
+
 const REMOVE: &str = "DELETE FROM logs WHERE key = ?1 RETURNING key";
 const REMOVE_KEY: &str = "DELETE FROM logs WHERE owner = ?1 AND chat = ?2 RETURNING key";
 const REMOVE_EXPIRED: &str = "DELETE FROM logs WHERE key IN \
@@ -189,9 +204,18 @@ const REMOVE_EXPIRED: &str = "DELETE FROM logs WHERE key IN \
 /// With whether their time has not passed.
 const SOME_OF_USER: &str = "SELECT key, expires_at IS NULL OR expires_at > ?2 FROM logs \
     WHERE owner = ?1 LIMIT 100";
-/// A lease that begins far in the future was renewed before the clock was set back.
+/// A lease that begins far in the future was renewed before the clock was set back. In any order, so that those that
+/// cannot be ended do not hide the others.
 const LOST: &str = "SELECT owner, chat, live_run FROM logs INDEXED BY live_logs \
-    WHERE live_run IS NOT NULL AND (leased_at + lease <= ?1 OR leased_at > ?3) LIMIT ?2";
+    WHERE live_run IS NOT NULL AND (leased_at + lease <= ?1 OR leased_at > ?2) \
+    ORDER BY random() LIMIT ?3";
+/// The ended runs that [`FORGET_ENDED`] leaves.
+const OLD_SNAPSHOTS: &str = concat!(
+    "SELECT owner, chat FROM (SELECT DISTINCT log FROM log_ended_runs \
+        WHERE ended_at <= ?1 OR ended_at > ?2) JOIN logs ON key = log WHERE ",
+    has_old_snapshot!(),
+    " ORDER BY random() LIMIT ?3"
+);
 const RENAME: &str = "UPDATE logs SET title = ?2, is_renamed = 1 WHERE key = ?1";
 const REMOVED: &str = "SELECT log FROM removed_logs LIMIT 1000";
 const PURGE_ENTRIES: &str = "DELETE FROM log_entries WHERE log = ?1 AND position < ?2 + \
@@ -201,12 +225,19 @@ const PURGE_MESSAGES: &str = "DELETE FROM log_messages WHERE log = ?1 AND place 
 const PURGE_SNAPSHOT: &str = "DELETE FROM log_snapshots WHERE log = ?1";
 const PURGE_ENDED_RUNS: &str = "DELETE FROM log_ended_runs WHERE log = ?1";
 const FORGET_REMOVED: &str = "DELETE FROM removed_logs WHERE log = ?1";
-/// The oldest ones go also if there are too many bytes. Those that have ended far in the future have ended before
-/// the clock was set back.
-const FORGET_ENDED: &str = "DELETE FROM log_ended_runs WHERE (log, begin) IN \
-    (SELECT log, begin FROM (SELECT log, begin, ended_at, \
-            sum(bytes) OVER (ORDER BY ended_at DESC, log, begin) AS newer FROM log_ended_runs) \
-        WHERE ended_at <= ?1 OR ended_at > ?2 OR newer > ?3 LIMIT 200)";
+/// When the newest run has ended that is too many, with its bytes and those of newer ones. Those that have ended in the
+/// same millisecond go with it.
+const NEWEST_BEYOND_BYTES: &str = "SELECT max(ended_at) FROM (SELECT ended_at, \
+        sum(bytes) OVER (ORDER BY ended_at DESC, log, begin) AS newer FROM log_ended_runs \
+        WHERE ended_at <= ?1) WHERE newer > ?2";
+/// Those that have ended far in the future have ended before the clock was set back.
+const FORGET_ENDED: &str = concat!(
+    "DELETE FROM log_ended_runs WHERE (log, begin) IN (SELECT log, begin FROM log_ended_runs \
+        WHERE (ended_at <= ?1 OR ended_at > ?2) AND NOT EXISTS \
+            (SELECT 1 FROM logs WHERE key = log AND ",
+    has_old_snapshot!(),
+    ") LIMIT 200)"
+);
 
 /// The position before which the entries of a log are not needed: neither for the snapshot, nor by readers
 /// of its runs.

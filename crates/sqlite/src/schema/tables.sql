@@ -76,7 +76,7 @@ CREATE TABLE log_messages (
     PRIMARY KEY (log, place)
 ) STRICT;
 
--- The runs that ended within the last 10 minutes, and the positions of their first entries.
+-- The runs that ended within the last 10 minutes or that no snapshot covers, and the positions of their first entries.
 CREATE TABLE log_ended_runs (
     log INTEGER NOT NULL,
     begin INTEGER NOT NULL,

@@ -1,7 +1,9 @@
 //! What is kept for how long, by a clock that the tests set.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use chat_test_support::kept_runs;
 use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, create, creation, end, key, load, put, read_from,
 };
@@ -9,7 +11,7 @@ use test_support::contention::{self, InsertOne};
 use ui_message_stream::approval::store::{LedgerStore, RECORD_RETENTION};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, LiveRunChange, LogHead, LogKey, LogStore, MAX_ENDED_BYTES,
+    AppendLog, AppendResult, LiveRunChange, LogHead, LogKey, LogStore, MAX_ENDED_BYTES, MAX_SWEPT,
     ReadLogEntries, UserLimits,
 };
 use ui_message_stream_sqlite::SqliteStore;
@@ -153,8 +155,43 @@ async fn a_sweep_names_the_runs_that_were_lost_seven_days_ago() {
     for (second, expected) in [(week + 9, vec![]), (week + 10, vec![(lost.clone(), "run".into())])]
     {
         store.set_test_time(at(second));
-        assert_eq!(LogStore::sweep(&store).await.unwrap(), expected);
+        assert_eq!(LogStore::sweep(&store).await.unwrap().lost_runs, expected);
     }
+}
+
+#[tokio::test]
+async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let set_time = async |second| store.set_test_time(at(second));
+    kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
+}
+
+#[tokio::test]
+async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let set_time = async |second| store.set_test_time(at(second));
+    kept_runs::a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(&store, set_time).await;
+}
+
+#[tokio::test]
+async fn lost_runs_that_cannot_be_ended_do_not_hide_the_others() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let ada = Principal::new("ada");
+    for chat in 0..MAX_SWEPT + 20 {
+        begin(&store, &key(&ada, &chat.to_string())).await;
+    }
+    store.set_test_time(at(8 * 24 * 60 * 60));
+    let mut named = BTreeSet::new();
+    // Each sweep names 100 of 120, so one that is never among them is as good as impossible.
+    for _ in 0..40 {
+        let lost = LogStore::sweep(&store).await.unwrap().lost_runs;
+        assert_eq!(lost.len(), MAX_SWEPT);
+        named.extend(lost.into_iter().map(|(key, _)| key));
+    }
+    assert_eq!(named.len(), MAX_SWEPT + 20);
 }
 
 #[tokio::test]

@@ -386,11 +386,16 @@ impl LogTurn {
 
     /// The log has got this entry: the chat may be stored.
     fn follow(&mut self, entry: &Entry) {
-        let is_end = matches!(entry.other(), Some(OtherEntry::StepEnd(_) | OtherEntry::End { .. }));
-        // Chunks that the log does not hold are in the state, too.
-        let is_whole = self.hold.as_ref().is_some_and(|hold| hold.queue.is_empty());
-        if is_end
-            && is_whole
+        let is_due = match (&self.hold, entry.other()) {
+            // Chunks that the log does not hold are in the state, too.
+            (Some(hold), Some(OtherEntry::StepEnd(_) | OtherEntry::End { .. })) => {
+                hold.queue.is_empty()
+            }
+            // A run may end in the append that begins it.
+            (None, Some(OtherEntry::End { run, .. })) => self.mine.is_own(run),
+            _ => false,
+        };
+        if is_due
             && let Some(view) = &mut self.view
             && let Some(snapshot) = view.state.snapshot()
         {

@@ -42,6 +42,7 @@ pub(super) struct Append {
 pub(super) enum Run {
     Unchanged,
     Begins(RunId),
+    Resumes(RunId),
     Ends,
 }
 
@@ -62,6 +63,10 @@ impl Append {
 
     pub(super) fn beginning(self, run: &str, lease: Duration) -> Self {
         Append { run: Run::Begins(run.into()), lease: Some(lease), ..self }
+    }
+
+    pub(super) fn resuming(self, run: &str, lease: Duration) -> Self {
+        Append { run: Run::Resumes(run.into()), lease: Some(lease), ..self }
     }
 
     pub(super) fn for_sink(self) -> Self {
@@ -126,6 +131,7 @@ impl Log {
             live_run: match &append.run {
                 Run::Unchanged => LiveRunChange::None,
                 Run::Begins(run) => LiveRunChange::Begins(run),
+                Run::Resumes(run) => LiveRunChange::Resumes(run),
                 Run::Ends => LiveRunChange::Ends,
             },
             listed: append.listed.map(|(title, has_questions)| ListedChat { title, has_questions }),

@@ -87,6 +87,20 @@ fn runs() -> Vec<Case> {
             let next = log.after_control(1, &[control("end")]).beginning("next", LONG);
             expect_equal("the run", log.appended(next).await?.live_run, Some("next".into()))
         }),
+        Case::new("a run resumes a lost one", |store: Store| async move {
+            let log = Log::with_run(store, Duration::ZERO).await?;
+            let next = log.at(1, &[control("end"), control("begin")]).resuming("next", LONG);
+            let head = log.appended(limited(Append { only_lost: true, ..next }, 0)).await?;
+            expect_equal("the run", (head.live_run, head.is_lost), (Some("next".into()), false))?;
+            expect_equal("the time without a reader", head.unread < SECOND, true)
+        }),
+        Case::new("a run that resumes none needs a place", |store: Store| async move {
+            let log = Log::created(store).await?;
+            let next = log.at(1, &[control("begin")]).resuming("next", LONG);
+            let refused = log.append(limited(next.clone(), 0)).await?;
+            expect_equal("the append", refused, AppendResult::TooManyRuns)?;
+            expect_equal("the run", log.appended(next).await?.live_run, Some("next".into()))
+        }),
         Case::new("ids of runs may hold any text", |store: Store| async move {
             let log = Log::none(store);
             let begin = log.create(&[]).beginning("r\0ün\u{1F600}", LONG);

@@ -6,8 +6,8 @@ use super::check;
 use crate::store::ChatStoreError;
 use crate::store::InMemoryLogStore;
 use crate::store::{
-    AppendLog, AppendResult, ChatPage, Epoch, Expected, ListChats, LoadLog, LoadedLog, LogKey,
-    LogPage, LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    AppendLog, AppendResult, ChatPage, Epoch, Expected, LeftToServer, ListChats, LoadLog,
+    LoadedLog, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
@@ -135,7 +135,7 @@ impl LogStore for Wrong {
         })
     }
 
-    fn sweep(&self) -> Answer<'_, LostRuns> {
+    fn sweep(&self) -> Answer<'_, LeftToServer> {
         self.store.sweep()
     }
 

@@ -43,7 +43,7 @@ pub(super) struct KeptSnapshot {
 
 pub(super) struct LiveRun {
     pub(super) run: RunId,
-    begin: u64,
+    pub(super) begin: u64,
     pub(super) lease_end: UnixMillis,
     pub(super) read_at: UnixMillis,
     pub(super) has_to_end: bool,
@@ -93,15 +93,19 @@ impl Log {
         self.bytes += bytes_of(append.entries);
         self.entries.extend(append.entries.iter().cloned());
         if append.live_run != LiveRunChange::None {
-            let ended = self.live.take().map(|run| run.begin);
-            let bytes = |begin| self.from(begin).map(|(_, entry)| entry.bytes.len()).sum();
-            let ended = ended.map(|begin| (begin, bytes(begin)));
-            self.ended.extend(ended);
-        }
-        if let LiveRunChange::Begins(run) = append.live_run {
-            let run = run.clone();
-            let (begin, lease_end, read_at) = (first, now, now);
-            self.live = Some(LiveRun { run, begin, lease_end, read_at, has_to_end: false });
+            let live = self.live.take().map(|live| live.begin);
+            if let Some(begin) = append.live_run.ended_begin(live, first) {
+                let bytes = self.from(begin).map(|(_, entry)| entry.bytes.len()).sum();
+                self.ended.push_back((begin, bytes));
+            }
+            let (begin, lease_end) = (append.live_run.new_begin(live, first), now);
+            self.live = append.live_run.new_run().map(|run| LiveRun {
+                run: run.clone(),
+                begin,
+                lease_end,
+                read_at: now,
+                has_to_end: false,
+            });
         }
         if let (Some(lease), Some(live)) = (append.lease, &mut self.live) {
             live.lease_end = now.after(lease);
@@ -138,6 +142,12 @@ impl Log {
         if self.entries.capacity() > 4 * self.entries.len() + 16 {
             self.entries.shrink_to_fit();
         }
+    }
+
+    /// Whether the snapshot of a log without a live run is not of the whole log.
+    pub(super) fn has_old_snapshot(&self) -> bool {
+        let folded = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.position);
+        self.live.is_none() && folded < self.length()
     }
 
     pub(super) fn put_snapshot(&mut self, put: &PutSnapshot<'_>) -> bool {

@@ -1,7 +1,7 @@
 //! [`Logs`]: all logs in memory, what is counted of them, and what goes first.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::log::{Log, since};
 use crate::store::deliveries::Deliveries;
 use crate::store::{
-    Epoch, KEPT_AFTER_END, KEPT_AFTER_LOSS, LogKey, LostRuns, MAX_LOST_RUNS, UserLimits,
+    Epoch, KEPT_AFTER_END, KEPT_AFTER_LOSS, LeftToServer, LogKey, PutSnapshot, UserLimits,
 };
 use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::id::ChatId;
@@ -29,6 +29,8 @@ pub(super) struct Logs {
     /// The runs that have ended and whose entries are kept for readers, in the order of their ends. The logs of
     /// some of them may be gone.
     ended: VecDeque<(UnixMillis, LogKey, Epoch)>,
+    /// The logs with a new snapshot, whose entries before it the next sweep removes. Some may be gone.
+    to_trim: HashSet<LogKey>,
     pub(super) deliveries: Deliveries,
     /// Wakes those who wait for a change of the list of an owner. Each has a clone.
     pub(super) changed_lists: HashMap<Principal, Arc<Notify>>,
@@ -53,6 +55,8 @@ struct Totals {
     ended_bytes: usize,
     /// The chats that are not kept forever.
     by_expiry: BTreeSet<(UnixMillis, LogKey)>,
+    /// The chats with a live run.
+    live: HashSet<LogKey>,
 }
 
 /// What is counted of a log, and where lists have it.
@@ -105,6 +109,12 @@ impl Totals {
         if idle(&before) != idle(&after) {
             idle(&before).map(|(questions, old)| user.idle.remove(&(questions, old, chat())));
             user.idle.extend(idle(&after).map(|(questions, new)| (questions, new, chat())));
+        }
+        let is_live = |it: &Option<Counted>| it.as_ref().is_some_and(|it| it.idle.is_none());
+        match (is_live(&before), is_live(&after)) {
+            (false, true) => drop(self.live.insert(key.clone())),
+            (true, false) => drop(self.live.remove(key)),
+            _ => {}
         }
         let expiry = |it: &Option<Counted>| it.as_ref().and_then(|it| it.expires_at);
         if expiry(&before) != expiry(&after) {
@@ -170,47 +180,74 @@ impl Logs {
         }
     }
 
-    /// The live run of this log has ended.
-    pub(super) fn keep_ended(&mut self, key: &LogKey, epoch: Epoch, now: UnixMillis) {
-        self.ended.push_back((now, key.clone(), epoch));
+    /// A run of this log has ended.
+    pub(super) fn keep_ended(&mut self, key: &LogKey, now: UnixMillis) {
+        let epoch = self.get(key).map(|log| log.epoch);
+        self.ended.extend(epoch.map(|epoch| (now, key.clone(), epoch)));
     }
 
-    /// Removes the entries of the runs that ended first, until the others have no more bytes than this. With
-    /// the time, also those whose time has passed.
-    pub(super) fn forget_ended(&mut self, now: Option<UnixMillis>, max_bytes: usize) {
-        while let Some((at, ..)) = self.ended.front()
-            && (now.is_some_and(|now| since(*at, now) >= KEPT_AFTER_END)
-                || self.totals.ended_bytes > max_bytes)
+    /// Removes the entries of the runs that ended first, until the others have no more bytes than this.
+    pub(super) fn limit_ended(&mut self, max_bytes: usize) {
+        while self.totals.ended_bytes > max_bytes
             && let Some((_, key, epoch)) = self.ended.pop_front()
         {
-            self.change(&key, |log| {
-                if log.epoch == epoch {
-                    log.ended.pop_front();
-                    log.trim();
-                }
-            });
+            self.forget_first_ended(&key, epoch);
         }
     }
 
-    /// Removes the entries of all logs that nobody needs. Returns live runs that were lost long ago.
-    pub(super) fn sweep(&mut self, now: UnixMillis) -> LostRuns {
-        self.changed_lists.retain(|_, changed| Arc::strong_count(changed) > 1);
-        let users = self.users.iter();
-        let keys = users.flat_map(|(owner, user)| {
-            user.logs.keys().map(|chat| LogKey { owner: owner.clone(), chat: chat.clone() })
-        });
-        let mut lost = Vec::new();
-        for key in keys.collect::<Vec<_>>() {
-            let live = self.change(&key, |log| {
+    fn forget_first_ended(&mut self, key: &LogKey, epoch: Epoch) {
+        self.change(key, |log| {
+            if log.epoch == epoch {
+                log.ended.pop_front();
                 log.trim();
-                let live = log.live.as_ref();
-                let lost = live.filter(|live| since(live.lease_end, now) >= KEPT_AFTER_LOSS);
-                lost.map(|live| live.run.clone())
-            });
-            lost.extend(live.flatten().map(|run| (key, run)));
+            }
+        });
+    }
+
+    /// Removes the entries of the runs whose time has passed. Returns the logs of those which have to be kept,
+    /// because the snapshot is not of the whole log.
+    fn forget_ended(&mut self, now: UnixMillis) -> HashSet<LogKey> {
+        let count = self.ended.partition_point(|(at, ..)| since(*at, now) >= KEPT_AFTER_END);
+        let rest = self.ended.split_off(count);
+        let mut kept = HashSet::new();
+        for ended in std::mem::replace(&mut self.ended, rest).into_iter().rev() {
+            let (_, key, epoch) = &ended;
+            let log = self.get(key).filter(|log| log.epoch == *epoch);
+            match log.is_some_and(Log::has_old_snapshot) {
+                true => {
+                    kept.insert(key.clone());
+                    self.ended.push_front(ended);
+                }
+                false => self.forget_first_ended(key, *epoch),
+            }
         }
-        lost.truncate(MAX_LOST_RUNS);
-        lost
+        kept
+    }
+
+    /// Stores a snapshot. Returns whether it was stored.
+    pub(super) fn put_snapshot(&mut self, put: &PutSnapshot<'_>) -> bool {
+        let is_stored = self.change(put.key, |log| log.epoch == put.epoch && log.put_snapshot(put));
+        let is_stored = is_stored.unwrap_or(false);
+        if is_stored {
+            self.to_trim.insert(put.key.clone());
+        }
+        is_stored
+    }
+
+    /// Removes the entries that nobody needs. Returns what is left to the server.
+    pub(super) fn sweep(&mut self, now: UnixMillis) -> LeftToServer {
+        let old_snapshots = self.forget_ended(now).into_iter().collect();
+        self.changed_lists.retain(|_, changed| Arc::strong_count(changed) > 1);
+        for key in std::mem::take(&mut self.to_trim) {
+            self.change(&key, Log::trim);
+        }
+        let live = self.totals.live.iter();
+        let lost_runs = live.filter_map(|key| {
+            let live = self.get(key)?.live.as_ref()?;
+            let is_lost = since(live.lease_end, now) >= KEPT_AFTER_LOSS;
+            is_lost.then(|| (key.clone(), live.run.clone()))
+        });
+        LeftToServer { lost_runs: lost_runs.collect(), old_snapshots }
     }
 
     /// Returns whether the owner may begin a run. Another one may have to end for it.

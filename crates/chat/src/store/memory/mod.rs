@@ -16,8 +16,8 @@ use self::logs::{Limits, Logs};
 use crate::store::ChatStoreError;
 use crate::store::system_time;
 use crate::store::{
-    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, ListChats,
-    LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage, LogStore, LostRuns, MAX_ENDED_BYTES,
+    AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, LeftToServer,
+    ListChats, LiveRunChange, LoadLog, LoadedLog, LogKey, LogPage, LogStore, MAX_ENDED_BYTES,
     PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry, Undelivered,
 };
 use ui_message_stream::BoxFuture;
@@ -138,9 +138,7 @@ impl InMemoryLogStore {
         if !is_needed && bytes > self.limits.user.min(self.limits.store) {
             return Err(too_large(bytes));
         }
-        let ended = log.filter(|_| append.live_run != LiveRunChange::None && live.is_some());
-        let ended = ended.map(|log| log.epoch);
-        let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && live.is_none();
+        let begins = append.live_run.new_run().is_some() && live.is_none();
         let has_room = match append.expected {
             Expected::NoLog(_) => {
                 let chats = logs.users.get(&key.owner).map_or(0, |user| user.logs.len());
@@ -160,6 +158,7 @@ impl InMemoryLogStore {
         if let Expected::NoLog(epoch) = append.expected {
             logs.insert(key, Log::new(epoch, now));
         }
+        let ended = logs.get(key).map_or(0, |log| log.ended.len());
         let result = logs.change(key, |log| {
             let first = log.append(&append, now);
             AppendResult::Appended { first, head: log.head(now) }
@@ -170,9 +169,9 @@ impl InMemoryLogStore {
         if let (true, Some(AppendResult::Appended { head, .. })) = (append.is_for_sink, &result) {
             logs.deliveries.has_changed(key, head.epoch, head.length, now);
         }
-        if let Some(epoch) = ended {
-            logs.keep_ended(key, epoch, now);
-            logs.forget_ended(None, self.limits.ended);
+        if logs.get(key).map_or(0, |log| log.ended.len()) > ended {
+            logs.keep_ended(key, now);
+            logs.limit_ended(self.limits.ended);
         }
         logs.limit_bytes(key, self.limits);
         Ok(result.unwrap_or(AppendResult::Conflict))
@@ -255,10 +254,9 @@ impl LogStore for InMemoryLogStore {
         put: PutSnapshot<'a>,
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         let (_, mut logs) = self.lock();
-        let is_stored =
-            logs.change(put.key, |log| log.epoch == put.epoch && log.put_snapshot(&put));
+        let is_stored = logs.put_snapshot(&put);
         logs.limit_bytes(put.key, self.limits);
-        Box::pin(ready(Ok(is_stored.unwrap_or(false))))
+        Box::pin(ready(Ok(is_stored)))
     }
 
     fn delete<'a>(
@@ -337,9 +335,8 @@ impl LogStore for InMemoryLogStore {
         Box::pin(ready(Ok(logs.deliveries.acknowledge(delivered))))
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
+    fn sweep(&self) -> BoxFuture<'_, Result<LeftToServer, ChatStoreError>> {
         let (now, mut logs) = self.lock();
-        logs.forget_ended(Some(now), self.limits.ended);
         Box::pin(ready(Ok(logs.sweep(now))))
     }
 

@@ -16,9 +16,11 @@ use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, InMemoryLogStore, LoadLog, LogKey, LogStore,
+    AppendLog, AppendResult, InMemoryLogStore, LoadLog, LogKey, LogStore, PutSnapshot,
 };
 use ui_message_stream_chat::{Chat, ChatError, ChatServer, ChatStream, Turn};
+
+use crate::stores::row_store::RowStore;
 
 fn ada() -> Principal {
     Principal::new("ada")
@@ -117,6 +119,51 @@ async fn a_run_that_was_lost_7_days_ago_ends_without_a_request() {
     assert!(!is_live().await);
     assert_eq!(server.calls(), 0);
     assert_eq!(stored(&server).await.answer_end(), Some(AnswerEnd::Interrupted));
+}
+
+/// A store whose snapshots hang while it is told so.
+#[derive(Debug)]
+struct HangingSnapshots {
+    store: RowStore,
+    hang: AtomicBool,
+}
+
+impl Intercepts for HangingSnapshots {
+    fn store(&self) -> &dyn LogStore {
+        &self.store
+    }
+
+    fn put_snapshot<'a>(&'a self, put: PutSnapshot<'a>) -> Answer<'a, bool> {
+        match self.hang.load(Ordering::SeqCst) {
+            true => Box::pin(std::future::pending()),
+            false => self.store.put_snapshot(put),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_edited_away_goes_also_if_the_server_was_lost_before_it_stored_a_snapshot() {
+    let (store, hang) = (RowStore::new(), AtomicBool::new(false));
+    let store = Arc::new(LogDouble(HangingSnapshots { store, hang }));
+    let lost = server(&store);
+    lost.permits.add_permits(4);
+    lost.post(&submit(&[user("m1", "A secret")])).await.unwrap();
+    store.hang.store(true, Ordering::SeqCst);
+    lost.post(&edit(&user("m1", "Hello"))).await.unwrap();
+    let key = LogKey { owner: ada(), chat: "chat".into() };
+    let holds_secret = async || {
+        let load = LoadLog { key: &key, has_frames: true, has_messages: true };
+        let snapshot = store.load(load).await.unwrap().unwrap().snapshot.unwrap();
+        snapshot.messages.iter().any(|message| message.contains("secret"))
+    };
+    assert!(holds_secret().await);
+    drop(lost);
+    store.hang.store(false, Ordering::SeqCst);
+    let other = server(&store);
+    let _routes: axum::Router = ui_message_stream_chat::axum::chat_routes(other.chats.clone());
+    tokio::time::sleep(Duration::from_secs(12 * 60)).await;
+    assert!(!holds_secret().await);
+    assert_eq!(stored(&other).await.messages.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

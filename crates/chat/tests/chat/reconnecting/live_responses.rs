@@ -216,6 +216,29 @@ async fn a_place_in_another_log_of_the_chat_is_not_continued() {
     assert_eq!(server.get(Some(id)).await.unwrap(), (StatusCode::NO_CONTENT, String::new()));
 }
 
+/// The begin of a run that the chat shows does not open the frames of one whose message was edited away.
+#[tokio::test(start_paused = true)]
+async fn a_place_beyond_the_end_of_its_run_is_not_continued() {
+    let server = Server::new();
+    server.permits.add_permits(9);
+    let (_, first) = server.post(&user("Hi")).await.unwrap();
+    let m2 = |text: &str| json!([{"id": "m2", "role": "user", "parts": [{"type": "text", "text": text}]}]);
+    let (_, second) = server.post(&m2("A secret")).await.unwrap();
+    let edit = json!({"id": "chat", "messages": m2("Hello"), "messageId": "m2"}).to_string();
+    server.send("ada", Method::POST, "/", None, &edit).await.unwrap();
+    let (first, second) = (ids(&first), ids(&second));
+    let (shown, _) = first[0].split_once(".0x").unwrap();
+    for removed in &second {
+        let (_, position) = removed.split_once(".0x").unwrap();
+        let forged = format!("{shown}.0x{position}");
+        let response = server.get(Some(&forged)).await.unwrap();
+        assert_eq!(response, (StatusCode::NO_CONTENT, String::new()), "{forged}");
+    }
+    for shown in first {
+        assert_eq!(server.get(Some(shown)).await.unwrap().0, StatusCode::OK, "{shown}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_route_returns_what_was_edited_away_and_the_store_forgets_it() {
     for is_stopped in [false, true] {

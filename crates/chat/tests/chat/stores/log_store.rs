@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::http::Method;
 use bytes::Bytes;
+use chat_test_support::kept_runs;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use chat_test_support::test_server::{Client, Host};
 use futures::future::poll_immediate;
@@ -227,6 +228,20 @@ async fn the_entries_of_a_run_are_kept_for_readers_for_10_minutes_after_its_end(
 }
 
 #[tokio::test]
+async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
+    let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
+    let set_time = async |second| store.set_test_time(UnixMillis(second * 1000));
+    kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
+}
+
+#[tokio::test]
+async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
+    let store = InMemoryLogStore::with_test_clock(UnixMillis(0));
+    let set_time = async |second| store.set_test_time(UnixMillis(second * 1000));
+    kept_runs::a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(&store, set_time).await;
+}
+
+#[tokio::test]
 async fn of_the_runs_that_have_ended_those_with_too_many_bytes_are_forgotten_first_to_last() {
     let store = InMemoryLogStore::with_test_clock(UnixMillis(0)).with_max_ended_bytes(25_000);
     let (run, epoch) = ("run".into(), Epoch(1));
@@ -235,15 +250,15 @@ async fn of_the_runs_that_have_ended_those_with_too_many_bytes_are_forgotten_fir
     for key in &keys {
         let begins = LiveRunChange::Begins(&run);
         let _ = append(&store, key, Expected::NoLog(epoch), begins, large()).await.unwrap();
-        let (position, unchanged) = (1, None);
-        let put = PutSnapshot { key, epoch, position, head: "{}", unchanged, changed: &[] };
-        assert!(store.put_snapshot(put).await.unwrap());
     }
     let mut kept = Vec::new();
     for key in &keys {
         let expected = Expected::Position { epoch, position: 1 };
         let _ = append(&store, key, expected, LiveRunChange::Ends, NEW).await.unwrap();
-        assert!(store.sweep().await.unwrap().is_empty());
+        let (position, unchanged) = (2, None);
+        let put = PutSnapshot { key, epoch, position, head: "{}", unchanged, changed: &[] };
+        assert!(store.put_snapshot(put).await.unwrap());
+        assert!(store.sweep().await.unwrap().lost_runs.is_empty());
         let (position, max_bytes, is_reader) = (0, usize::MAX, true);
         let mut are_kept = Vec::new();
         for key in &keys {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
-use ui_message_stream_chat::store::{InMemoryLogStore, LogStore, LostRuns, Undelivered};
+use ui_message_stream_chat::store::{InMemoryLogStore, LeftToServer, LogStore, Undelivered};
 use ui_message_stream_chat::{ChatServer, MessageChange, MessageDelivery, Turn};
 
 /// A table of messages, as a host keeps it, and the deliveries.
@@ -183,7 +183,7 @@ impl Intercepts for CountedSweeps {
         &self.store
     }
 
-    fn sweep(&self) -> Answer<'_, LostRuns> {
+    fn sweep(&self) -> Answer<'_, LeftToServer> {
         self.sweeps.fetch_add(1, Ordering::SeqCst);
         self.store.sweep()
     }

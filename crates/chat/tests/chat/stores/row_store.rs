@@ -5,15 +5,16 @@ use std::future::ready;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chat_test_support::log_double::Answer;
+use tokio::time::Instant;
 use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, KEPT_AFTER_END,
-    KEPT_AFTER_LOSS, ListChats, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey, LogPage,
-    LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry,
+    KEPT_AFTER_LOSS, LeftToServer, ListChats, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey,
+    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry,
     Undelivered, UserLimits,
 };
 
@@ -177,13 +178,17 @@ impl ChatRow {
     fn append(&mut self, append: &AppendLog<'_>, now: UnixMillis) {
         let controls = append.entries.iter().filter(|entry| entry.kind == EntryKind::Control);
         let controls = controls.count() as u64;
-        if append.live_run != LiveRunChange::None {
-            self.ended.extend(self.live.take().map(|live| (live.begin, now)));
-        }
-        if let LiveRunChange::Begins(run) = append.live_run {
-            let (run, begin) = (run.clone(), self.length);
-            self.live =
-                Some(LiveRow { run, begin, lease_end: now, read_at: now, has_to_end: false });
+        let (change, live) = (append.live_run, self.live.as_ref().map(|live| live.begin));
+        if change != LiveRunChange::None {
+            self.ended.extend(change.ended_begin(live, self.length).map(|begin| (begin, now)));
+            let (begin, lease_end) = (change.new_begin(live, self.length), now);
+            self.live = change.new_run().map(|run| LiveRow {
+                run: run.clone(),
+                begin,
+                lease_end,
+                read_at: now,
+                has_to_end: false,
+            });
         }
         if let (Some(live), Some(lease)) = (&mut self.live, append.lease) {
             live.lease_end = now.after(lease);
@@ -287,7 +292,7 @@ impl LogStore for RowStore {
         if !is_expected || append.only_lost && !is_lost {
             return answer(AppendResult::Conflict);
         }
-        let begins = matches!(append.live_run, LiveRunChange::Begins(_)) && live.is_none();
+        let begins = append.live_run.new_run().is_some() && live.is_none();
         if let Expected::NoLog(epoch) = append.expected {
             if tables.chats.keys().filter(|it| it.owner == key.owner).count() >= limits.chats {
                 return answer(AppendResult::TooManyChats);
@@ -410,22 +415,29 @@ impl LogStore for RowStore {
         answer(None)
     }
 
-    fn sweep(&self) -> Answer<'_, LostRuns> {
+    fn sweep(&self) -> Answer<'_, LeftToServer> {
         let (now, mut tables) = self.begin();
         let Tables { chats, entries, .. } = &mut *tables;
-        let mut lost = Vec::new();
+        let mut swept = LeftToServer::default();
         for (key, chat) in chats {
-            chat.ended.retain(|(_, ended)| since(*ended, now) < KEPT_AFTER_END);
+            let snapshot = chat.snapshot.as_ref().map_or(0, |(position, _)| *position);
+            let is_old = chat.live.is_none() && snapshot < chat.length;
+            let is_kept = |ended: &UnixMillis| since(*ended, now) < KEPT_AFTER_END;
+            if is_old && chat.ended.iter().any(|(_, ended)| !is_kept(ended)) {
+                swept.old_snapshots.push(key.clone());
+            }
+            chat.ended.retain(|(_, ended)| is_old || is_kept(ended));
             let runs = chat.ended.iter().map(|(begin, _)| *begin);
             let runs = runs.chain(chat.live.as_ref().map(|live| live.begin));
-            let snapshot = chat.snapshot.as_ref().map_or(0, |(position, _)| *position);
             chat.first = runs.fold(snapshot, u64::min);
             entries.retain(|(it, position), _| it != key || *position >= chat.first);
             let live = chat.live.as_ref();
             let is_lost = |live: &&LiveRow| since(live.lease_end, now) >= KEPT_AFTER_LOSS;
-            lost.extend(live.filter(is_lost).map(|live| (key.clone(), live.run.clone())));
+            swept
+                .lost_runs
+                .extend(live.filter(is_lost).map(|live| (key.clone(), live.run.clone())));
         }
-        answer(lost)
+        answer(swept)
     }
 
     fn ping(&self) -> Answer<'_, ()> {

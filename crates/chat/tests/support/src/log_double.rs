@@ -7,8 +7,8 @@ use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    AppendLog, AppendResult, ChatPage, Epoch, LeftToServer, ListChats, LoadLog, LoadedLog, LogKey,
+    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 
 /// What a store returns.
@@ -34,13 +34,18 @@ pub trait Intercepts: Send + Sync + std::fmt::Debug + 'static {
         self.store().append(append)
     }
 
+    /// Stores a snapshot.
+    fn put_snapshot<'a>(&'a self, put: PutSnapshot<'a>) -> Answer<'a, bool> {
+        self.store().put_snapshot(put)
+    }
+
     /// Deletes a log.
     fn delete<'a>(&'a self, key: &'a LogKey, epoch: Epoch, control: u64) -> Answer<'a, bool> {
         self.store().delete(key, epoch, control)
     }
 
     /// Removes what is kept no longer.
-    fn sweep(&self) -> Answer<'_, LostRuns> {
+    fn sweep(&self) -> Answer<'_, LeftToServer> {
         self.store().sweep()
     }
 
@@ -95,7 +100,7 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
     }
 
     fn put_snapshot<'a>(&'a self, put: PutSnapshot<'a>) -> Answer<'a, bool> {
-        self.store().put_snapshot(put)
+        self.0.put_snapshot(put)
     }
 
     fn delete<'a>(&'a self, key: &'a LogKey, epoch: Epoch, control: u64) -> Answer<'a, bool> {
@@ -122,7 +127,7 @@ impl<T: Intercepts> LogStore for LogDouble<T> {
         self.store().acknowledge(delivered)
     }
 
-    fn sweep(&self) -> Answer<'_, LostRuns> {
+    fn sweep(&self) -> Answer<'_, LeftToServer> {
         self.0.sweep()
     }
 

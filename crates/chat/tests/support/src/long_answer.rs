@@ -14,8 +14,8 @@ use ui_message_stream::event::AgentEvent;
 use ui_message_stream::request::Limits;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, ChatPage, Epoch, ListChats, LoadLog, LoadedLog, LogKey, LogPage,
-    LogStore, LostRuns, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
+    AppendLog, AppendResult, ChatPage, Epoch, LeftToServer, ListChats, LoadLog, LoadedLog, LogKey,
+    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Undelivered,
 };
 use ui_message_stream_chat::{ChatServer, Turn};
 
@@ -185,7 +185,7 @@ impl<S: LogStore> LogStore for SlowAppends<S> {
         self.store.acknowledge(delivered)
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<LostRuns, ChatStoreError>> {
+    fn sweep(&self) -> BoxFuture<'_, Result<LeftToServer, ChatStoreError>> {
         self.store.sweep()
     }
 

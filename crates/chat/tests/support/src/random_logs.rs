@@ -95,7 +95,8 @@ impl Operation {
                     lease: [None, Some(Duration::ZERO), Some(SECOND), Some(SECOND * 30)][e % 4],
                     only_lost: f == 0,
                     live_run: match f {
-                        0..4 => LiveRunChange::Begins(&run),
+                        0..3 => LiveRunChange::Begins(&run),
+                        3 => LiveRunChange::Resumes(&run),
                         4..6 => LiveRunChange::Ends,
                         _ => LiveRunChange::None,
                     },
@@ -134,7 +135,8 @@ impl Operation {
             16 if b < 3 => format!("{:?}", store.delete(key, epoch, control).await.unwrap()),
             17 if b == 0 => format!("{:?}", store.delete_user(&key.owner).await.unwrap()),
             18 if b < 3 => store.rename(key, "Renamed").await.unwrap().to_string(),
-            19 => format!("{:?}", store.sweep().await.unwrap()),
+            // A store may name an old snapshot again only after a while.
+            19 => format!("{:?}", store.sweep().await.unwrap().lost_runs),
             20 => {
                 // In memory it is noticed at once that the time of a chat has passed.
                 store.sweep().await.unwrap();
