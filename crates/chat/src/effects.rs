@@ -367,8 +367,7 @@ pub(super) async fn put_snapshot(
 ) -> Result<(), ChatStoreError> {
     let StateSnapshot { position, head, messages } = snapshot;
     for unchanged in [unchanged, None] {
-        let changed = messages.iter().skip(unchanged.map_or(0, |base| base.messages));
-        let changed: Result<Vec<_>, _> = changed.map(serde_json::to_string).collect();
+        let changed = messages.json_from(unchanged.map_or(0, |base| base.messages));
         let (changed, position) = (&*changed.map_err(ChatStoreError::new)?, *position);
         let put = PutSnapshot { key, epoch, position, head, unchanged, changed };
         if logs.put_snapshot(put).await? || unchanged.is_none() {

@@ -100,6 +100,17 @@ impl Messages {
         self.locate(at).map_or(0, |(page, at)| self.pages[page].entries[at].bytes())
     }
 
+    /// Returns the messages from this index on as JSON. Their bytes need not be counted after that.
+    pub(crate) fn json_from(&self, at: usize) -> Result<Vec<String>, serde_json::Error> {
+        let entries = self.pages.iter().flat_map(|page| &page.entries).skip(at);
+        let json = entries.map(|entry| {
+            let json = serde_json::to_string(&entry.message)?;
+            entry.bytes.get_or_init(|| json.len());
+            Ok(json)
+        });
+        json.collect()
+    }
+
     /// Returns the oldest message.
     pub fn first(&self) -> Option<&UiMessage> {
         self.get(0)

@@ -21,8 +21,9 @@ impl LogTurn {
         let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
         if let (Phase::Agent, Some(writer)) = (hold.phase, &mut hold.writer) {
             writer.event(event, &mut view.state, &mut hold.queue);
-            let dropped = writer.take_dropped().into_iter();
-            self.actions.extend(dropped.map(Action::Report));
+            for dropped in writer.take_dropped() {
+                self.actions.push_back(Action::Report(dropped));
+            }
         }
     }
 
