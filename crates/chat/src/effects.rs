@@ -100,8 +100,8 @@ impl Effects {
         .boxed()
     }
 
-    /// Stores a snapshot of what the log holds. It is tried so often. The server waits for it when it is shut
-    /// down.
+    /// Stores a snapshot of what the log holds. Tries it this many times. A shutdown waits for it while the
+    /// future lives.
     pub(super) fn store_snapshot(&self, attempts: u32) -> BoxFuture<'static, ()> {
         let context = Arc::clone(&self.0);
         let counted = context.chats.shutdown.count_turn(false);

@@ -77,5 +77,5 @@ async fn sweep(chats: &Arc<Inner>) {
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How many lost runs are ended at once, or snapshots are stored.
+/// How many lost runs and snapshots are worked on at once.
 const MAX_AT_ONCE: usize = 8;

@@ -330,7 +330,7 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
 
     /// Removes what is not needed any more: chats whose time has passed, and entries before the snapshot
     /// that no reader may need. Readers may need those of the live run, and those of a run that has ended
-    /// less than [10 minutes](KEPT_AFTER_END) ago. A run begins with the append that names it, or where the
+    /// less than [10 minutes](KEPT_AFTER_END) ago. A run begins with the append in which it begins, or where the
     /// run has begun that it [resumes](super::LiveRunChange::Resumes).
     ///
     /// Returns what is left to the server, which calls this about once a minute. If there is much, a part of it
@@ -371,7 +371,7 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
 pub struct LeftToServer {
     /// Live runs whose lease has passed [7 days](KEPT_AFTER_LOSS) ago, each with its log. The server ends them.
     pub lost_runs: Vec<(LogKey, RunId)>,
-    /// Logs without a live run, whose last run has ended more than [10 minutes](KEPT_AFTER_END) ago, and whose
+    /// Logs without a live run, of which a run has ended more than [10 minutes](KEPT_AFTER_END) ago, and whose
     /// snapshot is not of the whole log, for example because the server that has ended the run was lost before it
     /// stored one. The server stores one, and the entries of the run are kept until then. A store may return a
     /// log again only after a while.
@@ -384,7 +384,7 @@ pub const KEPT_AFTER_END: Duration = Duration::from_secs(10 * 60);
 /// How long after the end of its lease a lost run is ended without a request.
 pub const KEPT_AFTER_LOSS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How many lost runs, and how many old snapshots, a database returns from a sweep.
+/// How many lost runs, and how many old snapshots, a database returns from a sweep, or a few more.
 pub const MAX_SWEPT: usize = 100;
 
 /// How many bytes a store in memory or in a file keeps of runs that have ended, for readers.

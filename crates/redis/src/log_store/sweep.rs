@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use ui_message_stream::approval::Principal;
-use ui_message_stream_chat::store::{LeftToServer, LogKey};
+use ui_message_stream_chat::store::{LeftToServer, LogKey, MAX_SWEPT};
 
 use super::{chat_of_name, millis};
 use crate::error::RedisStoreError;
@@ -96,14 +96,21 @@ impl RedisStore {
         let until = Instant::now() + MAX_TIME;
         loop {
             let mut next = scripts::SWEEP_NEXT.key(&list);
-            let (later, chats): (String, Vec<String>) = self.run(next.arg(CHATS_PER_STEP)).await?;
+            let next: Result<(String, Vec<String>), _> = self.run(next.arg(CHATS_PER_STEP)).await;
+            // What is left to the server is not named again for a while.
+            let (later, chats) = next.unwrap_or_else(|error| {
+                failed = Some(error);
+                Default::default()
+            });
             for swept in &chats {
                 // A shard of a cluster may be away.
                 if let Err(error) = self.sweep_log(&list, swept, &later, &mut left).await {
                     failed = Some(error);
                 }
             }
-            if chats.len() < CHATS_PER_STEP || Instant::now() >= until {
+            let has_enough =
+                left.lost_runs.len() >= MAX_SWEPT || left.old_snapshots.len() >= MAX_SWEPT;
+            if chats.len() < CHATS_PER_STEP || has_enough || Instant::now() >= until {
                 return match failed {
                     Some(error) if left == LeftToServer::default() => Err(error),
                     _ => Ok(left),

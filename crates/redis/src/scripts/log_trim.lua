@@ -35,8 +35,8 @@ for _, run in ipairs(ended) do
     local left = run[2] + KEPT_AFTER_END - now
     local is_over = left <= 0 or left > KEPT_AFTER_END + MAX_SET_BACK
     if is_over and not live and (head.folded or 0) < head.length then
-        -- This script is called again after the next snapshot.
-        has_old_snapshot, is_over, left = 1, false, KEPT_AFTER_END
+        -- Until the server has stored a snapshot.
+        has_old_snapshot, is_over, left = 1, false, 60000
     end
     if not is_over then
         kept[#kept + 1] = run

@@ -186,7 +186,8 @@ impl Logs {
         self.ended.extend(epoch.map(|epoch| (now, key.clone(), epoch)));
     }
 
-    /// Removes the entries of the runs that ended first, until the others have no more bytes than this.
+    /// Removes the entries of the runs that ended first, until the others have no more bytes than this. Those that
+    /// no snapshot covers stay, but are not kept for readers any more.
     pub(super) fn limit_ended(&mut self, max_bytes: usize) {
         while self.totals.ended_bytes > max_bytes
             && let Some((_, key, epoch)) = self.ended.pop_front()

@@ -84,6 +84,10 @@ async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_ar
     let stored = host.get("alice", "/api/chat/chat").await.json();
     assert!(!stored.to_string().contains("was not executed"), "{stored:#}");
 
+    // The run has begun and ended in one append.
+    let log = host.log("alice", "chat").await;
+    assert_eq!(log.snapshot.map(|it| it.position), Some(log.head.length));
+
     assert!(!decide(&host, "alice", &id, true).await);
     assert!(host.tools.effects().is_empty());
     assert!(host.pending("alice").await.is_empty());

@@ -17,6 +17,7 @@ use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, InMemoryLogStore, LoadLog, LogKey, LogStore, PutSnapshot,
+    ReadLogEntries,
 };
 use ui_message_stream_chat::{Chat, ChatError, ChatServer, ChatStream, Turn};
 
@@ -163,6 +164,11 @@ async fn what_was_edited_away_goes_also_if_the_server_was_lost_before_it_stored_
     let _routes: axum::Router = ui_message_stream_chat::axum::chat_routes(other.chats.clone());
     tokio::time::sleep(Duration::from_secs(12 * 60)).await;
     assert!(!holds_secret().await);
+    let epoch = store.load(LoadLog { key: &key, has_frames: false, has_messages: false });
+    let epoch = epoch.await.unwrap().unwrap().head.epoch;
+    let (position, max_bytes, is_reader) = (1, usize::MAX, false);
+    let read = ReadLogEntries { key: &key, epoch, position, max_bytes, is_reader };
+    assert!(store.read(read).await.unwrap().is_none(), "the entries are kept");
     assert_eq!(stored(&other).await.messages.len(), 2);
 }
 

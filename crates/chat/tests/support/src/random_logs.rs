@@ -93,7 +93,7 @@ impl Operation {
                     expected,
                     entries: &(0..d % 4).map(entry).collect::<Vec<_>>(),
                     lease: [None, Some(Duration::ZERO), Some(SECOND), Some(SECOND * 30)][e % 4],
-                    only_lost: f == 0,
+                    only_lost: (f + h) % 9 == 0,
                     live_run: match f {
                         0..3 => LiveRunChange::Begins(&run),
                         3 => LiveRunChange::Resumes(&run),

@@ -18,7 +18,7 @@ use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{Approvals, Principal, UnixMillis};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
-use ui_message_stream_chat::store::LogStore;
+use ui_message_stream_chat::store::{LoadLog, LoadedLog, LogKey, LogStore};
 use ui_message_stream_chat::{ChatServer, PostedHistory};
 
 pub use self::agent::{Line, Model, Scripted};
@@ -50,6 +50,13 @@ impl Default for Host {
 }
 
 impl Host {
+    /// Loads the log of a chat.
+    pub async fn log(&self, user: &str, chat: &str) -> LoadedLog {
+        let key = LogKey { owner: Principal::new(user), chat: chat.into() };
+        let load = LoadLog { key: &key, has_frames: true, has_messages: true };
+        self.store.load(load).await.unwrap().unwrap()
+    }
+
     /// Creates a server whose model uses only its own words.
     pub fn new() -> Self {
         Self::scripted(Vec::new())
