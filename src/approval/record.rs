@@ -365,7 +365,8 @@ impl ApprovalRecord {
     ///
     /// - `state`: the [`ApprovalStatus`] at the time `now`
     /// - `description`
-    /// - `requestedAt` and `expiresAt`, in milliseconds since 1970
+    /// - `requestedAt` and `expiresAt`, in milliseconds since 1970; `expiresAt` is absent if the request
+    ///   [never](UnixMillis::is_never) expires
     /// - `hidesCharacters`: `true` if the input holds characters that a reader does not see as they
     ///   are; absent otherwise
     /// - `decidedByOthers`: `true` if the requester cannot approve the call; absent otherwise
@@ -466,6 +467,7 @@ struct Descriptor<'a> {
     state: ApprovalStatus,
     description: &'a str,
     requested_at: UnixMillis,
+    #[serde(skip_serializing_if = "UnixMillis::is_never")]
     expires_at: UnixMillis,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hides_characters: bool,

@@ -20,4 +20,19 @@ impl UnixMillis {
     pub fn after(self, duration: Duration) -> Self {
         UnixMillis(self.0.saturating_add(duration.as_millis().try_into().unwrap_or(u64::MAX)))
     }
+
+    /// Whether this time never comes: it is later than the last one of JavaScript's `Date`. As the time at which
+    /// something expires, clients do not get it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ui_message_stream::approval::UnixMillis;
+    ///
+    /// let now = UnixMillis(1_795_244_750_143);
+    /// assert!(now.after(Duration::MAX).is_never());
+    /// assert!(!now.after(Duration::from_secs(3600)).is_never());
+    /// ```
+    pub fn is_never(&self) -> bool {
+        self.0 > 8_640_000_000_000_000
+    }
 }

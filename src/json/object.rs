@@ -342,8 +342,11 @@ impl FieldError {
         Self::new(field, self.problem)
     }
 
-    /// Puts `parent` before the path of the field.
+    /// Puts `parent` before the path of the field, unless it is empty.
     pub fn within(self, parent: &str) -> Self {
+        if parent.is_empty() {
+            return self;
+        }
         let dot = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
         Self::new(format!("{parent}{dot}{}", self.field), self.problem)
     }

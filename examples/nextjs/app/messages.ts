@@ -15,7 +15,7 @@ export type Data = {
     description: string;
     /** Milliseconds since 1970. */
     requestedAt: number;
-    expiresAt: number;
+    expiresAt?: number;
     /** The input holds characters that a reader does not see as they are. */
     hidesCharacters?: true;
     /** Another user approves: the approval of this user does not count. */

@@ -167,7 +167,9 @@ function Approval({ asked, input, answer }: ApprovalProps) {
       <pre ref={box} className="input" aria-label="Input" tabIndex={0} onScroll={look}>
         {input}
       </pre>
-      {asked && <p className="muted">Can be answered until {time(asked.expiresAt)}.</p>}
+      {asked?.expiresAt && (
+        <p className="muted">Can be answered until {time(asked.expiresAt)}.</p>
+      )}
       {asked?.hidesCharacters && (
         <p className="danger">Careful: the input holds characters that cannot be seen.</p>
       )}

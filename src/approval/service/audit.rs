@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tracing::Span;
@@ -67,7 +68,8 @@ pub struct AuditEvent {
 pub enum AuditEventKind {
     /// An approval was requested.
     Requested {
-        /// The time at which the approval request expires.
+        /// The time at which the approval request expires. Left out in JSON if it never does.
+        #[serde(skip_serializing_if = "UnixMillis::is_never")]
         expires_at: UnixMillis,
     },
     /// The call was approved and claimed for execution.
@@ -191,15 +193,32 @@ impl AuditEventKind {
         }
     }
 
-    /// Returns this kind without the reason that a user wrote.
-    fn without_reason(&self) -> Self {
-        match self.clone() {
-            AuditEventKind::Approved { fence, .. } => {
-                AuditEventKind::Approved { fence, reason: None }
+    /// Returns the number of the attempt to execute the call.
+    fn fence(&self) -> Option<u64> {
+        match self {
+            AuditEventKind::Approved { fence, .. } | AuditEventKind::Executed { fence, .. } => {
+                Some(*fence)
             }
-            AuditEventKind::Denied { .. } => AuditEventKind::Denied { reason: None },
-            AuditEventKind::Lapsed { .. } => AuditEventKind::Lapsed { reason: None },
-            other => other,
+            _ => None,
+        }
+    }
+
+    /// Returns why a decision was rejected, or a request revoked.
+    fn cause(&self) -> Option<&dyn fmt::Debug> {
+        match self {
+            AuditEventKind::Rejected { cause } => Some(cause),
+            AuditEventKind::Revoked { cause } => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Returns when a request expires.
+    fn expires_at(&self) -> Option<UnixMillis> {
+        match self {
+            AuditEventKind::Requested { expires_at } => {
+                Some(*expires_at).filter(|at| !at.is_never())
+            }
+            _ => None,
         }
     }
 
@@ -261,7 +280,8 @@ pub trait AuditSink: Send + Sync + fmt::Debug + 'static {
 
 /// An audit sink that sends every event to `tracing`, under the target `ui_message_stream::audit`.
 ///
-/// The reason that a user wrote is left out. It is in the event, for a sink of your own.
+/// Times are as in RFC 3339. The field `kind` is a name: `requested`, `approved`, `denied`, `executed`, `failed`. The
+/// reason that a user wrote is left out. It is in the event, for a sink of your own.
 ///
 /// An approval, a denial and a revocation are in a span `approval_wait`. Its field `waited_ms` is
 /// the time between the approval request and the decision, in milliseconds. The span itself is
@@ -288,7 +308,7 @@ impl AuditSink for TracingAudit {
         let _entered = span.entered();
         tracing::info!(
             target: "ui_message_stream::audit",
-            at = event.at.0,
+            at = %rfc3339(event.at),
             record = event.record.map(tracing::field::display),
             chat = ?event.chat_id,
             // Two fields, so that an id cannot be mistaken for a tenant. The anonymous one has no id.
@@ -297,7 +317,33 @@ impl AuditSink for TracingAudit {
             tool_call = ?event.tool_call_id,
             tool = ?event.tool_name,
             input_digest = event.input_digest,
-            kind = ?event.kind.without_reason(),
+            kind = event.kind.name(),
+            fence = event.kind.fence(),
+            cause = event.kind.cause().map(tracing::field::debug),
+            expires_at = event.kind.expires_at().map(rfc3339).map(tracing::field::display),
         );
+    }
+}
+
+/// Returns a time as logs hold it.
+fn rfc3339(at: UnixMillis) -> impl fmt::Display {
+    // The year has four digits.
+    let at = Duration::from_millis(at.0.min(MAX_RFC3339));
+    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + at)
+}
+
+/// The last millisecond of the year 9999.
+const MAX_RFC3339: u64 = 253_402_300_799_999;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_any_year_are_logged_as_in_rfc_3339() {
+        let texts = [0, 1_795_244_780_269, u64::MAX].map(|at| rfc3339(UnixMillis(at)).to_string());
+        let expected =
+            ["1970-01-01T00:00:00.000Z", "2026-11-21T06:26:20.269Z", "9999-12-31T23:59:59.999Z"];
+        assert_eq!(texts, expected);
     }
 }

@@ -23,6 +23,7 @@ use ui_message_stream::request::{Limits, ParseRequestError};
 /// compatibility with clients of other servers, `tool_outputs` and `tool_returns` are read as
 /// `toolOutputs`, `tool_call_id` as `toolCallId`, and `tool_return` as `output`. All other fields
 /// of the body are the application's own, as in a [`ChatRequest`](ui_message_stream::ChatRequest).
+/// A body that is one output, or a list of outputs, is read, too.
 ///
 /// ```
 /// use ui_message_stream_chat::ClientAnswers;
@@ -70,26 +71,19 @@ impl ClientAnswers {
     ///   the call whose output is missing or appears twice, or the decision that contradicts
     ///   another one.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
-        let text = limits.text(body)?;
-        let mut body = parse_fields(text, limits)?;
-        let [decisions, outputs @ ..] = FIELD_NAMES;
-        let mut bodies: Vec<ToolOutputBody> = Vec::new();
-        for name in outputs {
-            bodies.extend(remove_list(&mut body, name)?);
-        }
-        let decisions: Vec<ApprovalDecision> = remove_list(&mut body, decisions)?;
-        let custom = body.into_extra()?;
-        limits.check_answer_count(bodies.len() + decisions.len())?;
+        let ReceivedBody { outputs, decisions, custom } =
+            ReceivedBody::parse(limits.text(body)?, limits)?;
+        limits.check_answer_count(outputs.len() + decisions.len())?;
         let mut seen = HashSet::new();
         let mut tool_outputs: Vec<UnverifiedToolOutput> = Vec::new();
-        for (at, body) in bodies.into_iter().enumerate() {
-            let output = body.into_output().map_err(|error| error.within(&output_path(at)))?;
+        for (path, body) in outputs {
+            let output = body.into_output().map_err(|error| error.within(&path))?;
             limits
                 .check_id("toolCallId", &output.tool_call_id)
-                .map_err(|error| error.within(&output_path(at)))?;
+                .map_err(|error| error.within(&path))?;
             if !seen.insert(output.tool_call_id.clone()) {
                 let duplicate = FieldError::new("toolCallId", "has an output already");
-                return Err(duplicate.within(&output_path(at)).into());
+                return Err(duplicate.within(&path).into());
             }
             tool_outputs.push(output);
         }
@@ -113,36 +107,97 @@ pub(super) fn output_path(at: usize) -> String {
     format!("toolOutputs[{at}]")
 }
 
-/// Parses the fields of the body. Each known field may appear once.
-fn parse_fields<'a>(text: &'a str, limits: &Limits) -> Result<Object<'a>, ParseRequestError> {
-    let limit = limits.max_nodes();
-    let (mut object, mut result, mut nodes) = (Object::default(), Ok(()), 0_usize);
-    let add = |key: &str, value: &'a RawValue| {
-        nodes += 1;
-        if nodes <= limit && result.is_ok() {
-            result = object.add(key, value, &FIELD_NAMES);
-        }
-    };
-    each_field(text, add).map_err(ParseRequestError::NotJson)?;
-    if nodes > limit {
-        return Err(ParseRequestError::TooManyNodes { limit });
-    }
-    result?;
-    Ok(object)
+/// A body, whose texts are not checked.
+#[derive(Default)]
+struct ReceivedBody {
+    /// Each with its path in the body, for error messages.
+    outputs: Vec<(String, ToolOutputBody)>,
+    decisions: Vec<ApprovalDecision>,
+    custom: ExtraFields,
 }
 
-/// Removes a list from the body and parses it. A missing list and `null` are an empty list.
-fn remove_list<T: DeserializeOwned>(
-    body: &mut Object<'_>,
+impl ReceivedBody {
+    fn parse(text: &str, limits: &Limits) -> Result<Self, ParseRequestError> {
+        if text.trim_start().starts_with('[') {
+            return Ok(Self::of_outputs("", parse_answers(text, "")?));
+        }
+        let (mut object, mut result, mut nodes) = (Object::default(), Ok(()), 0_usize);
+        let (mut has_lists, mut is_output, mut unknown) = (false, false, None);
+        let add = |key: &str, value| {
+            nodes += 1;
+            if nodes <= limits.max_nodes() && result.is_ok() {
+                has_lists |= FIELD_NAMES.contains(&key);
+                is_output |= matches!(key, "toolCallId" | "tool_call_id");
+                unknown.get_or_insert_with(|| key.to_owned());
+                result = object.add(key, value, &FIELD_NAMES);
+            }
+        };
+        each_field(text, add).map_err(ParseRequestError::NotJson)?;
+        if nodes > limits.max_nodes() {
+            return Err(ParseRequestError::TooManyNodes { limit: limits.max_nodes() });
+        }
+        result?;
+        match unknown.filter(|_| !has_lists) {
+            Some(_) if is_output => {
+                let one: ToolOutputBody = parse_answers(text, "")?;
+                return Ok(ReceivedBody { outputs: vec![(String::new(), one)], ..Self::default() });
+            }
+            Some(unknown) => return Err(unknown_field(&unknown).into()),
+            None => {}
+        }
+        let mut body = Self::default();
+        for name in FIELD_NAMES {
+            let Some(list) = object.take(name).map(RawValue::get).filter(|list| *list != "null")
+            else {
+                continue;
+            };
+            match name {
+                DECISIONS => body.decisions = parse_answers(list, name)?,
+                _ => {
+                    body.outputs.extend(Self::of_outputs(name, parse_answers(list, name)?).outputs)
+                }
+            }
+        }
+        body.custom = object.into_extra()?;
+        Ok(body)
+    }
+
+    /// The outputs of a list with this name.
+    fn of_outputs(name: &str, outputs: Vec<ToolOutputBody>) -> Self {
+        let outputs = outputs.into_iter().enumerate();
+        let outputs = outputs.map(|(at, output)| (format!("{name}[{at}]"), output)).collect();
+        ReceivedBody { outputs, ..Self::default() }
+    }
+}
+
+/// Parses answers. `name` is that of the field, empty for the whole body.
+fn parse_answers<T: DeserializeOwned>(
+    text: &str,
     name: &'static str,
-) -> Result<Vec<T>, ParseRequestError> {
-    let list = body.take(name).map(|raw| serde_json::from_str::<Option<Vec<T>>>(raw.get()));
-    let list = list.transpose().map_err(|_| FieldError::new(name, EXPECTED_LISTS))?;
-    Ok(list.flatten().unwrap_or_default())
+) -> Result<T, ParseRequestError> {
+    serde_json::from_str(text).map_err(|error| match error.is_data() {
+        true => FieldError::new(name, EXPECTED_LISTS).into(),
+        false => ParseRequestError::NotJson(error),
+    })
+}
+
+/// The error of a body without answers, whose first field is this one.
+fn unknown_field(name: &str) -> FieldError {
+    let is_name = |it: char| it.is_ascii_alphanumeric() || "_-".contains(it);
+    let name = match name.len() <= MAX_SHOWN_NAME && name.chars().all(is_name) {
+        true => format!("unknown field `{name}`"),
+        false => "unknown fields".to_owned(),
+    };
+    FieldError::new("", format!("{name}; expected `decisions`, `toolOutputs` or `tool_call_id`"))
 }
 
 /// The name of the decisions, and the names of the outputs: our own and those of other servers.
-const FIELD_NAMES: [&str; 4] = ["decisions", "toolOutputs", "tool_outputs", "tool_returns"];
+const FIELD_NAMES: [&str; 4] = [DECISIONS, "toolOutputs", "tool_outputs", "tool_returns"];
+
+const DECISIONS: &str = "decisions";
+
+/// The longest name of a field in an error, in bytes.
+const MAX_SHOWN_NAME: usize = 64;
 
 const EXPECTED_LISTS: &str = "expected a list of `{\"toolCallId\", \"output\", \"status\"?}`, \
                               of decisions one of `{\"approvalId\", \"approved\", \"reason\"?}`";

@@ -261,11 +261,45 @@ fn answers_by_id_are_parsed_as_strictly_as_chat_requests() {
         (twice, "decisions: given twice"),
         (&*many, "more than 20000 messages, parts and unknown fields"),
         ("[", "the body is not JSON"),
+        (
+            r#"{"approvals": [{"approvalId": "ap", "approved": true}]}"#,
+            "unknown field `approvals`; expected `decisions`, `toolOutputs` or `tool_call_id`",
+        ),
+        (r#"{"\n<b>": 1}"#, "unknown fields; expected `decisions`"),
+        (r#"{"tool_outputs": [{}]}"#, "tool_outputs: expected a list of"),
+        (r#"{"tool_call_id": "c1"}"#, "output: missing"),
+        (r#"{"tool_call_id": "c1", "tool_return": 1, "status": "late"}"#, "expected a list of"),
+        (r#"[{"toolCallId": "c1"}]"#, "[0].output: missing"),
+        (
+            r#"[{"toolCallId": "c1", "output": 1}, {"toolCallId": "c1", "output": 2}]"#,
+            "[1].toolCallId: has an output already",
+        ),
+        (r#"[{"toolCallId": "c1", "output": 1}"#, "the body is not JSON"),
     ] {
         let error =
             ClientAnswers::parse(body.as_bytes(), &Limits::default()).unwrap_err().to_string();
         assert!(error.starts_with(expected_error), "{error}");
     }
+}
+
+/// Other backends take these bodies.
+#[test]
+fn a_bare_output_and_a_list_of_them_are_read_as_a_list_of_outputs() {
+    let parse = |body: &str| ClientAnswers::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let one = r#"{"tool_call_id": "c1", "tool_return": {"city": "Lisbon"}, "status": "success"}"#;
+    let two = r#"{"tool_call_id": "c2", "tool_return": "refused", "status": "error"}"#;
+    for (bare, outputs) in
+        [(one.to_owned(), one.to_owned()), (format!(" [{one}, {two}]"), format!("{one}, {two}"))]
+    {
+        assert_eq!(parse(&bare), parse(&format!(r#"{{"toolOutputs": [{outputs}]}}"#)));
+    }
+    assert!(parse("{}").tool_outputs.is_empty());
+    // A field of the application beside answers is its own.
+    let own = parse(r#"{"decisions": [], "tool_call_id": "c1"}"#);
+    assert_eq!(
+        (own.tool_outputs.len(), own.custom.get("tool_call_id")),
+        (0, Some(Json::string("c1")))
+    );
 }
 
 #[test]
