@@ -249,22 +249,6 @@ impl AgentEvent {
         AgentEvent::ToolDenied { tool_call_id: tool_call_id.into() }
     }
 
-    /// Returns the id of the approval that the event requests.
-    #[cfg(feature = "approvals")]
-    #[inline]
-    pub fn requested_approval(&self) -> Option<ApprovalId> {
-        match self {
-            AgentEvent::ApprovalRequested { approval_id, .. } => Some(approval_id.clone()),
-            AgentEvent::Chunk(chunk) => match &**chunk {
-                Chunk::ToolApprovalRequest { approval_id, .. } => {
-                    Some(ApprovalId::new(&**approval_id))
-                }
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
     /// Creates the event that replaces the data of a call's `data-approval` part.
     #[cfg(feature = "approvals")]
     pub fn approval_data(call: &ToolCallId, data: Json) -> Self {

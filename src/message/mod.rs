@@ -117,39 +117,6 @@ impl UiMessage {
         })
     }
 
-    /// Returns the message without the ids that the model gave to its calls, which are stored for the
-    /// model and which no client needs. Returns `None` if it holds none.
-    #[cfg(feature = "approvals")]
-    pub fn without_model_ids(&self) -> Option<Self> {
-        let metadata_without = |part: &ToolPart| {
-            part.call_provider_metadata.as_ref().and_then(|metadata| metadata.without_model_id())
-        };
-        self.tool_parts().find_map(metadata_without)?;
-        let mut message = self.clone();
-        for part in &mut message.parts {
-            if let Part::Tool(part) = part
-                && let Some(metadata) = metadata_without(part)
-            {
-                part.call_provider_metadata = metadata;
-            }
-        }
-        Some(message)
-    }
-
-    /// Returns the message for a client that cannot show an approval request: a call that waits for
-    /// approval is a call without a result.
-    #[cfg(feature = "approvals")]
-    pub fn without_open_approvals(mut self) -> Self {
-        for part in &mut self.parts {
-            if let Part::Tool(part) = part
-                && let ToolState::ApprovalRequested { input, .. } = &part.state
-            {
-                part.state = ToolState::InputAvailable { input: input.clone() };
-            }
-        }
-        self
-    }
-
     /// Parses the last text of the message's last step as JSON. It is JSON if the agent gives a
     /// structured answer, for example with `Agent::with_output`.
     ///

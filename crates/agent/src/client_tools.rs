@@ -65,7 +65,7 @@ struct ClientTool {
     name: Box<str>,
     #[serde(default)]
     description: Box<str>,
-    #[serde(alias = "input_schema", alias = "parameters")]
+    #[serde(default = "any_object", alias = "input_schema", alias = "parameters")]
     input_schema: Json,
 }
 
@@ -77,11 +77,17 @@ impl ClientTool {
     }
 }
 
+/// The schema of a tool that has none.
+fn any_object() -> Json {
+    // The text is a valid schema.
+    Json::parse(r#"{"type": "object"}"#).unwrap_or_else(|_| Json::null())
+}
+
 fn invalid_field(problem: Cow<'static, str>) -> FieldError {
     FieldError::new(FIELD, problem)
 }
 
-const EXPECTED_SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"}`";
+const EXPECTED_SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"?}`";
 
 /// The field of the request that holds the tools.
 const FIELD: &str = "clientTools";

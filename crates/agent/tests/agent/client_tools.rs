@@ -103,6 +103,16 @@ async fn a_tool_declared_by_the_request_is_executed_by_the_client() {
 }
 
 #[tokio::test]
+async fn a_client_tool_without_a_schema_takes_any_object() {
+    let model = model("show_map");
+    let chats = Agent::new(model.clone()).with_client_tools().into_chat_server();
+    let body = body_with_client_tools(json!([{"name": "show_map"}]));
+    assert!(has(&post(&chats, &body).await.unwrap(), "tool-input-available"));
+    let requests = model.requests.lock().unwrap();
+    assert_eq!(requests[0].tools[0].input_schema.as_str(), r#"{"type": "object"}"#);
+}
+
+#[tokio::test]
 async fn client_tools_may_use_either_field_name_but_not_both() {
     let tools = json!([{"name": "show_map", "input_schema": {}}]);
     let model = model("show_map");
@@ -148,7 +158,11 @@ async fn a_request_can_neither_replace_a_server_tool_nor_declare_an_invalid_one(
             json!([{"name": "a", "inputSchema": true}]),
             "clientTools[0].inputSchema: expected an object",
         ),
-        (json!([{"name": "a"}]), "clientTools: expected a list of"),
+        (json!([{"description": "a"}]), "clientTools: expected a list of"),
+        (
+            json!([{"name": "a", "inputSchema": null}]),
+            "clientTools[0].inputSchema: expected an object",
+        ),
         (json!({"a": {}}), "clientTools: expected a list of"),
         (
             Value::Array((0..129).map(|n| tool(&format!("t{n}"))).collect()),

@@ -13,6 +13,7 @@ use futures_util::{StreamExt, stream};
 use super::{AgentEventStream, ChatAgent, Event, Turn};
 use ui_message_stream::BoxError;
 use ui_message_stream::approval::store::LedgerStoreError;
+use ui_message_stream::chunk::Chunk;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{ApprovalId, ToolCallId, log_error};
 use ui_message_stream::response::{MASKED_ERROR, panic_message};
@@ -109,10 +110,22 @@ pub(crate) type Revoke =
     Arc<dyn Fn(ApprovalId) -> BoxFuture<'static, Result<(), LedgerStoreError>> + Send + Sync>;
 
 async fn revoke_request(revoke: Revoke, event: Event) -> Event {
-    if let Some(approval_id) = event.as_ref().ok().and_then(AgentEvent::requested_approval) {
+    if let Some(approval_id) = event.as_ref().ok().and_then(requested_approval) {
         revoke(approval_id).await?;
     }
     event
+}
+
+/// Returns the id of the approval that an event requests.
+fn requested_approval(event: &AgentEvent) -> Option<ApprovalId> {
+    match event {
+        AgentEvent::ApprovalRequested { approval_id, .. } => Some(approval_id.clone()),
+        AgentEvent::Chunk(chunk) => match &**chunk {
+            Chunk::ToolApprovalRequest { approval_id, .. } => Some(ApprovalId::new(&**approval_id)),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// How many bytes of a tool input are joined.

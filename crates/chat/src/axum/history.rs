@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures_util::stream;
 
 use crate::Messages;
+use crate::log::client::without_model_ids;
 use ui_message_stream::id::MessageId;
 use ui_message_stream::json::FieldError;
 use ui_message_stream::message::AnswerEnd;
@@ -164,7 +165,7 @@ impl Iterator for Pieces {
             let is_whole = match item {
                 Item::Text(text) => window.write_all(text.as_bytes()).is_ok(),
                 Item::Message(message, _) => {
-                    let changed = message.without_model_ids();
+                    let changed = without_model_ids(message);
                     serde_json::to_writer(window, changed.as_ref().unwrap_or(message)).is_ok()
                 }
             };

@@ -17,6 +17,7 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 use self::history::{HistoryPage, query_parameter};
+use crate::log::client::without_model_ids;
 use crate::store::{ChatCursor, ListChats};
 use crate::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
 use ui_message_stream::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
@@ -172,7 +173,7 @@ async fn respond(
         let response = chats.complete(&reader, principal, request).await;
         let response = response?;
         let message = response.message.as_ref();
-        let without_ids = message.and_then(UiMessage::without_model_ids);
+        let without_ids = message.and_then(without_model_ids);
         let body = serde_json::to_vec(&ResponseBody {
             message: without_ids.as_ref().or(message),
             output: response.output.as_ref(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ui_message_stream::chunk::Version;
-use ui_message_stream::message::UiMessage;
+use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::request::ChatRequest;
 
 /// The settings of a server that describe its clients.
@@ -81,11 +81,36 @@ impl Client {
     pub(crate) fn shown(self, message: &UiMessage) -> Cow<'_, UiMessage> {
         match self.answers_approvals() {
             true => Cow::Borrowed(message),
-            false => Cow::Owned(message.clone().without_open_approvals()),
+            false => Cow::Owned(without_open_approvals(message.clone())),
         }
     }
 
     pub(crate) fn version(self) -> Version {
         self.version
     }
+}
+
+/// Returns a message for a client that cannot show an approval request: a call that waits for approval is a
+/// call without a result.
+fn without_open_approvals(mut message: UiMessage) -> UiMessage {
+    for part in message.tool_parts_mut() {
+        if let ToolState::ApprovalRequested { input, .. } = &part.state {
+            part.state = ToolState::InputAvailable { input: input.clone() };
+        }
+    }
+    message
+}
+
+/// Returns a stored message without the ids that the model gave to its calls, which are stored for the model
+/// and which no client needs. Returns `None` if it holds none.
+pub(crate) fn without_model_ids(message: &UiMessage) -> Option<UiMessage> {
+    let without = |part: &ToolPart| part.call_provider_metadata.as_ref()?.without_model_id();
+    message.tool_parts().find_map(without)?;
+    let mut message = message.clone();
+    for part in message.tool_parts_mut() {
+        if let Some(metadata) = without(part) {
+            part.call_provider_metadata = metadata;
+        }
+    }
+    Some(message)
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::client::without_model_ids;
 use super::held_position::{content, held_parts, is_held_as};
 use ui_message_stream::approval::LAPSED;
 use ui_message_stream::chunk::{Chunk, Version};
@@ -269,7 +270,7 @@ fn overlap(posted: &UiMessage, message: &UiMessage) -> usize {
 
 /// Returns the chunks that rebuild a message, without the ids that the model gave to its calls.
 fn chunks_of(message: &UiMessage) -> Vec<Chunk<'static>> {
-    let without_ids = message.without_model_ids();
+    let without_ids = without_model_ids(message);
     let message = without_ids.as_ref().unwrap_or(message);
     // Some fields cannot be streamed.
     let chunks = compact(message);
