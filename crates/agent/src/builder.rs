@@ -118,7 +118,7 @@ impl Agent {
     }
 
     /// Accepts tools that a request defines, in the field `clientTools` (or `client_tools`) of its
-    /// body: `[{"name", "description"?, "inputSchema"}, …]`.
+    /// body: `[{"name", "description"?, "inputSchema"?}, …]`.
     ///
     /// The client executes these tools. The model can call them in this turn only. A request that
     /// defines a tool with the name of a tool of this agent is rejected. This prevents a client
