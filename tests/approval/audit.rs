@@ -201,7 +201,9 @@ async fn no_log_line_holds_a_token_an_input_or_a_line_forged_by_the_client() {
     bench.outcomes(&body(&[answer(&issued, true)])).await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(
-        log.contains("Rejected") && log.contains("Approved") && log.contains("panicked"),
+        log.contains(r#"kind="rejected""#)
+            && log.contains(r#"kind="approved""#)
+            && log.contains("panicked"),
         "{log}"
     );
     let waited = r#"approval_wait{gen_ai.operation.name="approval_wait" gen_ai.conversation.id="chat" gen_ai.tool.name="delete_file" gen_ai.tool.call.id="call_1" waited_ms="#;

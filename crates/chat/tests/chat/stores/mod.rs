@@ -4,3 +4,4 @@ mod log_store;
 mod message_sink;
 pub(crate) mod row_store;
 mod stored_formats;
+mod unknown_entries;

@@ -1,0 +1,141 @@
+//! A rolling deploy brings in a new kind of entry: a server that does not know it refuses the chat and writes
+//! nothing, and the server that has written it goes on.
+
+use std::sync::Arc;
+
+use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
+use futures::{StreamExt, stream};
+use serde_json::json;
+use test_support::thread_subscriber::{CapturedLog, subscribe};
+use tokio::sync::Semaphore;
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream_chat::store::{
+    AppendLog, AppendResult, InMemoryLogStore, LoadLog, LoadedLog, LogKey, LogPage, LogStore,
+    ReadLogEntries, StoredEntry,
+};
+use ui_message_stream_chat::{ChatError, ChatServer, Turn};
+
+/// What a server of the next version makes of a store: it writes `vote` where this version writes `step`.
+#[derive(Debug)]
+struct NextVersion(Arc<InMemoryLogStore>);
+
+const STEP: &[u8] = br#""step""#;
+
+const VOTE: &[u8] = br#"{"vote":{}}"#;
+
+fn exchanged(entry: StoredEntry, from: &[u8], to: &'static [u8]) -> StoredEntry {
+    match entry.bytes == from {
+        true => StoredEntry { bytes: to.into(), ..entry },
+        false => entry,
+    }
+}
+
+impl Intercepts for NextVersion {
+    fn store(&self) -> &dyn LogStore {
+        &*self.0
+    }
+
+    fn load<'a>(&'a self, load: LoadLog<'a>) -> Answer<'a, Option<LoadedLog>> {
+        Box::pin(async move {
+            let mut loaded = self.0.load(load).await?;
+            for (_, entry) in loaded.iter_mut().flat_map(|loaded| &mut loaded.entries) {
+                *entry = exchanged(entry.clone(), VOTE, STEP);
+            }
+            Ok(loaded)
+        })
+    }
+
+    fn read<'a>(&'a self, read: ReadLogEntries<'a>) -> Answer<'a, Option<LogPage>> {
+        Box::pin(async move {
+            let mut page = self.0.read(read).await?;
+            for entry in page.iter_mut().flat_map(|page| &mut page.entries) {
+                *entry = exchanged(entry.clone(), VOTE, STEP);
+            }
+            Ok(page)
+        })
+    }
+
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
+        Box::pin(async move {
+            let entries = append.entries.iter().cloned();
+            let entries: Vec<_> = entries.map(|entry| exchanged(entry, STEP, VOTE)).collect();
+            self.0.append(AppendLog { entries: &entries, ..append }).await
+        })
+    }
+}
+
+/// A server whose agent says a word for each permit.
+fn server(store: Arc<impl LogStore>, permits: &Arc<Semaphore>) -> ChatServer {
+    let permits = Arc::clone(permits);
+    let agent = move |_: Turn| {
+        let permits = Arc::clone(&permits);
+        let said = async move {
+            permits.acquire().await.unwrap().forget();
+            AgentEvent::text("answer")
+        };
+        stream::once(async { AgentEvent::text("An ") }).chain(stream::once(said))
+    };
+    ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store)
+}
+
+fn say(id: &str) -> ChatRequest {
+    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
+    let body = json!({"id": "chat", "message": message}).to_string();
+    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_know_an_entry_refuses_the_chat_and_writes_nothing() {
+    let log = CapturedLog::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _subscription = subscribe(subscriber);
+    let (store, permits) = (Arc::new(InMemoryLogStore::new()), Arc::new(Semaphore::new(0)));
+    let next = server(Arc::new(LogDouble(NextVersion(store.clone()))), &permits);
+    let this = server(store.clone(), &permits);
+    let (ada, chat) = (Principal::new("ada"), "chat".into());
+    let mut response = next.stream_response(&ada, say("m1")).await.unwrap();
+    let mut text = String::new();
+    while !text.contains("An ") {
+        text += std::str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
+    }
+
+    let key = LogKey { owner: ada.clone(), chat: "chat".into() };
+    let numbers = async || {
+        let load = LoadLog { key: &key, has_frames: true, has_messages: false };
+        let loaded = store.load(load).await.unwrap().unwrap();
+        let has_vote = loaded.entries.iter().any(|(_, entry)| entry.bytes == VOTE);
+        (loaded.head.control, has_vote)
+    };
+    let before = numbers().await;
+    assert!(before.1, "no entry of the next version is in the log");
+    let refusals = [
+        this.stream_response(&ada, say("m2")).await.map(drop),
+        this.chat(&ada, &chat).await.map(drop),
+        this.resume_stream(&ada, &chat, None).await.map(drop),
+        this.stop(&ada, &chat).await,
+        this.delete(&ada, &chat).await,
+    ];
+    for refusal in refusals {
+        assert!(matches!(refusal, Err(ChatError::Store(_))), "{refusal:?}");
+    }
+    assert_eq!(numbers().await, before);
+    assert!(log.text().contains("unknown variant `vote`"), "{}", log.text());
+
+    permits.add_permits(2);
+    while let Some(bytes) = response.next().await {
+        text += std::str::from_utf8(&bytes.unwrap()).unwrap();
+    }
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    // A snapshot covers the entry, so this version reads the chat again.
+    while this.chat(&ada, &chat).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    let mut again = this.stream_response(&ada, say("m2")).await.unwrap();
+    while let Some(bytes) = again.next().await {
+        bytes.unwrap();
+    }
+    assert_eq!(next.chat(&ada, &chat).await.unwrap().messages.len(), 4);
+}
