@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::stream;
 
 use crate::Messages;
-use crate::log::client::without_model_ids;
+use crate::conversation::model_ids::without_model_ids;
 use ui_message_stream::id::MessageId;
 use ui_message_stream::json::FieldError;
 use ui_message_stream::message::AnswerEnd;

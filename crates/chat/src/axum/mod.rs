@@ -17,7 +17,7 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 use self::history::{HistoryPage, query_parameter};
-use crate::log::client::without_model_ids;
+use crate::conversation::model_ids::without_model_ids;
 use crate::store::{ChatCursor, ListChats};
 use crate::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
 use ui_message_stream::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};

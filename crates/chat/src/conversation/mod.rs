@@ -17,6 +17,7 @@ mod history_import;
 pub(crate) mod live_message;
 mod live_run;
 mod messages;
+pub(crate) mod model_ids;
 mod recorder;
 pub(crate) mod request_change;
 mod resolve_calls;

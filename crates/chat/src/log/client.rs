@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use ui_message_stream::chunk::Version;
-use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
+use ui_message_stream::message::{ToolState, UiMessage};
 use ui_message_stream::request::ChatRequest;
 
 /// The settings of a server that describe its clients.
@@ -99,18 +99,4 @@ fn without_open_approvals(mut message: UiMessage) -> UiMessage {
         }
     }
     message
-}
-
-/// Returns a stored message without the ids that the model gave to its calls, which are stored for the model
-/// and which no client needs. Returns `None` if it holds none.
-pub(crate) fn without_model_ids(message: &UiMessage) -> Option<UiMessage> {
-    let without = |part: &ToolPart| part.call_provider_metadata.as_ref()?.without_model_id();
-    message.tool_parts().find_map(without)?;
-    let mut message = message.clone();
-    for part in message.tool_parts_mut() {
-        if let Some(metadata) = without(part) {
-            part.call_provider_metadata = metadata;
-        }
-    }
-    Some(message)
 }

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::client::without_model_ids;
 use super::held_position::{content, held_parts, is_held_as};
+use crate::conversation::model_ids::without_model_ids;
 use ui_message_stream::approval::LAPSED;
 use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::event::{AgentEvent, Data};
