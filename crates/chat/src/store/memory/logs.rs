@@ -181,9 +181,8 @@ impl Logs {
     }
 
     /// A run of this log has ended.
-    pub(super) fn keep_ended(&mut self, key: &LogKey, now: UnixMillis) {
-        let epoch = self.get(key).map(|log| log.epoch);
-        self.ended.extend(epoch.map(|epoch| (now, key.clone(), epoch)));
+    pub(super) fn keep_ended(&mut self, key: &LogKey, epoch: Epoch, now: UnixMillis) {
+        self.ended.push_back((now, key.clone(), epoch));
     }
 
     /// Removes the entries of the runs that ended first, until the others have no more bytes than this. Those that
@@ -235,7 +234,7 @@ impl Logs {
         is_stored
     }
 
-    /// Removes the entries that nobody needs. Returns what is left to the server.
+    /// Removes the entries that neither a snapshot nor a reader needs. Returns what the server has to do.
     pub(super) fn sweep(&mut self, now: UnixMillis) -> LeftToServer {
         let old_snapshots = self.forget_ended(now).into_iter().collect();
         self.changed_lists.retain(|_, changed| Arc::strong_count(changed) > 1);

@@ -158,23 +158,24 @@ impl InMemoryLogStore {
         if let Expected::NoLog(epoch) = append.expected {
             logs.insert(key, Log::new(epoch, now));
         }
-        let ended = logs.get(key).map_or(0, |log| log.ended.len());
-        let result = logs.change(key, |log| {
+        let appended = logs.change(key, |log| {
+            let ended = log.ended.len();
             let first = log.append(&append, now);
-            AppendResult::Appended { first, head: log.head(now) }
+            (first, log.head(now), log.ended.len() > ended)
         });
+        let Some((first, head, has_ended)) = appended else { return Ok(AppendResult::Conflict) };
         if append.changes_list() {
             logs.notify_list(&key.owner);
         }
-        if let (true, Some(AppendResult::Appended { head, .. })) = (append.is_for_sink, &result) {
+        if append.is_for_sink {
             logs.deliveries.has_changed(key, head.epoch, head.length, now);
         }
-        if logs.get(key).map_or(0, |log| log.ended.len()) > ended {
-            logs.keep_ended(key, now);
+        if has_ended {
+            logs.keep_ended(key, head.epoch, now);
             logs.limit_ended(self.limits.ended);
         }
         logs.limit_bytes(key, self.limits);
-        Ok(result.unwrap_or(AppendResult::Conflict))
+        Ok(AppendResult::Appended { first, head })
     }
 }
 
