@@ -103,34 +103,25 @@ impl LogReader {
     /// Lets this reader continue a response. Returns it with the message that its run writes, or `None` if the
     /// log does not hold what follows.
     pub(crate) async fn continued(mut self) -> Result<Option<(Self, MessageId)>, ChatError> {
-        let (begin, mut run_message) = (self.frames.begin(), None);
-        let (mut next, end) = (begin, self.position.max(begin + 1));
-        let _turn = self.chats.loads.turn(&self.key.owner).await;
-        while next < end {
-            let (key, epoch, max_bytes) = (&self.key, self.epoch, MAX_READ_BYTES);
-            let read = ReadLogEntries { key, epoch, position: next, max_bytes, is_reader: false };
-            let read = || self.logs.read(read);
-            let page = repeat("read a log", MAX_FAILURES_BEFORE_RESPONSE, read).await?;
-            let entries = page.map(|page| page.entries).unwrap_or_default();
-            if entries.is_empty() {
-                return Ok(None);
-            }
-            for stored in entries.iter().take(usize::try_from(end - next).unwrap_or(usize::MAX)) {
-                let entry = Entry::read(stored).map_err(ChatStoreError::new)?;
-                match entry.other() {
-                    Some(OtherEntry::Begin { message_id, .. }) if next == begin => {
-                        run_message = Some(message_id.clone());
-                    }
-                    // After the end of the run comes another one, whose message the user may have removed.
-                    _ if next == begin || self.has_ended => return Ok(None),
-                    _ => self.has_ended = entry.ends_run(),
+        let (begin, mut run_message, mut has_ended) = (self.frames.begin(), None, false);
+        let end = self.position.max(begin + 1);
+        let turn = self.chats.loads.turn(&self.key.owner).await;
+        let next = self.each_of_run(Some(end), false, |position, entry| {
+            match entry.other() {
+                Some(OtherEntry::Begin { message_id, .. }) if position == begin => {
+                    run_message = Some(message_id.clone());
                 }
-                next += 1;
+                // After the end of the run comes another one, whose message the user may have removed.
+                _ if position == begin || has_ended => return false,
+                _ => has_ended = entry.ends_run(),
             }
-        }
-        let Some(message_id) = run_message else { return Ok(None) };
+            true
+        });
+        let next = next.await?;
+        drop(turn);
+        let Some(message_id) = run_message.filter(|_| next == end) else { return Ok(None) };
         self.frames.set_message(message_id.clone());
-        self.has_begun = true;
+        (self.has_begun, self.has_ended) = (true, has_ended);
         Ok(Some((self, message_id)))
     }
 
@@ -175,23 +166,41 @@ impl LogReader {
 
     /// Reads the entries of the run, up to this position.
     async fn entries_of_run(&mut self, end: Option<u64>) -> Result<Vec<Entry>, ChatStoreError> {
-        let (key, epoch, mut entries) = (&self.key, self.epoch, Vec::new());
+        let mut entries = Vec::new();
+        let push = |_, entry| {
+            entries.push(entry);
+            true
+        };
+        self.each_of_run(end, true, push).await?;
+        Ok(entries)
+    }
+
+    /// Calls `each` with the entries from the begin of the run on, up to this position, while it returns `true`.
+    /// Returns the position of the next entry.
+    async fn each_of_run(
+        &mut self,
+        end: Option<u64>,
+        is_reader: bool,
+        mut each: impl FnMut(u64, Entry) -> bool,
+    ) -> Result<u64, ChatStoreError> {
+        let (key, epoch, mut position) = (&self.key, self.epoch, self.frames.begin());
         loop {
-            let position = self.frames.begin() + entries.len() as u64;
             let max_bytes = MAX_READ_BYTES;
-            let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader: true };
+            let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader };
             let read = || self.logs.read(read);
             let page = repeat("read a log", MAX_FAILURES_BEFORE_RESPONSE, read).await?;
-            let Some(page) = page else { return Ok(entries) };
+            let Some(page) = page else { return Ok(position) };
             let end = end.unwrap_or(page.head.length).min(page.head.length);
+            let is_empty = page.entries.is_empty();
             // Another run may follow.
-            let of_run = page.entries.iter().zip(position..end);
-            for (entry, _) in of_run {
-                entries.push(Entry::read(entry).map_err(ChatStoreError::new)?);
+            for (stored, _) in page.entries.iter().zip(position..end) {
+                if !each(position, Entry::read(stored).map_err(ChatStoreError::new)?) {
+                    return Ok(position);
+                }
+                position += 1;
             }
-            let left = end.saturating_sub(position);
-            if page.entries.is_empty() || page.entries.len() as u64 >= left {
-                return Ok(entries);
+            if is_empty || position >= end {
+                return Ok(position);
             }
         }
     }
