@@ -119,16 +119,17 @@ struct ReceivedBody {
 impl ReceivedBody {
     fn parse(text: &str, limits: &Limits) -> Result<Self, ParseRequestError> {
         if text.trim_start().starts_with('[') {
-            return Ok(Self::of_outputs("", parse_answers(text, "")?));
+            let outputs = with_paths("", parse_answers(text, "")?);
+            return Ok(ReceivedBody { outputs, ..Self::default() });
         }
         let (mut object, mut result, mut nodes) = (Object::default(), Ok(()), 0_usize);
-        let (mut has_lists, mut is_output, mut unknown) = (false, false, None);
+        let (mut has_lists, mut is_output, mut first) = (false, false, None);
         let add = |key: &str, value| {
             nodes += 1;
             if nodes <= limits.max_nodes() && result.is_ok() {
                 has_lists |= FIELD_NAMES.contains(&key);
                 is_output |= matches!(key, "toolCallId" | "tool_call_id");
-                unknown.get_or_insert_with(|| key.to_owned());
+                first.get_or_insert_with(|| key.to_owned());
                 result = object.add(key, value, &FIELD_NAMES);
             }
         };
@@ -137,7 +138,7 @@ impl ReceivedBody {
             return Err(ParseRequestError::TooManyNodes { limit: limits.max_nodes() });
         }
         result?;
-        match unknown.filter(|_| !has_lists) {
+        match first.filter(|_| !has_lists) {
             Some(_) if is_output => {
                 let one: ToolOutputBody = parse_answers(text, "")?;
                 return Ok(ReceivedBody { outputs: vec![(String::new(), one)], ..Self::default() });
@@ -153,21 +154,18 @@ impl ReceivedBody {
             };
             match name {
                 DECISIONS => body.decisions = parse_answers(list, name)?,
-                _ => {
-                    body.outputs.extend(Self::of_outputs(name, parse_answers(list, name)?).outputs)
-                }
+                _ => body.outputs.extend(with_paths(name, parse_answers(list, name)?)),
             }
         }
         body.custom = object.into_extra()?;
         Ok(body)
     }
+}
 
-    /// The outputs of a list with this name.
-    fn of_outputs(name: &str, outputs: Vec<ToolOutputBody>) -> Self {
-        let outputs = outputs.into_iter().enumerate();
-        let outputs = outputs.map(|(at, output)| (format!("{name}[{at}]"), output)).collect();
-        ReceivedBody { outputs, ..Self::default() }
-    }
+/// Returns the outputs of a list with this name, each with its path.
+fn with_paths(name: &str, outputs: Vec<ToolOutputBody>) -> Vec<(String, ToolOutputBody)> {
+    let outputs = outputs.into_iter().enumerate();
+    outputs.map(|(at, output)| (format!("{name}[{at}]"), output)).collect()
 }
 
 /// Parses answers. `name` is that of the field, empty for the whole body.

@@ -122,7 +122,7 @@ async fn a_run_that_was_lost_7_days_ago_ends_without_a_request() {
     assert_eq!(stored(&server).await.answer_end(), Some(AnswerEnd::Interrupted));
 }
 
-/// A store whose snapshots hang while it is told so.
+/// A store that stores no snapshot while `hang` is set: the server waits for it.
 #[derive(Debug)]
 struct HangingSnapshots {
     store: RowStore,
