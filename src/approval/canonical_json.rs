@@ -88,6 +88,12 @@ impl CanonicalJson {
     }
 }
 
+/// Returns whether two inputs are the same value, as a browser reads them.
+pub(super) fn is_same_value(sent: &Json, stored: &Json) -> bool {
+    let forms = (CanonicalJson::new(sent), CanonicalJson::new(stored));
+    matches!(forms, (Ok(sent), Ok(stored)) if sent == stored)
+}
+
 /// The reason why a browser would show a tool input differently from the input of the tool.
 ///
 /// A user must not be asked to approve such an input. The model gets the error instead, and its

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallProgress, Claim, PendingToolCall, RecordId, ToolOutcome};
+use super::{CallProgress, ChangedInput, Claim, PendingToolCall, RecordId, ToolOutcome};
 use crate::id::{ApprovalId, MessageId, ToolCallId};
 use crate::json::Json;
 
@@ -50,6 +50,10 @@ pub struct DeferredToolResult {
     pub approval_id: Option<ApprovalId>,
     /// The outcome of the call.
     pub outcome: DeferredOutcome,
+    /// The input with which the call ran, and the one of the model, if the approver changed it. The model
+    /// reads both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_input: Option<ChangedInput>,
     /// Whether this server has nothing more to do for the call, for example because the provider
     /// continues it.
     ///
@@ -74,6 +78,7 @@ impl DeferredToolResult {
             tool_name: tool_name.into(),
             approval_id: None,
             outcome,
+            changed_input: None,
             is_final: true,
         }
     }
@@ -82,6 +87,13 @@ impl DeferredToolResult {
     #[must_use]
     pub fn with_outcome(self, outcome: DeferredOutcome) -> Self {
         DeferredToolResult { outcome, ..self }
+    }
+
+    /// Sets the [changed input](Self::changed_input) that the data beside the call holds.
+    #[must_use]
+    pub fn described_by(self, descriptor: Option<&Json>) -> Self {
+        let changed_input = descriptor.and_then(ChangedInput::from_descriptor);
+        DeferredToolResult { changed_input, ..self }
     }
 
     /// Replaces the id of the approval request that was answered.
@@ -432,6 +444,7 @@ impl PendingToolCall {
             tool_name: self.tool_name.clone(),
             approval_id: self.approval_id.clone(),
             outcome,
+            changed_input: None,
             is_final: true,
         }
     }
@@ -523,6 +536,7 @@ impl DeferredToolResultsBuilder {
             tool_name,
             approval_id: None,
             outcome,
+            changed_input: None,
             is_final: true,
         });
         self

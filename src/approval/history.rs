@@ -64,6 +64,9 @@ pub struct UnverifiedApprovalResponse {
     pub(super) input: Option<Json>,
     /// Whether the user approved the call (`true`) or denied it (`false`).
     pub approved: bool,
+    /// The input that the user sent in place of the one of the record.
+    #[serde(skip)]
+    pub(super) changed_input: Option<Json>,
     /// The reason that the user gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -178,6 +181,7 @@ pub(super) fn approval_response(
         tool_name: part.tool_name.clone(),
         input: part.input().cloned(),
         approved: approval.approved,
+        changed_input: None,
         reason: approval.reason.clone(),
         provider_executed: part.provider_executed == Some(true),
     }

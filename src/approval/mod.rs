@@ -31,6 +31,7 @@
 //! `Approvals`).
 
 mod canonical_json;
+mod changed_input;
 mod deferred;
 mod ids;
 mod hidden_characters;
@@ -53,6 +54,7 @@ mod token;
 mod transitions;
 
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
+pub use self::changed_input::{ChangedInput, EditableInput};
 pub use self::deferred::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
     FORGOTTEN, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN, REFUSED, REVOKED,
@@ -77,10 +79,10 @@ pub use self::service::ResolvedRequest;
 #[cfg(feature = "approvals")]
 pub use self::service::{
     ApprovalLimits, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove,
-    ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EmptyToolbox, InFlightCall,
-    IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals, Progress,
-    RequestApprovalError, RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox,
-    TracingAudit, log_refused,
+    ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EditableToolError, EmptyToolbox,
+    InFlightCall, InputError, IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals,
+    Progress, RedeemError, RequestApprovalError, RunningCall, RunningCalls, SettledCall, ToolInfo,
+    ToolList, Toolbox, TracingAudit, log_refused,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::changed_input::MAX_INPUT_BYTES;
 use super::{
-    ApprovalRecord, ApprovalState, CanonicalJson, DefinitionDigest, InexactInputError, KeyRing,
-    OnNewMessage, Principal, RecordId, UnixMillis,
+    ApprovalRecord, ApprovalState, CanonicalJson, DefinitionDigest, EditableInput,
+    InexactInputError, KeyRing, OnNewMessage, Principal, RecordId, UnixMillis,
 };
 use crate::id::{ChatId, MessageId, ToolCallId};
 use crate::json::{Format, Json};
@@ -16,8 +17,8 @@ use crate::json::{Format, Json};
 ///
 /// use ui_message_stream::Json;
 /// use ui_message_stream::approval::{
-///     DefinitionDigest, KeyRing, NewApprovalRequest, OnNewMessage, Principal, RecordId,
-///     UnixMillis,
+///     DefinitionDigest, EditableInput, KeyRing, NewApprovalRequest, OnNewMessage, Principal,
+///     RecordId, UnixMillis,
 /// };
 ///
 /// let request = NewApprovalRequest {
@@ -32,6 +33,7 @@ use crate::json::{Format, Json};
 ///     idempotent: false,
 ///     on_new_message: OnNewMessage::Lapse,
 ///     decided_by_others: false,
+///     editable: EditableInput::Nothing,
 ///     description: None,
 ///     approval_ttl: Duration::from_secs(60 * 60),
 /// };
@@ -74,6 +76,8 @@ pub struct NewApprovalRequest {
     /// Whether another principal than the requester decides. The requester's messages then do not
     /// close the request.
     pub decided_by_others: bool,
+    /// What the approver may change of the input.
+    pub editable: EditableInput,
     /// The description that the user reads.
     ///
     /// If it is `None`, the description is the tool's name and the first 200 characters of the
@@ -132,6 +136,7 @@ impl NewApprovalRequest {
             idempotent: self.idempotent,
             on_new_message: self.on_new_message,
             decided_by_others: self.decided_by_others,
+            editable: self.editable,
             description,
             state: ApprovalState::Pending,
         })
@@ -153,9 +158,6 @@ fn shorten_input(input: &str) -> String {
 
 const MAX_DESCRIBED_INPUT_CHARS: usize = 200;
 
-/// The maximum length of an input that needs approval, in bytes.
-const MAX_INPUT_BYTES: usize = 256 << 10;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +177,7 @@ mod tests {
                 idempotent: false,
                 on_new_message: OnNewMessage::Lapse,
                 decided_by_others: false,
+                editable: EditableInput::Nothing,
                 description: None,
                 approval_ttl: Duration::from_secs(1),
             };

@@ -5,16 +5,20 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::canonical_json::is_same_value;
 use super::hidden_characters::has_hidden_characters;
 use super::token::Token;
-use super::{DefinitionDigest, KeyId, KeyRing, LeaseHolderId, Principal, RecordId, UnixMillis};
+use super::{
+    DefinitionDigest, EditableInput, KeyId, KeyRing, LeaseHolderId, Principal, RecordId, UnixMillis,
+};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format};
 
 /// One approval request and its state, as a ledger store keeps it.
 ///
 /// The record defines what the user approves: the tool runs with the record's
-/// [`input`](Self::input), and never with an input that a client sends. The record does not contain
+/// [`input`](Self::input), or with the one that the approver sent with the approval, as far as the tool
+/// is [`editable`](Self::editable). The record does not contain
 /// the approval id. The id is a token, which the server creates again from the record and a
 /// [`KeyRing`](super::KeyRing). A process that can write records can approve calls.
 ///
@@ -64,6 +68,9 @@ pub struct ApprovalRecord {
     /// cannot approve it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub decided_by_others: bool,
+    /// What the approver may change of the input.
+    #[serde(default, skip_serializing_if = "EditableInput::is_nothing")]
+    pub editable: EditableInput,
     /// The description that the user reads.
     pub description: Box<str>,
     /// The state of the approval request.
@@ -215,7 +222,7 @@ impl OnNewMessage {
     }
 }
 
-/// A recorded approval or denial: decider, time and reason.
+/// A recorded approval or denial: decider, time and reason, and the input that the approver changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedDecision {
@@ -226,6 +233,18 @@ pub struct RecordedDecision {
     /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The input with which the tool runs, if the approver has changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_input: Option<Json>,
+}
+
+impl RecordedDecision {
+    /// Adds the input that the approver sent for the call of this record. An equal input is no change.
+    #[must_use]
+    pub fn with_changed_input(self, input: Option<Json>, record: &ApprovalRecord) -> Self {
+        let changed_input = input.filter(|input| !is_same_value(input, &record.input));
+        RecordedDecision { changed_input, ..self }
+    }
 }
 
 /// The reason why an approval request was revoked.
@@ -338,6 +357,17 @@ impl ApprovalRecord {
         DefinitionDigest(digest).to_string()
     }
 
+    /// Returns the input with which an approved call runs: the one that its approver sent, or
+    /// [`input`](Self::input).
+    pub fn approved_input(&self) -> &Json {
+        self.changed_input().unwrap_or(&self.input)
+    }
+
+    /// Returns the input that the approver sent, if it was changed.
+    pub fn changed_input(&self) -> Option<&Json> {
+        self.decision()?.changed_input.as_ref()
+    }
+
     /// Returns the recorded approval or denial, if there is one.
     pub fn decision(&self) -> Option<&RecordedDecision> {
         match &self.state {
@@ -367,6 +397,9 @@ impl ApprovalRecord {
     /// - `description`
     /// - `requestedAt` and `expiresAt`, in milliseconds since 1970; `expiresAt` is absent if the request
     ///   [never](UnixMillis::is_never) expires
+    /// - `editable`: what the approver may change of the input: `true`, or the names of its fields; absent
+    ///   if nothing
+    /// - `originalInput` and `changedInput`, if the approver has changed the input ([`ChangedInput`](super::ChangedInput))
     /// - `hidesCharacters`: `true` if the input holds characters that a reader does not see as they
     ///   are; absent otherwise
     /// - `decidedByOthers`: `true` if the requester cannot approve the call; absent otherwise
@@ -382,7 +415,10 @@ impl ApprovalRecord {
             description: &self.description,
             requested_at: self.requested_at,
             expires_at: self.expires_at,
-            hides_characters: has_hidden_characters(&self.input),
+            editable: &self.editable,
+            original_input: self.changed_input().map(|_| &self.input),
+            changed_input: self.changed_input(),
+            hides_characters: has_hidden_characters(self.approved_input()),
             decided_by_others: self.decided_by_others,
             approved_by: decision.map(|decision| decision.decided_by.to_string()),
             responded_at: decision.map(|decision| decision.decided_at),
@@ -469,6 +505,12 @@ struct Descriptor<'a> {
     requested_at: UnixMillis,
     #[serde(skip_serializing_if = "UnixMillis::is_never")]
     expires_at: UnixMillis,
+    #[serde(skip_serializing_if = "EditableInput::is_nothing")]
+    editable: &'a EditableInput,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_input: Option<&'a Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changed_input: Option<&'a Json>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hides_characters: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -14,14 +14,15 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::canonical_json::is_same_value;
 #[cfg(feature = "approvals")]
 use super::reopen::SentCall;
 use super::resume::ResponseResult;
 use super::token::{Token, has_newer_format};
 use super::{
-    ApprovalRecord, CallProgress, CanonicalJson, ClaimResult, DeferredOutcome, DeferredToolResults,
-    DenyResult, KeyRing, PendingToolCall, Principal, RecordId, RejectionReason, ResumePlan,
-    UnixMillis, UnverifiedApprovalResponse,
+    ApprovalRecord, CallProgress, ClaimResult, DeferredOutcome, DeferredToolResults, DenyResult,
+    KeyRing, PendingToolCall, Principal, RecordId, RejectionReason, ResumePlan, UnixMillis,
+    UnverifiedApprovalResponse,
 };
 #[cfg(feature = "approvals")]
 use crate::id::MessageId;
@@ -85,6 +86,8 @@ pub struct LedgerRequest {
     pub action: LedgerAction,
     /// The reason that the user gave.
     pub reason: Option<String>,
+    /// The input with which an approved call runs, if the user changed it.
+    pub changed_input: Option<Json>,
 }
 
 /// What a [`LedgerRequest`] requests.
@@ -305,15 +308,18 @@ impl Redemption {
             (self.answers.iter().zip(self.plan.answers()).enumerate())
                 .filter(|(_, (answer, _))| matches!(answer.resolution, Resolution::Unresolved))
                 .filter_map(|(index, (answer, (_, response)))| {
+                    let action = match response.approved {
+                        false => LedgerAction::Deny,
+                        true if answer.lapses => LedgerAction::Lapse,
+                        true => LedgerAction::Claim,
+                    };
+                    let changed_input = response.changed_input.clone();
                     Some(LedgerRequest {
                         index,
                         record: answer.token?.record,
-                        action: match response.approved {
-                            false => LedgerAction::Deny,
-                            true if answer.lapses => LedgerAction::Lapse,
-                            true => LedgerAction::Claim,
-                        },
+                        action,
                         reason: response.reason.clone(),
+                        changed_input: changed_input.filter(|_| action == LedgerAction::Claim),
                     })
                 })
                 .collect();
@@ -347,9 +353,10 @@ impl Redemption {
             {
                 DeferredOutcome::ForwardedToProvider
             }
-            LedgerResponse::Claim(ClaimResult::Granted(claim)) => {
-                DeferredOutcome::Approved { input: record.input.clone(), claim: Some(claim) }
-            }
+            LedgerResponse::Claim(ClaimResult::Granted(claim)) => DeferredOutcome::Approved {
+                input: record.approved_input().clone(),
+                claim: Some(claim),
+            },
             LedgerResponse::Claim(ClaimResult::InFlight) => {
                 DeferredOutcome::Executing { record: record.id }
             }
@@ -514,7 +521,8 @@ fn check_response(
 
 #[cfg(feature = "approvals")]
 impl UnverifiedApprovalResponse {
-    /// Whether the client names this call, as a stored message holds it.
+    /// Whether the client names this call, as a stored message holds it. The input of a call that has a
+    /// result may be the one that the approver changed.
     pub fn is_of(&self, part: &ToolPart) -> bool {
         let is_same_input = match (&self.input, part.input()) {
             (Some(sent), Some(stored)) => is_same_value(sent, stored),
@@ -523,14 +531,8 @@ impl UnverifiedApprovalResponse {
         part.approval_id() == Some(&self.approval_id)
             && part.tool_call_id == self.tool_call_id
             && part.tool_name == self.tool_name
-            && is_same_input
+            && (is_same_input || part.is_settled())
     }
-}
-
-/// Returns whether two inputs are the same value, as a browser reads them.
-fn is_same_value(sent: &Json, stored: &Json) -> bool {
-    let forms = (CanonicalJson::new(sent), CanonicalJson::new(stored));
-    matches!(forms, (Ok(sent), Ok(stored)) if sent == stored)
 }
 
 /// Returns whether `wire` is an id that the host's call id `own` can have on the wire.

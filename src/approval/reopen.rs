@@ -8,8 +8,8 @@
 use super::new_request::default_description;
 use super::token::Token;
 use super::{
-    ApprovalRecord, ApprovalState, CanonicalJson, DefinitionDigest, InexactInputError, KeyRing,
-    OnNewMessage, Principal, UnixMillis,
+    ApprovalRecord, ApprovalState, CanonicalJson, DefinitionDigest, EditableInput,
+    InexactInputError, KeyRing, OnNewMessage, Principal, UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::{Format, Json};
@@ -83,6 +83,8 @@ impl SentCall<'_> {
             idempotent: facts.idempotent,
             on_new_message: facts.on_new_message,
             decided_by_others: facts.decided_by_others,
+            // Nothing keeps a changed input.
+            editable: EditableInput::Nothing,
             // What the host described is not known any more. It is not bound to the id.
             description: default_description(self.tool_name, &input),
             input,

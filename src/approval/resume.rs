@@ -1,6 +1,6 @@
 //! [`ResumePlan`]: the open tool calls of a history, and how they are settled.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use super::{
     UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId};
-use crate::json::optional_text;
+use crate::json::{Json, json_or_null, optional_text};
 use crate::message::{Role, ToolState, UiMessage};
 
 /// The open tool calls of a client's history: approvals, denials, outputs and pending requests.
@@ -102,6 +102,10 @@ pub struct ApprovalDecision {
     /// read as U+FFFD.
     #[serde(default, deserialize_with = "optional_text", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The input with which the call runs, if the user changed it. It is the whole input, and it counts
+    /// only for a tool that is [`editable`](super::EditableInput), with the first approval.
+    #[serde(default, deserialize_with = "json_or_null", skip_serializing_if = "Option::is_none")]
+    pub input: Option<Json>,
 }
 
 debug_without_content!(ApprovalDecision { approval_id, approved });
@@ -200,6 +204,7 @@ impl ResumePlan {
                 tool_name: record.tool_name.clone(),
                 input: Some(record.input.clone()),
                 approved: decision.approved,
+                changed_input: decision.input.clone().filter(|_| decision.approved),
                 reason: decision.reason.clone(),
                 provider_executed: record.provider_executed,
             };
@@ -213,6 +218,17 @@ impl ResumePlan {
             plan.history.requests.insert(id.clone(), request);
         }
         plan
+    }
+
+    /// Sets the inputs that the user has changed, by the ids of their approval requests. Those of
+    /// denied calls, and of requests without a response, are ignored.
+    ///
+    /// `changed` is [`ChatRequest::approval_inputs`](crate::ChatRequest::approval_inputs).
+    pub fn with_changed_inputs(mut self, changed: &HashMap<ApprovalId, Json>) -> Self {
+        for (_, response) in self.approvals.iter_mut().filter(|(_, response)| response.approved) {
+            response.changed_input = changed.get(&response.approval_id).cloned();
+        }
+        self
     }
 
     /// Sets which messages a user message follows in the server's own history.
@@ -435,6 +451,7 @@ impl ResumePlan {
                 tool_name: tool_name.unwrap_or_else(|| response.tool_name.clone()),
                 approval_id: Some(response.approval_id.clone()),
                 outcome,
+                changed_input: None,
                 is_final,
             });
         }
@@ -472,6 +489,7 @@ impl ResumePlan {
             tool_call_id: wire_id.clone(),
             tool_name: call.tool_name.clone(),
             approval_id: Some(approval_id.clone()),
+            changed_input: None,
             is_final: outcome != DeferredOutcome::Rejected,
             outcome,
         }
@@ -518,6 +536,7 @@ impl ResumePlan {
             tool_name: call.tool_name.clone(),
             approval_id: None,
             outcome,
+            changed_input: None,
             is_final: true,
         })
     }

@@ -166,6 +166,7 @@ mod tests {
             idempotent: false,
             on_new_message: OnNewMessage::default(),
             decided_by_others: false,
+            editable: Default::default(),
             description: "Delete".into(),
             state: ApprovalState::Pending,
         }

@@ -102,12 +102,19 @@ pub enum RejectionReason {
     AlreadyDecided,
     /// The requester approved a call on which others decide.
     SelfApproval,
+    /// The approver changed the input, and the tool does not accept the change.
+    InputNotAccepted,
 }
 
 impl ApprovalRecord {
     /// Approves the call and claims the record, unless the request was already decided.
     ///
-    /// A repeated approval by the same principal gets the result of the first approval. The holder
+    /// The approver may [change](RecordedDecision::changed_input) what is
+    /// [`editable`](Self::editable) of the input. A change that is not allowed changes nothing, and the
+    /// request stays pending.
+    ///
+    /// A repeated approval by the same principal gets the result of the first approval, also if it
+    /// changes the input in another way. The holder
     /// of a current lease gets its claim again, for example if the first response was lost.
     ///
     /// After the end of the lease, an idempotent tool is claimed again with the next attempt
@@ -138,6 +145,9 @@ impl ApprovalRecord {
             ),
             ApprovalState::Pending if self.is_self_approval(&decision.decided_by) => {
                 refused(RejectionReason::SelfApproval)
+            }
+            ApprovalState::Pending if !self.accepts_input_of(decision) => {
+                refused(RejectionReason::InputNotAccepted)
             }
             ApprovalState::Pending => claimed(decision, 1),
             ApprovalState::Denied { .. } => refused(RejectionReason::AlreadyDecided),
@@ -473,6 +483,11 @@ impl ApprovalRecord {
         self.idempotent && !self.provider_executed && *lease_until <= now
     }
 
+    fn accepts_input_of(&self, decision: &RecordedDecision) -> bool {
+        let changed = decision.changed_input.as_ref();
+        changed.is_none_or(|changed| self.editable.check(&self.input, changed).is_ok())
+    }
+
     fn transition_to<T>(&self, output: T, state: ApprovalState) -> Transition<T> {
         Transition { output, next: Some(ApprovalRecord { state, ..self.clone() }) }
     }
@@ -486,7 +501,8 @@ impl ApprovalRecord {
 mod tests {
     use super::*;
     use crate::approval::{
-        DefinitionDigest, KeyRing, NewApprovalRequest, OnNewMessage, Principal, RecordId,
+        DefinitionDigest, EditableInput, KeyRing, NewApprovalRequest, OnNewMessage, Principal,
+        RecordId,
     };
     use crate::json::Json;
 
@@ -497,7 +513,12 @@ mod tests {
     }
 
     fn approval(by: &str, at: UnixMillis) -> RecordedDecision {
-        RecordedDecision { decided_by: Principal::new(by), decided_at: at, reason: None }
+        RecordedDecision {
+            decided_by: Principal::new(by),
+            decided_at: at,
+            reason: None,
+            changed_input: None,
+        }
     }
 
     fn provider_executed() -> (ApprovalRecord, UnixMillis) {
@@ -514,6 +535,7 @@ mod tests {
             idempotent: false,
             on_new_message: OnNewMessage::default(),
             decided_by_others: false,
+            editable: EditableInput::Nothing,
             description: None,
             approval_ttl: MINUTE * 60,
         };

@@ -12,6 +12,8 @@ use http::header::RETRY_AFTER;
 use tokio::time::Instant;
 
 #[cfg(feature = "approvals")]
+use crate::approval::RedeemError;
+#[cfg(feature = "approvals")]
 use crate::approval::store::LedgerStoreError;
 use crate::boxed::BoxError;
 use crate::id::log_causes;
@@ -186,6 +188,19 @@ impl From<PolicyError> for ChatRejection {
             PolicyError::UnsupportedMediaType => ChatRejectionKind::UnsupportedMediaType,
         };
         ChatRejection::new(kind, error.to_string()).with_source(error)
+    }
+}
+
+/// 400 for a changed input that is not accepted, otherwise 503.
+#[cfg(feature = "approvals")]
+impl From<RedeemError> for ChatRejection {
+    fn from(error: RedeemError) -> Self {
+        match error {
+            RedeemError::Ledger(error) => error.into(),
+            RedeemError::Input(error) => {
+                ChatRejection::new(ChatRejectionKind::BadRequest, error.to_string())
+            }
+        }
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Calls {
     shown_step: usize,
     /// Whether any part of the continued message holds an incomplete input.
     continues_input: bool,
+    /// The call whose approver changed the input in the chunk before. Its output must follow.
+    changed: Option<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -105,6 +107,7 @@ impl Calls {
     }
 
     pub(super) fn handle_chunk(&mut self, chunk: &Chunk<'_>, found: &mut Vec<Violation>) {
+        self.check_changed_input(chunk, found);
         match chunk {
             Chunk::ToolInputStart { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
@@ -129,6 +132,9 @@ impl Calls {
                 call.state = State::InputStreaming;
                 call.step = self.step;
                 self.started_in_step.insert(Box::from(&**tool_call_id));
+            }
+            Chunk::ToolInputAvailable { tool_call_id, .. } if self.can_change(tool_call_id) => {
+                self.changed = Some(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputAvailable { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
@@ -179,6 +185,26 @@ impl Calls {
                 self.record_result(tool_call_id, State::Denied, None, chunk, found);
             }
             _ => {}
+        }
+    }
+
+    /// Returns whether another input of this call is the one that its approver changed.
+    fn can_change(&self, id: &str) -> bool {
+        self.by_id.get(id).is_some_and(|call| {
+            let is_approved = State::ApprovalResponded { approved: true };
+            let can_run = call.state == State::ApprovalRequested || call.state == is_approved;
+            can_run && call.step == self.step
+        })
+    }
+
+    /// A changed input alone leaves the call without its approval: the output follows it.
+    fn check_changed_input(&mut self, chunk: &Chunk<'_>, found: &mut Vec<Violation>) {
+        let Some(changed) = self.changed.take() else { return };
+        match chunk {
+            Chunk::ToolOutputAvailable { tool_call_id, .. }
+            | Chunk::ToolOutputError { tool_call_id, .. }
+                if **tool_call_id == *changed => {}
+            _ => found.push(violation(Rule::RepeatedToolCall, chunk, &changed)),
         }
     }
 

@@ -27,7 +27,7 @@ use crate::metadata::{ProviderMetadata, ToolMetadata};
 /// parts at once. Each of these parts stays open until its end event or the end of the step.
 ///
 /// The events of a tool call come in this order: optionally `ToolInputStart` and `ToolInputDelta`s;
-/// then `ToolInput`; optionally `ApprovalRequested`; then `ToolOutput`, `ToolFailed` or
+/// then `ToolInput`; optionally `ApprovalRequested` and `InputChanged`; then `ToolOutput`, `ToolFailed` or
 /// `ToolDenied`. After `ToolInputInvalid` no other event of the call is needed. If an id is
 /// announced again after its call has a result, the id names a new call.
 ///
@@ -148,6 +148,17 @@ pub enum AgentEvent {
     DenialOverruled {
         /// The id of the call.
         tool_call_id: ToolCallId,
+    },
+    /// The approver of the call has changed its input. The client shows the changed input with the
+    /// result of the call, which must follow.
+    ///
+    /// It is shown only if the call is in the current step of the message, because a client would show a
+    /// second call otherwise. No chunk is sent for this event alone.
+    InputChanged {
+        /// The id of the call.
+        tool_call_id: ToolCallId,
+        /// The input with which the call ran.
+        input: Json,
     },
     /// A tool returned an output.
     ToolOutput {
@@ -310,7 +321,17 @@ impl AgentEvent {
         let is_approved = result.outcome.matches_decision(true);
         let overruled = is_approved
             .then(|| Self::DenialOverruled { tool_call_id: result.tool_call_id.clone() });
-        overruled.into_iter().chain(Self::from_deferred(result))
+        let changed = Self::input_changed(result);
+        overruled.into_iter().chain(changed).chain(Self::from_deferred(result))
+    }
+
+    /// Returns the event that shows the input of an approved call, if its approver changed it.
+    #[cfg(feature = "approvals")]
+    pub fn input_changed(result: &DeferredToolResult) -> Option<Self> {
+        let changed = result.changed_input.as_ref();
+        let changed = changed.filter(|_| result.outcome.matches_decision(true))?;
+        let tool_call_id = result.tool_call_id.clone();
+        Some(AgentEvent::InputChanged { tool_call_id, input: changed.changed.clone() })
     }
 
     /// Reports the final output of a tool.

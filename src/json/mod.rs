@@ -231,6 +231,15 @@ impl Serialize for Json {
     }
 }
 
+/// Deserializes an optional value that may be `null`: with `#[serde(default)]`, a missing field is
+/// `None`, and `null` is a value.
+///
+/// # Errors
+/// Those of [`Json`].
+pub fn json_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    Json::deserialize(deserializer).map(Some)
+}
+
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;

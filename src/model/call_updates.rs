@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::approval::{DeferredToolResult, DeferredToolResults, PendingToolCall};
+use crate::approval::{ChangedInput, DeferredToolResult, DeferredToolResults, PendingToolCall};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::message::{Role, UiMessage};
 
@@ -15,6 +15,16 @@ pub(super) enum CallUpdate<'a> {
     Pending,
     /// The user sent another message instead of responding.
     Superseded,
+}
+
+impl<'a> CallUpdate<'a> {
+    /// Returns both versions of the input, if the approver of the call has changed it in this turn.
+    pub(super) fn changed_input(self) -> Option<&'a ChangedInput> {
+        match self {
+            CallUpdate::Result(result) => result.changed_input.as_ref(),
+            CallUpdate::Pending | CallUpdate::Superseded => None,
+        }
+    }
 }
 
 /// The updates of all open calls, by position: index of the message, then index of the part.

@@ -10,7 +10,8 @@ use super::content::{
 use super::tool_part::{self, CallContent};
 use super::transcript::{Step, Transcript};
 use super::{ModelMessage, ToolResult};
-use crate::approval::{DeferredOutcome, DeferredToolResult, DeferredToolResults};
+use crate::approval::{ChangedInput, DeferredOutcome, DeferredToolResult, DeferredToolResults};
+use crate::event::APPROVAL_DATA_NAME;
 use crate::id::{MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{
@@ -32,6 +33,7 @@ use crate::message::{
 /// | no input | none | `{}` |
 /// | a tool name that providers reject | unchanged | `_` replaces each rejected character |
 /// | an approval of a call that the provider executes | forwarded | forwarded only with [`with_deferred`](Self::with_deferred) |
+/// | a call whose approver changed the input (`data-approval`) | the changed input | the input of the model; the result says what it ran with |
 /// | approvals of settled calls, and of tools executed here | beside the call | omitted, because the result states it |
 /// | a blank text, an empty file, reasoning that nothing follows | kept | left out |
 /// | metadata of a part that was still streaming | kept | left out, because it may be incomplete |
@@ -258,7 +260,8 @@ impl<'a> ToModelMessages<'a> {
                     // Two settled calls with one id are two calls: some providers count from the
                     // beginning in each step.
                     if part.is_settled() || overruled.binary_search(&place).is_err() {
-                        assistant.push_call(transcript, &mut step, part, place);
+                        let changed = changed_input(message, part);
+                        assistant.push_call(transcript, &mut step, (part, place), changed);
                     }
                     continue;
                 }
@@ -314,15 +317,24 @@ impl AssistantMessage<'_> {
         &self,
         transcript: &mut Transcript,
         step: &mut Step,
-        part: &ToolPart,
-        place: usize,
+        (part, place): (&ToolPart, usize),
+        changed: Option<ChangedInput>,
     ) {
         let update = self.updates.get(self.at, place);
+        let changed = changed.or_else(|| update?.changed_input().cloned());
         let outcome = self.recorded_outcome(&part.tool_call_id);
         let content = CallContent::new(part, outcome, update, self.has_later_user_message);
         let Some(call_content) = content else { return };
         let tool_call_id = transcript.unique_id(&tool_part::model_id(part));
-        let call = tool_part::call(part, tool_call_id.clone());
+        let mut call = tool_part::call(part, tool_call_id.clone());
+        // The model reads its own call, and with the result what became of it.
+        if let Some(changed) = &changed {
+            call.input = changed.original.clone();
+        }
+        let with_change = |result: ToolResult| match &changed {
+            Some(input) => result.of_changed_input(&input.changed),
+            None => result,
+        };
         let (tool_name, is_provider_executed) = (call.tool_name.clone(), call.provider_executed);
         step.content.push(AssistantContent::ToolCall(call));
         // A result of this turn is the server's own.
@@ -340,10 +352,12 @@ impl AssistantMessage<'_> {
             }
             CallContent::Result(ToolResult::Output(output)) => {
                 let read = self.map_output.and_then(|read| read(&part.tool_name, &output));
-                let output = ToolResult::Output(read.unwrap_or(output));
+                let output = with_change(ToolResult::Output(read.unwrap_or(output)));
                 step.results.push(ToolContent::Result(result(output)));
             }
-            CallContent::Result(output) => step.results.push(ToolContent::Result(result(output))),
+            CallContent::Result(output) => {
+                step.results.push(ToolContent::Result(result(with_change(output))));
+            }
             CallContent::ApprovalResponse { approval_id, approved, reason } => {
                 let answer =
                     ToolApprovalResponseContent { approval_id, tool_call_id, approved, reason };
@@ -351,6 +365,18 @@ impl AssistantMessage<'_> {
             }
         }
     }
+}
+
+/// Returns both versions of the input that the approver of a call has changed, from the data beside the
+/// call.
+fn changed_input(message: &UiMessage, part: &ToolPart) -> Option<ChangedInput> {
+    part.approval_id()?;
+    let data = message.parts.iter().rev().filter_map(|other| match other {
+        Part::Data(data) if &*data.name == APPROVAL_DATA_NAME => Some(data),
+        _ => None,
+    });
+    let mut of_call = data.filter(|data| data.id.as_deref() == Some(part.tool_call_id.as_str()));
+    ChangedInput::from_descriptor(of_call.next()?.data.as_ref()?)
 }
 
 /// Returns what the model reads after an answer that has not finished. It is a text of the user, because a

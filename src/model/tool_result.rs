@@ -104,6 +104,16 @@ impl ToolResult {
         }
     }
 
+    /// Returns a result with the sentence that tells the model that the call ran with another input.
+    pub(super) fn of_changed_input(self, input: &Json) -> Self {
+        let text = format!("{CHANGED} {input}\nThe result is: {}", self.text());
+        match self {
+            ToolResult::Output(_) => ToolResult::Output(Json::string(&text)),
+            ToolResult::Error(_) => ToolResult::Error(text),
+            other => other,
+        }
+    }
+
     /// Whether the result is anything but an output.
     pub fn is_error(&self) -> bool {
         !matches!(self, ToolResult::Output(_))
@@ -196,5 +206,7 @@ fn so_far<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Js
 const DENIED: &str = "This tool call was denied. It was not executed, and it is not queued.";
 const UNVERIFIED: &str = "The client sent this result. The server has no record of this tool call, \
                           so the call and its result may be invented. The result is:";
+const CHANGED: &str = "The person changed the input of this call and approved it. It ran with this \
+                       input:";
 const UNKNOWN: &str = "This tool call has no result here. It is not known whether it was executed, \
                        and it is not queued. Verify before repeating it.";

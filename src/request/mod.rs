@@ -16,6 +16,8 @@ mod parse;
 mod sanitise;
 mod text_lengths;
 
+use std::collections::HashMap;
+
 use serde::de::DeserializeOwned;
 
 pub use self::error::ParseRequestError;
@@ -24,8 +26,8 @@ pub use self::parse::Trigger;
 
 use self::parse::Body;
 use self::sanitise::OriginalMessage;
-use crate::id::{ChatId, MessageId};
-use crate::json::{ExtraFields, Json};
+use crate::id::{ApprovalId, ChatId, MessageId};
+use crate::json::{ExtraFields, FieldError, Json};
 use crate::message::{Role, UiMessage};
 
 /// A parsed chat request: the history that the client sent, and the reason for the request. Its
@@ -61,6 +63,7 @@ pub struct ChatRequest {
     originals: Vec<OriginalMessage>,
     last_message_only: bool,
     continued: Option<usize>,
+    approval_inputs: HashMap<ApprovalId, Json>,
     custom: ExtraFields,
 }
 
@@ -82,13 +85,15 @@ impl ChatRequest {
     /// - [`ParseRequestError::NotUtf8`] and [`ParseRequestError::NotJson`] name the place from
     ///   which the body is not UTF-8, or not JSON.
     /// - [`ParseRequestError::Field`] names a field that is missing, has a wrong type, appears
-    ///   twice, or contains a key that no client accepts (`__proto__`). It also names an approval
+    ///   twice, or contains a key that no client accepts (`__proto__`). It names `approvalInputs` if it
+    ///   is not an object of inputs. It also names an approval
     ///   response that contradicts another response to the same approval request.
     pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, ParseRequestError> {
         let Body { id, trigger, message_id, mut messages, last_message_only, custom } =
             parse::body(body, limits)?;
         let originals = sanitise::sanitise(&mut messages, limits);
         let continued = find_continued(&messages, &trigger, message_id.as_ref());
+        let approval_inputs = approval_inputs(&custom, limits)?;
         Ok(ChatRequest {
             id,
             trigger,
@@ -97,6 +102,7 @@ impl ChatRequest {
             originals,
             last_message_only,
             continued,
+            approval_inputs,
             custom,
         })
     }
@@ -111,8 +117,15 @@ impl ChatRequest {
             messages: vec![message],
             originals: Vec::new(),
             last_message_only: true,
+            approval_inputs: HashMap::new(),
             custom,
         }
+    }
+
+    /// Sets the inputs that the user has changed, see [`approval_inputs`](Self::approval_inputs).
+    #[must_use]
+    pub fn with_approval_inputs(self, approval_inputs: HashMap<ApprovalId, Json>) -> Self {
+        ChatRequest { approval_inputs, ..self }
     }
 
     /// Returns the id of the conversation.
@@ -191,6 +204,26 @@ impl ChatRequest {
         last.filter(|_| self.continued.is_none())
     }
 
+    /// Returns the inputs that the user has changed before approving, by the ids of the approval requests:
+    /// the field `approvalInputs` of the body. `useChat` sends it if its transport has a `body` function
+    /// that returns it, because the client's own approval responses cannot hold an input.
+    ///
+    /// An input counts only with the approval of its request, and only for a tool that is
+    /// [`editable`](crate::approval::EditableInput). `Approvals` check it; others may stay in the field.
+    ///
+    /// ```
+    /// use ui_message_stream::ChatRequest;
+    /// use ui_message_stream::request::Limits;
+    ///
+    /// let body = br#"{"id": "chat-1", "messages": [], "approvalInputs": {"ap_1": {"path": "b.txt"}}}"#;
+    /// let chat = ChatRequest::parse(body, &Limits::default())?;
+    /// assert_eq!(chat.approval_inputs()["ap_1"].as_str(), r#"{"path": "b.txt"}"#);
+    /// # Ok::<(), ui_message_stream::request::ParseRequestError>(())
+    /// ```
+    pub fn approval_inputs(&self) -> &HashMap<ApprovalId, Json> {
+        &self.approval_inputs
+    }
+
     /// Returns the value of one of the application's own fields in the body, or `None` if the body
     /// has no such field.
     pub fn custom(&self, name: &str) -> Option<Json> {
@@ -220,6 +253,22 @@ impl ChatRequest {
         self.custom.decode()
     }
 }
+
+fn approval_inputs(
+    custom: &ExtraFields,
+    limits: &Limits,
+) -> Result<HashMap<ApprovalId, Json>, ParseRequestError> {
+    let Some(inputs) = custom.get(APPROVAL_INPUTS).filter(|inputs| !inputs.is_null()) else {
+        return Ok(HashMap::new());
+    };
+    let expected = |_| FieldError::expected(APPROVAL_INPUTS, "an object of inputs by approval id");
+    let inputs: HashMap<ApprovalId, Json> = inputs.decode().map_err(expected)?;
+    limits.check_answer_count(inputs.len())?;
+    Ok(inputs)
+}
+
+/// The field of the body that holds changed inputs.
+const APPROVAL_INPUTS: &str = "approvalInputs";
 
 /// Returns the index of the assistant message that the response continues.
 fn find_continued(

@@ -322,6 +322,9 @@ impl Translator {
             }
             AgentEvent::ToolDenied { tool_call_id } => self.deny(tool_call_id, out)?,
             AgentEvent::DenialOverruled { tool_call_id } => self.overrule_denial(tool_call_id)?,
+            AgentEvent::InputChanged { tool_call_id, input } => {
+                self.change_input(tool_call_id, input)?;
+            }
             AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
                 let result = tools::Output::plain(output, *preliminary);
                 self.tool_output(tool_call_id, &result, out)?;

@@ -107,6 +107,8 @@ pub(super) struct Call {
     /// The user has answered it, and its result comes later: its tool is executed, or the next model call
     /// sends the approval.
     pub(super) is_answered: bool,
+    /// The input that the approver changed, until it is written.
+    pub(super) changed_input: Option<Json>,
     /// Another part of the continued message has the same id. It depends on the client's version
     /// which of them a chunk changes.
     has_duplicate_id: bool,
@@ -190,6 +192,7 @@ impl ToolCalls {
             from_history: true,
             needs_result: false,
             is_answered: false,
+            changed_input: None,
             has_duplicate_id: false,
             // A call in a state of a later version is left alone.
             is_overridden: matches!(part.state, ToolState::Unknown { .. }),
@@ -322,6 +325,7 @@ impl ToolCalls {
             from_history: false,
             needs_result: true,
             is_answered: false,
+            changed_input: None,
             has_duplicate_id: false,
             is_overridden: false,
         });

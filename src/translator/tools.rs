@@ -261,6 +261,36 @@ impl Translator {
         Ok(())
     }
 
+    /// Keeps the input that the approver changed until the first output of the call. The chunk alone
+    /// would leave the call without its approval.
+    pub(super) fn change_input(
+        &mut self,
+        id: &ToolCallId,
+        input: &Json,
+    ) -> Result<(), TranslateError> {
+        let call = self.calls.named(id)?;
+        if !call.is_settled() && !matches!(call.state, CallState::Running) {
+            call.changed_input = Some(input.clone());
+        }
+        Ok(())
+    }
+
+    /// Writes the input that the approver changed, directly before an output. In another step the client
+    /// would make a second part of the call.
+    fn write_changed_input(
+        &mut self,
+        id: &ToolCallId,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
+        let step = self.step.number;
+        let call = self.calls.named(id)?;
+        let changed = call.changed_input.take().filter(|_| call.step == step);
+        if let Some(input) = changed.filter(|_| out.version.knows_approvals()) {
+            out.emit(input_available(call, None, &input));
+        }
+        Ok(())
+    }
+
     pub(super) fn tool_output(
         &mut self,
         id: &ToolCallId,
@@ -278,6 +308,7 @@ impl Translator {
             _ => {}
         }
         self.ensure_started(out);
+        self.write_changed_input(id, out)?;
         let call = if !result.preliminary {
             self.settle(id, ResultKind::Output, result.metadata)?
         } else if out.version >= Version::V6 {
@@ -332,6 +363,7 @@ impl Translator {
             return self.deny(id, out);
         }
         self.ensure_started(out);
+        self.write_changed_input(id, out)?;
         let call = self.settle(id, ResultKind::Error, metadata)?;
         out.emit(output_error(call, error, metadata));
         Ok(())

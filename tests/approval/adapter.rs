@@ -168,9 +168,10 @@ impl Host {
         let (ledger, guard) = (Arc::<FailingStore>::default(), Arc::<FailingStore>::default());
         let approvals = match mode {
             Mode::Ledger => Approvals::new(tools).with_keys(keys()).with_ledger(ledger.clone()),
-            Mode::Stateless => Approvals::stateless_replayable(tools, keys()),
+            Mode::Stateless => Approvals::stateless_replayable(tools, keys()).unwrap(),
             Mode::Guarded => {
-                Approvals::stateless_replayable(tools, keys()).with_replay_guard(guard.clone())
+                let stateless = Approvals::stateless_replayable(tools, keys()).unwrap();
+                stateless.with_replay_guard(guard.clone())
             }
         };
         let approvals = approvals.with_lease(LEASE);

@@ -57,6 +57,7 @@ async fn an_approval_and_a_denial_in_one_request_are_a_denial() {
             approval_id: issued.approval_id.clone(),
             approved,
             reason: None,
+            input: None,
         });
         let groups = bench.approvals.group_by_message(&ada(), decisions.into()).await.unwrap();
         let [group] = &groups[..] else { panic!("{groups:?}") };
@@ -78,7 +79,7 @@ async fn of_decisions_on_calls_with_one_id_each_counts() {
         let issued = bench.ask("call_1", json!({"path": path})).await;
         let approval_id = issued.approval_id;
         expected.push((approval_id.clone(), approved));
-        decisions.push(ApprovalDecision { approval_id, approved, reason: None });
+        decisions.push(ApprovalDecision { approval_id, approved, reason: None, input: None });
     }
     let groups = bench.approvals.group_by_message(&ada(), decisions).await.unwrap();
     let [group] = &groups[..] else { panic!("{groups:?}") };
@@ -484,7 +485,12 @@ impl LedgerStore for DecidedElsewhere {
             let read = self.ledger.pending(of).await;
             let decided = update(&*self.ledger, self.id, |record, now| {
                 let reason = Some("no".to_owned());
-                let decision = RecordedDecision { decided_by: ada(), decided_at: now, reason };
+                let decision = RecordedDecision {
+                    decided_by: ada(),
+                    decided_at: now,
+                    reason,
+                    changed_input: None,
+                };
                 let next = match self.elsewhere {
                     Elsewhere::Approves => {
                         let lease_holder = LeaseHolderId::from_bytes([9; 16]);

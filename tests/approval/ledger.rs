@@ -299,6 +299,7 @@ impl Ledger {
             decided_by: Principal::new(ACTORS[actor].0),
             decided_at: now,
             reason: None,
+            changed_input: None,
         };
         match operation {
             Operation::Wait(time) => {
@@ -422,6 +423,7 @@ fn issued(idempotent: bool) -> ApprovalRecord {
         idempotent,
         description: None,
         approval_ttl: Duration::from_millis(TO_ANSWER),
+        editable: Default::default(),
     };
     let keys = KeyRing::new(1, &test_support::secret(1)).unwrap();
     question.into_record(&keys, RecordId::from_bytes([7; 16]), UnixMillis(START)).unwrap()
@@ -504,6 +506,7 @@ fn the_record_of_a_provider_executed_call_stays_claimed_after_its_lease() {
         decided_by: Principal::new("ada"),
         decided_at: UnixMillis(at),
         reason: None,
+        changed_input: None,
     };
     let lease = Duration::from_millis(1);
     let (first, second) = (LeaseHolderId::from_bytes([1; 16]), LeaseHolderId::from_bytes([2; 16]));

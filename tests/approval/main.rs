@@ -4,6 +4,7 @@ mod adapter;
 mod approval_orderings;
 mod approvals;
 mod audit;
+mod changed_inputs;
 mod ledger;
 mod ledger_store;
 mod new_message;

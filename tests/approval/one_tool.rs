@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, LedgerStoreError, update};
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
-    DeferredToolResults, DefinitionDigest, IssuedApproval, LeaseHolderId, OnNewMessage, Principal,
-    RecordId, RecordedDecision, ResumePlan, RunningCalls, ToolInfo, ToolOutcome, Toolbox,
-    UnixMillis,
+    DeferredToolResults, DefinitionDigest, EditableInput, IssuedApproval, LeaseHolderId,
+    OnNewMessage, Principal, RecordId, RecordedDecision, ResumePlan, RunningCalls, ToolInfo,
+    ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::{BoxFuture, ChatRequest, Json};
@@ -28,6 +28,9 @@ pub(crate) struct Tool {
     pub(crate) panics: Option<Panics>,
     pub(crate) on_new_message: Option<OnNewMessage>,
     pub(crate) decided_by_others: bool,
+    pub(crate) editable: EditableInput,
+    /// The only input that may not run.
+    pub(crate) forbidden: Option<Json>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,6 +48,8 @@ impl Default for Tool {
             panics: None,
             on_new_message: None,
             decided_by_others: false,
+            editable: EditableInput::Nothing,
+            forbidden: None,
         }
     }
 }
@@ -62,13 +67,22 @@ impl Toolbox for Effects {
         let mut info = if tool.is_idempotent { info.idempotent() } else { info };
         info.on_new_message = tool.on_new_message;
         info.decided_by_others = tool.decided_by_others;
+        info.editable = tool.editable;
         (name == "delete_file").then_some(info)
     }
 
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
+    fn check_input(&self, _: &str, input: &Json) -> Result<(), String> {
+        match input.decode::<Value>().unwrap()["path"].is_string() {
+            true => Ok(()),
+            false => Err("path: expected a string".to_owned()),
+        }
+    }
+
+    fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
         let tool = self.tool();
         assert_ne!(tool.panics, Some(Panics::InPermissionCheck));
-        Box::pin(std::future::ready(tool.is_permitted))
+        let is_permitted = tool.is_permitted && tool.forbidden.as_ref() != Some(&call.input);
+        Box::pin(std::future::ready(is_permitted))
     }
 
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
@@ -133,7 +147,12 @@ impl Bench {
     pub(crate) async fn claim_and_vanish(&self, issued: &IssuedApproval) -> Claim {
         let lease_holder = LeaseHolderId::from_bytes([9; 16]);
         let claimed = update(&*self.ledger, issued.record, |record, now| {
-            let decision = RecordedDecision { decided_by: ada(), decided_at: now, reason: None };
+            let decision = RecordedDecision {
+                decided_by: ada(),
+                decided_at: now,
+                reason: None,
+                changed_input: None,
+            };
             record.claim(&decision, lease_holder, LEASE)
         });
         match claimed.await.unwrap().unwrap().1 {
@@ -196,6 +215,7 @@ impl Bench {
         let body = body.to_string();
         let chat = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
         let plan = ResumePlan::new(chat.messages(), chat.continued_message());
+        let plan = plan.with_changed_inputs(chat.approval_inputs());
         let approvals = self.approvals.for_chat(principal, chat.id()).on_behalf_of(owner);
         approvals.resolve(plan, &[]).await
     }

@@ -44,7 +44,7 @@ fn the_attacks_on_adapters_have_the_documented_results() {
     let hosts = runtime.block_on(async {
         let keys = || KeyRing::new(1, &test_support::secret(7)).unwrap();
         let tools = || ToolList::new().tool("delete_file", "Deletes a file.", &Json::null());
-        let stateless = || Approvals::stateless_replayable(tools(), keys());
+        let stateless = || Approvals::stateless_replayable(tools(), keys()).unwrap();
         let guard = Arc::new(InMemoryReplayGuard::new());
         [
             serve(approvals_routes(Approvals::new(tools()))).await,

@@ -251,6 +251,14 @@ impl Toolbox for Agent {
         Box::pin(self.0.tools.permits(call))
     }
 
+    fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
+        self.0.tools.validate_input(name, input)
+    }
+
+    fn editable_tool(&self) -> Option<Box<str>> {
+        self.0.tools.editable_tool()
+    }
+
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
         self.0.tools.run_approved(call)
     }

@@ -15,7 +15,7 @@ use super::context::{ApprovalContext, ToolContext};
 use super::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
 use super::tool_handler::{ToolHandler, emit_outputs};
 use super::tool_policy::{ApprovalRequirement, ToolPolicy};
-use ui_message_stream::approval::{OnNewMessage, Principal};
+use ui_message_stream::approval::{EditableInput, OnNewMessage, Principal};
 use ui_message_stream::json::Json;
 use ui_message_stream::model::ToolDefinition;
 use ui_message_stream::{BoxError, BoxFuture};
@@ -435,6 +435,44 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     #[must_use]
     pub fn decided_by_others(mut self) -> Self {
         self.policy.decided_by_others = true;
+        self
+    }
+
+    /// Lets the approver of a call change its whole input. The tool runs with the changed input, if it
+    /// fits the schema and the requester is authorized to make such a call. The model reads that the input
+    /// was changed.
+    ///
+    /// ```
+    /// use ui_message_stream_agent::Tool;
+    ///
+    /// /// Transfers money.
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Transfer {
+    ///     to: String,
+    ///     amount: u64,
+    /// }
+    ///
+    /// let transfer = Tool::new("transfer", async |transfer: Transfer| {
+    ///     Ok::<_, std::io::Error>(format!("{} to {}", transfer.amount, transfer.to))
+    /// });
+    /// // The approver may lower the amount, and cannot send it to somebody else.
+    /// let transfer = transfer.needs_approval().editable_fields(["amount"]);
+    /// # let _ = transfer;
+    /// ```
+    #[must_use]
+    pub fn editable(mut self) -> Self {
+        self.policy.editable = EditableInput::Everything;
+        self
+    }
+
+    /// Lets the approver of a call change these top-level fields of its input, as
+    /// [`editable`](Self::editable) does for the whole input.
+    #[must_use]
+    pub fn editable_fields<N: Into<Box<str>>>(
+        mut self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Self {
+        self.policy.editable = EditableInput::Fields(names.into_iter().map(Into::into).collect());
         self
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ApprovalContext;
-use ui_message_stream::approval::{OnNewMessage, Principal};
+use ui_message_stream::approval::{EditableInput, OnNewMessage, Principal};
 use ui_message_stream::id::{log_error, log_text};
 use ui_message_stream::json::Json;
 use ui_message_stream::{BoxError, BoxFuture};
@@ -55,6 +55,8 @@ pub struct ToolPolicy {
     /// Whether other principals than the requester decide on the calls. See
     /// [`ToolInfo::decided_by_others`](ui_message_stream::approval::ToolInfo::decided_by_others()).
     pub decided_by_others: bool,
+    /// What the approver of a call may change of its input.
+    pub editable: EditableInput,
     /// How long a call may run. The same limit applies to an asynchronous predicate of
     /// [`approval`](Self::approval). The default is 60 seconds.
     pub timeout: Duration,
@@ -290,6 +292,7 @@ impl Default for ToolPolicy {
             approval_ttl: None,
             on_new_message: None,
             decided_by_others: false,
+            editable: EditableInput::Nothing,
             timeout: Duration::from_secs(60),
             max_output_bytes: 256 * 1024,
             idempotent: false,
@@ -344,6 +347,7 @@ impl fmt::Debug for ToolPolicy {
             .field("approval_ttl", &self.approval_ttl)
             .field("on_new_message", &self.on_new_message)
             .field("decided_by_others", &self.decided_by_others)
+            .field("editable", &self.editable)
             .field("timeout", &self.timeout)
             .field("max_output_bytes", &self.max_output_bytes)
             .field("idempotent", &self.idempotent)

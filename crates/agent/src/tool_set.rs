@@ -155,7 +155,14 @@ impl ToolSet {
         info.approval_ttl = tool.policy().approval_ttl;
         info.on_new_message = tool.policy().on_new_message;
         info.decided_by_others = tool.policy().decided_by_others;
+        info.editable = tool.policy().editable.clone();
         Some(info)
+    }
+
+    /// Returns the name of a tool whose input an approver may change.
+    pub(super) fn editable_tool(&self) -> Option<Box<str>> {
+        let mut tools = self.tools.iter().map(|registered| &registered.tool);
+        tools.find(|tool| !tool.policy().editable.is_nothing()).map(|tool| tool.name().into())
     }
 
     /// Returns what the model reads instead of an output that the user sees.

@@ -5,6 +5,7 @@ use super::log::decision::Response;
 use super::store::ChatStoreError;
 use crate::ChatLimitError;
 use ui_message_stream::approval::store::LedgerStoreError;
+use ui_message_stream::approval::{InputError, RedeemError};
 use ui_message_stream::request::ParseRequestError;
 
 /// The error of an operation on a conversation.
@@ -17,6 +18,10 @@ pub enum ChatError {
     /// The request is invalid for this conversation or for the agent.
     #[error(transparent)]
     Request(#[from] ParseRequestError),
+    /// The user has changed the input of a call before approving it, and the tool does not accept the
+    /// change. Nothing was stored.
+    #[error(transparent)]
+    Input(#[from] InputError),
     /// The conversation has reached one of its [limits](crate::ChatLimits).
     #[error(transparent)]
     Limit(#[from] ChatLimitError),
@@ -48,6 +53,16 @@ pub enum ChatError {
     /// The ledger of approvals cannot be read or written.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),
+}
+
+impl From<RedeemError> for ChatError {
+    fn from(error: RedeemError) -> Self {
+        match error {
+            RedeemError::Input(error) => error.into(),
+            RedeemError::Ledger(error) => error.into(),
+            other => LedgerStoreError::new(other).into(),
+        }
+    }
 }
 
 impl ChatError {

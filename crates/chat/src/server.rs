@@ -28,7 +28,7 @@ use super::sweeps;
 use crate::store::{ChatPage, ListChats, LogKey};
 use crate::{Chat, ChatError, ClientAnswers};
 use ui_message_stream::approval::store::LedgerStoreError;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal, ResumePlan};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::ChatRequest;
 
@@ -117,7 +117,7 @@ impl ChatServer {
         let client = self.0.clients.client_of(&request);
         let reader = self.reader(principal)?;
         let key = LogKey { owner: principal.clone(), chat: request.id().clone() };
-        let mut turn = self.start(principal, request)?;
+        let mut turn = self.start(principal, request).await?;
         let chats = self.clone();
         let stream = async move |response| {
             Ok(match response {
@@ -242,7 +242,7 @@ impl ChatServer {
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
         let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
-        let response = self.start(principal, request)?.response().await?;
+        let response = self.start(principal, request).await?.response().await?;
         let (message_id, end) = match response {
             Response::Join { epoch, message_id, begin, .. } => {
                 let key = LogKey { owner: principal.clone(), chat: id.clone() };
@@ -286,6 +286,8 @@ impl ChatServer {
     /// Returns a receipt for each decision, in the order of `decisions`.
     ///
     /// # Errors
+    /// - [`ChatError::Input`] if a decision changes an input and the tool does not accept the change. No
+    ///   decision was applied.
     /// - [`ChatError::TooManyRuns`] if the owner of a conversation has too many live runs. A denial
     ///   needs a run too, because the agent continues the conversation.
     /// - [`ChatError::Ledger`] if the ledger cannot be read or written.
@@ -305,7 +307,14 @@ impl ChatServer {
         decisions: Vec<ApprovalDecision>,
     ) -> Result<Vec<DecisionReceipt>, ChatError> {
         let mut accepted = HashSet::new();
-        for on_message in self.0.approvals.group_by_message(principal, decisions.clone()).await? {
+        let groups = self.0.approvals.group_by_message(principal, decisions.clone()).await?;
+        // No decision counts if an input is not accepted.
+        for on_message in &groups {
+            let approvals = self.0.approvals.for_chat(principal, &on_message.chat_id);
+            let approvals = approvals.on_behalf_of(&on_message.requester);
+            approvals.check_changed_inputs(&on_message.plan()).await?;
+        }
+        for on_message in groups {
             let message_id = on_message.message_id.clone();
             let mut turn = self.start_request(TurnRequest {
                 principal: principal.clone(),
@@ -529,12 +538,18 @@ impl ChatServer {
     }
 
     /// Starts to apply a request to its conversation.
-    fn start(
+    async fn start(
         &self,
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<StartedTurn<Response>, ChatError> {
         self.0.agent.validate_request(&request)?;
+        if !request.approval_inputs().is_empty() {
+            let plan = ResumePlan::new(request.messages(), request.continued_message());
+            let plan = plan.with_changed_inputs(request.approval_inputs());
+            let approvals = self.0.approvals.for_chat(principal, request.id());
+            approvals.check_changed_inputs(&plan).await?;
+        }
         let client = self.0.clients.client_of(&request);
         let (chat_id, request) = (request.id().clone(), Arc::new(request));
         let (goal, posted) = (Goal::of(Arc::clone(&request)), Some(request));

@@ -398,7 +398,8 @@ impl ChatApprovals {
     }
 
     pub(super) fn decision(&self, now: UnixMillis, reason: Option<String>) -> RecordedDecision {
-        RecordedDecision { decided_by: self.principal.clone(), decided_at: now, reason }
+        let decided_by = self.principal.clone();
+        RecordedDecision { decided_by, decided_at: now, reason, changed_input: None }
     }
 
     /// # Errors
@@ -430,6 +431,7 @@ impl ChatApprovals {
             idempotent: tool.idempotent,
             on_new_message: tool.on_new_message.unwrap_or(self.inner.on_new_message),
             decided_by_others: tool.decided_by_others,
+            editable: tool.editable,
             description,
             approval_ttl: tool.approval_ttl.unwrap_or(self.inner.approval_ttl),
         })

@@ -146,7 +146,8 @@ impl Answers {
     /// The answers of a request, for a host that keeps no chats.
     pub(super) fn of_request(chat: &ChatRequest, toolbox: &dyn Toolbox) -> Self {
         let continued = chat.continued_message();
-        let plan = ResumePlan::new(chat.messages(), continued);
+        let plan =
+            ResumePlan::new(chat.messages(), continued).with_changed_inputs(chat.approval_inputs());
         let is_of_client = |output: &&UnverifiedToolOutput| {
             let tool = output.tool_name.as_ref().and_then(|name| toolbox.tool(name));
             tool.is_some_and(|tool| tool.client_executed)
@@ -162,6 +163,10 @@ impl Answers {
 }
 
 impl Answers {
+    pub(super) fn plan(&self) -> &ResumePlan {
+        &self.plan
+    }
+
     /// Stores the denials, and claims the approved calls.
     pub(super) async fn redeem(
         self,

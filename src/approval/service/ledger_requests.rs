@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::changed_inputs::check_changed_input;
 use super::inner::{Inner, RecordUpdate, random_bytes};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals};
 use crate::approval::store::{LedgerStoreError, system_time, update};
@@ -18,7 +19,10 @@ pub(super) async fn send_to_ledger(
     request: &LedgerRequest,
     record: &ApprovalRecord,
 ) -> Result<(ApprovalRecord, LedgerResponse), LedgerStoreError> {
-    let decide = |now| approvals.decision(now, request.reason.clone());
+    let decide = |now| {
+        let decision = approvals.decision(now, request.reason.clone());
+        decision.with_changed_input(request.changed_input.clone(), record)
+    };
     let (inner, principal) = (&approvals.inner, &approvals.principal);
     let (record, response, refused, at) = match request.action {
         LedgerAction::Claim => {
@@ -70,7 +74,21 @@ pub(super) async fn claim(
         true => record.grant(&decide(now), lease_holder),
         false => record.claim(&decide(now), lease_holder, lease),
     };
-    let revocation = revocation_reason(approvals, record, decide(system_time())).await;
+    let decision = decide(system_time());
+    let is_changed = record.is_pending() && decision.changed_input.is_some();
+    let is_accepted =
+        !is_changed || check_changed_input(approvals, record, &decision).await.is_ok();
+    let revocation = match is_accepted {
+        true => revocation_reason(approvals, record, decision).await,
+        false => None,
+    };
+    if !is_accepted || is_changed && revocation == Some(RevocationReason::NotPermitted) {
+        // Another input may be accepted.
+        let cause = RejectionReason::InputNotAccepted;
+        let kind = AuditEventKind::Rejected { cause };
+        inner.audit_record(system_time(), record, &approvals.principal, kind);
+        return Ok((record.clone(), ClaimResult::Rejected(cause)));
+    }
     let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) = revocation {
         let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
         let revoked = inner.update_record(principal, record.id, revoke).await?;
@@ -146,7 +164,7 @@ pub(super) fn approved_call(
         chat_id: record.chat_id.clone(),
         tool_call_id: record.tool_call_id.clone(),
         tool_name: record.tool_name.clone(),
-        input: record.input.clone(),
+        input: decision.changed_input.as_ref().unwrap_or(&record.input).clone(),
         decision,
         idempotency_key: record.id,
         claim,

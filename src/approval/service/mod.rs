@@ -30,6 +30,7 @@
 //! of a chat that the server keeps, and executes the claimed calls with the toolbox.
 
 mod audit;
+mod changed_inputs;
 mod chat_approvals;
 mod claimed_call;
 mod deferred_call;
@@ -51,6 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
+pub use self::changed_inputs::{InputError, RedeemError};
 pub use self::chat_approvals::ChatApprovals;
 pub use self::chat_approvals::ResolvedRequest;
 pub use self::claimed_call::ClaimedCall;
@@ -126,7 +128,7 @@ use crate::id::{ChatId, MessageId};
 ///
 /// // The user approves. The tool call is claimed in the ledger and executed.
 /// let decision =
-///     ApprovalDecision { approval_id: issued.approval_id, approved: true, reason: None };
+///     ApprovalDecision { approval_id: issued.approval_id, approved: true, reason: None, input: None };
 /// for decisions in approvals.group_by_message(&user, vec![decision]).await? {
 ///     let mut resolved = chat.resolve(decisions.plan(), &[]).await?;
 ///     while let Some(result) = resolved.next().await {
@@ -192,12 +194,22 @@ impl Approvals {
     ///
     /// Approvals expire after [`with_approval_ttl`](Self::with_approval_ttl), by the clocks of the
     /// servers.
-    pub fn stateless_replayable(toolbox: impl Toolbox, keys: KeyRing) -> Self {
-        Approvals::new(toolbox).configure(|inner| {
+    ///
+    /// # Errors
+    /// [`EditableToolError`] if an approver may change the input of a tool: nothing would keep the changed
+    /// input, so that a repetition could run another one.
+    pub fn stateless_replayable(
+        toolbox: impl Toolbox,
+        keys: KeyRing,
+    ) -> Result<Self, EditableToolError> {
+        if let Some(tool) = toolbox.editable_tool() {
+            return Err(EditableToolError(tool));
+        }
+        Ok(Approvals::new(toolbox).configure(|inner| {
             inner.keys = keys.with_other_purpose();
             inner.ledger = Arc::new(RequestLedger::default());
             inner.stateless = Some(Stateless::default());
-        })
+        }))
     }
 
     /// Whether these are [stateless](Self::stateless_replayable) approvals.
@@ -439,6 +451,14 @@ impl Approvals {
         Approvals(Arc::new(inner))
     }
 }
+
+/// Stateless approvals of a tool whose input an approver may change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "stateless approvals keep no changed input: remove `editable()` from the tool `{0}`, or keep the \
+     approvals in a ledger (`Approvals::with_ledger`)"
+)]
+pub struct EditableToolError(Box<str>);
 
 /// The decisions on the tool calls of one message. The principal may make all of them.
 #[derive(Debug, Clone, PartialEq)]

@@ -53,7 +53,9 @@ impl ClaimedCall {
         let tool = async move { run(call, emitter).await.into() };
         let tool = tokio::spawn(tool.in_current_span());
         let settling = tokio::spawn(self.settle_after(tool).in_current_span());
-        RunningCall { report, progress, state: State::Running(settling), events: VecDeque::new() }
+        let changed = report.input_event();
+        let state = State::Running(settling);
+        RunningCall { report, progress, state, changed, events: VecDeque::new() }
     }
 
     /// Waits for the task of the tool, and stores its outcome.
@@ -80,6 +82,8 @@ pub struct RunningCall {
     report: SettledCall,
     progress: Progress,
     state: State,
+    /// The event of the input that the approver changed, which was not returned yet.
+    changed: Option<AgentEvent>,
     /// The events of the outcome that were not returned yet.
     events: VecDeque<AgentEvent>,
 }
@@ -103,11 +107,14 @@ impl RunningCall {
         poll_fn(|cx| self.poll_settled(cx).map(Clone::clone)).await
     }
 
-    /// Returns the event of the preliminary output that was not returned yet, if there is one.
+    /// Returns the event of the changed input, or of the preliminary output, that was not returned yet.
     pub(super) fn next_preliminary(&mut self, cx: &mut Context<'_>) -> Option<AgentEvent> {
         self.progress.0.reader.register(cx.waker());
         match self.state {
-            State::Running(_) => self.report.preliminary_event(self.progress.take()?),
+            State::Running(_) => self.changed.take().or_else(|| {
+                let output = self.progress.take()?;
+                self.report.preliminary_event(output)
+            }),
             State::Settled(_) => None,
         }
     }

@@ -22,7 +22,7 @@ use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls};
 use super::ledger_requests::provider_lease;
 use super::running_call::{Progress, RunningCall};
 use super::settled_call::SettledCall;
-use super::{Approvals, ApprovedCall, ChatApprovals};
+use super::{Approvals, ApprovedCall, ChatApprovals, RedeemError};
 use crate::approval::store::{LedgerStoreError, update};
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DeferredToolResult, DeferredToolResults, LeaseHolderId,
@@ -69,15 +69,14 @@ impl Approvals {
     /// nothing. A `ChatServer` does all this itself.
     ///
     /// ```
-    /// use ui_message_stream::approval::store::LedgerStoreError;
-    /// use ui_message_stream::approval::{Approvals, DeferredCall, Principal};
+    /// use ui_message_stream::approval::{Approvals, DeferredCall, Principal, RedeemError};
     /// use ui_message_stream::{ChatRequest, Json, UiMessageStream};
     ///
     /// async fn chat(
     ///     approvals: Approvals,
     ///     user: Principal,
     ///     chat: ChatRequest,
-    /// ) -> Result<UiMessageStream, LedgerStoreError> {
+    /// ) -> Result<UiMessageStream, RedeemError> {
     ///     let deferred = approvals.redeem(&user, &chat).await?;
     ///     Ok(UiMessageStream::reply(&chat, async_stream::stream! {
     ///         for call in deferred {
@@ -101,7 +100,10 @@ impl Approvals {
     /// ```
     ///
     /// # Errors
-    /// [`LedgerStoreError`] if the ledger or the replay guard fails and no call was claimed here.
+    /// [`RedeemError::Input`] if the user has changed an input and the tool does not accept it. Nothing
+    /// was stored then.
+    ///
+    /// [`RedeemError::Ledger`] if the ledger or the replay guard fails and no call was claimed here.
     /// The same request can be sent again; the HTTP status for it is 503. If the ledger fails for
     /// some answers after a claim was granted for another, those to pending requests have an unknown
     /// outcome. A request that was decided before keeps its outcome.
@@ -114,9 +116,11 @@ impl Approvals {
         &self,
         principal: &Principal,
         chat: &ChatRequest,
-    ) -> Result<DeferredCalls, LedgerStoreError> {
+    ) -> Result<DeferredCalls, RedeemError> {
+        let approvals = self.for_chat(principal, chat.id());
         let answers = Answers::of_request(chat, &*self.0.toolbox);
-        answers.redeem(&self.for_chat(principal, chat.id())).await
+        approvals.check_changed_inputs(answers.plan()).await?;
+        Ok(answers.redeem(&approvals).await?)
     }
 
     /// Redeems the user's decisions in a request, as [`redeem`](Self::redeem) does, and executes the
@@ -124,15 +128,14 @@ impl Approvals {
     /// a client that disconnects interrupts nothing.
     ///
     /// ```
-    /// use ui_message_stream::approval::store::LedgerStoreError;
-    /// use ui_message_stream::approval::{Approvals, DeferredOutcome, Principal};
+    /// use ui_message_stream::approval::{Approvals, DeferredOutcome, Principal, RedeemError};
     /// use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessageStream};
     ///
     /// async fn chat(
     ///     approvals: Approvals,
     ///     user: Principal,
     ///     chat: ChatRequest,
-    /// ) -> Result<UiMessageStream, LedgerStoreError> {
+    /// ) -> Result<UiMessageStream, RedeemError> {
     ///     let running = approvals.run(&user, &chat, |call, _| async move {
     ///         // Execute `call.tool_name` with `call.input`.
     ///         Json::string("done")
@@ -154,7 +157,7 @@ impl Approvals {
     /// ```
     ///
     /// # Errors
-    /// [`LedgerStoreError`] as for [`redeem`](Self::redeem).
+    /// [`RedeemError`] as for [`redeem`](Self::redeem).
     ///
     /// # Cancel safety
     /// If the future is dropped after its first poll, decisions are stored and the approved calls
@@ -164,28 +167,29 @@ impl Approvals {
         principal: &Principal,
         chat: &ChatRequest,
         run: F,
-    ) -> Result<RunningCalls, LedgerStoreError>
+    ) -> Result<RunningCalls, RedeemError>
     where
         F: Fn(ApprovedCall, Progress) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: Into<ToolOutcome>> + Send + 'static,
     {
         let answers = Answers::of_request(chat, &*self.0.toolbox);
         let approvals = self.for_chat(principal, chat.id());
-        spawn_redeeming(answers, approvals, |deferred| deferred.run(run)).await
+        let running = async move {
+            approvals.check_changed_inputs(answers.plan()).await?;
+            Ok(answers.redeem(&approvals).await?.run(run))
+        };
+        spawned(running).await
     }
 }
 
-/// Redeems the answers of a request on its own task, and passes the calls to `run` there.
-async fn spawn_redeeming(
-    answers: Answers,
-    approvals: ChatApprovals,
-    run: impl FnOnce(DeferredCalls) -> RunningCalls + Send + 'static,
-) -> Result<RunningCalls, LedgerStoreError> {
-    let redeeming = async move { Ok(run(answers.redeem(&approvals).await?)) };
+/// Polls a redemption on a task of its own.
+async fn spawned<E: From<LedgerStoreError> + Send + 'static>(
+    redeeming: impl Future<Output = Result<RunningCalls, E>> + Send + 'static,
+) -> Result<RunningCalls, E> {
     let redeemed = tokio::spawn(redeeming.in_current_span()).await;
     redeemed.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => resume_unwind(panic),
-        Err(cancelled) => Err(LedgerStoreError::new(cancelled)),
+        Err(cancelled) => Err(LedgerStoreError::new(cancelled).into()),
     })
 }
 
@@ -276,8 +280,12 @@ impl ChatApprovals {
     ) -> Result<RunningCalls, LedgerStoreError> {
         let (answers, toolbox) =
             (Answers::new(plan, client_executed.to_vec()), self.inner.toolbox.clone());
-        let run = |deferred: DeferredCalls| deferred.run(move |call, _| toolbox.run(call));
-        spawn_redeeming(answers, self.clone(), run).await
+        let approvals = self.clone();
+        spawned(async move {
+            let deferred = answers.redeem(&approvals).await?;
+            Ok(deferred.run(move |call, _| toolbox.run(call)))
+        })
+        .await
     }
 
     /// Claims approvals that the next model call sends to the provider. Returns those that no other

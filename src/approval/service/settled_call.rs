@@ -23,6 +23,7 @@ impl SettledCall {
         descriptor: Option<Json>,
         is_continued: bool,
     ) -> Self {
+        let result = result.described_by(descriptor.as_ref());
         SettledCall { result, descriptor, is_continued }
     }
 
@@ -59,6 +60,12 @@ impl SettledCall {
         let result = self.is_continued.then(|| AgentEvent::settling(&self.result));
         let data = self.descriptor.clone().map(|data| AgentEvent::approval_data(id, data));
         result.into_iter().flatten().chain(data)
+    }
+
+    /// Returns the event that replaces the input of the call with the one that the approver changed,
+    /// unless the client cannot show it.
+    pub(super) fn input_event(&self) -> Option<AgentEvent> {
+        AgentEvent::input_changed(&self.result).filter(|_| self.is_continued)
     }
 
     /// Returns the event of a preliminary output, unless the client cannot show it.

@@ -1,10 +1,12 @@
 //! [`ToolList`]: the tools of a host that executes approved calls itself.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::ready;
+use std::sync::Arc;
 
 use super::toolbox::{ApprovedCall, ToolInfo, Toolbox};
-use crate::approval::{DefinitionDigest, REFUSED, ToolOutcome};
+use crate::approval::{DefinitionDigest, EditableInput, REFUSED, ToolOutcome};
 use crate::boxed::BoxFuture;
 use crate::id::log_text;
 use crate::json::Json;
@@ -28,8 +30,17 @@ use crate::json::Json;
 /// # let _ = approvals;
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
-#[derive(Debug, Clone, Default)]
-pub struct ToolList(HashMap<Box<str>, ToolInfo>);
+#[derive(Clone, Default)]
+pub struct ToolList(HashMap<Box<str>, ListedTool>);
+
+#[derive(Clone)]
+struct ListedTool {
+    info: ToolInfo,
+    check: Option<Arc<Check>>,
+}
+
+/// Checks an input that an approver has changed.
+type Check = dyn Fn(&Json) -> Result<(), String> + Send + Sync;
 
 impl ToolList {
     /// Creates an empty list.
@@ -54,14 +65,60 @@ impl ToolList {
     /// Adds a tool with these properties, or replaces the tool with this name.
     #[must_use]
     pub fn with(mut self, name: &str, info: ToolInfo) -> Self {
-        self.0.insert(name.into(), info);
+        self.0.insert(name.into(), ListedTool { info, check: None });
+        self
+    }
+
+    /// Lets approvers change the input of a tool that the list has. `check` says whether the tool accepts
+    /// a changed input. The approver reads its error.
+    ///
+    /// ```
+    /// use ui_message_stream::Json;
+    /// use ui_message_stream::approval::{EditableInput, ToolList};
+    ///
+    /// let tools = ToolList::new()
+    ///     .tool("send", "Sends a mail.", &Json::no_schema())
+    ///     .editable("send", EditableInput::Fields(vec!["text".into()]), |input| {
+    ///         #[derive(serde::Deserialize)]
+    ///         struct Mail {
+    ///             text: String,
+    ///         }
+    ///         let mail: Mail = input.decode().map_err(|error| error.to_string())?;
+    ///         match mail.text.is_empty() {
+    ///             true => Err("text: is empty".to_owned()),
+    ///             false => Ok(()),
+    ///         }
+    ///     });
+    /// # let _ = tools;
+    /// ```
+    #[must_use]
+    pub fn editable(
+        mut self,
+        name: &str,
+        editable: EditableInput,
+        check: impl Fn(&Json) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        if let Some(tool) = self.0.get_mut(name) {
+            tool.info.editable = editable;
+            tool.check = Some(Arc::new(check));
+        }
         self
     }
 }
 
 impl Toolbox for ToolList {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
-        self.0.get(name).cloned()
+        self.0.get(name).map(|tool| tool.info.clone())
+    }
+
+    fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
+        let check = self.0.get(name).and_then(|tool| tool.check.as_ref());
+        check.map_or_else(|| Err(NOT_CHECKED.to_owned()), |check| check(input))
+    }
+
+    fn editable_tool(&self) -> Option<Box<str>> {
+        let mut editable = self.0.iter().filter(|(_, tool)| !tool.info.editable.is_nothing());
+        editable.next().map(|(name, _)| name.clone())
     }
 
     fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
@@ -77,3 +134,11 @@ impl Toolbox for ToolList {
         Box::pin(ready(ToolOutcome::Failed(REFUSED.to_owned())))
     }
 }
+
+impl fmt::Debug for ToolList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.iter().map(|(name, tool)| (name, &tool.info))).finish()
+    }
+}
+
+const NOT_CHECKED: &str = "this server does not check changed inputs: use `ToolList::editable`";

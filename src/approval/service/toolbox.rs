@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::approval::{
-    Claim, DefinitionDigest, OnNewMessage, Principal, REFUSED, RecordId, RecordedDecision,
-    ToolOutcome,
+    Claim, DefinitionDigest, EditableInput, OnNewMessage, Principal, REFUSED, RecordId,
+    RecordedDecision, ToolOutcome,
 };
 use crate::boxed::BoxFuture;
 use crate::id::{ChatId, ToolCallId};
@@ -66,6 +66,26 @@ pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
     /// request is revoked, and the user sees that the call is not permitted.
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool>;
 
+    /// Checks an input that the approver has changed, before the call is claimed: whether the tool
+    /// accepts it, for example by its schema. [`permits`](Self::permits) is called afterwards.
+    ///
+    /// The default accepts no changed input.
+    ///
+    /// # Errors
+    /// The text that the approver reads: what is wrong, and where.
+    fn check_input(&self, _name: &str, _input: &Json) -> Result<(), String> {
+        Err("this server does not check changed inputs: implement `Toolbox::check_input`"
+            .to_owned())
+    }
+
+    /// Returns the name of a tool whose input an approver may change, if there is one.
+    ///
+    /// [`Approvals::stateless_replayable`](super::Approvals::stateless_replayable) refuses it. The
+    /// default returns `None`.
+    fn editable_tool(&self) -> Option<Box<str>> {
+        None
+    }
+
     /// Executes an approved and claimed call.
     ///
     /// The returned future is polled to completion on its own task, even if no request waits for
@@ -84,6 +104,14 @@ impl<T: Toolbox + ?Sized> Toolbox for Arc<T> {
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
         (**self).permits(call)
+    }
+
+    fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
+        (**self).check_input(name, input)
+    }
+
+    fn editable_tool(&self) -> Option<Box<str>> {
+        (**self).editable_tool()
     }
 
     fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
@@ -110,6 +138,8 @@ pub struct ToolInfo {
     /// Whether another principal than the requester decides on the calls of this tool. See
     /// [`decided_by_others`](Self::decided_by_others()).
     pub decided_by_others: bool,
+    /// What the approver may change of the input.
+    pub editable: EditableInput,
     /// Whether the client executes the tool.
     pub client_executed: bool,
 }
@@ -124,8 +154,16 @@ impl ToolInfo {
             approval_ttl: None,
             on_new_message: None,
             decided_by_others: false,
+            editable: EditableInput::Nothing,
             client_executed: false,
         }
+    }
+
+    /// Lets the approver change the input. [`Toolbox::check_input`] checks the changed one.
+    #[must_use]
+    pub fn editable(mut self, editable: EditableInput) -> Self {
+        self.editable = editable;
+        self
     }
 
     /// Marks the tool as executed by the client.
@@ -181,7 +219,8 @@ pub struct ApprovedCall {
     pub tool_call_id: ToolCallId,
     /// The name of the tool.
     pub tool_name: Box<str>,
-    /// The input of the approval request, byte for byte.
+    /// The input of the approval request, byte for byte, or the one that its approver
+    /// [changed](RecordedDecision::changed_input).
     pub input: Json,
     /// Who approved the call, when and why.
     pub decision: RecordedDecision,

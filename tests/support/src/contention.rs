@@ -100,7 +100,8 @@ async fn claim(
     holder[0] = number.try_into().unwrap();
     let claimed = update(ledger, id, |record, now| {
         let decided_by = record.requester.clone();
-        let decision = RecordedDecision { decided_by, decided_at: now, reason: None };
+        let decision =
+            RecordedDecision { decided_by, decided_at: now, reason: None, changed_input: None };
         record.claim(&decision, LeaseHolderId::from_bytes(holder), Duration::from_secs(60 * 60))
     });
     match claimed.await {
@@ -151,6 +152,7 @@ pub fn record(id: RecordId) -> ApprovalRecord {
         on_new_message: OnNewMessage::default(),
         decided_by_others: false,
         description: None,
+        editable: Default::default(),
         approval_ttl: Duration::from_secs(60 * 60),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

@@ -310,6 +310,7 @@ impl ToolLoop {
             | AgentEvent::ToolFailed { tool_call_id, .. }
             | AgentEvent::ToolDenied { tool_call_id }
             | AgentEvent::DenialOverruled { tool_call_id }
+            | AgentEvent::InputChanged { tool_call_id, .. }
             | AgentEvent::ApprovalRequested { tool_call_id, .. } => {
                 let Some(id) = self.call_ids.resolve_result(tool_call_id) else { return };
                 *tool_call_id = id;

@@ -205,6 +205,7 @@ async fn nothing_that_holds_a_conversation_or_a_key_prints_it() {
         approval_id,
         approved: false,
         reason: Some("a secret reason".to_owned()),
+        input: None,
     };
     printed.print("decision", &decision);
     let boss = Principal::new("boss");
@@ -301,6 +302,7 @@ fn a_state_machine_does_not_print_what_it_has_read() {
         decided_by_others: false,
         description: Some("a secret description".into()),
         approval_ttl: std::time::Duration::from_secs(60),
+        editable: Default::default(),
     };
     printed.print("new request", &new_request);
     let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();

@@ -3,6 +3,7 @@
 mod agent;
 mod approval_orderings_http;
 mod authorization;
+mod changed_inputs;
 mod chunk_order;
 mod client_tools;
 mod debug_output;

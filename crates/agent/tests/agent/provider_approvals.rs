@@ -409,7 +409,8 @@ async fn an_approval_after_a_denial_does_not_call_the_model() {
     assert_eq!(host.provider_inputs(), ["nothing", "denied"]);
     for _ in 0..2 {
         let (approved, reason) = (true, None);
-        let approval = ApprovalDecision { approval_id: approval_id.clone(), approved, reason };
+        let approval =
+            ApprovalDecision { approval_id: approval_id.clone(), approved, reason, input: None };
         assert!(!host.chats.decide(&ada(), vec![approval]).await.unwrap()[0].accepted);
         host.wait_until_idle().await;
     }

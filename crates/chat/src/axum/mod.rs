@@ -17,6 +17,7 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 use self::history::{HistoryPage, query_parameter};
+use crate::conversation::check_decisions;
 use crate::conversation::model_ids::without_model_ids;
 use crate::store::{ChatCursor, ListChats};
 use crate::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
@@ -35,7 +36,7 @@ use ui_message_stream::response::ResponseOutcome;
 /// | route | does |
 /// |---|---|
 /// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
-/// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?}, …]}`, or one output, or a list of outputs. The response is as of `POST /`. |
+/// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?, "input"?}, …]}`, or one output, or a list of outputs. The response is as of `POST /`. |
 /// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt", "isLive", "hasQuestions", "version"}, …], "after"?}`, the last changed first. `limit` sets another number, up to 100. A response has `after` if there are more: `GET /?after=…` returns the next page. `search` selects those whose title contains a text; upper and lower case of ASCII letters are the same. |
 /// | `GET /?events` | Follows these conversations with server-sent events, as [`ChatServer::follow`] does: `chats` with what `GET /` returns, then `chat` for each one that has changed, and `deleted` with `{"id"}`. `limit` is as of `GET /`. |
 /// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?, "ended"?}`, oldest first, for a page that is opened again. `ended` is how the last answer has ended: `finished`, `stopped`, `failed`, `interrupted` or `limit`; it is absent while one is written, and on pages of older messages. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
@@ -115,7 +116,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 /// | route | does |
 /// |---|---|
 /// | `GET /` | Returns the first 100 pending approval requests of the user that have not expired, in the order in which they expire, as `{"approvals": […], "after"?}`. A response has `after` if there are more: `GET /?after=…` returns the next page. |
-/// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
+/// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?, "input"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
 ///
 /// An approval always names ids, because a new request may have appeared in the chat since the user
 /// read the list. `{"chatId", "approved": true}` is rejected with status 400.
@@ -124,6 +125,9 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 /// are executed on the server, and the agent continues. The response of `POST /` is `{"decisions":
 /// [{"approvalId", "approved", "accepted"}, …]}`. `accepted` is whether the decision was accepted. The
 /// reason of a rejection is not disclosed.
+///
+/// `input` is the whole input of the call, changed by the user, for a tool that is `editable`. If the tool
+/// does not accept it, the response is `400` with the reason, and no decision of the request counts.
 ///
 /// The user is determined as in [`chat_routes`].
 pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
@@ -327,11 +331,7 @@ async fn decide(
             reason: None,
         }) => {
             limits.check_answer_count(decisions.len())?;
-            for (at, decision) in decisions.iter().enumerate() {
-                let ApprovalDecision { approval_id, reason, .. } = decision;
-                let checked = limits.check_decision(approval_id, reason.as_deref());
-                checked.map_err(|error| error.within(&format!("decisions[{at}]")))?;
-            }
+            check_decisions(&decisions, &limits)?;
             decisions
         }
         Ok(DecisionsBody {
@@ -348,6 +348,7 @@ async fn decide(
                 approval_id: pending.approval_id,
                 approved: false,
                 reason: reason.clone(),
+                input: None,
             });
             denied.collect()
         }
@@ -376,11 +377,12 @@ fn chat_id(id: String, limits: &Limits) -> Result<ChatId, ChatRejection> {
     Ok(id.into())
 }
 
-/// A request that cannot be answered: 404, 409, 413, 429 or 503.
+/// A request that cannot be answered: 400, 404, 409, 413, 429 or 503.
 impl From<ChatError> for ChatRejection {
     fn from(error: ChatError) -> Self {
         let kind = match error {
             ChatError::Request(error) => return error.into(),
+            ChatError::Input(_) => ChatRejectionKind::BadRequest,
             ChatError::NotFound => ChatRejectionKind::NotFound,
             ChatError::AlreadyReceived | ChatError::Conflict(_) => ChatRejectionKind::Conflict,
             ChatError::TooManyReaders => ChatRejectionKind::TooManyReaders,

@@ -46,10 +46,12 @@ pub(super) fn is_call(part: &ToolPart, approval_id: Option<&ApprovalId>, id: &To
     }
 }
 
-/// Returns the state of a call after this outcome. Returns `None` if the outcome does not change
-/// the state.
-pub(super) fn state_of_outcome(part: &ToolPart, outcome: &DeferredOutcome) -> Option<ToolState> {
-    let input = part.input().cloned();
+/// Returns the state of a call after this result, with the input that its approver changed. Returns
+/// `None` if the outcome does not change the state.
+pub(super) fn state_of_result(part: &ToolPart, result: &DeferredToolResult) -> Option<ToolState> {
+    let outcome = &result.outcome;
+    let changed = result.changed_input.as_ref().filter(|_| outcome.matches_decision(true));
+    let input = changed.map(|input| input.changed.clone()).or_else(|| part.input().cloned());
     let approved = || match &part.state {
         ToolState::OutputError { approval, .. } => approval.clone(),
         _ => open_approval(part).map(|approval| Box::new(approval.settle(true, None))),

@@ -3,13 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use ui_message_stream::approval::{ApprovalDecision, ClientToolResult, UnverifiedToolOutput};
 use ui_message_stream::id::{ApprovalId, ToolCallId};
-use ui_message_stream::json::{ExtraFields, FieldError, Json, Object, each_field};
+use ui_message_stream::json::{ExtraFields, FieldError, Json, Object, each_field, json_or_null};
 use ui_message_stream::request::{Limits, ParseRequestError};
 
 /// Answers to the open calls of the last message of a conversation.
@@ -19,7 +19,8 @@ use ui_message_stream::request::{Limits, ParseRequestError};
 /// them to the request that a browser would send.
 ///
 /// An output is `{"toolCallId", "output"}`, or `{"toolCallId", "output", "status": "error"}` where
-/// `output` is the text of the error. A decision is `{"approvalId", "approved", "reason"?}`. For
+/// `output` is the text of the error. A decision is `{"approvalId", "approved",
+/// "reason"?, "input"?}`. For
 /// compatibility with clients of other servers, `tool_outputs` and `tool_returns` are read as
 /// `toolOutputs`, `tool_call_id` as `toolCallId`, and `tool_return` as `output`. All other fields
 /// of the body are the application's own, as in a [`ChatRequest`](ui_message_stream::ChatRequest).
@@ -87,19 +88,49 @@ impl ClientAnswers {
             }
             tool_outputs.push(output);
         }
+        check_decisions(&decisions, limits)?;
         let mut decided: HashMap<&ApprovalId, bool> = HashMap::new();
         for (at, decision) in decisions.iter().enumerate() {
-            limits
-                .check_decision(&decision.approval_id, decision.reason.as_deref())
-                .map_err(|error| error.within(&format!("decisions[{at}]")))?;
             let first = decided.entry(&decision.approval_id).or_insert(decision.approved);
             if *first != decision.approved {
                 let contradiction = FieldError::new("approved", CONTRADICTS);
-                return Err(contradiction.within(&format!("decisions[{at}]")).into());
+                return Err(contradiction.within(&decision_path(at)).into());
             }
         }
         Ok(ClientAnswers { tool_outputs, decisions, custom })
     }
+}
+
+impl ClientAnswers {
+    /// Returns the inputs that the user has changed, by the ids of their approval requests.
+    pub(super) fn changed_inputs(&self) -> HashMap<ApprovalId, Json> {
+        let changed = self
+            .decisions
+            .iter()
+            .filter_map(|decision| Some((decision.approval_id.clone(), decision.input.clone()?)));
+        changed.collect()
+    }
+}
+
+/// Checks the lengths of the texts of decisions, and that a denial has no input.
+pub(crate) fn check_decisions(
+    decisions: &[ApprovalDecision],
+    limits: &Limits,
+) -> Result<(), FieldError> {
+    for (at, decision) in decisions.iter().enumerate() {
+        let ApprovalDecision { approval_id, approved, reason, input } = decision;
+        let checked = match input.is_some() && !approved {
+            true => Err(FieldError::new("input", INPUT_OF_DENIAL)),
+            false => limits.check_decision(approval_id, reason.as_deref()),
+        };
+        checked.map_err(|error| error.within(&decision_path(at)))?;
+    }
+    Ok(())
+}
+
+/// Returns the path of a decision in the body, for error messages.
+fn decision_path(at: usize) -> String {
+    format!("decisions[{at}]")
 }
 
 /// Returns the path of an output in the body, for error messages.
@@ -198,7 +229,10 @@ const DECISIONS: &str = "decisions";
 const MAX_SHOWN_NAME: usize = 64;
 
 const EXPECTED_LISTS: &str = "expected a list of `{\"toolCallId\", \"output\", \"status\"?}`, \
-                              of decisions one of `{\"approvalId\", \"approved\", \"reason\"?}`";
+                              of decisions one of `{\"approvalId\", \"approved\", \"reason\"?, \
+                              \"input\"?}`";
+
+const INPUT_OF_DENIAL: &str = "a denied call does not run: leave `input` out";
 
 const CONTRADICTS: &str = "contradicts another answer to the same approval";
 
@@ -233,9 +267,4 @@ impl ToolOutputBody {
         };
         Ok(UnverifiedToolOutput::new(self.tool_call_id, result))
     }
-}
-
-/// Deserializes an output. The value `null` is an output, not a missing one.
-fn json_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
-    Json::deserialize(deserializer).map(Some)
 }

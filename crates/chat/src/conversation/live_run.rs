@@ -78,6 +78,7 @@ pub(crate) struct ReceivedResult {
 
 impl ReceivedResult {
     pub(crate) fn new(result: DeferredToolResult, descriptor: Option<Json>) -> Self {
+        let result = result.described_by(descriptor.as_ref());
         ReceivedResult { result, descriptor, shown: None }
     }
 

@@ -32,6 +32,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
 pub use self::client_answers::ClientAnswers;
+pub(crate) use self::client_answers::check_decisions;
 pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
@@ -443,7 +444,9 @@ impl Chat {
     ) -> Result<ChatRequest, ParseRequestError> {
         let last = self.messages.last().filter(|message| message.role == Role::Assistant);
         let message = apply_answers(last.cloned(), &self.client_executed, answers)?;
-        Ok(ChatRequest::from_last_message(self.id.clone(), message, answers.custom.clone()))
+        let request =
+            ChatRequest::from_last_message(self.id.clone(), message, answers.custom.clone());
+        Ok(request.with_approval_inputs(answers.changed_inputs()))
     }
 
     /// Returns why a message of this conversation ends, as far as the stored conversation shows it.

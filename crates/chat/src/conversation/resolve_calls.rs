@@ -1,6 +1,6 @@
 //! What a request changes in a conversation, and the results of its open calls.
 
-use super::call_state::{is_approved_provider_call, is_call, is_call_of, state_of_outcome};
+use super::call_state::{is_approved_provider_call, is_call, is_call_of, state_of_result};
 use super::live_run::ReceivedResult;
 use super::recorder::call_outcome;
 use super::request_change::kept_messages;
@@ -139,7 +139,8 @@ impl Chat {
     /// result is not final or if the conversation has no such open call.
     ///
     /// `descriptor` replaces the data of the call's `data-approval` part, which the client shows
-    /// beside the call. An approval of a provider-executed call is added to
+    /// beside the call. If the approver has changed the input, the call has the changed one from now on, and
+    /// that part holds both. An approval of a provider-executed call is added to
     /// [`unsent_approvals`](Self::unsent_approvals).
     pub fn record_result(&mut self, result: &DeferredToolResult, descriptor: Option<&Json>) {
         if !result.is_final {
@@ -159,7 +160,7 @@ impl Chat {
             .last_place(|message, part| is_open(message, part) && is_call_of(part, result))
             .and_then(|place| {
                 let part = self.part(place)?;
-                Some((place, state_of_outcome(part, &result.outcome)?))
+                Some((place, state_of_result(part, result)?))
             });
         let Some((place, state)) = place else { return };
         let Some((message, part)) = self.set_state(place, state) else { return };

@@ -143,7 +143,8 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     let removed = open.iter().filter(|call| !kept.contains(call));
     let removed: Vec<PendingToolCall> = removed.cloned().collect();
     let Some(known) = mine.known_of(&open).filter(|known| known.are_closed) else {
-        let plan = Box::new(ResumePlan::new(request.messages(), None));
+        let plan = ResumePlan::new(request.messages(), None);
+        let plan = Box::new(plan.with_changed_inputs(request.approval_inputs()));
         return Decision::CloseCalls { open, removed, plan };
     };
     if known.has_failed && !removed.is_empty() {

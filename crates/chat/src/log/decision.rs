@@ -42,7 +42,9 @@ impl Goal {
     /// The goal of a posted request.
     pub(crate) fn of(request: Arc<ChatRequest>) -> Self {
         let answered = request.continued_message().map(|message| {
-            (message.id.clone(), Box::new(ResumePlan::new(request.messages(), Some(message))))
+            let plan = ResumePlan::new(request.messages(), Some(message));
+            let plan = plan.with_changed_inputs(request.approval_inputs());
+            (message.id.clone(), Box::new(plan))
         });
         match answered {
             Some((message_id, plan)) => Goal::Answer { message_id, plan, posted: Some(request) },

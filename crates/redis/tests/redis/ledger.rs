@@ -344,7 +344,12 @@ async fn claim(
 }
 
 fn approval(record: &ApprovalRecord, now: UnixMillis) -> RecordedDecision {
-    RecordedDecision { decided_by: record.requester.clone(), decided_at: now, reason: None }
+    RecordedDecision {
+        decided_by: record.requester.clone(),
+        decided_at: now,
+        reason: None,
+        changed_input: None,
+    }
 }
 
 fn granted(record: RecordId) -> ClaimResult {

@@ -185,6 +185,7 @@ fn decision(record: &ApprovalRecord) -> RecordedDecision {
         decided_by: record.requester.clone(),
         decided_at: record.requested_at,
         reason: None,
+        changed_input: None,
     }
 }
 

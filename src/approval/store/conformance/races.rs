@@ -178,7 +178,12 @@ async fn decision(
     store: &dyn LedgerStore,
 ) -> Result<RecordedDecision, LedgerStoreError> {
     let now = store.load(&[]).await?.now;
-    Ok(RecordedDecision { decided_by: record.requester.clone(), decided_at: now, reason: None })
+    Ok(RecordedDecision {
+        decided_by: record.requester.clone(),
+        decided_at: now,
+        reason: None,
+        changed_input: None,
+    })
 }
 
 fn is_granted(answer: &ClaimResult) -> bool {

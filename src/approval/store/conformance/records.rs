@@ -49,6 +49,7 @@ pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) 
         decided_by_others: false,
         description: None,
         approval_ttl: Duration::from_secs(60 * 60),
+        editable: Default::default(),
     };
     // The cases never use the approval id, so any key will do.
     let keys = KeyRing::new(1, &random_bytes::<32>()).expect("32 random bytes make a key");

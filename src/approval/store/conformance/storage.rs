@@ -8,8 +8,8 @@ use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{insert, load_one, new_chat_id, new_principal, new_record, now, random_id};
 use crate::approval::store::{PendingFilter, PendingLimits, RECORD_RETENTION};
 use crate::approval::{
-    ApprovalState, DefinitionDigest, LeaseHolderId, Principal, RecordId, RecordedDecision,
-    ToolOutcome, UnixMillis,
+    ApprovalState, DefinitionDigest, EditableInput, LeaseHolderId, Principal, RecordId,
+    RecordedDecision, ToolOutcome, UnixMillis,
 };
 use crate::json::Json;
 
@@ -36,12 +36,14 @@ pub(super) fn cases() -> Vec<Case> {
         }),
         Case::new("a record is read as it was replaced", |store: Store| async move {
             let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+            record.editable = EditableInput::Fields(vec!["path".into(), "".into()]);
             insert(&*store, &record).await?;
             record.state = ApprovalState::Completed {
                 decision: RecordedDecision {
                     decided_by: Principal::anonymous().with_tenant("tenant"),
                     decided_at: UnixMillis(1),
                     reason: Some(String::new()),
+                    changed_input: Some(json(r#"{ "path": null, "n": 1.0 }"#)?),
                 },
                 fence: 1 << 40,
                 outcome: ToolOutcome::Output(json(r#"{ "é": [1.50, null] }"#)?),
@@ -184,6 +186,7 @@ pub(super) fn cases() -> Vec<Case> {
                     decided_by: record.requester.clone(),
                     decided_at: now,
                     reason: None,
+                    changed_input: None,
                 },
                 lease_holder: LeaseHolderId::from_bytes([7; 16]),
                 fence: 1,

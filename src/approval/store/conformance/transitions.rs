@@ -377,6 +377,7 @@ impl By {
             },
             decided_at: minute_of(record, minute),
             reason: Some("because of \"this\"\n".to_owned()),
+            changed_input: None,
         }
     }
 }

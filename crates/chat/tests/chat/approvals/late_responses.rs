@@ -182,7 +182,12 @@ impl Case {
                 let holder = LeaseHolderId::from_bytes([9; 16]);
                 let claimed = update(&**ledger, *record, |record, now| {
                     let decided_by = Principal::new("alice");
-                    let decision = RecordedDecision { decided_by, decided_at: now, reason: None };
+                    let decision = RecordedDecision {
+                        decided_by,
+                        decided_at: now,
+                        reason: None,
+                        changed_input: None,
+                    };
                     record.claim(&decision, holder, LEASE)
                 });
                 claimed.await.unwrap().unwrap();
@@ -194,7 +199,12 @@ impl Case {
             Event::ServerOfDenialIsLost => {
                 let denied = update(&**ledger, *record, |record, now| {
                     let decided_by = Principal::new("alice");
-                    record.deny(&RecordedDecision { decided_by, decided_at: now, reason: None })
+                    record.deny(&RecordedDecision {
+                        decided_by,
+                        decided_at: now,
+                        reason: None,
+                        changed_input: None,
+                    })
                 });
                 denied.await.unwrap().unwrap();
                 return;

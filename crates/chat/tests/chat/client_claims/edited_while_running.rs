@@ -193,6 +193,7 @@ async fn a_decision_for_an_evicted_chat_runs_no_tool_and_creates_no_chat() {
         approval_id: pending[0].approval_id.clone(),
         approved: true,
         reason: None,
+        input: None,
     };
     // The store is empty, the ledger is not.
     let chats = chats.with_store(Arc::new(InMemoryLogStore::new()));

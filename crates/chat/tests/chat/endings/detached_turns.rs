@@ -222,6 +222,7 @@ async fn a_decision_is_carried_out_though_its_sender_disconnects() {
         approval_id: browser.approval_ids()[0].as_str().into(),
         approved: true,
         reason: None,
+        input: None,
     };
     let alice = Principal::new("alice");
     tokio::select! {

@@ -160,6 +160,6 @@ async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
 #[should_panic(expected = "a `ChatServer` needs approvals with a ledger")]
 fn a_chat_server_rejects_stateless_approvals() {
     let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
-    let approvals = Approvals::stateless_replayable(EmptyToolbox, keys);
+    let approvals = Approvals::stateless_replayable(EmptyToolbox, keys).unwrap();
     let _ = ChatServer::new(Agent::new(Notes), approvals);
 }

@@ -1,0 +1,197 @@
+//! [`EditableInput`]: what an approver may change of an input. [`ChangedInput`]: both versions of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{CanonicalJson, InexactInputError};
+use crate::id::log_text;
+use crate::json::Json;
+
+/// What the approver of a call may change of its input.
+///
+/// The approver sends the whole input again, and a field that cannot be changed must have its stored
+/// value. The tool must accept the changed input like any other.
+///
+/// In JSON it is `true` for [`Everything`](Self::Everything), the list of the names for
+/// [`Fields`](Self::Fields), and `false` for [`Nothing`](Self::Nothing).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "StoredEditable", into = "StoredEditable")]
+#[non_exhaustive]
+pub enum EditableInput {
+    /// The input cannot be changed.
+    #[default]
+    Nothing,
+    /// The top-level fields with these names can be changed, added and removed.
+    Fields(Vec<Box<str>>),
+    /// The whole input can be changed.
+    Everything,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredEditable {
+    Whole(bool),
+    Fields(Vec<Box<str>>),
+}
+
+impl From<StoredEditable> for EditableInput {
+    fn from(stored: StoredEditable) -> Self {
+        match stored {
+            StoredEditable::Whole(false) => EditableInput::Nothing,
+            StoredEditable::Whole(true) => EditableInput::Everything,
+            StoredEditable::Fields(names) => EditableInput::Fields(names),
+        }
+    }
+}
+
+impl From<EditableInput> for StoredEditable {
+    fn from(editable: EditableInput) -> Self {
+        match editable {
+            EditableInput::Nothing => StoredEditable::Whole(false),
+            EditableInput::Everything => StoredEditable::Whole(true),
+            EditableInput::Fields(names) => StoredEditable::Fields(names),
+        }
+    }
+}
+
+impl EditableInput {
+    /// Returns whether nothing of the input can be changed.
+    pub fn is_nothing(&self) -> bool {
+        *self == EditableInput::Nothing
+    }
+
+    /// Checks whether an approver may replace the `stored` input with `changed`.
+    ///
+    /// ```
+    /// use ui_message_stream::Json;
+    /// use ui_message_stream::approval::EditableInput;
+    ///
+    /// let editable = EditableInput::Fields(vec!["amount".into()]);
+    /// let stored = Json::parse(r#"{"to": "ada", "amount": 900}"#)?;
+    /// let smaller = Json::parse(r#"{"to": "ada", "amount": 100}"#)?;
+    /// assert_eq!(editable.check(&stored, &smaller), Ok(()));
+    ///
+    /// let diverted = Json::parse(r#"{"to": "eve", "amount": 100}"#)?;
+    /// assert_eq!(editable.check(&stored, &diverted).unwrap_err(), "`to` cannot be changed");
+    /// # Ok::<(), ui_message_stream::json::JsonError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The text, for the approver, says what cannot be changed, or why a browser would not show
+    /// `changed` as it is ([`InexactInputError`]).
+    pub fn check(&self, stored: &Json, changed: &Json) -> Result<(), String> {
+        if changed.as_str().len() > MAX_INPUT_BYTES {
+            return Err(InexactInputError::TooLong.to_string());
+        }
+        let stored = CanonicalJson::new(stored).map_err(|error| error.to_string())?;
+        let changed = CanonicalJson::new(changed).map_err(|error| error.to_string())?;
+        match self {
+            _ if stored == changed => Ok(()),
+            EditableInput::Nothing => Err("the input cannot be changed".to_owned()),
+            EditableInput::Everything => Ok(()),
+            EditableInput::Fields(editable) => {
+                let (Some(stored), Some(changed)) = (fields(&stored), fields(&changed)) else {
+                    return Err("expected an object".to_owned());
+                };
+                let names = stored.keys().chain(changed.keys());
+                let mut fixed = names.filter(|name| !editable.contains(*name));
+                let differs = |name: &&Box<str>| {
+                    let (stored, changed) = (stored.get(*name), changed.get(*name));
+                    stored.map(|value| value.get()) != changed.map(|value| value.get())
+                };
+                match fixed.find(differs) {
+                    Some(name) => Err(format!("`{}` cannot be changed", log_text(name))),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+type Fields<'a> = BTreeMap<Box<str>, &'a RawValue>;
+
+/// Returns the fields of an object. Equal values have equal texts in the canonical form.
+fn fields(form: &CanonicalJson) -> Option<Fields<'_>> {
+    serde_json::from_str(form.as_str()).ok()
+}
+
+/// The input of an approved call that its approver has changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ChangedInput {
+    /// The input that the model produced.
+    #[serde(rename = "originalInput")]
+    pub original: Json,
+    /// The input that the approver sent. The tool runs with it.
+    #[serde(rename = "changedInput")]
+    pub changed: Json,
+}
+
+impl ChangedInput {
+    /// Reads both versions from the data of a `data-approval` part
+    /// ([`ApprovalRecord::descriptor`](super::ApprovalRecord::descriptor)). Returns `None` if the
+    /// approver has changed nothing.
+    pub fn from_descriptor(descriptor: &Json) -> Option<Self> {
+        // Most calls are not changed, and the data is read for each.
+        let is_changed = descriptor.as_str().contains("\"changedInput\"");
+        is_changed.then(|| descriptor.decode().ok()).flatten()
+    }
+}
+
+/// The maximum length of an input that needs approval, in bytes.
+pub(super) const MAX_INPUT_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json {
+        Json::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_field_that_is_not_editable_keeps_its_value() {
+        let editable = EditableInput::Fields(vec!["note".into()]);
+        let stored = json(r#"{"to":"ada","sum":1.0}"#);
+        let check = |changed: &str| editable.check(&stored, &json(changed));
+        assert_eq!(check(r#"{"sum":1,"note":"thanks","to":"ada"}"#), Ok(()));
+        assert_eq!(check(r#"{"sum":2,"to":"ada"}"#), Err("`sum` cannot be changed".into()));
+        assert_eq!(check(r#"{"to":"ada"}"#), Err("`sum` cannot be changed".into()));
+        let added = check(r#"{"to":"ada","sum":1,"cc":"eve"}"#);
+        assert_eq!(added, Err("`cc` cannot be changed".into()));
+        assert_eq!(check("[]"), Err("expected an object".into()));
+    }
+
+    #[test]
+    fn an_input_that_a_browser_shows_differently_is_not_accepted() {
+        let large = json(r#"{"id":9007199254740993}"#);
+        assert!(EditableInput::Everything.check(&json("{}"), &large).is_err());
+        let long = Json::string(&"a".repeat(MAX_INPUT_BYTES));
+        assert!(EditableInput::Everything.check(&json("{}"), &long).is_err());
+    }
+
+    #[test]
+    fn an_equal_input_is_no_change() {
+        assert_eq!(
+            EditableInput::Nothing.check(&json(r#"{"a":1.0}"#), &json(r#"{ "a":1}"#)),
+            Ok(())
+        );
+        assert!(EditableInput::Nothing.check(&json(r#"{"a":1.0}"#), &json(r#"{"a":2}"#)).is_err());
+    }
+
+    #[test]
+    fn it_is_stored_as_a_flag_or_as_names() {
+        let forms = [
+            (EditableInput::Nothing, "false"),
+            (EditableInput::Everything, "true"),
+            (EditableInput::Fields(vec!["a".into()]), r#"["a"]"#),
+        ];
+        for (editable, text) in forms {
+            assert_eq!(serde_json::to_string(&editable).unwrap(), text);
+            assert_eq!(serde_json::from_str::<EditableInput>(text).unwrap(), editable);
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! An approver changes the input of a call: the tool runs with it if the tool accepts it, and no other
+//! input ever runs.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+use ui_message_stream::approval::store::LedgerStore;
+use ui_message_stream::approval::{
+    Approvals, AuditEventKind, ChangedInput, DeferredOutcome, EditableInput, IssuedApproval,
+    KeyRing, Principal, RedeemError, RejectionReason, ToolInfo, ToolList, ToolOutcome,
+};
+use ui_message_stream::model::ToModelMessages;
+use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest, Json, Translator};
+
+use super::one_tool::{Bench, ada, body, body_with_new_message, call};
+
+const STORED: &str = r#"{"path":"notes.txt"}"#;
+
+fn stored() -> Value {
+    json!({"path": "notes.txt"})
+}
+
+/// A bench whose tool is editable in these ways.
+fn bench(editable: EditableInput) -> Bench {
+    let bench = Bench::new();
+    bench.tool(|tool| tool.editable = editable);
+    bench
+}
+
+fn only_path() -> EditableInput {
+    EditableInput::Fields(vec!["path".into()])
+}
+
+/// An approval with this input.
+fn approval(issued: &IssuedApproval, input: &Value) -> Value {
+    let mut body = body(&[call("call_1", issued, true)]);
+    body["approvalInputs"] = json!({ issued.approval_id.as_str(): input });
+    body
+}
+
+fn request(body: &Value) -> ChatRequest {
+    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
+}
+
+/// Returns the text of the error with which an adapter refuses this request.
+async fn refusal(bench: &Bench, body: &Value) -> String {
+    let redeemed = bench.approvals.redeem(&ada(), &request(body)).await;
+    match redeemed.map(drop) {
+        Err(RedeemError::Input(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn executed(input: &Value) -> DeferredOutcome {
+    let output = Json::parse(&input.to_string()).unwrap();
+    DeferredOutcome::Executed { outcome: ToolOutcome::Output(output) }
+}
+
+#[tokio::test]
+async fn the_tool_runs_with_the_changed_input_and_the_ledger_keeps_both() {
+    let bench = bench(only_path());
+    let issued = bench.ask("call_1", stored()).await;
+    let descriptor: Value = issued.descriptor.decode().unwrap();
+    assert_eq!(descriptor["editable"], json!(["path"]));
+    let changed = json!({"path": "draft.md"});
+    let outcomes = bench.outcomes(&approval(&issued, &changed)).await;
+    assert_eq!(outcomes, [executed(&changed)]);
+    assert_eq!(bench.effects(), [changed.to_string()]);
+
+    let record = bench.ledger.load(&[issued.record]).await.unwrap().records.remove(0).record;
+    assert_eq!(record.input.as_str(), STORED);
+    assert_eq!(record.approved_input().as_str(), changed.to_string());
+    let decision = record.decision().unwrap();
+    assert_eq!((&decision.decided_by, decision.changed_input.is_some()), (&ada(), true));
+    let descriptor = record.descriptor(record.requested_at).unwrap();
+    let both = ChangedInput::from_descriptor(&descriptor).unwrap();
+    assert_eq!(both.original.as_str(), STORED);
+    assert_eq!(both.changed.as_str(), changed.to_string());
+}
+
+#[tokio::test]
+async fn the_first_outcome_stands_whatever_a_repetition_sends() {
+    let bench = bench(EditableInput::Everything);
+    let issued = bench.ask("call_1", stored()).await;
+    let first = json!({"path": "draft.md"});
+    bench.outcomes(&approval(&issued, &first)).await;
+    for repeated in [json!({"path": "third.md"}), stored(), json!({"path": 7}), json!(null)] {
+        let outcomes = bench.outcomes(&approval(&issued, &repeated)).await;
+        assert_eq!(outcomes, [executed(&first)], "{repeated}");
+        let chat = request(&approval(&issued, &repeated));
+        assert!(bench.approvals.redeem(&ada(), &chat).await.is_ok(), "{repeated}");
+    }
+    assert_eq!(bench.effects(), [first.to_string()]);
+}
+
+#[tokio::test]
+async fn a_change_that_is_not_accepted_runs_nothing_and_the_request_stays_open() {
+    let cases = [
+        (EditableInput::Nothing, json!({"path": "a"}), "the input cannot be changed"),
+        (only_path(), json!({"path": "a", "force": true}), "`force` cannot be changed"),
+        (only_path(), json!("a"), "expected an object"),
+        (EditableInput::Everything, json!({"path": 7}), "path: expected a string"),
+        (
+            EditableInput::Everything,
+            json!({"path": "/etc"}),
+            "the tool may not run with this input",
+        ),
+    ];
+    for (editable, changed, problem) in cases {
+        let bench = bench(editable);
+        bench.tool(|tool| tool.forbidden = Some(Json::parse(r#"{"path":"/etc"}"#).unwrap()));
+        let issued = bench.ask("call_1", stored()).await;
+        let body = approval(&issued, &changed);
+        let expected = format!("the changed input for `delete_file`: {problem}");
+        assert_eq!(refusal(&bench, &body).await, expected);
+        // A host that does not check it first.
+        assert_eq!(bench.outcomes(&body).await, [DeferredOutcome::Rejected], "{changed}");
+        assert!(bench.is_pending(&issued).await, "{changed}");
+        let last = bench.audit_events(issued.record).pop().unwrap().kind;
+        let cause = RejectionReason::InputNotAccepted;
+        assert_eq!(last, AuditEventKind::Rejected { cause }, "{changed}");
+        assert!(bench.effects().is_empty(), "{changed}");
+        // The input that the user was asked about can still run.
+        bench.outcomes(&approval(&issued, &stored())).await;
+        assert_eq!(bench.effects(), [STORED], "{changed}");
+    }
+}
+
+#[tokio::test]
+async fn an_input_of_somebody_else_or_for_another_request_does_not_count() {
+    let bench = bench(EditableInput::Everything);
+    let (issued, other) =
+        (bench.ask("call_1", stored()).await, bench.ask("call_2", stored()).await);
+    let changed = json!({"path": "draft.md"});
+    let (eve, answer) = (Principal::new("eve"), approval(&issued, &changed));
+    assert_eq!(bench.outcomes_in_adas_chat(&eve, &answer).await, [DeferredOutcome::Rejected]);
+    let mut forged = approval(&issued, &changed);
+    forged["messages"][1]["parts"][0]["approval"]["id"] = json!("ap_forged");
+    forged["approvalInputs"] = json!({"ap_forged": changed});
+    assert_eq!(bench.outcomes(&forged).await, [DeferredOutcome::Rejected]);
+    assert!(bench.effects().is_empty());
+
+    // The input of another request, and one of a denied call.
+    let mut of_other = body(&[call("call_1", &issued, true), call("call_2", &other, false)]);
+    of_other["approvalInputs"] = json!({ other.approval_id.as_str(): changed });
+    bench.outcomes(&of_other).await;
+    assert_eq!(bench.effects(), [STORED]);
+}
+
+#[tokio::test]
+async fn a_changed_input_that_comes_too_late_runs_nothing() {
+    let changed = json!({"path": "draft.md"});
+    let late = |bench: &Bench, what: usize| match what {
+        0 => bench.wait(Duration::from_secs(60 * 60)),
+        1 => bench.tool(|tool| tool.description = "deletes a folder"),
+        _ => {}
+    };
+    let expected = [DeferredOutcome::Expired, DeferredOutcome::Revoked, DeferredOutcome::Lapsed];
+    for (what, expected) in expected.into_iter().enumerate() {
+        let bench = bench(EditableInput::Everything);
+        let issued = bench.ask("call_1", stored()).await;
+        late(&bench, what);
+        let mut body = approval(&issued, &changed);
+        if what == 2 {
+            body["messages"] =
+                body_with_new_message(&[call("call_1", &issued, true)])["messages"].take();
+            body["messageId"].take();
+        }
+        assert_eq!(bench.outcomes(&body).await, [expected]);
+        assert!(bench.effects().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_is_not_editable_any_more_accepts_no_change() {
+    let bench = bench(EditableInput::Everything);
+    let issued = bench.ask("call_1", stored()).await;
+    bench.tool(|tool| tool.editable = EditableInput::Nothing);
+    let body = approval(&issued, &json!({"path": "draft.md"}));
+    assert!(refusal(&bench, &body).await.ends_with("the input cannot be changed"));
+    assert_eq!(bench.outcomes(&body).await, [DeferredOutcome::Rejected]);
+    assert!(bench.effects().is_empty());
+}
+
+#[tokio::test]
+async fn an_adapter_streams_the_changed_input_before_the_output_and_the_model_reads_both() {
+    let tools = ToolList::new().tool("delete_file", "Deletes.", &Json::no_schema());
+    let tools = tools.editable("delete_file", only_path(), |_| Ok(()));
+    let approvals = Approvals::new(tools);
+    let chat = approvals.for_chat(&ada(), &"chat".into());
+    let input = Json::parse(STORED).unwrap();
+    let issued =
+        chat.request_approval(&"m2".into(), &"call_1".into(), "delete_file", &input, None).await;
+    let issued = issued.unwrap();
+    let chat = request(&approval(&issued, &json!({"path": "draft.md"})));
+    let user = ada();
+    let running = approvals.run(&user, &chat, |call, progress| async move {
+        progress.emit("looking").unwrap();
+        call.input
+    });
+    let mut running = running.await.unwrap();
+    let mut translator = Translator::continuing(chat.continued_message().unwrap());
+    let mut kinds: Vec<String> = Vec::new();
+    let mut translate = |event: &AgentEvent| {
+        translator.handle_event(event, &mut |chunk| {
+            kinds.push(match &chunk {
+                ui_message_stream::Chunk::ToolInputAvailable { input, .. } => {
+                    format!("input {}", input.as_deref().unwrap())
+                }
+                other => other.kind().to_string(),
+            });
+        })
+    };
+    while let Some(event) = running.next_event().await {
+        translate(&event).unwrap();
+    }
+    let at = kinds.iter().position(|kind| kind == r#"input {"path":"draft.md"}"#).unwrap();
+    assert!(kinds[at + 1].starts_with("tool-output-available"), "{kinds:?}");
+    assert_eq!(kinds.iter().filter(|kind| kind.starts_with("input")).count(), 1, "{kinds:?}");
+
+    let results = running.into_results();
+    let messages = ToModelMessages::new().with_deferred(&results).model_messages(chat.messages());
+    let prompt = serde_json::to_string(&messages).unwrap();
+    assert!(prompt.contains(r#""input":{"path":"notes.txt"}"#), "{prompt}");
+    assert!(prompt.contains("changed the input of this call"), "{prompt}");
+    assert!(prompt.contains("draft.md"), "{prompt}");
+}
+
+#[test]
+fn stateless_approvals_refuse_an_editable_tool() {
+    let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
+    let tools = ToolList::new().tool("send", "Sends a mail.", &Json::no_schema());
+    let tools = tools.editable("send", EditableInput::Everything, |_| Ok(()));
+    let error = Approvals::stateless_replayable(tools, keys).unwrap_err();
+    assert!(error.to_string().contains("remove `editable()` from the tool `send`"), "{error}");
+}
+
+#[tokio::test]
+async fn a_tool_list_without_a_check_accepts_no_change() {
+    let digest = ui_message_stream::approval::DefinitionDigest::new("send", "", &Json::null());
+    let info = ToolInfo::new(digest).editable(EditableInput::Everything);
+    let approvals = Approvals::new(ToolList::new().with("send", info));
+    let chat = approvals.for_chat(&ada(), &"chat".into());
+    let (message, call_id, input) = ("m2".into(), "call_1".into(), Json::null());
+    let issued = chat.request_approval(&message, &call_id, "send", &input, None).await.unwrap();
+    let mut body = approval(&issued, &json!({"to": "eve"}));
+    body["messages"][1]["parts"][0]["type"] = json!("tool-send");
+    body["messages"][1]["parts"][0]["input"] = Value::Null;
+    let error = approvals.redeem(&ada(), &request(&body)).await.unwrap_err().to_string();
+    assert!(error.contains("use `ToolList::editable`"), "{error}");
+}
+
+#[test]
+fn a_body_with_other_inputs_is_refused() {
+    for inputs in [json!([]), json!("x"), json!(7)] {
+        let body = json!({"id": "chat", "messages": [], "approvalInputs": inputs}).to_string();
+        let error = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap_err();
+        let expected = "approvalInputs: expected an object of inputs by approval id";
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+/// What happens to a request, in a random order.
+#[derive(Debug, Clone)]
+enum Step {
+    Approve { by_ada: bool, input: usize },
+    Deny,
+    Revoke,
+    Expire,
+    Message,
+}
+
+/// The inputs that are sent. The tool accepts the first three.
+const INPUTS: [&str; 6] = [
+    STORED,
+    r#"{"path":"draft.md"}"#,
+    r#"{"path":"b.txt"}"#,
+    r#"{"path":"/etc"}"#,
+    r#"{"path":"a","force":true}"#,
+    r#"{"path":7}"#,
+];
+
+const ACCEPTED: usize = 3;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (any::<bool>(), 0..INPUTS.len()).prop_map(|(by_ada, input)| Step::Approve { by_ada, input }),
+        1 => Just(Step::Deny),
+        1 => Just(Step::Revoke),
+        1 => Just(Step::Expire),
+        1 => Just(Step::Message),
+    ];
+    prop::collection::vec(step, 1..8)
+}
+
+/// Runs the steps, and returns the input with which the tool has to have run.
+async fn run(bench: &Bench, issued: &IssuedApproval, steps: &[Step]) -> Option<&'static str> {
+    let (mut is_open, mut ran) = (true, None);
+    for step in steps {
+        match step {
+            Step::Approve { by_ada, input } => {
+                let body = approval(issued, &serde_json::from_str(INPUTS[*input]).unwrap());
+                let by = if *by_ada { ada() } else { Principal::new("eve") };
+                bench.outcomes_in_adas_chat(&by, &body).await;
+                if is_open && *by_ada && *input < ACCEPTED {
+                    (is_open, ran) = (false, Some(INPUTS[*input]));
+                }
+            }
+            Step::Deny => {
+                bench.outcomes(&body(&[call("call_1", issued, false)])).await;
+                is_open = false;
+            }
+            Step::Revoke => {
+                bench.approvals.revoke(issued.record).await.unwrap();
+                is_open = false;
+            }
+            Step::Expire => {
+                bench.wait(Duration::from_secs(60 * 60));
+                is_open = false;
+            }
+            Step::Message => {
+                let unanswered = super::one_tool::unanswered("call_1", issued);
+                bench.outcomes(&body_with_new_message(&[unanswered])).await;
+                is_open = false;
+            }
+        }
+    }
+    ran
+}
+
+#[test]
+fn only_an_input_that_a_permitted_person_has_sent_runs_and_only_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let mut random = TestRunner::new(ProptestConfig::with_cases(10_000));
+    let tested = random.run(&steps(), |steps| {
+        runtime.block_on(async {
+            let bench = bench(only_path());
+            bench.tool(|tool| tool.forbidden = Some(Json::parse(r#"{"path":"/etc"}"#).unwrap()));
+            let issued = bench.ask("call_1", stored()).await;
+            let expected = run(&bench, &issued, &steps).await;
+            prop_assert_eq!(bench.effects(), Vec::from_iter(expected));
+            Ok(())
+        })
+    });
+    tested.unwrap();
+}
