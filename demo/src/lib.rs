@@ -325,6 +325,7 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
             transfer
                 .with_title("Transfer money")
                 .with_approval_description(|input| format!("Send {} to {}", input.amount, input.to))
+                .editable_fields(["amount"])
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
         .tool(location.with_title("Share your location")))

@@ -1,12 +1,13 @@
 //! [`EditableInput`]: what an approver may change of an input. [`ChangedInput`]: both versions of it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{CanonicalJson, InexactInputError};
-use crate::id::log_text;
+use crate::id::{ApprovalId, log_text};
 use crate::json::Json;
 
 /// What the approver of a call may change of its input.
@@ -95,13 +96,13 @@ impl EditableInput {
                 let (Some(stored), Some(changed)) = (fields(&stored), fields(&changed)) else {
                     return Err("expected an object".to_owned());
                 };
-                let names = stored.keys().chain(changed.keys());
-                let mut fixed = names.filter(|name| !editable.contains(*name));
-                let differs = |name: &&Box<str>| {
+                let mut fixed = stored.keys().chain(changed.keys()).filter(|name| {
                     let (stored, changed) = (stored.get(*name), changed.get(*name));
-                    stored.map(|value| value.get()) != changed.map(|value| value.get())
-                };
-                match fixed.find(differs) {
+                    let differs =
+                        stored.map(|value| value.get()) != changed.map(|value| value.get());
+                    differs && !editable.contains(*name)
+                });
+                match fixed.next() {
                     Some(name) => Err(format!("`{}` cannot be changed", log_text(name))),
                     None => Ok(()),
                 }
@@ -138,6 +139,26 @@ impl ChangedInput {
         // Most calls are not changed, and the data is read for each.
         let is_changed = descriptor.as_str().contains("\"changedInput\"");
         is_changed.then(|| descriptor.decode().ok()).flatten()
+    }
+}
+
+/// A changed input that is not accepted. The approval request stays pending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InputError {
+    /// The id of the approval request.
+    pub approval_id: ApprovalId,
+    /// The name of the tool.
+    pub tool_name: Box<str>,
+    /// What is wrong with the input, and where. The approver reads it.
+    pub problem: String,
+}
+
+impl std::error::Error for InputError {}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the changed input for `{}`: {}", log_text(&self.tool_name), self.problem)
     }
 }
 

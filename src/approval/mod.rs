@@ -54,7 +54,7 @@ mod token;
 mod transitions;
 
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
-pub use self::changed_input::{ChangedInput, EditableInput};
+pub use self::changed_input::{ChangedInput, EditableInput, InputError};
 pub use self::deferred::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
     FORGOTTEN, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN, REFUSED, REVOKED,
@@ -80,9 +80,9 @@ pub use self::service::ResolvedRequest;
 pub use self::service::{
     ApprovalLimits, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove,
     ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EditableToolError, EmptyToolbox,
-    InFlightCall, InputError, IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals,
-    Progress, RedeemError, RequestApprovalError, RunningCall, RunningCalls, SettledCall, ToolInfo,
-    ToolList, Toolbox, TracingAudit, log_refused,
+    InFlightCall, IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals, Progress,
+    RequestApprovalError, RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox,
+    TracingAudit, log_refused,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

@@ -12,9 +12,7 @@ use http::header::RETRY_AFTER;
 use tokio::time::Instant;
 
 #[cfg(feature = "approvals")]
-use crate::approval::RedeemError;
-#[cfg(feature = "approvals")]
-use crate::approval::store::LedgerStoreError;
+use crate::approval::store::{LedgerStoreError, RedeemError};
 use crate::boxed::BoxError;
 use crate::id::log_causes;
 use crate::json::FieldError;

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{DeferredOutcome, TOOL_FAILED, ToolOutcome};
+use crate::approval::{DeferredOutcome, DeferredToolResult, TOOL_FAILED, ToolOutcome};
 use crate::json::{Json, unescaped};
 
 /// The result of a tool call.
@@ -161,7 +161,18 @@ impl From<NotExecutedReason> for ToolResult {
     }
 }
 
-/// The result that the model must get for a deferred call.
+/// The result that the model must get for a deferred call. If the approver changed the input, it says so.
+impl From<&DeferredToolResult> for ToolResult {
+    fn from(result: &DeferredToolResult) -> Self {
+        let read = ToolResult::from(&result.outcome);
+        match &result.changed_input {
+            Some(input) => read.of_changed_input(&input.changed),
+            None => read,
+        }
+    }
+}
+
+/// The result that the model must get for the outcome of a deferred call.
 impl From<&DeferredOutcome> for ToolResult {
     fn from(outcome: &DeferredOutcome) -> Self {
         match outcome {

@@ -6,10 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use ui_message_stream::approval::store::LedgerStore;
+use ui_message_stream::approval::store::{LedgerStore, RedeemError};
 use ui_message_stream::approval::{
     Approvals, AuditEventKind, ChangedInput, DeferredOutcome, EditableInput, IssuedApproval,
-    KeyRing, Principal, RedeemError, RejectionReason, ToolInfo, ToolList, ToolOutcome,
+    KeyRing, Principal, RejectionReason, ToolInfo, ToolList, ToolOutcome,
 };
 use ui_message_stream::model::ToModelMessages;
 use ui_message_stream::request::Limits;

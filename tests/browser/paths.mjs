@@ -88,6 +88,35 @@ const PATHS = [
     },
   },
   {
+    name: 'changed input',
+    mostPosts: 3,
+    async walk(person) {
+      const file = await someFile();
+      const before = (await world()).transfers.length;
+      await person.say(`mixed ${file} 4000`);
+      const deletion = await person.sees('delete_file', 'approval-requested');
+      const transfer = await person.sees('transfer', 'approval-requested');
+      await person.approvesChanged(transfer, '{"amount": -1}');
+      await person.deny(deletion);
+      await person.readsError(/changed input for `transfer`.*amount/);
+      person.check((await world()).transfers.length === before, 'no transfer was made');
+      await person.sees('delete_file', 'approval-requested');
+      await person.sees('transfer', 'approval-requested');
+      await person.shoot('refused');
+      await person.approvesChanged(transfer, '{"amount": 40}');
+      await person.deny(deletion);
+      await person.sees('transfer', 'output-available');
+      await person.sees('delete_file', 'output-denied');
+      await person.reads('what happened', DENIED);
+      const { transfers } = await world();
+      person.check(transfers.length === before + 1, 'one transfer was made');
+      person.check(transfers.at(-1)?.amount === 40, 'the transfer is of 40');
+      const shown = await transfer.innerText();
+      person.check(/"amount": 40\b/.test(shown), 'the card shows the changed input');
+      person.check(/It was: .*4000/.test(shown), 'the card shows the input of the model');
+    },
+  },
+  {
     name: 'a new message after an approval that was not sent',
     mostPosts: 2,
     async walk(person) {
@@ -494,6 +523,24 @@ class Person {
     await reason.focus();
     const confirm = card.getByTestId('deny-confirm');
     return (await confirm.isVisible()) ? confirm : card.getByTestId('deny');
+  }
+
+  /** Approves a call with another input, of which the page offers the part that can be changed. */
+  async approvesChanged(card, input) {
+    await card.getByTestId('change').click();
+    const editor = card.getByTestId('changed-input');
+    this.check(/amount/.test(await editor.inputValue()), 'the amount can be changed');
+    this.check(!/Bakery/.test(await editor.inputValue()), 'the receiver cannot be changed');
+    await editor.fill(input);
+    await this.shoot(`changed to ${input.replace(/\D/g, '')}`);
+    await card.getByTestId('approve').click();
+  }
+
+  async readsError(pattern) {
+    await until(`an error ${pattern} is shown`, async () => {
+      const [error] = await this.page.getByTestId('error').allInnerTexts();
+      return pattern.test(error ?? '') && (await this.isIdle());
+    });
   }
 
   /** A page asks for the reason beside the Deny button, or after it, with a button to confirm. */

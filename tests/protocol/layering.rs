@@ -134,8 +134,14 @@ const FREE_FOR_ALL: &[&str] = &["boxed", "json", "id", "metadata"];
 
 /// The items of `approval` that are part of a request or a response. A file that names no other
 /// item of `approval` makes no decision about approvals.
-const APPROVAL_ITEMS_IN_HTTP: &[&str] =
-    &["ApprovalDecision", "LedgerStoreError", "PendingApproval", "Principal", "UnixMillis"];
+const APPROVAL_ITEMS_IN_HTTP: &[&str] = &[
+    "ApprovalDecision",
+    "LedgerStoreError",
+    "PendingApproval",
+    "Principal",
+    "RedeemError",
+    "UnixMillis",
+];
 
 /// Crates that core may not use: core does not wait, read a clock or use HTTP.
 const NOT_IN_CORE: &[&str] = &[

@@ -4,8 +4,8 @@ use super::conversation::RequestConflict;
 use super::log::decision::Response;
 use super::store::ChatStoreError;
 use crate::ChatLimitError;
-use ui_message_stream::approval::store::LedgerStoreError;
-use ui_message_stream::approval::{InputError, RedeemError};
+use ui_message_stream::approval::InputError;
+use ui_message_stream::approval::store::{LedgerStoreError, RedeemError};
 use ui_message_stream::request::ParseRequestError;
 
 /// The error of an operation on a conversation.

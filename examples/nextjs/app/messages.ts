@@ -18,6 +18,11 @@ export type Data = {
     expiresAt?: number;
     /** The input holds characters that a reader does not see as they are. */
     hidesCharacters?: true;
+    /** What the user may change of the input: all of it, or the fields with these names. */
+    editable?: true | string[];
+    /** The input of the model, and the one with which the call ran, if the user changed it. */
+    originalInput?: unknown;
+    changedInput?: unknown;
     /** Another user approves: the approval of this user does not count. */
     decidedByOthers?: true;
     approvedBy?: string;

@@ -1,6 +1,7 @@
 import { Chat } from '@ai-sdk/react';
 import { type ChatInit, DefaultChatTransport } from 'ai';
 import type { ChatMessage } from './messages';
+import { changedInputs, forgetChangedInputs } from './changed-inputs';
 import { reconnectingFetch } from './reconnecting-fetch.mjs';
 
 type Options = ChatInit<ChatMessage> & {
@@ -40,10 +41,16 @@ export function storedChat({
   }
 
   const transport = new DefaultChatTransport<ChatMessage>({
+    // A function: the inputs change after the transport is made.
+    body: () => ({ approvalInputs: changedInputs }),
     async fetch(url, request) {
       if (request?.method === 'POST') {
         const response = await reconnectingFetch(url, request);
         if (response.status >= 500) throw unreachable(await response.text());
+        if (response.status === 400 && forgetChangedInputs() && chat.lastMessage?.role === 'assistant') {
+          // The server has stored nothing, so its question is open again.
+          await showHistory(request.signal);
+        }
         if (response.ok) otherPages().postMessage(init.id);
         return response;
       }

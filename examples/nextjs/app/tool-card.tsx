@@ -1,6 +1,7 @@
 import type { ChatAddToolApproveResponseFunction, ChatAddToolOutputFunction } from 'ai';
 import { getToolName } from 'ai';
 import { type ReactNode, useEffect, useRef, useState } from 'react';
+import { changedInputs } from './changed-inputs';
 import type { ChatMessage, Data, ToolPart } from './messages';
 import { visible, visibleJson } from './visible';
 
@@ -49,7 +50,12 @@ export function ToolCard({
         <span className="badge">{brokenOff ? 'interrupted' : state}</span>
       </p>
       <p className="muted">{visible(name)}</p>
-      {!approves && part.input !== undefined && <pre>{visibleJson(part.input)}</pre>}
+      {!approves && part.input !== undefined && (
+        <pre>{visibleJson(asked?.changedInput ?? part.input)}</pre>
+      )}
+      {asked?.changedInput !== undefined && (
+        <p className="muted">Changed before it ran. It was: {visibleJson(asked.originalInput)}</p>
+      )}
       {ended && <p className="muted">{ended.text}</p>}
       {part.approval?.reason && !isOverruled && !ended && <p className="muted">Your reason: {part.approval.reason}</p>}
       {part.state === 'output-available' && <pre>{visibleJson(part.output)}</pre>}
@@ -58,10 +64,11 @@ export function ToolCard({
         <Approval
           key={part.approval.id}
           asked={asked}
-          input={visibleJson(part.input)}
-          answer={(approved, reason) =>
-            addToolApprovalResponse({ id: part.approval.id, approved, reason })
-          }
+          input={part.input}
+          answer={(approved, reason, changed) => {
+            if (changed) changedInputs[part.approval.id] = changed.input;
+            addToolApprovalResponse({ id: part.approval.id, approved, reason });
+          }}
         />
       )}
       {asks && !approves && answerable && (
@@ -154,18 +161,30 @@ function Question({ children }: { children: ReactNode }) {
 }
 
 type ApprovalProps = Pick<Props, 'asked'> & {
-  input: string;
-  answer: (approved: boolean, reason?: string) => void;
+  input: unknown;
+  answer: (approved: boolean, reason?: string, changed?: { input: unknown }) => void;
 };
 
 function Approval({ asked, input, answer }: ApprovalProps) {
   const [reason, setReason] = useState('');
+  const [changed, setChanged] = useState<string>();
+  const [problem, setProblem] = useState('');
   const { box, read, look } = useReadToTheEnd();
+  const { editable } = asked ?? {};
+
+  function approve() {
+    if (changed === undefined) return answer(true);
+    try {
+      answer(true, undefined, { input: withEdited(input, editable, JSON.parse(changed)) });
+    } catch {
+      setProblem('This is not JSON.');
+    }
+  }
   return (
     <Question>
       {asked && <p>{visible(asked.description)}</p>}
       <pre ref={box} className="input" aria-label="Input" tabIndex={0} onScroll={look}>
-        {input}
+        {visibleJson(input)}
       </pre>
       {asked?.expiresAt && (
         <p className="muted">Can be answered until {time(asked.expiresAt)}.</p>
@@ -174,16 +193,36 @@ function Approval({ asked, input, answer }: ApprovalProps) {
         <p className="danger">Careful: the input holds characters that cannot be seen.</p>
       )}
       {asked?.decidedByOthers && <p>Somebody else has to approve this. You can deny it.</p>}
+      {changed !== undefined && (
+        <textarea
+          data-testid="changed-input"
+          aria-label="Changed input, as JSON"
+          rows={3}
+          spellCheck={false}
+          autoFocus
+          value={changed}
+          onChange={event => setChanged(event.target.value)}
+        />
+      )}
+      {problem && <p className="danger">{problem}</p>}
       {!read && <p>Scroll through the whole input, then you can approve it.</p>}
       <div className="actions">
         <button
           className="primary"
           data-testid="approve"
           disabled={!read || asked?.decidedByOthers}
-          onClick={() => answer(true)}
+          onClick={approve}
         >
           Approve
         </button>
+        {editable && changed === undefined && !asked?.decidedByOthers && (
+          <button
+            data-testid="change"
+            onClick={() => setChanged(JSON.stringify(editedPart(input, editable), null, 2))}
+          >
+            Change
+          </button>
+        )}
         <button data-testid="deny" onClick={() => answer(false, reason.trim() || undefined)}>
           Deny
         </button>
@@ -197,6 +236,19 @@ function Approval({ asked, input, answer }: ApprovalProps) {
       </div>
     </Question>
   );
+}
+
+/** The part of an input that the user may change. */
+function editedPart(input: unknown, editable: true | string[]): unknown {
+  if (editable === true) return input;
+  return Object.fromEntries(Object.entries(input ?? {}).filter(([name]) => editable.includes(name)));
+}
+
+/** The whole input, with the part that the user has edited. */
+function withEdited(input: unknown, editable: true | string[] | undefined, edited: object): unknown {
+  if (editable === true || editable === undefined) return edited;
+  const fixed = Object.entries(input ?? {}).filter(([name]) => !editable.includes(name));
+  return { ...Object.fromEntries(fixed), ...edited };
 }
 
 /** Whether a box has shown its text to the end. One that needs no scrolling has at once. */

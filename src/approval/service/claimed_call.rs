@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::Instrument;
 
 use super::inner::RecordUpdate;
-use super::ledger_requests::{approved_call, renew_lease};
+use super::ledger_requests::renew_lease;
 use super::outcome::wait_for_outcome;
 use super::settled_call::SettledCall;
 use super::{ApprovedCall, AuditEventKind, ChatApprovals};
@@ -153,7 +153,7 @@ impl GrantedClaim {
         record: &ApprovalRecord,
         claim: &Claim,
     ) -> Option<Self> {
-        let call = approved_call(record, record.decision()?.clone(), Some(claim.clone()));
+        let call = ApprovedCall::new(record, record.decision()?.clone(), Some(claim.clone()));
         let lease = Lease::new(approvals.clone(), record.clone(), claim.clone());
         Some(GrantedClaim { call, lease })
     }

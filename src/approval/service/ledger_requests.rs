@@ -138,7 +138,7 @@ async fn revocation_reason(
     if tool.is_none_or(|tool| !is_first_claim && !tool.idempotent) {
         return Some(RevocationReason::DefinitionChanged);
     }
-    let call = approved_call(record, decision, None);
+    let call = ApprovedCall::new(record, decision, None);
     (!toolbox.permits(&call).await).then_some(RevocationReason::NotPermitted)
 }
 
@@ -150,24 +150,6 @@ pub(super) async fn renew_lease(approvals: &ChatApprovals, claim: &Claim, lease:
     if let Err(error) = renewed.await {
         let error = log_causes(&error);
         tracing::warn!(record = %claim.record, error, "the lease of a running call is not renewed");
-    }
-}
-
-/// Returns the call that the toolbox checks or executes. `claim` is `None` for a check.
-pub(super) fn approved_call(
-    record: &ApprovalRecord,
-    decision: RecordedDecision,
-    claim: Option<Claim>,
-) -> ApprovedCall {
-    ApprovedCall {
-        requester: record.requester.clone(),
-        chat_id: record.chat_id.clone(),
-        tool_call_id: record.tool_call_id.clone(),
-        tool_name: record.tool_name.clone(),
-        input: decision.changed_input.as_ref().unwrap_or(&record.input).clone(),
-        decision,
-        idempotency_key: record.id,
-        claim,
     }
 }
 

@@ -52,7 +52,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::audit::{AuditEvent, AuditEventKind, AuditSink, TracingAudit};
-pub use self::changed_inputs::{InputError, RedeemError};
 pub use self::chat_approvals::ChatApprovals;
 pub use self::chat_approvals::ResolvedRequest;
 pub use self::claimed_call::ClaimedCall;

@@ -16,14 +16,15 @@ use futures_util::stream::SelectAll;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
+use super::changed_inputs::check_changed_inputs;
 use super::claimed_call::ClaimedCall;
 use super::deferred_call::DeferredCall;
 use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls};
 use super::ledger_requests::provider_lease;
 use super::running_call::{Progress, RunningCall};
 use super::settled_call::SettledCall;
-use super::{Approvals, ApprovedCall, ChatApprovals, RedeemError};
-use crate::approval::store::{LedgerStoreError, update};
+use super::{Approvals, ApprovedCall, ChatApprovals};
+use crate::approval::store::{LedgerStoreError, RedeemError, update};
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DeferredToolResult, DeferredToolResults, LeaseHolderId,
     LeaseResult, PendingToolCall, Principal, ResumePlan, ToolOutcome, Transition,
@@ -69,7 +70,8 @@ impl Approvals {
     /// nothing. A `ChatServer` does all this itself.
     ///
     /// ```
-    /// use ui_message_stream::approval::{Approvals, DeferredCall, Principal, RedeemError};
+    /// use ui_message_stream::approval::store::RedeemError;
+    /// use ui_message_stream::approval::{Approvals, DeferredCall, Principal};
     /// use ui_message_stream::{ChatRequest, Json, UiMessageStream};
     ///
     /// async fn chat(
@@ -128,7 +130,8 @@ impl Approvals {
     /// a client that disconnects interrupts nothing.
     ///
     /// ```
-    /// use ui_message_stream::approval::{Approvals, DeferredOutcome, Principal, RedeemError};
+    /// use ui_message_stream::approval::store::RedeemError;
+    /// use ui_message_stream::approval::{Approvals, DeferredOutcome, Principal};
     /// use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessageStream};
     ///
     /// async fn chat(
@@ -246,6 +249,17 @@ impl DeferredCalls {
 }
 
 impl ChatApprovals {
+    /// Checks the inputs that the user has changed in these answers, so that the user learns what is
+    /// wrong before anything is stored. Answers that do not count are left to the redemption, which says
+    /// nothing about them.
+    ///
+    /// # Errors
+    /// [`RedeemError::Input`] for the first input that is not accepted, [`RedeemError::Ledger`] if the
+    /// records cannot be read.
+    pub async fn check_changed_inputs(&self, plan: &ResumePlan) -> Result<(), RedeemError> {
+        check_changed_inputs(self, plan).await
+    }
+
     /// Redeems the approval responses of a request: stores the denials, claims the approved tool
     /// calls and starts their execution with [`Toolbox::run`](super::Toolbox::run).
     ///
@@ -495,7 +509,7 @@ enum Execution {
         next: oneshot::Receiver<Execution>,
         report: SettledCall,
     },
-    Here(RunningCall),
+    Here(Box<RunningCall>),
     Settled(SettledCall),
     Ended,
 }
@@ -503,7 +517,7 @@ enum Execution {
 impl Execution {
     fn start(call: ClaimedCall, run: &Run) -> Self {
         let run = Arc::clone(run);
-        Execution::Here(call.run(move |call, progress| run(call, progress)))
+        Execution::Here(Box::new(call.run(move |call, progress| run(call, progress))))
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::approval::{
-    Claim, DefinitionDigest, EditableInput, OnNewMessage, Principal, REFUSED, RecordId,
-    RecordedDecision, ToolOutcome,
+    ApprovalRecord, Claim, DefinitionDigest, EditableInput, OnNewMessage, Principal, REFUSED,
+    RecordId, RecordedDecision, ToolOutcome,
 };
 use crate::boxed::BoxFuture;
 use crate::id::{ChatId, ToolCallId};
@@ -228,6 +228,26 @@ pub struct ApprovedCall {
     pub idempotency_key: RecordId,
     /// The claim of this attempt. `None` in [`Toolbox::permits`], before the call is claimed.
     pub claim: Option<Claim>,
+}
+
+impl ApprovedCall {
+    /// Creates the call that the toolbox checks or executes. `claim` is `None` for a check.
+    pub(super) fn new(
+        record: &ApprovalRecord,
+        decision: RecordedDecision,
+        claim: Option<Claim>,
+    ) -> Self {
+        ApprovedCall {
+            requester: record.requester.clone(),
+            chat_id: record.chat_id.clone(),
+            tool_call_id: record.tool_call_id.clone(),
+            tool_name: record.tool_name.clone(),
+            input: decision.changed_input.as_ref().unwrap_or(&record.input).clone(),
+            decision,
+            idempotency_key: record.id,
+            claim,
+        }
+    }
 }
 
 debug_without_content!(ApprovedCall {

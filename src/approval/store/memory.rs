@@ -297,10 +297,11 @@ fn bytes_of(record: &ApprovalRecord) -> usize {
         ApprovalState::Completed { outcome: ToolOutcome::Failed(error), .. } => error.len(),
         _ => 0,
     };
-    record.input.as_str().len() + record.description.len() + outcome + RECORD_BYTES
+    let changed = record.changed_input().map_or(0, |input| input.as_str().len());
+    record.input.as_str().len() + changed + record.description.len() + outcome + RECORD_BYTES
 }
 
-/// The bytes that a record counts besides its input, its description and its outcome.
+/// The bytes that a record counts besides its inputs, its description and its outcome.
 const RECORD_BYTES: usize = 1024;
 
 const DEFAULT_MAX_USER_BYTES: usize = 64 << 20;

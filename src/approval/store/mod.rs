@@ -23,7 +23,7 @@ pub use self::memory::InMemoryLedger;
 pub(crate) use self::memory::system_time;
 pub use self::replay_guard::{ApprovalUse, InMemoryReplayGuard, ReplayGuard};
 
-use crate::approval::{ApprovalRecord, Principal, RecordId, Transition, UnixMillis};
+use crate::approval::{ApprovalRecord, InputError, Principal, RecordId, Transition, UnixMillis};
 use crate::boxed::{BoxError, BoxFuture};
 use crate::id::ChatId;
 
@@ -315,6 +315,19 @@ impl StdError for LedgerStoreError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.0)
     }
+}
+
+/// Why the decisions of a request are not redeemed. Nothing was stored, and the request can be sent
+/// again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedeemError {
+    /// The ledger or the replay guard failed.
+    #[error(transparent)]
+    Ledger(#[from] LedgerStoreError),
+    /// The approver has changed an input, and the tool does not accept the change.
+    #[error(transparent)]
+    Input(#[from] InputError),
 }
 
 /// Applies a rule to a record and stores the new state of the record.

@@ -13,11 +13,12 @@ use super::records::{
 };
 use crate::approval::store::update;
 use crate::approval::{
-    self, ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordedDecision,
-    RevocationReason, ToolOutcome, Transition, UnixMillis,
+    self, ApprovalRecord, ApprovalState, ClaimResult, EditableInput, LeaseHolderId, Principal,
+    RecordedDecision, RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
+use crate::json::Json;
 
-use By::{Other, Requester};
+use By::{Editor, Other, Requester};
 use Rule::{Claim, Complete, Deny, Expire, Lapse, Renew, Revoke, Supersede};
 use State::{
     Claimed, Completed, Denied, Expired, Granted, Lapsed, OutcomeUnknown, Pending, Revoked,
@@ -146,6 +147,19 @@ const TABLE: &[Rows] = &[
     (UNKNOWN, &[Lapse], "Rejected(AlreadyDecided)", None),
 ];
 
+/// The approver changes the input.
+const CHANGED_INPUTS: &[Rows] = &[
+    (PENDING, &[Claim(Editor, 1)], "Rejected(InputNotAccepted)", None),
+    (EDITABLE, &[Claim(Editor, 1)], "Granted(1)", Some(Claimed(Editor, 59, 1, 1, 69))),
+    (EDITABLE, &[Claim(Requester, 1)], "Granted(1)", Some(Claimed(Requester, 59, 1, 1, 69))),
+    (PAST_EXPIRY, &[Claim(Editor, 1)], "Rejected(Expired)", Some(Expired)),
+    // The first input stands.
+    (CLAIMED, &[Claim(Editor, 1)], "Granted(1)", None),
+    (CHANGED, &[Claim(Requester, 1)], "Granted(1)", None),
+    (CHANGED, &[Claim(Requester, 2), Claim(Editor, 2)], "InFlight", None),
+    (CHANGED, &[Complete(1, "a")], "Stored", Some(Completed(Editor, 10, 1, "a", 19))),
+];
+
 const CLAIMS: &[Rule] = &[Claim(Requester, 1), Claim(Requester, 2), Claim(Other, 2)];
 const DENIALS: &[Rule] = &[Deny(Requester), Deny(Other)];
 const DECISIONS: &[Rule] =
@@ -160,6 +174,7 @@ const OF_LEASE_HOLDERS: &[Rule] =
     &[Renew(1), Renew(2), Complete(1, "a"), Complete(1, "b"), Complete(2, "a")];
 
 const PENDING: Given = Given::new("pending", Pending, 59);
+const EDITABLE: Given = Given { name: "pending, editable", editable: true, ..PENDING };
 const PAST_EXPIRY: Given = Given::new("pending, past its expiry", Pending, 60);
 const DENIED: Given = Given::new("denied", Denied(Requester, 10), 20);
 const EXPIRED: Given = Given::new("expired", Expired, 70);
@@ -167,6 +182,12 @@ const REVOKED: Given = Given::new("revoked", Revoked(10), 20);
 const SUPERSEDED: Given = Given::new("superseded", Superseded(10), 20);
 const LAPSED: Given = Given::new("lapsed", Lapsed(Requester, 10), 20);
 const CLAIMED: Given = Given::new("claimed", Claimed(Requester, 10, 1, 1, 20), 19);
+const CHANGED: Given = Given {
+    name: "claimed with a changed input",
+    state: Claimed(Editor, 10, 1, 1, 20),
+    editable: true,
+    ..CLAIMED
+};
 const ABANDONED: Given = Given { name: "claimed, lease ended", minute: 20, ..CLAIMED };
 const IDEMPOTENT: Given =
     Given { name: "claimed, lease ended, idempotent", idempotent: true, ..ABANDONED };
@@ -195,6 +216,7 @@ struct Given {
     minute: u64,
     idempotent: bool,
     provider_executed: bool,
+    editable: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -241,6 +263,8 @@ enum Rule {
 enum By {
     Requester,
     Other,
+    /// The requester, with a changed input.
+    Editor,
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -254,7 +278,11 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn rows() -> impl Iterator<Item = Row> {
-    TABLE.iter().flat_map(|&(given, rules, output, after)| {
+    rows_of(TABLE).chain(rows_of(CHANGED_INPUTS))
+}
+
+fn rows_of(table: &'static [Rows]) -> impl Iterator<Item = Row> {
+    table.iter().flat_map(|&(given, rules, output, after)| {
         rules.iter().map(move |rule| (given, *rule, output, after))
     })
 }
@@ -283,14 +311,18 @@ async fn run(store: Store, (given, rule, output, after): Row) -> Result<(), Case
 
 impl Given {
     const fn new(name: &'static str, state: State, minute: u64) -> Self {
-        Given { name, state, minute, idempotent: false, provider_executed: false }
+        Given { name, state, minute, idempotent: false, provider_executed: false, editable: false }
     }
 
     /// Returns a new record, which is still pending.
     fn pending_record(&self, now: UnixMillis) -> ApprovalRecord {
         let record = new_record(&new_principal(), &new_chat_id(), now);
         let Given { idempotent, provider_executed, .. } = *self;
-        ApprovalRecord { idempotent, provider_executed, ..record }
+        let editable = match self.editable {
+            true => EditableInput::Everything,
+            false => EditableInput::Nothing,
+        };
+        ApprovalRecord { idempotent, provider_executed, editable, ..record }
     }
 }
 
@@ -372,12 +404,12 @@ impl By {
     fn decision(self, record: &ApprovalRecord, minute: u64) -> RecordedDecision {
         RecordedDecision {
             decided_by: match self {
-                Requester => record.requester.clone(),
+                Requester | Editor => record.requester.clone(),
                 Other => Principal::new("another person"),
             },
             decided_at: minute_of(record, minute),
             reason: Some("because of \"this\"\n".to_owned()),
-            changed_input: None,
+            changed_input: (self == Editor).then(|| Json::string("changed")),
         }
     }
 }
@@ -417,7 +449,7 @@ mod tests {
     fn the_table_holds_each_rule_once_for_each_record() {
         let all = [DECISIONS, OF_LEASE_HOLDERS, &[Revoke, Expire, Lapse, Supersede]].concat();
         for (given, ..) in TABLE {
-            let rules = rows().filter(|row| row.0.name == given.name).map(|row| row.1);
+            let rules = rows_of(TABLE).filter(|row| row.0.name == given.name).map(|row| row.1);
             let rules: Vec<Rule> = rules.collect();
             assert_eq!(rules.len(), all.len(), "{}", given.name);
             assert!(all.iter().all(|rule| rules.contains(rule)), "{}", given.name);

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
+use ui_message_stream::approval::{
+    ApprovedCall, DefinitionDigest, EditableInput, ToolInfo, ToolOutcome, Toolbox,
+};
 use ui_message_stream::{BoxFuture, Json, UiMessage};
 use ui_message_stream_agent::ApprovalContext;
 use ui_message_stream_agent::tool_policy::{ApprovalRequirement, ToolPolicy};
@@ -161,11 +163,19 @@ impl Toolbox for Tools {
         let description = state.description.as_deref().unwrap_or("What it does.");
         let schema =
             Json::from_serialize(&json!({"pathStartsWith": state.path_starts_with})).unwrap();
-        let info = ToolInfo::new(DefinitionDigest::new(name, description, &schema));
-        Some(match state.decided_by_others.contains(name) {
-            true => info.decided_by_others(),
-            false => info,
-        })
+        let mut info = ToolInfo::new(DefinitionDigest::new(name, description, &schema));
+        info.decided_by_others = state.decided_by_others.contains(name);
+        if name == "transfer" {
+            info.editable = EditableInput::Fields(vec!["amount".into()]);
+        }
+        Some(info)
+    }
+
+    fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
+        match self.takes(name, input) {
+            true => Ok(()),
+            false => Err("the tool does not take this input".to_owned()),
+        }
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
