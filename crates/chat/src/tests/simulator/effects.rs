@@ -355,7 +355,9 @@ impl Step<'_> {
     /// The ledger does not store an answer. What the turn gets says so.
     fn fail_to_answer(&mut self, id: &ApprovalId, is_approved: bool) {
         self.world.counts.unstored_answers += 1;
-        self.world.drivers[self.at].is_incomplete = true;
+        let live = self.world.shadow().and_then(|shadow| shadow.state.live());
+        let live = live.map(|live| live.run.clone());
+        self.world.drivers[self.at].unstored.push((live, id.clone()));
         let known = self.world.ledger.last_known(id, is_approved, self.world.now);
         if let Answered::Result(Some(result)) = known {
             self.deliver(Input::Settled(result));
@@ -366,7 +368,7 @@ impl Step<'_> {
         let driver = &mut self.world.drivers[self.at];
         if driver.is_redeeming && driver.tools.is_empty() && driver.awaited.is_empty() {
             driver.is_redeeming = false;
-            let is_redeemed = !driver.is_incomplete;
+            let is_redeemed = driver.unstored.is_empty();
             self.deliver(Input::Redeemed(is_redeemed));
         }
     }

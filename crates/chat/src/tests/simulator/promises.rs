@@ -98,7 +98,9 @@ impl World {
     }
 
     /// Only a wish of a user ends a run whose lease has not passed. `is_lost` is whether it had passed when
-    /// the append arrived. A run whose answers were not all stored does not finish.
+    /// the append arrived. A run does not finish while an answer of its turn is not stored. The run that was
+    /// live when the ledger failed does not finish at all. Another run of this turn may, once somebody else has
+    /// decided the call.
     pub(super) fn check_ends(&mut self, number: u32, append: &Append, is_lost: bool) {
         for entry in &*append.entries {
             if let Some(OtherEntry::End { run, end }) = entry.other() {
@@ -106,8 +108,10 @@ impl World {
                 if !is_own(run, number) && !is_wish && !is_lost {
                     self.violated(format!("{run:?} was ended by turn {number}: {end:?}"));
                 }
-                let mut drivers = self.drivers.iter().filter(|driver| driver.number == number);
-                let is_incomplete = drivers.any(|driver| driver.is_incomplete);
+                let drivers = self.drivers.iter().filter(|driver| driver.number == number);
+                let mut unstored = drivers.flat_map(|driver| &driver.unstored);
+                let is_incomplete = unstored
+                    .any(|(live, id)| live.as_ref() == Some(run) || self.ledger.is_asked(id));
                 if is_own(run, number) && *end == RunEnd::Finished && is_incomplete {
                     self.violated(format!("{run:?} is finished, and an answer was not stored"));
                 }

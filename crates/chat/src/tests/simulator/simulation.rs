@@ -216,7 +216,7 @@ impl Simulation {
             tools: Vec::new(),
             awaited: Vec::new(),
             is_redeeming: false,
-            is_incomplete: false,
+            unstored: Vec::new(),
             agent: None,
             responses: 0,
             ticked: world.now,

@@ -41,8 +41,8 @@ pub(super) struct Driver {
     /// The answers whose calls another turn executes.
     pub(super) awaited: Vec<(ApprovalId, bool)>,
     pub(super) is_redeeming: bool,
-    /// Whether the ledger could not store an answer.
-    pub(super) is_incomplete: bool,
+    /// The answers that the ledger could not store, each with the run that was live then.
+    pub(super) unstored: Vec<(Option<RunId>, ApprovalId)>,
     /// The events that the agent still emits.
     pub(super) agent: Option<Vec<AgentEvent>>,
     pub(super) responses: u32,
