@@ -174,7 +174,8 @@ fn describe_result(content: &ToolContent) -> Option<String> {
     Some(match result {
         // Some strings that a browser sends are not valid Rust strings.
         ToolResult::Output(output) => {
-            describe_output(tool_name, &output.decode().unwrap_or_else(|_| output.as_str().into()))
+            let read = output.decode().unwrap_or_else(|_| output.as_str().into());
+            describe_output(tool_name, &without_note(read))
         }
         ToolResult::Error(error_text) => {
             format!("{tool_name} failed: {}.", error_text.trim_end_matches('.'))
@@ -182,6 +183,12 @@ fn describe_result(content: &ToolContent) -> Option<String> {
         ToolResult::Denied { reason } => describe_denial(tool_name, reason.as_deref()),
         other => format!("{tool_name}: {}.", other.text().trim_end_matches('.')),
     })
+}
+
+/// Returns the output of a call that has a sentence before it: its approver has changed the input.
+fn without_note(read: Value) -> Value {
+    let output = read.as_str().and_then(|text| text.split_once("The result is: "));
+    output.and_then(|(_, output)| serde_json::from_str(output).ok()).unwrap_or(read)
 }
 
 /// Splits a text into words, as a model streams it.

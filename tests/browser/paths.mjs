@@ -96,6 +96,7 @@ const PATHS = [
       await person.say(`mixed ${file} 4000`);
       const deletion = await person.sees('delete_file', 'approval-requested');
       const transfer = await person.sees('transfer', 'approval-requested');
+      person.mayBeRefused = true;
       await person.approvesChanged(transfer, '{"amount": -1}');
       await person.deny(deletion);
       await person.readsError(/changed input for `transfer`.*amount/);
@@ -113,7 +114,7 @@ const PATHS = [
       person.check(transfers.at(-1)?.amount === 40, 'the transfer is of 40');
       const shown = await transfer.innerText();
       person.check(/"amount": 40\b/.test(shown), 'the card shows the changed input');
-      person.check(/It was: .*4000/.test(shown), 'the card shows the input of the model');
+      person.check(/It was: .*4000/s.test(shown), 'the card shows the input of the model');
     },
   },
   {
@@ -391,6 +392,8 @@ class Person {
   found = [];
   posts = 0;
   mayAbort = false;
+  /** Whether the server may answer with status 400. */
+  mayBeRefused = false;
   #assistantMessages = 0;
   #proseBefore = '';
 
@@ -398,7 +401,8 @@ class Person {
     this.page = page;
     this.shoot = shoot;
     page.on('console', message => {
-      if (['error', 'warning'].includes(message.type()))
+      const isRefusal = this.mayBeRefused && /status of 400/.test(message.text());
+      if (['error', 'warning'].includes(message.type()) && !isRefusal)
         this.found.push(`console: ${message.text()}`);
     });
     page.on('pageerror', error => this.found.push(`uncaught: ${error.message}`));
@@ -413,7 +417,8 @@ class Person {
       if (!stopped) this.found.push(`request failed: ${request.method()} ${request.url()}: ${why}`);
     });
     page.on('response', response => {
-      if (response.status() >= 400)
+      const isRefused = this.mayBeRefused && response.status() === 400;
+      if (response.status() >= 400 && !isRefused)
         this.found.push(`status ${response.status()}: ${response.url()}`);
     });
   }
@@ -604,6 +609,7 @@ async function walk(person, path) {
   person.found = [];
   person.posts = 0;
   person.mayAbort = false;
+  person.mayBeRefused = false;
   try {
     await path.walk(person);
     await sleep(300); // long enough for a request that should not be
