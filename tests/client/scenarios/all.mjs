@@ -183,6 +183,11 @@ export const scenarios = [
     },
   })),
   {
+    name: 'mixed: transfer approved with another amount, deletion denied',
+    helper: 'approvals',
+    play: changeAmount,
+  },
+  {
     name: 'mixed: transfer approved, deletion left open, then "No, stop"',
     helper: 'approvals',
     play: stopWithNewMessage,
@@ -239,6 +244,31 @@ async function stopWithNewMessage(talk, { world }) {
   assert.equal(talk.descriptionOf(again), described);
   await world.mustHold(asked.delete_file.input.path);
   await talk.end({ turns: 3, open: ['approval-requested', 'approval-responded'] });
+}
+
+async function changeAmount(talk, { world }) {
+  const asked = {
+    delete_file: await askForDeletion(talk, 'mixed', world.keptFile),
+    transfer: talk.toolPart('transfer', 'approval-requested'),
+  };
+  const original = asked.transfer.input;
+  const changed = { ...original, amount: 41 };
+  talk.changeInput(asked.transfer, changed);
+  world.approveTransfer(changed);
+  await talk.answer(asked.transfer, APPROVED);
+  await talk.answerAndSend(asked.delete_file, DENIED);
+
+  const { input, output, approval } = talk.toolPart('transfer', 'output-available');
+  world.transferDone(changed);
+  assert.deepEqual(input, changed, 'the client shows the changed input');
+  assert.deepEqual(output, { ...changed, sent: true }, 'the tool ran with it');
+  assert.equal(approval.approved, true, 'the call keeps its approval');
+  const { changedInput, originalInput } = talk.approvalDataOf(asked.transfer);
+  assert.deepEqual({ changedInput, originalInput }, { changedInput: changed, originalInput: original });
+  const stored = await talk.toolPartInHistory('transfer');
+  assert.deepEqual(stored.part.input, changed, 'the server stores the changed input');
+  await world.mustHold(asked.delete_file.input.path);
+  await talk.end();
 }
 
 async function denyDeletion(talk, world, answer) {

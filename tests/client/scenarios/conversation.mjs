@@ -36,6 +36,8 @@ export class Conversation {
   #errors = [];
   #expectedErrors = 0;
   #expectedStatus = 'ready';
+  /** The inputs that the user has changed, by the ids of their approvals. */
+  #approvalInputs = {};
 
   /**
    * The ids of the client are random, unless `generateId` is given. `fetchOfPage` is what the client
@@ -54,6 +56,7 @@ export class Conversation {
       sendAutomaticallyWhen: HELPERS[helper](client),
       transport: new client.DefaultChatTransport({
         api: `${baseUrl}/api/chat`,
+        body: () => ({ approvalInputs: this.#approvalInputs }),
         fetch: this.#fetch,
       }),
       onError: error => this.#errors.push(error),
@@ -129,6 +132,11 @@ export class Conversation {
     });
   }
 
+  /** Changes the input with which a call is to run. It goes with the answer. */
+  changeInput(part, input) {
+    this.#approvalInputs[part.approval.id] = input;
+  }
+
   /** Another page of the same user decides. */
   async decideElsewhere(part, { approved }) {
     const decisions = [{ approvalId: part.approval.id, approved }];
@@ -182,10 +190,14 @@ export class Conversation {
   }
 
   /** The description of the approval request that the page shows for a call. */
-  descriptionOf({ toolCallId }) {
+  descriptionOf(part) {
+    return this.approvalDataOf(part).description;
+  }
+
+  /** What the page holds about the approval of a call. */
+  approvalDataOf({ toolCallId }) {
     const data = this.#chat.messages.flatMap(({ parts }) => parts);
-    return data.findLast(({ type, id }) => type === 'data-approval' && id === toolCallId).data
-      .description;
+    return data.findLast(({ type, id }) => type === 'data-approval' && id === toolCallId).data;
   }
 
   /** Gives the result of a client-executed tool. */
