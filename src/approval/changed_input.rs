@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::{CanonicalJson, InexactInputError};
 use crate::id::{ApprovalId, log_text};
 use crate::json::Json;
+use crate::message::{Part, ToolPart, UiMessage};
 
 /// What the approver of a call may change of its input.
 ///
@@ -132,6 +133,18 @@ pub struct ChangedInput {
 }
 
 impl ChangedInput {
+    /// Reads both versions from the data beside this call of the message.
+    pub fn of_call(message: &UiMessage, call: &ToolPart) -> Option<Self> {
+        call.approval_id()?;
+        let data = message.parts.iter().rev().filter_map(|part| match part {
+            Part::Data(data) if &*data.name == APPROVAL_DATA_NAME => Some(data),
+            _ => None,
+        });
+        let mut of_call =
+            data.filter(|data| data.id.as_deref() == Some(call.tool_call_id.as_str()));
+        Self::from_descriptor(of_call.next()?.data.as_ref()?)
+    }
+
     /// Reads both versions from the data of a `data-approval` part
     /// ([`ApprovalRecord::descriptor`](super::ApprovalRecord::descriptor)). Returns `None` if the
     /// approver has changed nothing.
@@ -161,6 +174,9 @@ impl fmt::Display for InputError {
         write!(f, "the changed input for `{}`: {}", log_text(&self.tool_name), self.problem)
     }
 }
+
+/// The name of the data part that the client shows beside a call with an approval request.
+pub const APPROVAL_DATA_NAME: &str = "approval";
 
 /// The maximum length of an input that needs approval, in bytes.
 pub(super) const MAX_INPUT_BYTES: usize = 256 << 10;

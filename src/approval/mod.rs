@@ -54,7 +54,7 @@ mod token;
 mod transitions;
 
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
-pub use self::changed_input::{ChangedInput, EditableInput, InputError};
+pub use self::changed_input::{APPROVAL_DATA_NAME, ChangedInput, EditableInput, InputError};
 pub use self::deferred::{
     DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
     FORGOTTEN, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN, REFUSED, REVOKED,

@@ -12,7 +12,7 @@ use super::{
     DefinitionDigest, EditableInput, KeyId, KeyRing, LeaseHolderId, Principal, RecordId, UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
-use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format};
+use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format, json_or_null};
 
 /// One approval request and its state, as a ledger store keeps it.
 ///
@@ -233,8 +233,8 @@ pub struct RecordedDecision {
     /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The input with which the tool runs, if the approver has changed it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The input with which the tool runs, if the approver has changed it. It may be `null`.
+    #[serde(default, deserialize_with = "json_or_null", skip_serializing_if = "Option::is_none")]
     pub changed_input: Option<Json>,
 }
 

@@ -14,6 +14,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+#[cfg(feature = "approvals")]
+use super::ChangedInput;
 use super::canonical_json::is_same_value;
 #[cfg(feature = "approvals")]
 use super::reopen::SentCall;
@@ -29,7 +31,7 @@ use crate::id::MessageId;
 use crate::id::{ApprovalId, ChatId, ToolCallId};
 use crate::json::Json;
 #[cfg(feature = "approvals")]
-use crate::message::ToolPart;
+use crate::message::{ToolPart, UiMessage};
 
 /// The approval responses of a [`ResumePlan`] while they are checked against records and the
 /// ledger.
@@ -521,17 +523,21 @@ fn check_response(
 
 #[cfg(feature = "approvals")]
 impl UnverifiedApprovalResponse {
-    /// Whether the client names this call, as a stored message holds it. The input of a call that has a
-    /// result may be the one that the approver changed.
-    pub fn is_of(&self, part: &ToolPart) -> bool {
+    /// Whether the client names this call, as the stored message holds it. A page may still hold the input
+    /// from before the approver changed it.
+    pub fn is_of(&self, part: &ToolPart, message: &UiMessage) -> bool {
         let is_same_input = match (&self.input, part.input()) {
-            (Some(sent), Some(stored)) => is_same_value(sent, stored),
+            (Some(sent), Some(stored)) => {
+                let is_original = |input: ChangedInput| is_same_value(sent, &input.original);
+                is_same_value(sent, stored)
+                    || ChangedInput::of_call(message, part).is_some_and(is_original)
+            }
             (sent, _) => sent.is_none(),
         };
         part.approval_id() == Some(&self.approval_id)
             && part.tool_call_id == self.tool_call_id
             && part.tool_name == self.tool_name
-            && (is_same_input || part.is_settled())
+            && is_same_input
     }
 }
 

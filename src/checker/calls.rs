@@ -133,7 +133,9 @@ impl Calls {
                 call.step = self.step;
                 self.started_in_step.insert(Box::from(&**tool_call_id));
             }
-            Chunk::ToolInputAvailable { tool_call_id, .. } if self.can_change(tool_call_id) => {
+            Chunk::ToolInputAvailable { tool_call_id, dynamic, .. }
+                if self.can_change(tool_call_id, *dynamic) =>
+            {
                 self.changed = Some(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputAvailable { tool_call_id, dynamic, provider_executed, .. } => {
@@ -189,11 +191,11 @@ impl Calls {
     }
 
     /// Returns whether another input of this call is the one that its approver changed.
-    fn can_change(&self, id: &str) -> bool {
+    fn can_change(&self, id: &str, dynamic: Option<bool>) -> bool {
         self.by_id.get(id).is_some_and(|call| {
             let is_approved = State::ApprovalResponded { approved: true };
             let can_run = call.state == State::ApprovalRequested || call.state == is_approved;
-            can_run && call.step == self.step
+            can_run && call.step == self.step && call.is_dynamic == (dynamic == Some(true))
         })
     }
 

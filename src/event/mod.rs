@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::text::Text;
 
-use crate::approval::{self, DeferredOutcome, DeferredToolResult, ToolOutcome};
+use crate::approval::{self, APPROVAL_DATA_NAME, DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::chunk::{Chunk, FinishReason};
 use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;
@@ -553,9 +553,6 @@ pub struct Data {
     #[serde(default)]
     pub transient: bool,
 }
-
-/// The name of the data part that the client shows beside a call with an approval request.
-pub const APPROVAL_DATA_NAME: &str = "approval";
 
 /// The text that the user sees instead of an error that is masked.
 #[cfg(feature = "body")]

@@ -11,7 +11,6 @@ use super::tool_part::{self, CallContent};
 use super::transcript::{Step, Transcript};
 use super::{ModelMessage, ToolResult};
 use crate::approval::{ChangedInput, DeferredOutcome, DeferredToolResult, DeferredToolResults};
-use crate::event::APPROVAL_DATA_NAME;
 use crate::id::{MessageId, ToolCallId};
 use crate::json::Json;
 use crate::message::{
@@ -260,7 +259,7 @@ impl<'a> ToModelMessages<'a> {
                     // Two settled calls with one id are two calls: some providers count from the
                     // beginning in each step.
                     if part.is_settled() || overruled.binary_search(&place).is_err() {
-                        let changed = changed_input(message, part);
+                        let changed = ChangedInput::of_call(message, part);
                         assistant.push_call(transcript, &mut step, (part, place), changed);
                     }
                     continue;
@@ -365,18 +364,6 @@ impl AssistantMessage<'_> {
             }
         }
     }
-}
-
-/// Returns both versions of the input that the approver of a call has changed, from the data beside the
-/// call.
-fn changed_input(message: &UiMessage, part: &ToolPart) -> Option<ChangedInput> {
-    part.approval_id()?;
-    let data = message.parts.iter().rev().filter_map(|other| match other {
-        Part::Data(data) if &*data.name == APPROVAL_DATA_NAME => Some(data),
-        _ => None,
-    });
-    let mut of_call = data.filter(|data| data.id.as_deref() == Some(part.tool_call_id.as_str()));
-    ChangedInput::from_descriptor(of_call.next()?.data.as_ref()?)
 }
 
 /// Returns what the model reads after an answer that has not finished. It is a text of the user, because a

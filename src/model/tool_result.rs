@@ -110,6 +110,9 @@ impl ToolResult {
         match self {
             ToolResult::Output(_) => ToolResult::Output(Json::string(&text)),
             ToolResult::Error(_) => ToolResult::Error(text),
+            ToolResult::OutcomeUnknown { .. } => {
+                ToolResult::Error(format!("{} {CHANGED_BEFORE} {input}", self.text()))
+            }
             other => other,
         }
     }
@@ -219,5 +222,6 @@ const UNVERIFIED: &str = "The client sent this result. The server has no record 
                           so the call and its result may be invented. The result is:";
 const CHANGED: &str = "The person changed the input of this call and approved it. It ran with this \
                        input:";
+const CHANGED_BEFORE: &str = "The person had changed the input of this call to:";
 const UNKNOWN: &str = "This tool call has no result here. It is not known whether it was executed, \
                        and it is not queued. Verify before repeating it.";

@@ -74,7 +74,8 @@ impl ChatRequest {
     ///
     /// The body contains either the list `messages` or a single `message`, and for
     /// [`Trigger::RegenerateMessage`] it may contain neither. `trigger` and `messageId` may be missing
-    /// or `null`. All other fields belong to the application, see [`custom`](Self::custom).
+    /// or `null`. `approvalInputs` holds [changed inputs](Self::approval_inputs). All other fields belong to
+    /// the application, see [`custom`](Self::custom).
     ///
     /// # Errors
     /// - [`ParseRequestError::TooLong`], [`TooDeep`](ParseRequestError::TooDeep),
@@ -209,7 +210,8 @@ impl ChatRequest {
     /// that returns it, because the client's own approval responses cannot hold an input.
     ///
     /// An input counts only with the approval of its request, and only for a tool that is
-    /// [`editable`](crate::approval::EditableInput). `Approvals` check it; others may stay in the field.
+    /// [`editable`](crate::approval::EditableInput). Inputs of requests that are denied, unanswered or
+    /// already decided are ignored, so that a page need not remove them.
     ///
     /// ```
     /// use ui_message_stream::ChatRequest;

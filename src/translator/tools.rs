@@ -269,7 +269,11 @@ impl Translator {
         input: &Json,
     ) -> Result<(), TranslateError> {
         let call = self.calls.named(id)?;
-        if !call.is_settled() && !matches!(call.state, CallState::Running) {
+        let can_run = matches!(
+            call.state,
+            CallState::ApprovalRequested | CallState::ApprovalResponded { approved: true }
+        );
+        if can_run {
             call.changed_input = Some(input.clone());
         }
         Ok(())

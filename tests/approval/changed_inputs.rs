@@ -1,15 +1,17 @@
 //! An approver changes the input of a call: the tool runs with it if the tool accepts it, and no other
 //! input ever runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
-use ui_message_stream::approval::store::{LedgerStore, RedeemError};
+use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RedeemError};
 use ui_message_stream::approval::{
-    Approvals, AuditEventKind, ChangedInput, DeferredOutcome, EditableInput, IssuedApproval,
-    KeyRing, Principal, RejectionReason, ToolInfo, ToolList, ToolOutcome,
+    ApprovalRecord, Approvals, AuditEventKind, ChangedInput, DeferredCall, DeferredOutcome,
+    DefinitionDigest, EditableInput, IssuedApproval, KeyRing, Principal, RejectionReason, ToolInfo,
+    ToolList, ToolOutcome, UnixMillis,
 };
 use ui_message_stream::model::ToModelMessages;
 use ui_message_stream::request::Limits;
@@ -229,18 +231,47 @@ async fn an_adapter_streams_the_changed_input_before_the_output_and_the_model_re
     assert!(prompt.contains("draft.md"), "{prompt}");
 }
 
+/// `null` is an input, also in a stored record.
+#[tokio::test]
+async fn an_input_that_was_changed_to_null_is_not_the_original_one_after_a_crash() {
+    let digest = DefinitionDigest::new("set", "Sets a value.", &Json::null());
+    let info = ToolInfo::new(digest).idempotent();
+    let tools =
+        ToolList::new().with("set", info).editable("set", EditableInput::Everything, |_| Ok(()));
+    let now = UnixMillis(1_000_000_000_000);
+    let ledger = Arc::new(InMemoryLedger::with_test_clock(now));
+    let approvals = Approvals::new(tools).with_ledger(ledger.clone());
+    let chat = approvals.for_chat(&ada(), &"chat".into());
+    let (message, call_id, input) = ("m2".into(), "call_1".into(), Json::string("original"));
+    let issued = chat.request_approval(&message, &call_id, "set", &input, None).await.unwrap();
+    let mut body = approval(&issued, &Value::Null);
+    body["messages"][1]["parts"][0]["type"] = json!("tool-set");
+    body["messages"][1]["parts"][0]["input"] = json!("original");
+    let redeemed = approvals.redeem(&ada(), &request(&body)).await.unwrap();
+    let call = redeemed.into_iter().next().unwrap();
+    let DeferredCall::Approved(call) = call else { panic!("{call:?}") };
+    assert_eq!(call.input(), &Json::null());
+    // The server is lost. Another one reads the record from a store.
+    std::mem::forget(call);
+    let stored = ledger.load(&[issued.record]).await.unwrap().records.remove(0).record;
+    let read = serde_json::to_string(&stored).unwrap();
+    let read: ApprovalRecord = serde_json::from_str(&read).unwrap();
+    assert_eq!(read, stored);
+    assert_eq!(read.approved_input(), &Json::null());
+}
+
 #[test]
 fn stateless_approvals_refuse_an_editable_tool() {
     let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
     let tools = ToolList::new().tool("send", "Sends a mail.", &Json::no_schema());
     let tools = tools.editable("send", EditableInput::Everything, |_| Ok(()));
     let error = Approvals::stateless_replayable(tools, keys).unwrap_err();
-    assert!(error.to_string().contains("remove `editable()` from the tool `send`"), "{error}");
+    assert!(error.to_string().contains("let no input of the tool `send` be editable"), "{error}");
 }
 
 #[tokio::test]
 async fn a_tool_list_without_a_check_accepts_no_change() {
-    let digest = ui_message_stream::approval::DefinitionDigest::new("send", "", &Json::null());
+    let digest = DefinitionDigest::new("send", "", &Json::null());
     let info = ToolInfo::new(digest).editable(EditableInput::Everything);
     let approvals = Approvals::new(ToolList::new().with("send", info));
     let chat = approvals.for_chat(&ada(), &"chat".into());

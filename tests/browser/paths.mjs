@@ -101,11 +101,10 @@ const PATHS = [
       await person.deny(deletion);
       await person.readsError(/changed input for `transfer`.*amount/);
       person.check((await world()).transfers.length === before, 'no transfer was made');
-      await person.sees('delete_file', 'approval-requested');
+      await person.sees('delete_file', 'approval-responded');
       await person.sees('transfer', 'approval-requested');
       await person.shoot('refused');
       await person.approvesChanged(transfer, '{"amount": 40}');
-      await person.deny(deletion);
       await person.sees('transfer', 'output-available');
       await person.sees('delete_file', 'output-denied');
       await person.reads('what happened', DENIED);

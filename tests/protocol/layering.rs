@@ -136,6 +136,7 @@ const FREE_FOR_ALL: &[&str] = &["boxed", "json", "id", "metadata"];
 /// item of `approval` makes no decision about approvals.
 const APPROVAL_ITEMS_IN_HTTP: &[&str] = &[
     "ApprovalDecision",
+    "EditableInput",
     "LedgerStoreError",
     "PendingApproval",
     "Principal",

@@ -439,8 +439,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     }
 
     /// Lets the approver of a call change its whole input. The tool runs with the changed input, if it
-    /// fits the schema and the requester is authorized to make such a call. The model reads that the input
-    /// was changed.
+    /// fits the schema and [`authorize`](Self::authorize) permits the requester such a call. Otherwise the
+    /// approver gets an error (status 400), and the approval request stays open. The model reads that the
+    /// input was changed.
     ///
     /// ```
     /// use ui_message_stream_agent::Tool;
@@ -455,8 +456,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     /// let transfer = Tool::new("transfer", async |transfer: Transfer| {
     ///     Ok::<_, std::io::Error>(format!("{} to {}", transfer.amount, transfer.to))
     /// });
-    /// // The approver may lower the amount, and cannot send it to somebody else.
+    /// // The approver may change the amount up to 1000, and cannot send it to somebody else.
     /// let transfer = transfer.needs_approval().editable_fields(["amount"]);
+    /// let transfer = transfer.authorize(|_, transfer| transfer.amount <= 1_000);
     /// # let _ = transfer;
     /// ```
     #[must_use]

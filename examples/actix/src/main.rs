@@ -1,11 +1,11 @@
 //! The chat of `examples/adapter.rs` on actix-web. It has no authentication, so it listens only on its
 //! own machine. Run `cargo run -p chat-actix`, then post to it as `useChat` does.
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::error::{ErrorBadRequest, ErrorServiceUnavailable, InternalError};
+use actix_web::error::{ErrorBadRequest, InternalError};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{Bytes, Data, PayloadConfig, get, post};
 use actix_web::{App, Error, HttpResponse, HttpServer, Result, body::BoxBody, http::StatusCode};
-use example_agent::{approvals, delete_file, effects, respond, status_of};
+use example_agent::{approvals, delete_file, effects, respond, status_of, status_of_refusal};
 use ui_message_stream::approval::{Approvals, Principal};
 use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::{ChatRequest, UiMessageStream, response::headers};
@@ -34,7 +34,7 @@ async fn chat(approvals: Data<Approvals>, body: Bytes) -> Result<HttpResponse> {
     // A chat with users identifies the user here.
     let user = Principal::anonymous();
     let running = approvals.run(&user, &chat, |call, _| delete_file(call)).await;
-    let running = running.map_err(ErrorServiceUnavailable)?;
+    let running = running.map_err(|error| rejection(status_of_refusal(&error), error))?;
     let events = respond(approvals.as_ref().clone(), user, chat.clone(), running);
     let mut response = HttpResponse::Ok();
     for (name, value) in &headers() {

@@ -11,6 +11,7 @@ use http::StatusCode;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
+use ui_message_stream::approval::store::RedeemError;
 use ui_message_stream::approval::{Approvals, ApprovedCall, Principal, RunningCalls, ToolList};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::model::ToolResult;
@@ -34,6 +35,15 @@ pub fn effects() -> usize {
 /// extractor for axum.
 pub fn status_of(error: &ParseRequestError) -> StatusCode {
     if error.is_limit() { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
+}
+
+/// Returns the status of the response if the decisions in a request are not redeemed. It is the one of
+/// `ChatRejection` for axum.
+pub fn status_of_refusal(error: &RedeemError) -> StatusCode {
+    match error {
+        RedeemError::Input(_) => StatusCode::BAD_REQUEST,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
 }
 
 /// Executes the approved call: once, and to its end even if the client disconnects.

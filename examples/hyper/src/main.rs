@@ -1,6 +1,6 @@
 //! The chat of `examples/adapter.rs` on hyper, without a framework. It has no authentication, so it
 //! listens only on its own machine. Run `cargo run -p chat-hyper`, then post to it as `useChat` does.
-use example_agent::{approvals, delete_file, effects, respond, status_of};
+use example_agent::{approvals, delete_file, effects, respond, status_of, status_of_refusal};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode, server::conn::http1, service::service_fn};
@@ -28,7 +28,7 @@ async fn route(approvals: Approvals, request: Request<Incoming>) -> Result<Answe
     // A chat with users identifies the user here.
     let user = Principal::anonymous();
     let running = approvals.run(&user, &chat, |call, _| delete_file(call)).await;
-    let running = running.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.into()))?;
+    let running = running.map_err(|error| (status_of_refusal(&error), error.into()))?;
     let events = respond(approvals, user, chat.clone(), running);
     Ok(UiMessageStream::reply(&chat, events).into_http_response().map(Either::Left))
 }

@@ -1,15 +1,26 @@
+import { isToolUIPart } from 'ai';
+import type { ChatMessage, ToolPart } from './messages';
+
 /**
  * The inputs that the user has changed before approving, by the ids of the approvals. They go with each
  * request, because an answer of `useChat` cannot hold an input.
  *
- * They stay until the page is closed: the same answer may be sent again, and must not run the input of the
- * model then. The server ignores an input after the first answer to its request.
+ * They stay after the answer was sent: it may be sent again, and must not run the input of the model then.
+ * The server ignores an input after the first answer to its request. It refuses with status 400 an input that
+ * the tool does not accept. Then they are forgotten, and the questions are asked again.
  */
 export const changedInputs: Record<string, unknown> = {};
 
-/** Forgets all of them. Returns whether there was one. */
-export function forgetChangedInputs(): boolean {
-  const ids = Object.keys(changedInputs);
-  for (const id of ids) delete changedInputs[id];
-  return ids.length > 0;
+/** Opens the questions again that were approved with a changed input, and forgets these inputs. */
+export function askedAgain(messages: ChatMessage[]): ChatMessage[] {
+  return messages.map(message => ({
+    ...message,
+    parts: message.parts.map(part => {
+      if (!isToolUIPart(part) || part.state !== 'approval-responded') return part;
+      const { approved, reason, ...approval } = part.approval;
+      if (!(approval.id in changedInputs)) return part;
+      delete changedInputs[approval.id];
+      return { ...part, state: 'approval-requested', approval } as ToolPart;
+    }),
+  }));
 }

@@ -1,7 +1,7 @@
 import { Chat } from '@ai-sdk/react';
 import { type ChatInit, DefaultChatTransport } from 'ai';
 import type { ChatMessage } from './messages';
-import { changedInputs, forgetChangedInputs } from './changed-inputs';
+import { askedAgain, changedInputs } from './changed-inputs';
 import { reconnectingFetch } from './reconnecting-fetch.mjs';
 
 type Options = ChatInit<ChatMessage> & {
@@ -47,10 +47,8 @@ export function storedChat({
       if (request?.method === 'POST') {
         const response = await reconnectingFetch(url, request);
         if (response.status >= 500) throw unreachable(await response.text());
-        if (response.status === 400 && forgetChangedInputs() && chat.lastMessage?.role === 'assistant') {
-          // The server has stored nothing, so its question is open again.
-          await showHistory(request.signal);
-        }
+        // The server has stored nothing, so its questions are open again.
+        if (response.status === 400) chat.messages = askedAgain(chat.messages);
         if (response.ok) otherPages().postMessage(init.id);
         return response;
       }

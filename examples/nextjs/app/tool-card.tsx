@@ -51,7 +51,7 @@ export function ToolCard({
       </p>
       <p className="muted">{visible(name)}</p>
       {!approves && part.input !== undefined && (
-        <pre>{visibleJson(asked?.changedInput ?? part.input)}</pre>
+        <pre>{visibleJson(asked?.changedInput !== undefined ? asked.changedInput : part.input)}</pre>
       )}
       {asked?.changedInput !== undefined && (
         <p className="muted">Changed before it ran. It was: {visibleJson(asked.originalInput)}</p>
@@ -67,6 +67,7 @@ export function ToolCard({
           input={part.input}
           answer={(approved, reason, changed) => {
             if (changed) changedInputs[part.approval.id] = changed.input;
+            else delete changedInputs[part.approval.id];
             addToolApprovalResponse({ id: part.approval.id, approved, reason });
           }}
         />
@@ -174,11 +175,9 @@ function Approval({ asked, input, answer }: ApprovalProps) {
 
   function approve() {
     if (changed === undefined) return answer(true);
-    try {
-      answer(true, undefined, { input: withEdited(input, editable, JSON.parse(changed)) });
-    } catch {
-      setProblem('This is not JSON.');
-    }
+    const edited = withEdited(input, editable, changed);
+    if (edited) answer(true, undefined, edited);
+    else setProblem(editable === true ? 'This is not JSON.' : 'This is not a JSON object.');
   }
   return (
     <Question>
@@ -244,11 +243,22 @@ function editedPart(input: unknown, editable: true | string[]): unknown {
   return Object.fromEntries(Object.entries(input ?? {}).filter(([name]) => editable.includes(name)));
 }
 
-/** The whole input, with the part that the user has edited. */
-function withEdited(input: unknown, editable: true | string[] | undefined, edited: object): unknown {
-  if (editable === true || editable === undefined) return edited;
+/** The whole input, with the part that the user has edited. Nothing if that part is not valid. */
+function withEdited(
+  input: unknown,
+  editable: true | string[] | undefined,
+  text: string,
+): { input: unknown } | undefined {
+  let edited: unknown;
+  try {
+    edited = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (editable === true || editable === undefined) return { input: edited };
+  if (typeof edited !== 'object' || edited === null || Array.isArray(edited)) return undefined;
   const fixed = Object.entries(input ?? {}).filter(([name]) => !editable.includes(name));
-  return { ...Object.fromEntries(fixed), ...edited };
+  return { input: { ...Object.fromEntries(fixed), ...edited } };
 }
 
 /** Whether a box has shown its text to the end. One that needs no scrolling has at once. */

@@ -13,6 +13,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
+use ui_message_stream::approval::store::RedeemError;
 use ui_message_stream::approval::{Approvals, Principal};
 use ui_message_stream::axum::{LocalAddress, without_authentication};
 use ui_message_stream::id::ChatId;
@@ -104,7 +105,10 @@ async fn chat<T: MessageTable>(
 
     // What the user approved runs from now on, even if the client disconnects before it reads.
     let running = approvals.run(&user, &request, |call, _| agent::delete_file(call)).await;
-    let running = running.map_err(|error| unavailable(error.into()))?;
+    let running = running.map_err(|error| match error {
+        RedeemError::Input(error) => (StatusCode::BAD_REQUEST, error.to_string()),
+        other => unavailable(other.into()),
+    })?;
     let events = agent::respond(approvals, key.clone(), messages.clone(), running);
     let mut response = UiMessageStream::reply(&request, events);
     let mut after = Vec::new();

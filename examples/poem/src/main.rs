@@ -1,7 +1,6 @@
 //! The chat of `examples/adapter.rs` on poem. It has no authentication, so it listens only on its own
 //! machine. Run `cargo run -p chat-poem`, then post to it as `useChat` does.
-use example_agent::{approvals, delete_file, effects, respond, status_of};
-use poem::error::ServiceUnavailable;
+use example_agent::{approvals, delete_file, effects, respond, status_of, status_of_refusal};
 use poem::listener::TcpAcceptor;
 use poem::web::Data;
 use poem::{Body, EndpointExt, Request, Response, Result, Route, Server, get, handler, http, post};
@@ -34,7 +33,10 @@ async fn chat(Data(approvals): Data<&Approvals>, body: Body) -> Result<Response>
     // A chat with users identifies the user here.
     let user = Principal::anonymous();
     let running = approvals.run(&user, &chat, |call, _| delete_file(call)).await;
-    let running = running.map_err(ServiceUnavailable)?;
+    let running = running.map_err(|error| {
+        let status = status_of_refusal(&error);
+        poem::Error::new(error, status)
+    })?;
     let events = respond(approvals.clone(), user, chat.clone(), running);
     let body = Body::from_bytes_stream(UiMessageStream::reply(&chat, events));
     let mut response = Response::from(body);

@@ -1,6 +1,6 @@
 //! Checks the inputs that approvers have changed, before anything is stored.
 
-use super::{ApprovedCall, ChatApprovals};
+use super::{ApprovedCall, ChatApprovals, ToolInfo};
 use crate::approval::store::{RedeemError, system_time};
 use crate::approval::{ApprovalRecord, ApprovalStatus, InputError, RecordedDecision, ResumePlan};
 
@@ -25,6 +25,9 @@ pub(super) async fn check_changed_inputs(
                 || inner.can_decide(&approvals.principal, record);
             record.status(snapshot.now) == ApprovalStatus::Pending
                 && may_decide
+                && !record.is_self_approval(&approvals.principal)
+                && !(record.lapses_on_new_message()
+                    && plan.has_newer_message(record, &answer.approval_id))
                 && approvals.is_own_request(record, &answer.approval_id, now)
         });
         let Some(record) = own.next() else { continue };
@@ -32,6 +35,10 @@ pub(super) async fn check_changed_inputs(
         let decision =
             approvals.decision(snapshot.now, None).with_changed_input(changed_input, record);
         if decision.changed_input.is_none() {
+            continue;
+        }
+        // A request of a tool that is gone is revoked.
+        if current_tool(approvals, record).await.is_none() {
             continue;
         }
         let checked = match check_changed_input(approvals, record, &decision).await {
@@ -49,7 +56,7 @@ pub(super) async fn check_changed_inputs(
 }
 
 /// Checks whether the tool accepts the input that this decision changes, if it changes one. The
-/// permissions of the user are not checked.
+/// permissions of the user are not checked, and neither is a tool that is gone or has changed.
 ///
 /// # Errors
 /// The text that the approver reads.
@@ -60,12 +67,17 @@ pub(super) async fn check_changed_input(
 ) -> Result<(), String> {
     let Some(changed) = &decision.changed_input else { return Ok(()) };
     record.editable.check(&record.input, changed)?;
-    let toolbox = &approvals.inner.toolbox;
-    toolbox.refresh(&record.tool_name).await;
-    // A request for a tool that is gone is revoked when it is claimed.
-    let Some(tool) = toolbox.tool(&record.tool_name) else { return Ok(()) };
+    let Some(tool) = current_tool(approvals, record).await else { return Ok(()) };
     tool.editable.check(&record.input, changed)?;
-    toolbox.check_input(&record.tool_name, changed)
+    approvals.inner.toolbox.check_input(&record.tool_name, changed)
+}
+
+/// Returns the tool of a record, if it is still the one that the user was asked about.
+async fn current_tool(approvals: &ChatApprovals, record: &ApprovalRecord) -> Option<ToolInfo> {
+    let toolbox = &approvals.inner.toolbox;
+    let is_available = toolbox.refresh(&record.tool_name).await;
+    let tool = toolbox.tool(&record.tool_name).filter(|_| is_available)?;
+    (tool.definition == record.definition).then_some(tool)
 }
 
 async fn is_permitted(

@@ -20,9 +20,9 @@ use crate::approval::store::{
     system_time,
 };
 use crate::approval::{
-    ApprovalRecord, DeferredOutcome, DefinitionDigest, NewApprovalRequest, OnNewMessage, Principal,
-    RecordId, RecordedDecision, RejectionReason, ResumePlan, RevocationReason, UnixMillis,
-    UnverifiedApprovalResponse,
+    ApprovalRecord, DeferredOutcome, DefinitionDigest, EditableInput, NewApprovalRequest,
+    OnNewMessage, Principal, RecordId, RecordedDecision, RejectionReason, ResumePlan,
+    RevocationReason, UnixMillis, UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_causes};
@@ -449,6 +449,8 @@ impl ChatApprovals {
             // The record is made again from what the client sends back.
             request.input = canonical_input(&request.input)?;
             request.message_id = stateless_message_id();
+            // Nothing would keep a changed input.
+            request.editable = EditableInput::Nothing;
         }
         let record = request.into_record(&inner.keys, id, now)?;
         // Never `None`: the record was made with the active key of the same key ring.

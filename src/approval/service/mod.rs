@@ -454,8 +454,8 @@ impl Approvals {
 /// Stateless approvals of a tool whose input an approver may change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "stateless approvals keep no changed input: remove `editable()` from the tool `{0}`, or keep the \
-     approvals in a ledger (`Approvals::with_ledger`)"
+    "stateless approvals keep no changed input: let no input of the tool `{0}` be editable, or use \
+     approvals with a ledger (`Approvals::new`)"
 )]
 pub struct EditableToolError(Box<str>);
 

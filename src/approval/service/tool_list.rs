@@ -69,8 +69,9 @@ impl ToolList {
         self
     }
 
-    /// Lets approvers change the input of a tool that the list has. `check` says whether the tool accepts
-    /// a changed input. The approver reads its error.
+    /// Lets approvers change the input of a tool that was added before. `check` says whether the tool
+    /// accepts a changed input, for every user. The approver reads its error. A check that depends on the
+    /// user needs a [`Toolbox`] of your own.
     ///
     /// ```
     /// use ui_message_stream::Json;
@@ -91,17 +92,21 @@ impl ToolList {
     ///     });
     /// # let _ = tools;
     /// ```
+    ///
+    /// # Panics
+    /// If the list has no tool with this name.
     #[must_use]
+    #[track_caller]
     pub fn editable(
         mut self,
         name: &str,
         editable: EditableInput,
         check: impl Fn(&Json) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
-        if let Some(tool) = self.0.get_mut(name) {
-            tool.info.editable = editable;
-            tool.check = Some(Arc::new(check));
-        }
+        let tool = self.0.get_mut(name);
+        let tool = tool.unwrap_or_else(|| panic!("there is no tool named {name:?} to be editable"));
+        tool.info.editable = editable;
+        tool.check = Some(Arc::new(check));
         self
     }
 }

@@ -81,7 +81,8 @@ pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
     /// Returns the name of a tool whose input an approver may change, if there is one.
     ///
     /// [`Approvals::stateless_replayable`](super::Approvals::stateless_replayable) refuses it. The
-    /// default returns `None`.
+    /// default returns `None`: a toolbox with such a tool has to name it. If it does not, a stateless host
+    /// rejects each changed input.
     fn editable_tool(&self) -> Option<Box<str>> {
         None
     }

@@ -317,15 +317,16 @@ impl StdError for LedgerStoreError {
     }
 }
 
-/// Why the decisions of a request are not redeemed. Nothing was stored, and the request can be sent
-/// again.
+/// Why the decisions of a request are not redeemed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedeemError {
-    /// The ledger or the replay guard failed.
+    /// The ledger or the replay guard failed, and no call was claimed. The same request can be sent again;
+    /// the HTTP status for it is 503.
     #[error(transparent)]
     Ledger(#[from] LedgerStoreError),
-    /// The approver has changed an input, and the tool does not accept the change.
+    /// The approver has changed an input, and the tool does not accept the change. Nothing was stored.
+    /// The HTTP status for it is 400, with the text of the error: another input may be accepted.
     #[error(transparent)]
     Input(#[from] InputError),
 }

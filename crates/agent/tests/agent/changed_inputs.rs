@@ -252,3 +252,18 @@ async fn a_denial_has_no_input() {
         assert_eq!((status, text.as_str()), (StatusCode::BAD_REQUEST, expected), "{path}");
     }
 }
+
+#[tokio::test]
+async fn answers_hold_an_input_beside_their_decision() {
+    let host = Host::new().await;
+    let id = host.approval_id();
+    let decisions = json!([{"approvalId": id, "approved": true}]);
+    let changed = json!({"to": "bakery", "amount": 100});
+    let body = json!({"decisions": decisions, "approvalInputs": {&id: changed}});
+    let (status, text) = host.send(Method::POST, "/api/chat/chat/answers", &body).await;
+    let expected = "approvalInputs: expected the `input` of a decision in its place";
+    assert_eq!((status, text.as_str()), (StatusCode::BAD_REQUEST, expected));
+    let (_, text) = host.send(Method::GET, "/api/approvals", &Value::Null).await;
+    let pending: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(pending["approvals"][0]["editable"], json!(["amount"]));
+}

@@ -21,7 +21,9 @@ use crate::conversation::check_decisions;
 use crate::conversation::model_ids::without_model_ids;
 use crate::store::{ChatCursor, ListChats};
 use crate::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
-use ui_message_stream::approval::{ApprovalDecision, PendingApproval, Principal, UnixMillis};
+use ui_message_stream::approval::{
+    ApprovalDecision, EditableInput, PendingApproval, Principal, UnixMillis,
+};
 use ui_message_stream::axum::JsonBody;
 use ui_message_stream::axum::{ChatRejection, ChatRejectionKind};
 use ui_message_stream::id::{ApprovalId, ChatId, ToolCallId};
@@ -35,8 +37,8 @@ use ui_message_stream::response::ResponseOutcome;
 ///
 /// | route | does |
 /// |---|---|
-/// | `POST /` | Answers the request of `useChat` with a stream. With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
-/// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?, "input"?}, …]}`, or one output, or a list of outputs. The response is as of `POST /`. |
+/// | `POST /` | Answers the request of `useChat` with a stream. `approvalInputs` holds [changed inputs](ChatRequest::approval_inputs). With `Accept: application/json` the response is the complete `{"message", "stopReason", "approvals", "toolCalls"}`, and has the field `output` if the agent produces structured output. |
+/// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?, "input"?}, …]}`, or one output, or a list of outputs. `input` is as of [`approval_routes`]. The response is as of `POST /`. |
 /// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt", "isLive", "hasQuestions", "version"}, …], "after"?}`, the last changed first. `limit` sets another number, up to 100. A response has `after` if there are more: `GET /?after=…` returns the next page. `search` selects those whose title contains a text; upper and lower case of ASCII letters are the same. |
 /// | `GET /?events` | Follows these conversations with server-sent events, as [`ChatServer::follow`] does: `chats` with what `GET /` returns, then `chat` for each one that has changed, and `deleted` with `{"id"}`. `limit` is as of `GET /`. |
 /// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?, "ended"?}`, oldest first, for a page that is opened again. `ended` is how the last answer has ended: `finished`, `stopped`, `failed`, `interrupted` or `limit`; it is absent while one is written, and on pages of older messages. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
@@ -115,7 +117,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// | route | does |
 /// |---|---|
-/// | `GET /` | Returns the first 100 pending approval requests of the user that have not expired, in the order in which they expire, as `{"approvals": […], "after"?}`. A response has `after` if there are more: `GET /?after=…` returns the next page. |
+/// | `GET /` | Returns the first 100 pending approval requests of the user that have not expired, in the order in which they expire, as `{"approvals": [{"approvalId", "chatId", "toolCallId", "toolName", "input", "description", "requestedAt", "expiresAt"?, "editable"?}, …], "after"?}`. A response has `after` if there are more: `GET /?after=…` returns the next page. |
 /// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?, "input"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
 ///
 /// An approval always names ids, because a new request may have appeared in the chat since the user
@@ -470,6 +472,8 @@ struct PendingApprovalBody<'a> {
     requested_at: UnixMillis,
     #[serde(skip_serializing_if = "UnixMillis::is_never")]
     expires_at: UnixMillis,
+    #[serde(skip_serializing_if = "EditableInput::is_nothing")]
+    editable: &'a EditableInput,
 }
 
 impl<'a> PendingApprovalBody<'a> {
@@ -483,6 +487,7 @@ impl<'a> PendingApprovalBody<'a> {
             description: &record.description,
             requested_at: record.requested_at,
             expires_at: record.expires_at,
+            editable: &record.editable,
         }
     }
 }

@@ -19,8 +19,8 @@ use ui_message_stream::request::{Limits, ParseRequestError};
 /// them to the request that a browser would send.
 ///
 /// An output is `{"toolCallId", "output"}`, or `{"toolCallId", "output", "status": "error"}` where
-/// `output` is the text of the error. A decision is `{"approvalId", "approved",
-/// "reason"?, "input"?}`. For
+/// `output` is the text of the error. A decision is
+/// `{"approvalId", "approved", "reason"?, "input"?}`. For
 /// compatibility with clients of other servers, `tool_outputs` and `tool_returns` are read as
 /// `toolOutputs`, `tool_call_id` as `toolCallId`, and `tool_return` as `output`. All other fields
 /// of the body are the application's own, as in a [`ChatRequest`](ui_message_stream::ChatRequest).
@@ -117,11 +117,16 @@ pub(crate) fn check_decisions(
     decisions: &[ApprovalDecision],
     limits: &Limits,
 ) -> Result<(), FieldError> {
+    let mut inputs: HashMap<&ApprovalId, Option<&Json>> = HashMap::new();
     for (at, decision) in decisions.iter().enumerate() {
         let ApprovalDecision { approval_id, approved, reason, input } = decision;
-        let checked = match input.is_some() && !approved {
-            true => Err(FieldError::new("input", INPUT_OF_DENIAL)),
-            false => limits.check_decision(approval_id, reason.as_deref()),
+        let first = *inputs.entry(approval_id).or_insert(input.as_ref());
+        let checked = match input {
+            Some(_) if !approved => Err(FieldError::new("input", INPUT_OF_DENIAL)),
+            input if *approved && first != input.as_ref() => {
+                Err(FieldError::new("input", CONTRADICTS))
+            }
+            _ => limits.check_decision(approval_id, reason.as_deref()),
         };
         checked.map_err(|error| error.within(&decision_path(at)))?;
     }
@@ -189,7 +194,10 @@ impl ReceivedBody {
             }
         }
         body.custom = object.into_extra()?;
-        Ok(body)
+        match body.custom.get(APPROVAL_INPUTS) {
+            Some(_) => Err(FieldError::new(APPROVAL_INPUTS, INPUT_OF_DECISION).into()),
+            None => Ok(body),
+        }
     }
 }
 
@@ -231,6 +239,11 @@ const MAX_SHOWN_NAME: usize = 64;
 const EXPECTED_LISTS: &str = "expected a list of `{\"toolCallId\", \"output\", \"status\"?}`, \
                               of decisions one of `{\"approvalId\", \"approved\", \"reason\"?, \
                               \"input\"?}`";
+
+/// The field of `useChat` for changed inputs.
+const APPROVAL_INPUTS: &str = "approvalInputs";
+
+const INPUT_OF_DECISION: &str = "expected the `input` of a decision in its place";
 
 const INPUT_OF_DENIAL: &str = "a denied call does not run: leave `input` out";
 

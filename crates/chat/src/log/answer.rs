@@ -130,7 +130,7 @@ impl Answered {
         let approvals = plan.unverified_responses().map(|answer| {
             let mut parts = message.tool_parts();
             let part = parts.find(|part| match is_posted {
-                true => answer.is_of(part),
+                true => answer.is_of(part, message),
                 false => part.approval_id() == Some(&answer.approval_id),
             });
             let closed = chat.call_outcomes.iter();

@@ -2,9 +2,10 @@
 
 use serde::Deserialize;
 
+use ui_message_stream::approval::APPROVAL_DATA_NAME;
 use ui_message_stream::approval::ApprovalStatus;
 use ui_message_stream::chunk::{Chunk, Version};
-use ui_message_stream::event::{APPROVAL_DATA_NAME, AgentEvent};
+use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::message::{Part, ToolPart, ToolState, UiMessage};
 use ui_message_stream::translator::Translator;

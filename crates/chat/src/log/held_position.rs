@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::open_chunks::{OpenChunks, each_chunk};
+use ui_message_stream::approval::APPROVAL_DATA_NAME;
 use ui_message_stream::chunk::Chunk;
-use ui_message_stream::event::APPROVAL_DATA_NAME;
 use ui_message_stream::message::{Part, ToolPart, ToolState, UiMessage};
 use ui_message_stream::reducer::Reducer;
 

@@ -53,6 +53,21 @@ pub(super) fn cases() -> Vec<Case> {
             expect_equal("the answer", store.compare_and_swap(&record, revision).await?, true)?;
             expect_equal("the record", load_one(&*store, record.id).await?.record, record)
         }),
+        Case::new("a changed input may be `null`", |store: Store| async move {
+            let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+            insert(&*store, &record).await?;
+            record.state = ApprovalState::OutcomeUnknown {
+                decision: RecordedDecision {
+                    decided_by: Principal::anonymous(),
+                    decided_at: UnixMillis(1),
+                    reason: None,
+                    changed_input: Some(Json::null()),
+                },
+            };
+            let revision = load_one(&*store, record.id).await?.revision;
+            expect_equal("the answer", store.compare_and_swap(&record, revision).await?, true)?;
+            expect_equal("the record", load_one(&*store, record.id).await?.record, record)
+        }),
         Case::new("a record of a megabyte is kept", |store: Store| async move {
             let mut record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             record.input = json(&format!("\"{}\"", "x".repeat(1 << 20)))?;
