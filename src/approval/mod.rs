@@ -80,9 +80,9 @@ pub use self::service::ResolvedRequest;
 pub use self::service::{
     ApprovalLimits, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove,
     ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EditableToolError, EmptyToolbox,
-    InFlightCall, IssuedApproval, MessageDecisions, PendingApproval, PendingApprovals, Progress,
-    RequestApprovalError, RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox,
-    TracingAudit, log_refused,
+    ExpiredApprovals, InFlightCall, IssuedApproval, MessageDecisions, PendingApproval,
+    PendingApprovals, Progress, RequestApprovalError, RunningCall, RunningCalls, SettledCall,
+    ToolInfo, ToolList, Toolbox, TracingAudit, log_refused,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

@@ -29,6 +29,7 @@ mod deliveries;
 mod driver;
 mod effects;
 mod error;
+mod expiries;
 mod folds;
 mod followers;
 mod hints;

@@ -1,4 +1,5 @@
-//! Once a minute a server removes from its store what is kept no longer.
+//! The work of a server that no request asks for. Once a minute it removes from its store what is kept no
+//! longer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -12,6 +13,7 @@ use tokio::time::sleep;
 use super::deliveries::deliver_often;
 use super::driver::Driver;
 use super::effects::Effects;
+use super::expiries::expire_often;
 use super::inner::Inner;
 use super::log::decision::Goal;
 use crate::store::LeftToServer;
@@ -26,7 +28,7 @@ pub(super) fn start(chats: &Arc<Inner>) {
         let chats = Arc::downgrade(chats);
         runtime.spawn(async move {
             // A sink that hangs does not delay what is removed.
-            future::join(sweep_often(&chats), deliver_often(&chats)).await;
+            future::join3(sweep_often(&chats), deliver_often(&chats), expire_often(&chats)).await;
             drop(started);
         });
     }
@@ -50,7 +52,7 @@ async fn sweep_often(chats: &Weak<Inner>) {
 }
 
 /// Returns the server, unless it was dropped or shuts down.
-fn running(chats: &Weak<Inner>) -> Option<Arc<Inner>> {
+pub(super) fn running(chats: &Weak<Inner>) -> Option<Arc<Inner>> {
     chats.upgrade().filter(|chats| !chats.shutdown.has_begun())
 }
 

@@ -70,21 +70,21 @@ impl LedgerStore for PostgresStore {
         query: PendingQuery<'a>,
     ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
         Box::pin(async move {
-            let (requester, chat) = match query.filter {
-                PendingFilter::Chat { requester, chat } => (requester, Some(chat.as_bytes())),
-                PendingFilter::Requester(requester) => (requester, None),
-            };
-            let PendingQuery { after, limit, .. } = query;
+            let PendingQuery { filter, after, limit } = query;
             let time = after.map_or(-1, |after| stored(after.expires_at.0));
             let id = after.map(|after| after.id.to_string()).unwrap_or_default();
             let count = stored(limit.saturating_add(1) as u64);
-            let requester = owner_key(requester);
-            let rows = match &chat {
-                Some(chat) => {
-                    let values: &[&(dyn ToSql + Sync)] = &[&requester, &time, &id, &count, chat];
+            let rows = match filter {
+                PendingFilter::Chat { requester, chat } => {
+                    let (requester, chat) = (owner_key(requester), chat.as_bytes());
+                    let values: &[&(dyn ToSql + Sync)] = &[&time, &id, &count, &requester, &chat];
                     self.query(PENDING_IN_CHAT, values).await?
                 }
-                None => self.query(PENDING, &[&requester, &time, &id, &count]).await?,
+                PendingFilter::Requester(requester) => {
+                    let requester = owner_key(requester);
+                    self.query(PENDING, &[&time, &id, &count, &requester]).await?
+                }
+                PendingFilter::All => self.query(PENDING_OF_ALL, &[&time, &id, &count]).await?,
             };
             let page = rows.get(..limit).unwrap_or(&rows);
             let next = match page.last().filter(|_| rows.len() > limit) {
@@ -173,17 +173,17 @@ fn parse_all(rows: &[Row]) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
     Ok(records)
 }
 
-/// Lists a page of the pending records of a requester in the order of an index.
+/// Lists a page of pending records in the order of an index.
 macro_rules! pending_records {
-    ($in_chat:literal) => {
+    ($filter:literal) => {
         concat!(
             "SELECT clock.now, id, revision, record, expires_at \
             FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
             LEFT JOIN (SELECT id, revision, record, expires_at FROM approvals \
-                WHERE is_pending AND requester = $1 ",
-            $in_chat,
-            "AND (expires_at, id) > ($2, $3) \
-                ORDER BY expires_at, id LIMIT $4) AS page ON TRUE \
+                WHERE is_pending ",
+            $filter,
+            "AND (expires_at, id) > ($1, $2) \
+                ORDER BY expires_at, id LIMIT $3) AS page ON TRUE \
             ORDER BY expires_at, id"
         )
     };
@@ -201,8 +201,9 @@ const SWAP: &str = "WITH written AS (UPDATE approvals SET requester = $2, chat =
 const LOAD: &str = "SELECT clock.now, id, revision, record \
     FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
     LEFT JOIN approvals ON id = ANY ($1)";
-const PENDING: &str = pending_records!("");
-const PENDING_IN_CHAT: &str = pending_records!("AND chat = $5 ");
+const PENDING_OF_ALL: &str = pending_records!("");
+const PENDING: &str = pending_records!("AND requester = $4 ");
+const PENDING_IN_CHAT: &str = pending_records!("AND requester = $4 AND chat = $5 ");
 
 /// The highest limit that Postgres gets. It adds a limit and a number of records.
 const MAX_COUNT: i64 = 1 << 40;

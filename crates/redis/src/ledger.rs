@@ -142,7 +142,8 @@ impl RedisStore {
             .key(keys.pending(in_chat))
             .key(keys.pending(PendingFilter::Requester(requester)))
             .key(keys.ledger("clock"))
-            .key(keys.records_of(requester));
+            .key(keys.records_of(requester))
+            .key(keys.pending(PendingFilter::All));
         invocation
     }
 

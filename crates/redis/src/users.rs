@@ -83,6 +83,7 @@ impl RedisStore {
                 .key(keys.pending(PendingFilter::Requester(user)))
                 .key(&records)
                 .key(in_chats)
+                .key(keys.pending(PendingFilter::All))
                 .arg(ids.len())
                 .arg(&ids);
             deleted += connection.run::<usize>(&invocation).await?;

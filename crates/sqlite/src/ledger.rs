@@ -58,16 +58,16 @@ impl LedgerStore for SqliteStore {
         &'a self,
         query: PendingQuery<'a>,
     ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
-        let (requester, chat) = match query.filter {
-            PendingFilter::Chat { requester, chat } => (requester, Some(chat.clone())),
-            PendingFilter::Requester(requester) => (requester, None),
+        let (requester, chat, list) = match query.filter {
+            PendingFilter::Chat { requester, chat } => (Some(requester), Some(chat), LIST_OF_CHAT),
+            PendingFilter::Requester(requester) => (Some(requester), None, LIST),
+            PendingFilter::All => (None, None, LIST_ALL),
         };
-        let requester = owner_key(requester);
+        let (requester, chat) = (requester.map(owner_key), chat.cloned());
         let PendingQuery { after, limit, .. } = query;
         Box::pin(async move {
             let listed = self.read(move |transaction, now| {
                 let chat = chat.as_ref().map(|chat| chat.as_bytes());
-                let list = if chat.is_some() { LIST_OF_CHAT } else { LIST };
                 let mut statement = transaction.prepare_cached(list)?;
                 let rows = statement.query_map(
                     params![
@@ -260,6 +260,11 @@ const LIST: &str = "SELECT id, revision, record, expires_at \
 const LIST_OF_CHAT: &str = "SELECT id, revision, record, expires_at \
     FROM approvals INDEXED BY approvals_by_chat \
     WHERE is_pending = 1 AND requester = ?1 AND chat = ?2 AND (expires_at, id) > (?3, ?4) \
+    ORDER BY expires_at, id LIMIT ?5";
+/// The first two parameters are not used.
+const LIST_ALL: &str = "SELECT id, revision, record, expires_at \
+    FROM approvals INDEXED BY approvals_by_expiry \
+    WHERE is_pending = 1 AND ?1 IS NULL AND ?2 IS NULL AND (expires_at, id) > (?3, ?4) \
     ORDER BY expires_at, id LIMIT ?5";
 /// The second parameter is not used. Each row that is counted is one of the index.
 const COUNT: &str = "SELECT count(*) FROM (SELECT 1 \

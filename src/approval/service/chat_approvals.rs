@@ -518,6 +518,7 @@ impl ChatApprovals {
                 inner.audit_record(now, record, &self.principal, kind);
             }
             stored.extend(inserted_records.iter().map(|record| record.id));
+            inner.requested.notify_one();
             if has_failed {
                 // An attempt before may still be under way, and may find room.
                 late.extend(refused.iter().map(|record| record.id));

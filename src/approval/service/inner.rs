@@ -6,6 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{
     ApprovalUse, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
@@ -33,6 +35,8 @@ pub(super) struct Inner {
     pub(super) limits: ApprovalLimits,
     /// Set if this host keeps no records.
     pub(super) stateless: Option<Stateless>,
+    /// Notified when an approval was requested here.
+    pub(super) requested: Arc<Notify>,
 }
 
 /// The settings of a host that keeps no records.

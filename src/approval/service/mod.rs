@@ -35,6 +35,7 @@ mod chat_approvals;
 mod claimed_call;
 mod deferred_call;
 mod deferred_calls;
+mod expiry;
 mod inner;
 mod issued_approval;
 mod ledger_requests;
@@ -57,6 +58,7 @@ pub use self::chat_approvals::ResolvedRequest;
 pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;
+pub use self::expiry::ExpiredApprovals;
 pub use self::inner::{PendingApproval, PendingApprovals};
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError, log_refused};
 pub use self::limits::ApprovalLimits;
@@ -162,6 +164,7 @@ impl Approvals {
             lease: Duration::from_secs(30),
             limits: ApprovalLimits::default(),
             stateless: None,
+            requested: Arc::default(),
         }))
     }
 

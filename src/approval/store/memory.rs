@@ -43,10 +43,9 @@ pub struct InMemoryLedger {
 impl fmt::Debug for InMemoryLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (_, records) = self.lock();
-        let pending: usize = records.pending_by_chat.values().map(BTreeSet::len).sum();
         f.debug_struct("InMemoryLedger")
             .field("records", &records.by_id.len())
-            .field("pending", &pending)
+            .field("pending", &records.pending.len())
             .finish_non_exhaustive()
     }
 }
@@ -73,6 +72,8 @@ struct Records {
     pending_by_chat: HashMap<(Principal, ChatId), RecordIndex>,
     /// The pending records of each requester, by their expiry.
     pending_by_requester: HashMap<Principal, RecordIndex>,
+    /// All pending records, by their expiry.
+    pending: RecordIndex,
     bytes_by_requester: HashMap<Principal, usize>,
     /// All records, by the end of their retention.
     by_retention_end: RecordIndex,
@@ -193,6 +194,7 @@ impl LedgerStore for InMemoryLedger {
                 records.pending_by_chat.get(&(requester.clone(), chat.clone()))
             }
             PendingFilter::Requester(principal) => records.pending_by_requester.get(principal),
+            PendingFilter::All => Some(&records.pending),
         };
         let mut rest = listed_after(pending, query.after);
         let page: Vec<_> = rest.by_ref().take(query.limit).collect();
@@ -227,6 +229,7 @@ impl Records {
             let requester = record.requester.clone();
             self.pending_by_chat.entry(chat_key(record)).or_default().insert(entry);
             self.pending_by_requester.entry(requester).or_default().insert(entry);
+            self.pending.insert(entry);
         } else {
             self.remove_pending(record);
         }
@@ -249,6 +252,7 @@ impl Records {
     /// Removes a record from the indexes of pending records.
     fn remove_pending(&mut self, record: &ApprovalRecord) {
         let entry = (record.expires_at, record.id);
+        self.pending.remove(&entry);
         if let Entry::Occupied(mut index) = self.pending_by_chat.entry(chat_key(record)) {
             index.get_mut().remove(&entry);
             if index.get().is_empty() {

@@ -206,6 +206,8 @@ pub enum PendingFilter<'a> {
     },
     /// The records of one requester, in all chats.
     Requester(&'a Principal),
+    /// The records of all requesters.
+    All,
 }
 
 /// Selects a page of pending records.

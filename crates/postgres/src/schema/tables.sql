@@ -140,6 +140,7 @@ CREATE TABLE approvals (
 );
 CREATE INDEX approvals_pending ON approvals (requester, expires_at, id) WHERE is_pending;
 CREATE INDEX approvals_pending_in_chat ON approvals (requester, chat, expires_at, id) WHERE is_pending;
+CREATE INDEX approvals_pending_of_all ON approvals (expires_at, id) WHERE is_pending;
 CREATE INDEX approvals_by_requester ON approvals (requester);
 CREATE INDEX approvals_by_end ON approvals (delete_at);
 

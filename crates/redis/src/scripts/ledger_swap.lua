@@ -5,7 +5,7 @@
 -- if the call may begin in any case. Returns 2 if the call may not begin, because this Redis may have
 -- lost that it began before. The record has an unknown outcome then.
 local json, place, forget_at, is_pending, is_open, attempt = unpack(ARGV, 1, 6)
-local record = KEYS[5]
+local record = KEYS[6]
 local kept = redis.call('HMGET', record, 'revision', 'replaced', 'open', 'redis')
 if kept[1] == ARGV[8] and kept[2] == attempt then return 1 end
 if kept[1] ~= ARGV[7] then return 0 end

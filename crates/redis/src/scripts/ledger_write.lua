@@ -1,10 +1,10 @@
 -- The indexes of a record: KEYS hold those of the pending records of its chat and of its requester, the
--- clock, and the index of all records of the requester.
+-- clock, the index of all records of the requester, and that of the pending records of all requesters.
 --
 -- A member of an index of pending records is the place of a record: the time at which it expires, in 16
 -- digits, a hyphen, and its id. All have the same score, so they are in the order of their places. A
 -- member of the index of all records is an id, scored by the time at which the record is deleted.
-local IN_CHAT, OF_REQUESTER, CLOCK, ALL = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local IN_CHAT, OF_REQUESTER, CLOCK, ALL, OPEN = unpack(KEYS, 1, 5)
 
 local function put(index, member, score, forget_at)
     redis.call('ZADD', index, score, member)
@@ -18,12 +18,12 @@ end
 -- below.
 local function wrote(place, forget_at, is_pending)
     local forgotten = string.format('(%016.0f', math.max(time - 86400000, 0))
-    for at = 1, 2 do
-        redis.call('ZREMRANGEBYLEX', KEYS[at], '-', forgotten)
+    for _, index in ipairs({IN_CHAT, OF_REQUESTER, OPEN}) do
+        redis.call('ZREMRANGEBYLEX', index, '-', forgotten)
         if is_pending then
-            put(KEYS[at], place, 0, forget_at)
+            put(index, place, 0, forget_at)
         else
-            redis.call('ZREM', KEYS[at], place)
+            redis.call('ZREM', index, place)
         end
     end
     redis.call('ZREMRANGEBYSCORE', ALL, '-inf', time)

@@ -123,6 +123,7 @@ CREATE TABLE approvals (
 ) STRICT;
 CREATE INDEX approvals_by_requester ON approvals (requester, expires_at, id) WHERE is_pending = 1;
 CREATE INDEX approvals_by_chat ON approvals (requester, chat, expires_at, id) WHERE is_pending = 1;
+CREATE INDEX approvals_by_expiry ON approvals (expires_at, id) WHERE is_pending = 1;
 CREATE INDEX approvals_of_requester ON approvals (requester);
 CREATE INDEX approvals_by_end ON approvals (delete_at);
 

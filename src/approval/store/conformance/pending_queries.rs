@@ -5,7 +5,7 @@ use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
     insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids, random_id,
 };
-use crate::approval::store::{LedgerStore, PendingFilter, PendingQuery, update};
+use crate::approval::store::{LedgerStore, PendingCursor, PendingFilter, PendingQuery, update};
 use crate::approval::{
     ApprovalRecord, ApprovalState, Principal, RecordId, RevocationReason, UnixMillis,
 };
@@ -50,6 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
             "a principal's approval requests of all chats are listed in the order in which they expire",
             pending_of_requester,
         ),
+        Case::new("the list of all requesters is in the order of expiry", pending_of_all),
         Case::new(
             "the pages of a list hold each record once, while some are decided",
             pages_of_requester,
@@ -161,6 +162,41 @@ async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
     let left = store.pending(filter.into()).await?;
     expect_equal("how many are left", left.records.len(), 22)?;
     expect_equal("whether there are more", left.next, None)
+}
+
+/// The store may hold records of other cases.
+async fn pending_of_all(store: Store) -> Result<(), CaseFailure> {
+    let now = now(&*store).await?;
+    let mut expected = Vec::new();
+    for after in [2_000, 1_000, 3_000] {
+        let mut record = new_record(&new_principal(), &new_chat_id(), now);
+        record.expires_at = UnixMillis(now.0 + after);
+        insert(&*store, &record).await?;
+        expected.push((record.expires_at, record.id));
+    }
+    let mut decided = load_one(&*store, expected[2].1).await?.record;
+    decided.state = ApprovalState::Expired;
+    let revision = load_one(&*store, decided.id).await?.revision;
+    expect_equal("the answer", store.compare_and_swap(&decided, revision).await?, true)?;
+    let first = expected.remove(2);
+    expected.sort();
+    let mut query = PendingQuery { limit: 64, ..PendingFilter::All.into() };
+    query.after = Some(PendingCursor { expires_at: now, id: first.1 });
+    let mut listed = Vec::new();
+    loop {
+        let page = store.pending(query).await?;
+        listed.extend(page.records.into_iter().map(|versioned| versioned.record.id));
+        query.after = page.next;
+        if query.after.is_none() {
+            break;
+        }
+    }
+    expect_equal("whether the decided one is listed", listed.contains(&first.1), false)?;
+    let own: Vec<RecordId> = listed
+        .into_iter()
+        .filter(|id| expected.iter().any(|(_, expected)| expected == id))
+        .collect();
+    expect_equal("what is pending", own, ids_of(expected))
 }
 
 async fn pending_of_requester(store: Store) -> Result<(), CaseFailure> {

@@ -1,0 +1,128 @@
+//! Approval requests expire in their own time: nobody has to send a request.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_stream::stream;
+use futures::StreamExt;
+use tokio::time::sleep;
+use ui_message_stream::AgentEvent;
+use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::{
+    Approvals, AuditEvent, AuditEventKind, AuditSink, KeyRing, ToolList,
+};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::json::Json;
+use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
+use ui_message_stream_chat::{ChatServer, Turn};
+
+use crate::endings::faults::{ada, post, text_of};
+
+const TTL: Duration = Duration::from_secs(600);
+
+/// The audit of all servers.
+#[derive(Debug, Clone, Default)]
+struct Audit(Arc<Mutex<Vec<AuditEvent>>>);
+
+impl AuditSink for Audit {
+    fn record(&self, event: &AuditEvent) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+impl Audit {
+    /// For each request that has expired, how long it waited, in milliseconds.
+    fn expired_after(&self) -> Vec<u64> {
+        let events = self.0.lock().unwrap();
+        let expired = events.iter().filter(|event| event.kind == AuditEventKind::Expired);
+        expired.map(|event| event.at.0 - event.requested_at.unwrap().0).collect()
+    }
+}
+
+/// Two servers on the same stores, whose agents ask for an approval in each turn.
+fn servers() -> ([ChatServer; 2], Audit) {
+    let (logs, ledger) = (Arc::new(InMemoryLogStore::new()), Arc::new(InMemoryLedger::new()));
+    let audit = Audit::default();
+    let servers = [(); 2].map(|()| {
+        let agent = |turn: Turn| {
+            stream! {
+                let call = ToolCall::new("call", "ring");
+                yield AgentEvent::tool_input(call.clone(), Json::null());
+                yield turn.approvals.request_approval_of(&call, &Json::null()).await;
+            }
+        };
+        let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
+        let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
+        let approvals = Approvals::new(tools).with_approval_ttl(TTL).with_keys(keys);
+        let approvals = approvals.with_ledger(ledger.clone()).with_audit(audit.clone());
+        ChatServer::new(agent, approvals).with_store(logs.clone())
+    });
+    (servers, audit)
+}
+
+async fn ask(chats: &ChatServer) {
+    text_of(chats.stream_response(&ada(), post("m1", "Ring")).await.unwrap()).await;
+}
+
+/// Whether the store holds the chat as one with questions. A list reads no ledger.
+async fn has_questions(chats: &ChatServer) -> bool {
+    let list = ListChats { limit: 10, after: None, search: None };
+    chats.list(&ada(), list).await.unwrap().chats[0].has_questions
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_expires_once_and_in_time_and_its_chat_shows_it() {
+    let ([first, second], audit) = servers();
+    ask(&first).await;
+    let mut page = second.follow(&ada(), 20).unwrap();
+    let opened = page.next().await.unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&opened).contains(r#""hasQuestions":true"#), "{opened:?}");
+    sleep(TTL - Duration::from_secs(1)).await;
+    assert_eq!(audit.expired_after(), [0_u64; 0]);
+    assert!(has_questions(&second).await);
+
+    sleep(Duration::from_secs(2)).await;
+    let waited = audit.expired_after();
+    let ttl = u64::try_from(TTL.as_millis()).unwrap();
+    assert!(matches!(waited[..], [one] if (ttl..ttl + 1_000).contains(&one)), "{waited:?}");
+    assert!(!has_questions(&second).await, "the store shows it");
+    // The page that follows the chats is told.
+    let mut told = String::new();
+    while !told.contains(r#""hasQuestions":false"#) {
+        told.push_str(&String::from_utf8_lossy(&page.next().await.unwrap().unwrap()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_of_a_lost_server_expires_at_another_one() {
+    let ([first, second], audit) = servers();
+    ask(&first).await;
+    drop(first);
+    sleep(TTL + Duration::from_secs(61)).await;
+    assert_eq!(audit.expired_after().len(), 1);
+    assert!(!has_questions(&second).await);
+}
+
+/// A request that expires sooner than those before it is not late.
+#[tokio::test(start_paused = true)]
+async fn a_request_may_expire_before_an_older_one() {
+    let audit = Audit::default();
+    let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
+    let approvals = Approvals::new(tools).with_audit(audit.clone());
+    let agent = |_: Turn| stream! { yield AgentEvent::text("Hi") };
+    let _chats =
+        ChatServer::new(agent, approvals.clone()).with_store(Arc::new(InMemoryLogStore::new()));
+    for (chat, minutes) in [("long", 60), ("short", 1)] {
+        let approvals = approvals.clone().with_approval_ttl(Duration::from_secs(60 * minutes));
+        let of_chat = approvals.for_chat(&ada(), &chat.into());
+        let (call, input) = (ToolCall::new("call", "ring"), Json::null());
+        assert!(matches!(
+            of_chat.request_approval_of(&call, &input).await,
+            AgentEvent::ApprovalRequested { .. }
+        ));
+        sleep(Duration::from_secs(1)).await;
+    }
+    sleep(Duration::from_secs(62)).await;
+    let waited = audit.expired_after();
+    assert!(matches!(waited[..], [one] if (60_000..61_000).contains(&one)), "{waited:?}");
+}
