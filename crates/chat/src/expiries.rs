@@ -49,4 +49,4 @@ async fn expire(chats: &Arc<Inner>) -> Result<Option<Duration>, ()> {
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The time after which a server tries again if the ledger fails.
-const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);

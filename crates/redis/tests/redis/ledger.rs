@@ -10,14 +10,18 @@ use test_support::contention;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
+use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::{
     ApprovalUse, LedgerStore, LedgerStoreError, PendingFilter, PendingLimits, PendingQuery,
     RECORD_RETENTION, ReplayGuard, update,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, ApprovalState, Claim, ClaimResult, LeaseHolderId, RecordId, RecordedDecision,
+    ApprovalRecord, ApprovalState, Approvals, AuditEvent, AuditEventKind, AuditSink, Claim,
+    ClaimResult, KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision, ToolList,
     UnixMillis,
 };
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::json::Json;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
 
 #[tokio::test]
@@ -366,3 +370,61 @@ fn holder(number: u8) -> LeaseHolderId {
 }
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// The events of all servers.
+#[derive(Debug, Clone, Default)]
+struct Audit(Arc<std::sync::Mutex<Vec<AuditEvent>>>);
+
+impl AuditSink for Audit {
+    fn record(&self, event: &AuditEvent) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+#[tokio::test]
+async fn of_two_servers_one_expires_each_request() {
+    let Some(redis) = RedisServer::start() else { return };
+    let audit = Audit::default();
+    let mut servers = Vec::new();
+    for _ in 0..2 {
+        let store = RedisStore::connect(&redis.url()).await.unwrap();
+        let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
+        let approvals = Approvals::new(tools)
+            .with_keys(KeyRing::new(1, &test_support::secret(7)).unwrap())
+            .with_ledger(Arc::new(store))
+            .with_approval_ttl(Duration::from_millis(300))
+            .with_audit(audit.clone());
+        servers.push(approvals);
+    }
+    for chat in 0..20 {
+        let chat = format!("chat-{chat}").into();
+        let approvals = servers[0].for_chat(&Principal::new("ada"), &chat);
+        let call = ToolCall::new("call", "ring");
+        let asked = approvals.request_approval_of(&call, &Json::null()).await;
+        assert!(matches!(asked, AgentEvent::ApprovalRequested { .. }), "{asked:?}");
+    }
+    let expiring = servers.into_iter().map(|approvals| {
+        tokio::spawn(async move {
+            let mut expired = 0;
+            loop {
+                let done = approvals.expire_due().await.unwrap();
+                expired += done.records.len();
+                let Some(next_in) = done.next_in else { return expired };
+                tokio::time::sleep(next_in).await;
+            }
+        })
+    });
+    let expiring: Vec<_> = expiring.collect();
+    let mut expired = 0;
+    for server in expiring {
+        expired += server.await.unwrap();
+    }
+    assert_eq!(expired, 20);
+    let events = audit.0.lock().unwrap();
+    let events = events.iter().filter(|event| event.kind == AuditEventKind::Expired);
+    let mut records: Vec<_> = events.map(|event| event.record.unwrap().to_string()).collect();
+    assert_eq!(records.len(), 20, "one event for each");
+    records.sort();
+    records.dedup();
+    assert_eq!(records.len(), 20);
+}
