@@ -80,7 +80,7 @@ pub use self::service::ResolvedRequest;
 pub use self::service::{
     ApprovalLimits, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove,
     ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EditableToolError, EmptyToolbox,
-    ExpiredApprovals, InFlightCall, IssuedApproval, MessageDecisions, PendingApproval,
+    ExpiredApprovals, InFlightCall, IssuedApproval, MessageDecisions, NewRequests, PendingApproval,
     PendingApprovals, Progress, RequestApprovalError, RunningCall, RunningCalls, SettledCall,
     ToolInfo, ToolList, Toolbox, TracingAudit, log_refused,
 };

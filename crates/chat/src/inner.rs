@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::agent::ChatAgent;
@@ -72,3 +72,11 @@ impl Inner {
         }
     }
 }
+
+/// Returns the server, unless it was dropped or shuts down.
+pub(super) fn running(chats: &Weak<Inner>) -> Option<Arc<Inner>> {
+    chats.upgrade().filter(|chats| !chats.shutdown.has_begun())
+}
+
+/// How many chats are worked on at once.
+pub(super) const MAX_AT_ONCE: usize = 8;

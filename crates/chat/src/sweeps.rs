@@ -14,7 +14,7 @@ use super::deliveries::deliver_often;
 use super::driver::Driver;
 use super::effects::Effects;
 use super::expiries::expire_often;
-use super::inner::Inner;
+use super::inner::{Inner, MAX_AT_ONCE, running};
 use super::log::decision::Goal;
 use crate::store::LeftToServer;
 use ui_message_stream::id::log_causes;
@@ -51,11 +51,6 @@ async fn sweep_often(chats: &Weak<Inner>) {
     }
 }
 
-/// Returns the server, unless it was dropped or shuts down.
-pub(super) fn running(chats: &Weak<Inner>) -> Option<Arc<Inner>> {
-    chats.upgrade().filter(|chats| !chats.shutdown.has_begun())
-}
-
 /// Removes what is kept no longer, ends the runs that were lost long ago, and stores snapshots that lost servers
 /// have not stored.
 async fn sweep(chats: &Arc<Inner>) {
@@ -78,6 +73,3 @@ async fn sweep(chats: &Arc<Inner>) {
 }
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How many lost runs and snapshots are worked on at once.
-const MAX_AT_ONCE: usize = 8;

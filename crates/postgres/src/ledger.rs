@@ -61,7 +61,7 @@ impl LedgerStore for PostgresStore {
         Box::pin(async move {
             let ids: Vec<String> = ids.iter().map(RecordId::to_string).collect();
             let rows = self.query(LOAD, &[&ids]).await?;
-            Ok(Snapshot { now: self.now(&rows)?, records: parse_all(&rows)? })
+            Ok(Snapshot { now: self.now(&rows)?, records: parse_all(&rows, true)? })
         })
     }
 
@@ -94,7 +94,8 @@ impl LedgerStore for PostgresStore {
                 }
                 None => None,
             };
-            Ok(PendingRecords { now: self.now(&rows)?, records: parse_all(page)?, next })
+            let records = parse_all(page, !matches!(filter, PendingFilter::All))?;
+            Ok(PendingRecords { now: self.now(&rows)?, records, next })
         })
     }
 
@@ -151,9 +152,9 @@ impl PostgresStore {
 
 /// Parses the records in the columns 1, 2 and 3. Those that cannot be read are left out.
 ///
-/// A record of a format that this version does not read is an error. If it were left out, its
-/// approval would be rejected as lost, although a newer server can redeem it.
-fn parse_all(rows: &[Row]) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
+/// If `is_strict`, a record of a format that this version does not read is an error. If it were left out,
+/// its approval would be rejected as lost, although a newer server can redeem it.
+fn parse_all(rows: &[Row], is_strict: bool) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
     let mut records = Vec::with_capacity(rows.len());
     for row in rows {
         // The time comes also without a record.
@@ -162,7 +163,10 @@ fn parse_all(rows: &[Row]) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
         match serde_json::from_str::<ApprovalRecord>(json) {
             Ok(record) => records.push(VersionedRecord { record, revision }),
             Err(error) => {
-                ApprovalRecord::check_format(json).map_err(LedgerStoreError::new)?;
+                match ApprovalRecord::check_format(json) {
+                    Err(newer) if is_strict => return Err(LedgerStoreError::new(newer)),
+                    _ => {}
+                }
                 // Only the position of the error is logged, because its text may hold contents of
                 // the record.
                 let column = error.column();

@@ -55,7 +55,7 @@ impl Keys {
             PendingFilter::Requester(requester) => {
                 self.ledger(format_args!("person:{}", user_digest(requester)))
             }
-            PendingFilter::All => self.ledger("open"),
+            PendingFilter::All => self.ledger("pending"),
         }
     }
 

@@ -58,16 +58,7 @@ impl LedgerStore for RedisStore {
         &'a self,
         ids: &'a [RecordId],
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        Box::pin(async move {
-            let keys = &self.inner.keys;
-            let mut invocation = scripts::LEDGER_LOAD.key(keys.ledger("clock"));
-            for id in ids {
-                invocation.key(keys.record(*id));
-            }
-            let loaded = self.inner.connection.run(&invocation).await;
-            let (now, rows): (u64, Vec<Row>) = loaded.map_err(LedgerStoreError::new)?;
-            Ok(Snapshot { now: UnixMillis(now), records: parse_records(rows)? })
-        })
+        Box::pin(self.load_records(ids, true))
     }
 
     fn pending<'a>(
@@ -94,7 +85,10 @@ impl LedgerStore for RedisStore {
             // is left out.
             let mut records = match ids.is_empty() {
                 true => Vec::new(),
-                false => self.load(&ids).await?.records,
+                false => {
+                    let is_strict = !matches!(query.filter, PendingFilter::All);
+                    self.load_records(&ids, is_strict).await?.records
+                }
             };
             records.retain(|versioned| versioned.record.is_pending());
             Ok(PendingRecords { now: UnixMillis(now), records, next })
@@ -133,6 +127,22 @@ impl LedgerStore for RedisStore {
 }
 
 impl RedisStore {
+    /// Loads records. If `is_strict`, a record of a format that this version does not read is an error.
+    async fn load_records(
+        &self,
+        ids: &[RecordId],
+        is_strict: bool,
+    ) -> Result<Snapshot, LedgerStoreError> {
+        let keys = &self.inner.keys;
+        let mut invocation = scripts::LEDGER_LOAD.key(keys.ledger("clock"));
+        for id in ids {
+            invocation.key(keys.record(*id));
+        }
+        let loaded = self.inner.connection.run(&invocation).await;
+        let (now, rows): (u64, Vec<Row>) = loaded.map_err(LedgerStoreError::new)?;
+        Ok(Snapshot { now: UnixMillis(now), records: parse_records(rows, is_strict)? })
+    }
+
     /// Prepares a writing script with the keys that all of them have.
     fn prepare_write<'s>(&self, script: &'s Script, record: &ApprovalRecord) -> Invocation<'s> {
         let (keys, requester) = (&self.inner.keys, &record.requester);
@@ -204,18 +214,24 @@ fn may_begin(record: &ApprovalRecord) -> bool {
 
 /// Parses the records that a script returned. Records that cannot be read are left out.
 ///
-/// A record of a format that this version does not read fails the operation. If it were left
-/// out, its approval would be rejected as lost, although a newer server can redeem it.
-fn parse_records(rows: Vec<Row>) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
+/// If `is_strict`, a record of a format that this version does not read fails the operation. If it were
+/// left out, its approval would be rejected as lost, although a newer server can redeem it.
+fn parse_records(
+    rows: Vec<Row>,
+    is_strict: bool,
+) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
     let mut records = Vec::with_capacity(rows.len());
     for (key, revision, json) in rows {
         match serde_json::from_str::<ApprovalRecord>(&json) {
             Ok(record) => records.push(VersionedRecord { record, revision }),
             Err(error) => {
-                ApprovalRecord::check_format(&json).map_err(|error| {
-                    tracing::error!(key, %error, "a record in the ledger cannot be read");
-                    LedgerStoreError::new(error)
-                })?;
+                match ApprovalRecord::check_format(&json) {
+                    Err(newer) if is_strict => {
+                        tracing::error!(key, error = %newer, "a record in the ledger cannot be read");
+                        return Err(LedgerStoreError::new(newer));
+                    }
+                    _ => {}
+                }
                 // The record counts as lost, and the other records are still returned. Only the
                 // position of the error is logged, because its text may hold contents of the
                 // record.

@@ -159,7 +159,7 @@ use self::keys::Keys;
 ///   chat is deleted and the sink has got that.
 /// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.
 /// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id.
-/// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`,
+/// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`, `pending`,
 ///   and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval
 ///   request has expired.

@@ -50,7 +50,7 @@ impl LedgerStore for SqliteStore {
                 Ok((now, stored))
             });
             let (now, stored) = loaded.await.map_err(LedgerStoreError::new)?;
-            Ok(Snapshot { now: unix_millis(now), records: Stored::parse_all(stored)? })
+            Ok(Snapshot { now: unix_millis(now), records: Stored::parse_all(stored, true)? })
         })
     }
 
@@ -64,6 +64,7 @@ impl LedgerStore for SqliteStore {
             PendingFilter::All => (None, None, LIST_ALL),
         };
         let (requester, chat) = (requester.map(owner_key), chat.cloned());
+        let is_strict = !matches!(query.filter, PendingFilter::All);
         let PendingQuery { after, limit, .. } = query;
         Box::pin(async move {
             let listed = self.read(move |transaction, now| {
@@ -91,7 +92,8 @@ impl LedgerStore for SqliteStore {
             });
             let next = last.transpose()?;
             let stored = listed.into_iter().map(|(stored, _)| stored).collect();
-            Ok(PendingRecords { now: unix_millis(now), records: Stored::parse_all(stored)?, next })
+            let records = Stored::parse_all(stored, is_strict)?;
+            Ok(PendingRecords { now: unix_millis(now), records, next })
         })
     }
 
@@ -211,9 +213,12 @@ impl Stored {
 
     /// Parses records. Those that cannot be read are left out.
     ///
-    /// A record of a format that this version does not read is an error. If it were left out, its
-    /// approval would be rejected as lost, although a newer server can redeem it.
-    fn parse_all(stored: Vec<Self>) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
+    /// If `is_strict`, a record of a format that this version does not read is an error. If it were left
+    /// out, its approval would be rejected as lost, although a newer server can redeem it.
+    fn parse_all(
+        stored: Vec<Self>,
+        is_strict: bool,
+    ) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
         let mut records = Vec::with_capacity(stored.len());
         for Stored { id, revision, json } in stored {
             match serde_json::from_str::<ApprovalRecord>(&json) {
@@ -222,7 +227,10 @@ impl Stored {
                     records.push(VersionedRecord { record, revision });
                 }
                 Err(error) => {
-                    ApprovalRecord::check_format(&json).map_err(LedgerStoreError::new)?;
+                    match ApprovalRecord::check_format(&json) {
+                        Err(newer) if is_strict => return Err(LedgerStoreError::new(newer)),
+                        _ => {}
+                    }
                     // Only the position of the error is logged, because its text may hold contents
                     // of the record.
                     let column = error.column();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
+use super::expiry::SOON;
 use super::inner::{Inner, PendingApproval, RecordUpdate, Stateless, random_bytes};
 use super::issued_approval::{
     CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
@@ -518,7 +519,10 @@ impl ChatApprovals {
                 inner.audit_record(now, record, &self.principal, kind);
             }
             stored.extend(inserted_records.iter().map(|record| record.id));
-            inner.requested.notify_one();
+            let is_soon = |record: &ApprovalRecord| record.expires_at <= now.after(SOON);
+            if inserted_records.iter().any(is_soon) {
+                inner.requested.send_replace(());
+            }
             if has_failed {
                 // An attempt before may still be under way, and may find room.
                 late.extend(refused.iter().map(|record| record.id));

@@ -1,86 +1,82 @@
 //! Approval requests expire in their own time, also if no request of a user comes.
 
+use std::future::pending;
 use std::time::Duration;
 
-use super::Approvals;
-use super::inner::RecordUpdate;
-use crate::approval::store::{LedgerStoreError, PendingFilter, PendingQuery};
-use crate::approval::{ApprovalRecord, ApprovalState};
+use tokio::sync::watch;
 
-/// What [`Approvals::expire_due`] has done.
+use super::inner::{Inner, RecordUpdate};
+use crate::approval::store::{LedgerStoreError, PendingFilter, PendingQuery};
+use crate::approval::{ApprovalRecord, ApprovalState, UnixMillis};
+
+/// What [`Approvals::expire_due`](super::Approvals::expire_due) has done.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ExpiredApprovals {
     /// The approval requests that have expired with this call. Those that another server was the first to
     /// expire are not among them.
     pub records: Vec<ApprovalRecord>,
-    /// The time until the next request expires, zero if more have expired already. `None` if none is
-    /// pending.
+    /// The time until the next request expires, zero if more have expired already. `None` if no other
+    /// request is pending.
     pub next_in: Option<Duration>,
 }
 
-impl Approvals {
-    /// Expires the approval requests of all users whose time has passed, at most 64 of them. The audit gets
-    /// an event for each.
-    ///
-    /// A `ChatServer` does this in time, and shows it in its chats. Any other host calls it from one task,
-    /// so that the audit does not wait for the next request of the user:
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use tokio::time::{sleep, timeout};
-    /// use ui_message_stream::approval::Approvals;
-    ///
-    /// async fn expire_in_time(approvals: Approvals) {
-    ///     loop {
-    ///         let Ok(expired) = approvals.expire_due().await else {
-    ///             sleep(Duration::from_secs(5)).await;
-    ///             continue;
-    ///         };
-    ///         // At the latest after a minute, for a server that was lost.
-    ///         let next = expired.next_in.unwrap_or(Duration::MAX).min(Duration::from_secs(60));
-    ///         let _ = timeout(next, approvals.requested()).await;
-    ///     }
-    /// }
-    /// # let _ = expire_in_time;
-    /// ```
-    ///
-    /// Several servers may call it at once: each request expires once.
-    ///
-    /// # Errors
-    /// [`LedgerStoreError`] if the ledger fails. Some of the requests may have expired then.
-    pub async fn expire_due(&self) -> Result<ExpiredApprovals, LedgerStoreError> {
-        let mut due = PendingQuery { limit: MAX_AT_ONCE + 1, ..PendingFilter::All.into() };
-        let page = loop {
-            let page = self.0.ledger.pending(due).await?;
-            // Records that cannot be read are left out of a page.
-            match page.next {
-                Some(next) if page.records.is_empty() => due.after = Some(next),
-                _ => break page,
-            }
-        };
-        let (mut records, mut next_in) = (Vec::new(), None);
-        for (at, pending) in page.records.iter().enumerate() {
-            let ApprovalRecord { id, expires_at, .. } = pending.record;
-            if expires_at > page.now || at == MAX_AT_ONCE {
-                next_in = Some(Duration::from_millis(expires_at.0.saturating_sub(page.now.0)));
-                break;
-            }
-            let expire = |record: &ApprovalRecord, now| record.expire(now);
-            let expired = self.0.update_record(None, id, expire).await?;
-            records.extend(expired.and_then(|RecordUpdate { record, is_changed, .. }| {
-                (is_changed && record.state == ApprovalState::Expired).then_some(record)
-            }));
+/// Expires the requests whose time has passed.
+pub(super) async fn expire_due(inner: &Inner) -> Result<ExpiredApprovals, LedgerStoreError> {
+    let mut due = PendingQuery { limit: MAX_AT_ONCE + 1, ..PendingFilter::All.into() };
+    let page = loop {
+        let page = inner.ledger.pending(due).await?;
+        // Records that cannot be read are left out of a page.
+        match page.next {
+            Some(next) if page.records.is_empty() => due.after = Some(next),
+            _ => break page,
         }
-        Ok(ExpiredApprovals { records, next_in })
+    };
+    let time_until = |at: UnixMillis| Duration::from_millis(at.0.saturating_sub(page.now.0));
+    let mut records = Vec::new();
+    for pending in page.records.iter().take(MAX_AT_ONCE) {
+        let ApprovalRecord { id, expires_at, .. } = pending.record;
+        if expires_at > page.now {
+            return Ok(ExpiredApprovals { records, next_in: Some(time_until(expires_at)) });
+        }
+        let expire = |record: &ApprovalRecord, now| record.expire(now);
+        match inner.update_record(None, id, expire).await {
+            Ok(expired) => {
+                records.extend(expired.and_then(|RecordUpdate { record, is_changed, .. }| {
+                    (is_changed && record.state == ApprovalState::Expired).then_some(record)
+                }));
+            }
+            Err(error) if records.is_empty() => return Err(error),
+            // The next call gets the error. The caller has to know what has expired.
+            Err(_) => return Ok(ExpiredApprovals { records, next_in: Some(Duration::ZERO) }),
+        }
     }
+    let later = page.records.get(MAX_AT_ONCE).map(|later| later.record.expires_at);
+    // Others may have decided some of this page.
+    let next = later.or(page.next.map(|next| next.expires_at));
+    Ok(ExpiredApprovals { records, next_in: next.map(time_until) })
+}
 
-    /// Waits until this process has requested an approval, which may expire before all others.
-    pub async fn requested(&self) {
-        self.0.requested.notified().await;
+/// Tells the task that expires approval requests of requests that may expire before all others.
+#[derive(Debug)]
+pub struct NewRequests(pub(super) watch::Receiver<()>);
+
+impl NewRequests {
+    /// Waits until this process has requested an approval that expires within a minute, since the last
+    /// call.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The approvals were dropped, and nothing is requested any more.
+            pending().await
+        }
     }
 }
+
+/// Requests that expire within this time are told to the task. It looks at least as often.
+pub(super) const SOON: Duration = Duration::from_secs(60);
 
 /// How many requests expire at once.
 const MAX_AT_ONCE: usize = 64;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{
@@ -35,8 +35,8 @@ pub(super) struct Inner {
     pub(super) limits: ApprovalLimits,
     /// Set if this host keeps no records.
     pub(super) stateless: Option<Stateless>,
-    /// Notified when an approval was requested here.
-    pub(super) requested: Arc<Notify>,
+    /// Changes when an approval was requested here that expires soon.
+    pub(super) requested: Arc<watch::Sender<()>>,
 }
 
 /// The settings of a host that keeps no records.

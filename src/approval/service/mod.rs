@@ -58,7 +58,7 @@ pub use self::chat_approvals::ResolvedRequest;
 pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;
-pub use self::expiry::ExpiredApprovals;
+pub use self::expiry::{ExpiredApprovals, NewRequests};
 pub use self::inner::{PendingApproval, PendingApprovals};
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError, log_refused};
 pub use self::limits::ApprovalLimits;
@@ -68,6 +68,9 @@ pub use self::settled_call::SettledCall;
 pub use self::tool_list::ToolList;
 pub use self::toolbox::{ApprovedCall, EmptyToolbox, ToolInfo, Toolbox};
 
+use tokio::sync::watch;
+
+use self::expiry::expire_due;
 use self::inner::{Inner, Stateless, random_bytes};
 use self::request_ledger::RequestLedger;
 use crate::approval::redeem::authorized_record;
@@ -164,7 +167,7 @@ impl Approvals {
             lease: Duration::from_secs(30),
             limits: ApprovalLimits::default(),
             stateless: None,
-            requested: Arc::default(),
+            requested: Arc::new(watch::Sender::new(())),
         }))
     }
 
@@ -445,6 +448,48 @@ impl Approvals {
         let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
         let updated = self.0.update_record(None, record, rule).await?;
         Ok(updated.is_some_and(|updated| updated.output))
+    }
+
+    /// Expires the approval requests of all users whose time has passed, at most 64 of them. The audit gets
+    /// an event for each.
+    ///
+    /// A `ChatServer` does this in time, and shows it in its chats. Any other host calls it from one task,
+    /// so that the audit does not wait for the next request of the user:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tokio::time::{sleep, timeout};
+    /// use ui_message_stream::approval::Approvals;
+    ///
+    /// async fn expire_in_time(approvals: Approvals) {
+    ///     let mut new_requests = approvals.new_requests();
+    ///     loop {
+    ///         let Ok(expired) = approvals.expire_due().await else {
+    ///             sleep(Duration::from_secs(30)).await;
+    ///             continue;
+    ///         };
+    ///         // At least once a minute: another server may have requested an approval, and be lost.
+    ///         let next = expired.next_in.unwrap_or(Duration::MAX).min(Duration::from_secs(60));
+    ///         let _ = timeout(next, new_requests.next()).await;
+    ///     }
+    /// }
+    /// # let _ = expire_in_time;
+    /// ```
+    ///
+    /// Several servers may call it at once: each request expires once, and one of them gets its record. So
+    /// on the ledger of a `ChatServer` only chat servers call it. Stateless approvals have nothing that
+    /// expires here.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails. Some of the requests may have expired then.
+    pub async fn expire_due(&self) -> Result<ExpiredApprovals, LedgerStoreError> {
+        expire_due(&self.0).await
+    }
+
+    /// Returns what tells that this process has requested an approval that expires within a minute.
+    pub fn new_requests(&self) -> NewRequests {
+        NewRequests(self.0.requested.subscribe())
     }
 
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {

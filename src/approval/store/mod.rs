@@ -206,7 +206,8 @@ pub enum PendingFilter<'a> {
     },
     /// The records of one requester, in all chats.
     Requester(&'a Principal),
-    /// The records of all requesters.
+    /// The records of all requesters. Those of a format that this version does not read are left out, so
+    /// that they do not stop the others.
     All,
 }
 

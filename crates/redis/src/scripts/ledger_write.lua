@@ -4,7 +4,7 @@
 -- A member of an index of pending records is the place of a record: the time at which it expires, in 16
 -- digits, a hyphen, and its id. All have the same score, so they are in the order of their places. A
 -- member of the index of all records is an id, scored by the time at which the record is deleted.
-local IN_CHAT, OF_REQUESTER, CLOCK, ALL, OPEN = unpack(KEYS, 1, 5)
+local IN_CHAT, OF_REQUESTER, CLOCK, ALL, PENDING = unpack(KEYS, 1, 5)
 
 local function put(index, member, score, forget_at)
     redis.call('ZADD', index, score, member)
@@ -18,7 +18,7 @@ end
 -- below.
 local function wrote(place, forget_at, is_pending)
     local forgotten = string.format('(%016.0f', math.max(time - 86400000, 0))
-    for _, index in ipairs({IN_CHAT, OF_REQUESTER, OPEN}) do
+    for _, index in ipairs({IN_CHAT, OF_REQUESTER, PENDING}) do
         redis.call('ZREMRANGEBYLEX', index, '-', forgotten)
         if is_pending then
             put(index, place, 0, forget_at)
