@@ -254,7 +254,11 @@ impl Driver {
                     self.failure = Some(error.into());
                 }
                 // A turn that holds no run ends with its server.
-                Action::Wait if self.is_closing && !self.turn.is_appending() => break,
+                Action::Wait
+                    if self.is_closing && self.run.is_none() && !self.turn.is_appending() =>
+                {
+                    break;
+                }
                 Action::Wait => {
                     // Other tasks get their turn also if the agent always has an event.
                     ready!(std::pin::pin!(consume_budget()).poll(cx));

@@ -80,6 +80,8 @@ pub(crate) fn settle(view: &View, mine: &Mine) -> Decision {
     }
     let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
     match accepted(state.chat(), &known.results) {
+        // The next one who loads the chat tries again.
+        results if results.is_empty() && known.has_failed => Decision::Done(Response::Failed),
         results if results.is_empty() => Decision::Done(Response::Nothing),
         results => append_results(view, mine, results, None),
     }

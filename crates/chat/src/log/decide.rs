@@ -4,6 +4,7 @@ use super::answer::{answer, settle};
 use super::decision::{Decision, Goal, Mine, Redemption, Response, TurnSettings, View};
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::join::{end_lost, join, join_or_stored};
+use super::state::{LastEnd, Live};
 use super::writer::accepted;
 use crate::conversation::request_change::{RequestChange, apply_change, change_of};
 use crate::conversation::{Chat, RequestEffect};
@@ -22,7 +23,7 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
         Goal::Answer { message_id, plan, posted } => {
             answer(view, mine, message_id, plan, posted.as_deref())
         }
-        Goal::Stop => match live {
+        Goal::Stop => match live.filter(|live| is_stopped(view, live, mine)) {
             Some(live) => mine.append(view.control(), vec![live.end(RunEnd::Stopped)]),
             None => Decision::Done(Response::Nothing),
         },
@@ -49,6 +50,16 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
         },
         Goal::Settle => settle(view, mine),
     }
+}
+
+/// Whether a stop means this run: it was live when the stop came, or resumes the run that was. A run that has
+/// begun since answers a newer request.
+fn is_stopped(view: &View, live: &Live, mine: &Mine) -> bool {
+    let found = mine.found_live.as_ref().and_then(Option::as_ref);
+    let resumes = |last: &LastEnd| {
+        Some(&last.run) == found && last.end == RunEnd::ResumedBy(live.run.clone())
+    };
+    found == Some(&live.run) || view.state.last_end().is_some_and(resumes)
 }
 
 fn without_log(goal: &Goal, mine: &Mine) -> Decision {

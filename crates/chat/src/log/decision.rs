@@ -109,6 +109,8 @@ pub(crate) struct Mine {
     pub(crate) waits: u32,
     /// The log that the turn has found first. A deletion deletes no other.
     pub(crate) epoch: Option<Epoch>,
+    /// The run that was live when the turn read the log first. A stop ends no other.
+    pub(crate) found_live: Option<Option<RunId>>,
     /// The pending approvals were revoked when the chat had this version, or no log.
     pub(crate) revoked: Option<Option<(Epoch, u64)>>,
 }

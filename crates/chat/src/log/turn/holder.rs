@@ -171,6 +171,8 @@ impl LogTurn {
                 _ => hold.phase = Phase::Idle,
             },
             Phase::Idle => self.decide_step(),
+            // The log holds the step, and says that the run has to end.
+            Phase::Stepping if hold.early_end.is_some() => hold.phase = Phase::Idle,
             // The log holds the step: the run lives.
             Phase::Stepping => {
                 hold.has_to_call = false;

@@ -79,6 +79,7 @@ impl LogTurn {
             lost_reads: 0,
             waits: 0,
             epoch: None,
+            found_live: None,
             revoked: None,
         };
         LogTurn {
@@ -280,6 +281,8 @@ impl LogTurn {
             // The next page follows at once.
             return;
         }
+        let live = || view.state.live().map(|live| live.run.clone());
+        self.mine.found_live.get_or_insert_with(live);
         self.mine.lost_reads = match view.head.is_lost {
             true => self.mine.lost_reads.saturating_add(1),
             false => 0,

@@ -7,6 +7,7 @@ mod failing_reads;
 mod failing_stores;
 pub(crate) mod faults;
 mod lost_runs;
+mod repeated_stops;
 mod shutdown;
 mod slow_store;
 mod stop_at_another_server;
