@@ -99,8 +99,8 @@ fixtures:
 # What follows needs programs or data that not every machine can reach. A recipe whose program is missing
 # says NOT RUN and why; these are the only checks that may be skipped.
 
-published := "ui-message-stream ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-sqlite ui-message-stream-redis ui-message-stream-postgres ui-message-stream-cli"
-libraries := "ui-message-stream ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-sqlite ui-message-stream-redis ui-message-stream-postgres"
+published := "ui-message-stream ui-message-stream-chat ui-message-stream-agent ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-sqlite ui-message-stream-redis ui-message-stream-postgres ui-message-stream-cli"
+libraries := "ui-message-stream ui-message-stream-chat ui-message-stream-agent ui-message-stream-openai ui-message-stream-rig ui-message-stream-mcp ui-message-stream-sqlite ui-message-stream-redis ui-message-stream-postgres"
 
 # Packs every package that is published, and compiles what was packed. Nothing is uploaded.
 package:
@@ -125,4 +125,4 @@ public-api:
 # Foreign types in public signatures against `allowed_external_types`; needs the nightly toolchain that
 # cargo-check-external-types names.
 external-types:
-    @command -v cargo-check-external-types >/dev/null || { echo "NOT RUN: needs cargo install cargo-check-external-types"; exit 0; }; for folder in . crates/openai crates/rig crates/mcp crates/sqlite crates/redis crates/postgres; do cargo +nightly check-external-types --all-features --manifest-path $folder/Cargo.toml; done
+    @command -v cargo-check-external-types >/dev/null || { echo "NOT RUN: needs cargo install cargo-check-external-types"; exit 0; }; for folder in . crates/chat crates/agent crates/openai crates/rig crates/mcp crates/sqlite crates/redis crates/postgres; do cargo +nightly check-external-types --all-features --manifest-path $folder/Cargo.toml; done

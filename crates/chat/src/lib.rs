@@ -77,6 +77,10 @@ struct YourAgentExamples;
 #[doc = include_str!("../../../docs/operations.md")]
 struct OperationsExamples;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/metrics.md")]
+struct MetricsExamples;
+
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeExamples;

@@ -32,6 +32,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
 pub use self::client_answers::ClientAnswers;
+#[cfg(feature = "axum")]
 pub(crate) use self::client_answers::check_decisions;
 pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;
