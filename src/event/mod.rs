@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::text::Text;
 
-use crate::approval::{self, APPROVAL_DATA_NAME, DeferredOutcome, DeferredToolResult, ToolOutcome};
+use crate::approval::{self, DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::chunk::{Chunk, FinishReason};
 use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;
@@ -265,7 +265,7 @@ impl AgentEvent {
     pub fn approval_data(call: &ToolCallId, data: Json) -> Self {
         let id = Some(call.to_string().into());
         AgentEvent::Data(Box::new(Data {
-            name: APPROVAL_DATA_NAME.into(),
+            name: approval::APPROVAL_DATA_NAME.into(),
             id,
             data,
             transient: false,

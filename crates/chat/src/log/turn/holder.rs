@@ -136,13 +136,6 @@ impl LogTurn {
         }
         let position = view.position();
         let lease = Some(self.mine.settings.lease);
-        if hold.is_handed_over {
-            let append = Append::new(position, vec![OtherEntry::HandedOver.into()]);
-            let lease = Some(std::time::Duration::ZERO);
-            self.start(Effect::Append(Append { lease, ..append }));
-            self.is_over = true;
-            return true;
-        }
         let limits = &self.mine.settings.limits;
         let reached = [
             (view.head.has_to_end, RunLimit::UserRuns),
@@ -151,6 +144,7 @@ impl LogTurn {
         ];
         if let Some((_, limit)) = reached.into_iter().find(|(is_reached, _)| *is_reached)
             && hold.early_end.is_none()
+            && !hold.is_handed_over
             && hold.phase != Phase::Ending
         {
             self.actions.push_back(Action::ReportLimit(hold.run.clone(), limit));
@@ -162,6 +156,14 @@ impl LogTurn {
         if !entries.is_empty() || hold.has_to_renew {
             hold.has_to_renew = false;
             self.append(Append { lease, ..Append::new(position, entries) });
+            return true;
+        }
+        if hold.is_handed_over {
+            // The log holds what this server has written, and the run may have got results of others since.
+            let append = Append::new(view.control(), vec![OtherEntry::HandedOver.into()]);
+            let lease = Some(std::time::Duration::ZERO);
+            self.start(Effect::Append(Append { lease, ..append }));
+            self.is_over = true;
             return true;
         }
         match hold.phase {

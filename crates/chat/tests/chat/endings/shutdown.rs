@@ -9,11 +9,14 @@ use serde_json::json;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
+use ui_message_stream::message::AnswerEnd;
 use ui_message_stream::request::Limits;
 use ui_message_stream::response::ResponseOutcome;
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::InMemoryLogStore;
 use ui_message_stream_chat::{ChatError, ChatServer, ChatStream, Turn};
+
+use crate::endings::faults;
 
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -153,4 +156,37 @@ async fn a_server_that_shuts_down_resumes_no_lost_run() {
         tokio::join!(lost.shut_down(Duration::ZERO), chats.shut_down(GRACE * 2), text_of(reader));
     assert_eq!(stopped, 0);
     assert!(text.contains("seen") && !text.contains("All of it."), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_agent_has_said_while_the_store_was_away_is_stored_before_the_run_is_handed_over()
+{
+    let server = faults::server();
+    let response = server.chats.stream_response(&ada(), post("m1")).await.unwrap();
+    let response = tokio::spawn(response.for_each(async |_| {}));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let is_away = async {
+        let is_away = server.faults.be_away(Duration::from_secs(1));
+        server.permits.add_permits(1);
+        is_away.await;
+    };
+    tokio::join!(is_away, async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.chats.shut_down(Duration::ZERO).await
+    });
+    response.await.unwrap();
+
+    let other = server.other();
+    let begun = tokio::time::Instant::now();
+    let chat = loop {
+        let chat = other.chat(&ada(), &"chat".into()).await.unwrap();
+        if chat.answer_end().is_some() {
+            break chat;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    // The clock is paused. The lease of ten seconds was handed over.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(chat.messages.last().unwrap().text(), "An answer");
+    assert_eq!(chat.answer_end(), Some(AnswerEnd::Finished));
 }
