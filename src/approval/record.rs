@@ -239,6 +239,11 @@ pub struct RecordedDecision {
 }
 
 impl RecordedDecision {
+    /// Creates a decision without a reason and without a changed input.
+    pub fn new(decided_by: Principal, decided_at: UnixMillis) -> Self {
+        RecordedDecision { decided_by, decided_at, reason: None, changed_input: None }
+    }
+
     /// Adds the input that the approver sent for the call of this record. An equal input is no change.
     #[must_use]
     pub fn with_changed_input(self, input: Option<Json>, record: &ApprovalRecord) -> Self {

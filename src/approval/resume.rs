@@ -108,6 +108,13 @@ pub struct ApprovalDecision {
     pub input: Option<Json>,
 }
 
+impl ApprovalDecision {
+    /// Creates a decision without a reason and without a changed input.
+    pub fn new(approval_id: ApprovalId, approved: bool) -> Self {
+        ApprovalDecision { approval_id, approved, reason: None, input: None }
+    }
+}
+
 debug_without_content!(ApprovalDecision { approval_id, approved });
 
 impl ResumePlan {

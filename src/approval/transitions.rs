@@ -513,12 +513,7 @@ mod tests {
     }
 
     fn approval(by: &str, at: UnixMillis) -> RecordedDecision {
-        RecordedDecision {
-            decided_by: Principal::new(by),
-            decided_at: at,
-            reason: None,
-            changed_input: None,
-        }
+        RecordedDecision::new(Principal::new(by), at)
     }
 
     fn provider_executed() -> (ApprovalRecord, UnixMillis) {

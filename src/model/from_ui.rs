@@ -326,7 +326,7 @@ impl AssistantMessage<'_> {
         let Some(call_content) = content else { return };
         let tool_call_id = transcript.unique_id(&tool_part::model_id(part));
         let mut call = tool_part::call(part, tool_call_id.clone());
-        // The model reads its own call, and with the result what became of it.
+        // The call keeps the input of the model. The result names the changed one.
         if let Some(changed) = &changed {
             call.input = changed.original.clone();
         }

@@ -53,12 +53,8 @@ async fn an_approval_and_a_denial_in_one_request_are_a_denial() {
     for answers in [[true, false], [false, true]] {
         let bench = Bench::new();
         let issued = bench.ask("call_1", notes()).await;
-        let decisions = answers.map(|approved| ApprovalDecision {
-            approval_id: issued.approval_id.clone(),
-            approved,
-            reason: None,
-            input: None,
-        });
+        let decisions =
+            answers.map(|approved| ApprovalDecision::new(issued.approval_id.clone(), approved));
         let groups = bench.approvals.group_by_message(&ada(), decisions.into()).await.unwrap();
         let [group] = &groups[..] else { panic!("{groups:?}") };
         let approved: Vec<bool> =
@@ -79,7 +75,7 @@ async fn of_decisions_on_calls_with_one_id_each_counts() {
         let issued = bench.ask("call_1", json!({"path": path})).await;
         let approval_id = issued.approval_id;
         expected.push((approval_id.clone(), approved));
-        decisions.push(ApprovalDecision { approval_id, approved, reason: None, input: None });
+        decisions.push(ApprovalDecision::new(approval_id, approved));
     }
     let groups = bench.approvals.group_by_message(&ada(), decisions).await.unwrap();
     let [group] = &groups[..] else { panic!("{groups:?}") };

@@ -108,7 +108,7 @@ async fn a_decision_that_came_elsewhere_is_rejected_for_the_same_reason_as_in_a_
         let bench = Bench::new().with(|_| approvals);
         bench.outcomes_for(principal, &body(&[answer(&issued, true)])).await;
         let approval_id = issued.approval_id.clone();
-        let decision = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+        let decision = ApprovalDecision::new(approval_id, true);
         let groups = bench.approvals.group_by_message(principal, vec![decision]).await.unwrap();
         assert_eq!(groups, []);
         let events = sink.0.lock().unwrap();

@@ -295,12 +295,7 @@ impl Ledger {
 
     fn apply(&mut self, operation: Operation) -> OperationResult {
         let (now, lease) = (UnixMillis(self.now), Duration::from_millis(LEASE));
-        let decision = |actor: usize| RecordedDecision {
-            decided_by: Principal::new(ACTORS[actor].0),
-            decided_at: now,
-            reason: None,
-            changed_input: None,
-        };
+        let decision = |actor: usize| RecordedDecision::new(Principal::new(ACTORS[actor].0), now);
         match operation {
             Operation::Wait(time) => {
                 self.now += time;
@@ -502,12 +497,7 @@ const MOST_OPERATIONS: u32 = 6;
 fn the_record_of_a_provider_executed_call_stays_claimed_after_its_lease() {
     let mut record = issued(false);
     record.provider_executed = true;
-    let approval = |at| RecordedDecision {
-        decided_by: Principal::new("ada"),
-        decided_at: UnixMillis(at),
-        reason: None,
-        changed_input: None,
-    };
+    let approval = |at| RecordedDecision::new(Principal::new("ada"), UnixMillis(at));
     let lease = Duration::from_millis(1);
     let (first, second) = (LeaseHolderId::from_bytes([1; 16]), LeaseHolderId::from_bytes([2; 16]));
     let granted = record.claim(&approval(START), first, lease);

@@ -37,8 +37,7 @@ async fn requests_and_leases_expire_while_the_clock_of_the_system_stands_still()
     let claim = async |holder: u8| {
         let claim = |record: &ApprovalRecord, now| {
             let decided_by = record.requester.clone();
-            let decision =
-                RecordedDecision { decided_by, decided_at: now, reason: None, changed_input: None };
+            let decision = RecordedDecision::new(decided_by, now);
             record.claim(&decision, LeaseHolderId::from_bytes([holder; 16]), MINUTE)
         };
         update(&ledger, running.id, claim).await.unwrap().unwrap().1

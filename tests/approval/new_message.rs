@@ -143,12 +143,7 @@ async fn a_requester_cannot_approve_what_others_decide_on_but_can_deny_it() {
         let (results, outcomes) = bench.settled(&ada(), &request).await;
         assert_eq!((outcomes.len(), results.pending().len()), (0, 1), "{results:?}");
     }
-    let decision = ApprovalDecision {
-        approval_id: issued.approval_id.clone(),
-        approved: true,
-        reason: None,
-        input: None,
-    };
+    let decision = ApprovalDecision::new(issued.approval_id.clone(), true);
     assert_eq!(bench.approvals.group_by_message(&ada(), vec![decision]).await.unwrap(), []);
     assert!(bench.is_pending(&issued).await && bench.effects().is_empty());
     let causes = bench.audit_events(issued.record).into_iter().map(|event| event.kind);

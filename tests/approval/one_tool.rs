@@ -147,12 +147,7 @@ impl Bench {
     pub(crate) async fn claim_and_vanish(&self, issued: &IssuedApproval) -> Claim {
         let lease_holder = LeaseHolderId::from_bytes([9; 16]);
         let claimed = update(&*self.ledger, issued.record, |record, now| {
-            let decision = RecordedDecision {
-                decided_by: ada(),
-                decided_at: now,
-                reason: None,
-                changed_input: None,
-            };
+            let decision = RecordedDecision::new(ada(), now);
             record.claim(&decision, lease_holder, LEASE)
         });
         match claimed.await.unwrap().unwrap().1 {

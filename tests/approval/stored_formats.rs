@@ -83,12 +83,7 @@ async fn a_token_of_a_newer_format_is_rejected_as_any_other_and_the_audit_names_
         let mut answer = call("call_1", &asked, true);
         answer["approval"]["id"] = json!(id);
         assert_eq!(bench.outcomes(&body(&[answer])).await, [DeferredOutcome::Rejected], "{id}");
-        let yes = ApprovalDecision {
-            approval_id: id.as_str().into(),
-            approved: true,
-            reason: None,
-            input: None,
-        };
+        let yes = ApprovalDecision::new(id.as_str().into(), true);
         let accepted = bench.approvals.group_by_message(&ada(), vec![yes]).await.unwrap();
         assert!(accepted.is_empty(), "{id}");
         let events = bench.audit_events_without_record();

@@ -16,7 +16,7 @@ use super::driver::{Driver, TurnRequest};
 use super::followers::Follower;
 use super::inner::Inner;
 use super::log::client::Client;
-use super::log::decision::{Goal, Response};
+use super::log::decision::{Goal, Response, plan_of};
 use super::log::run_frames::EventId;
 use super::reader::LogReader;
 use super::readers::Reader;
@@ -28,7 +28,7 @@ use super::sweeps;
 use crate::store::{ChatPage, ListChats, LogKey};
 use crate::{Chat, ChatError, ClientAnswers};
 use ui_message_stream::approval::store::LedgerStoreError;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal, ResumePlan};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::ChatRequest;
 
@@ -545,10 +545,8 @@ impl ChatServer {
     ) -> Result<StartedTurn<Response>, ChatError> {
         self.0.agent.validate_request(&request)?;
         if !request.approval_inputs().is_empty() {
-            let plan = ResumePlan::new(request.messages(), request.continued_message());
-            let plan = plan.with_changed_inputs(request.approval_inputs());
             let approvals = self.0.approvals.for_chat(principal, request.id());
-            approvals.check_changed_inputs(&plan).await?;
+            approvals.check_changed_inputs(&plan_of(&request)).await?;
         }
         let client = self.0.clients.client_of(&request);
         let (chat_id, request) = (request.id().clone(), Arc::new(request));

@@ -163,7 +163,7 @@ fn for_log<Id: Deref<Target = str> + From<String> + Clone>(id: &Id) -> Id {
 impl AuditEventKind {
     /// Returns whether the user's decision, or a revocation, ends the wait with this event.
     ///
-    /// `Expired` is not such an event: nobody has ended the wait, and a lost server may have delayed it.
+    /// `Expired` does not count: the request expires at a fixed time, and the event may be recorded later.
     fn is_end_of_wait(&self) -> bool {
         matches!(
             self,

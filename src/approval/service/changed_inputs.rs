@@ -1,8 +1,9 @@
 //! Checks the inputs that approvers have changed, before anything is stored.
 
-use super::{ApprovedCall, ChatApprovals, ToolInfo};
+use super::ChatApprovals;
+use super::ledger_requests::{Refusal, current_tool, refusal};
 use crate::approval::store::{RedeemError, system_time};
-use crate::approval::{ApprovalRecord, ApprovalStatus, InputError, RecordedDecision, ResumePlan};
+use crate::approval::{ApprovalRecord, ApprovalStatus, InputError, ResumePlan};
 
 /// Checks the inputs that the user has changed in these answers.
 pub(super) async fn check_changed_inputs(
@@ -38,52 +39,13 @@ pub(super) async fn check_changed_inputs(
             continue;
         }
         // A request of a tool that is gone is revoked.
-        if current_tool(approvals, record).await.is_none() {
-            continue;
+        let Some(tool) = current_tool(approvals, record).await else { continue };
+        if let Some(Refusal::Input(problem)) =
+            refusal(approvals, record, decision, Some(tool)).await
+        {
+            let (approval_id, tool_name) = (answer.approval_id.clone(), record.tool_name.clone());
+            return Err(InputError { approval_id, tool_name, problem }.into());
         }
-        let checked = match check_changed_input(approvals, record, &decision).await {
-            Ok(()) if is_permitted(approvals, record, decision).await => Ok(()),
-            Ok(()) => Err("the tool may not run with this input".to_owned()),
-            Err(problem) => Err(problem),
-        };
-        checked.map_err(|problem| InputError {
-            approval_id: answer.approval_id.clone(),
-            tool_name: record.tool_name.clone(),
-            problem,
-        })?;
     }
     Ok(())
-}
-
-/// Checks whether the tool accepts the input that this decision changes, if it changes one. The
-/// permissions of the user are not checked, and neither is a tool that is gone or has changed.
-///
-/// # Errors
-/// The text that the approver reads.
-pub(super) async fn check_changed_input(
-    approvals: &ChatApprovals,
-    record: &ApprovalRecord,
-    decision: &RecordedDecision,
-) -> Result<(), String> {
-    let Some(changed) = &decision.changed_input else { return Ok(()) };
-    record.editable.check(&record.input, changed)?;
-    let Some(tool) = current_tool(approvals, record).await else { return Ok(()) };
-    tool.editable.check(&record.input, changed)?;
-    approvals.inner.toolbox.check_input(&record.tool_name, changed)
-}
-
-/// Returns the tool of a record, if it is still the one that the user was asked about.
-async fn current_tool(approvals: &ChatApprovals, record: &ApprovalRecord) -> Option<ToolInfo> {
-    let toolbox = &approvals.inner.toolbox;
-    let is_available = toolbox.refresh(&record.tool_name).await;
-    let tool = toolbox.tool(&record.tool_name).filter(|_| is_available)?;
-    (tool.definition == record.definition).then_some(tool)
-}
-
-async fn is_permitted(
-    approvals: &ChatApprovals,
-    record: &ApprovalRecord,
-    decision: RecordedDecision,
-) -> bool {
-    approvals.inner.toolbox.permits(&ApprovedCall::new(record, decision, None)).await
 }

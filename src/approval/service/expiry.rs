@@ -1,4 +1,4 @@
-//! Approval requests expire in their own time, also if no request of a user comes.
+//! Expires approval requests when their time has passed, without a request of a user.
 
 use std::future::pending;
 use std::time::Duration;

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use super::changed_inputs::check_changed_input;
 use super::inner::{Inner, RecordUpdate, random_bytes};
-use super::{ApprovedCall, AuditEventKind, ChatApprovals};
+use super::{ApprovedCall, AuditEventKind, ChatApprovals, ToolInfo};
 use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
     ApprovalRecord, Claim, ClaimResult, DenyResult, LeaseHolderId, LedgerAction, LedgerRequest,
@@ -74,21 +73,20 @@ pub(super) async fn claim(
         true => record.grant(&decide(now), lease_holder),
         false => record.claim(&decide(now), lease_holder, lease),
     };
-    let decision = decide(system_time());
-    let is_changed = record.is_pending() && decision.changed_input.is_some();
-    let is_accepted =
-        !is_changed || check_changed_input(approvals, record, &decision).await.is_ok();
-    let revocation = match is_accepted {
-        true => revocation_reason(approvals, record, decision).await,
+    let tool = match is_checked(record) {
+        true => current_tool(approvals, record).await,
         false => None,
     };
-    if !is_accepted || is_changed && revocation == Some(RevocationReason::NotPermitted) {
-        // Another input may be accepted.
-        let cause = RejectionReason::InputNotAccepted;
-        let kind = AuditEventKind::Rejected { cause };
-        inner.audit_record(system_time(), record, &approvals.principal, kind);
-        return Ok((record.clone(), ClaimResult::Rejected(cause)));
-    }
+    let revocation = match refusal(approvals, record, decide(system_time()), tool).await {
+        Some(Refusal::Input(_)) => {
+            let cause = RejectionReason::InputNotAccepted;
+            let kind = AuditEventKind::Rejected { cause };
+            inner.audit_record(system_time(), record, &approvals.principal, kind);
+            return Ok((record.clone(), ClaimResult::Rejected(cause)));
+        }
+        Some(Refusal::Revoke(cause)) => Some(cause),
+        None => None,
+    };
     let RecordUpdate { record, output: result, at, is_changed } = if let Some(cause) = revocation {
         let revoke = |record: &ApprovalRecord, now| record.revoke(cause, now);
         let revoked = inner.update_record(principal, record.id, revoke).await?;
@@ -117,29 +115,63 @@ pub(super) async fn claim(
     Ok((record, result))
 }
 
-/// Returns the reason why a call must not be claimed any more, or `None` if it may be claimed.
-async fn revocation_reason(
+/// Why a call is not claimed.
+pub(super) enum Refusal {
+    /// The approval request has to be revoked.
+    Revoke(RevocationReason),
+    /// The approver has changed the input, and another one may be accepted. The text is for the approver.
+    Input(String),
+}
+
+/// Returns why a call must not be claimed with this decision, or `None` if it may be claimed. `tool` is the
+/// [current](current_tool) one.
+pub(super) async fn refusal(
     approvals: &ChatApprovals,
     record: &ApprovalRecord,
     decision: RecordedDecision,
-) -> Option<RevocationReason> {
-    // The provider itself checks whether its tool still exists and accepts the call.
-    if record.provider_executed {
+    tool: Option<ToolInfo>,
+) -> Option<Refusal> {
+    let (toolbox, is_first_claim) = (&approvals.inner.toolbox, record.is_pending());
+    let changed = decision.changed_input.as_ref().filter(|_| is_first_claim);
+    if let Some(changed) = changed {
+        let accepts = |tool: &ToolInfo| {
+            tool.editable.check(&record.input, changed)?;
+            toolbox.check_input(&record.tool_name, changed)
+        };
+        let is_editable = record.editable.check(&record.input, changed);
+        if let Err(problem) = is_editable.and_then(|()| tool.as_ref().map_or(Ok(()), accepts)) {
+            return Some(Refusal::Input(problem));
+        }
+    }
+    if !is_checked(record) {
         return None;
     }
-    let is_first_claim = record.is_pending();
-    if !is_first_claim && !record.idempotent {
-        return None;
+    if tool.is_none_or(|tool| !is_first_claim && !tool.idempotent) {
+        return Some(Refusal::Revoke(RevocationReason::DefinitionChanged));
     }
+    let refused = match changed {
+        Some(_) => Refusal::Input("the tool may not run with this input".to_owned()),
+        None => Refusal::Revoke(RevocationReason::NotPermitted),
+    };
+    let call = ApprovedCall::new(record, decision, None);
+    (!toolbox.permits(&call).await).then_some(refused)
+}
+
+/// Whether this server checks the tool of a record before a claim. A provider itself checks whether its tool
+/// still exists and accepts the call.
+fn is_checked(record: &ApprovalRecord) -> bool {
+    !record.provider_executed && (record.is_pending() || record.idempotent)
+}
+
+/// Returns the tool of a record, if it is still the one that the user was asked about.
+pub(super) async fn current_tool(
+    approvals: &ChatApprovals,
+    record: &ApprovalRecord,
+) -> Option<ToolInfo> {
     let toolbox = &approvals.inner.toolbox;
     let is_available = toolbox.refresh(&record.tool_name).await;
-    let tool = toolbox.tool(&record.tool_name).filter(|_| is_available);
-    let tool = tool.filter(|tool| tool.definition == record.definition);
-    if tool.is_none_or(|tool| !is_first_claim && !tool.idempotent) {
-        return Some(RevocationReason::DefinitionChanged);
-    }
-    let call = ApprovedCall::new(record, decision, None);
-    (!toolbox.permits(&call).await).then_some(RevocationReason::NotPermitted)
+    let tool = toolbox.tool(&record.tool_name).filter(|_| is_available)?;
+    (tool.definition == record.definition).then_some(tool)
 }
 
 /// Renews the lease of a claim. A failure is logged.

@@ -132,7 +132,7 @@ use crate::id::{ChatId, MessageId};
 ///
 /// // The user approves. The tool call is claimed in the ledger and executed.
 /// let decision =
-///     ApprovalDecision { approval_id: issued.approval_id, approved: true, reason: None, input: None };
+///     ApprovalDecision::new(issued.approval_id, true);
 /// for decisions in approvals.group_by_message(&user, vec![decision]).await? {
 ///     let mut resolved = chat.resolve(decisions.plan(), &[]).await?;
 ///     while let Some(result) = resolved.next().await {

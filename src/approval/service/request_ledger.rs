@@ -72,12 +72,7 @@ impl RequestLedger {
         }
         let at = system_time();
         // The guard stores neither the decision nor its reason.
-        let earlier = RecordedDecision {
-            decided_by: next.requester.clone(),
-            decided_at: at,
-            reason: None,
-            changed_input: None,
-        };
+        let earlier = RecordedDecision::new(next.requester.clone(), at);
         Ok(Some(match first_use {
             ApprovalUse::Claimed => unknown(decision.unwrap_or(earlier)),
             ApprovalUse::Denied => ApprovalState::Denied { decision: earlier },

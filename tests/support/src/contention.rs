@@ -100,8 +100,7 @@ async fn claim(
     holder[0] = number.try_into().unwrap();
     let claimed = update(ledger, id, |record, now| {
         let decided_by = record.requester.clone();
-        let decision =
-            RecordedDecision { decided_by, decided_at: now, reason: None, changed_input: None };
+        let decision = RecordedDecision::new(decided_by, now);
         record.claim(&decision, LeaseHolderId::from_bytes(holder), Duration::from_secs(60 * 60))
     });
     match claimed.await {

@@ -172,7 +172,7 @@ async fn an_authorization_receives_the_requester_and_the_input_also_if_another_u
     let response = chats.complete_response(&ada, request).await.unwrap();
     assert_eq!(*asked.lock().unwrap(), [(ada.clone(), 500), (ada.clone(), 500)]);
     let approval_id = response.approvals[0].approval_id.clone();
-    let decision = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+    let decision = ApprovalDecision::new(approval_id, true);
     assert!(chats.decide(&boss, vec![decision]).await.unwrap()[0].accepted);
     assert_eq!(*asked.lock().unwrap(), [(); 4].map(|()| (ada.clone(), 500)));
 }

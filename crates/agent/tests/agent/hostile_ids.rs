@@ -146,7 +146,7 @@ async fn hostile_ids_are_bounded_and_escaped_in_spans_log_lines_and_audit_events
     let forged = chats.stream_response(&ada, request(&forged)).await;
     let refused = matches!(forged, Err(ChatError::Conflict(RequestConflict::UnknownCalls)));
     assert!(refused, "{forged:?}");
-    let decision = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+    let decision = ApprovalDecision::new(approval_id, true);
     assert!(chats.decide(&ada, vec![decision]).await.unwrap()[0].accepted);
 
     let written = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

@@ -230,7 +230,7 @@ impl Host {
         let pending = self.chats.approvals().pending(&ada()).await.unwrap();
         let approval = pending.iter().find(|pending| pending.record.tool_call_id.as_str() == call);
         let approval_id = approval.expect("the approval is pending").approval_id.clone();
-        let decision = ApprovalDecision { approval_id, approved, reason: None, input: None };
+        let decision = ApprovalDecision::new(approval_id, approved);
         self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted
     }
 

@@ -87,7 +87,7 @@ async fn a_host_with_its_own_messages_runs_an_agent_and_redeems_its_approvals() 
 
         let mut chat = chat(&stored);
         let approval_id = chat.open_approvals()[0].approval_id.clone().unwrap();
-        let decision = ApprovalDecision { approval_id, approved, reason: None, input: None };
+        let decision = ApprovalDecision::new(approval_id, approved);
         let decided = approvals.group_by_message(&ada, vec![decision]).await.unwrap();
         let chat_approvals = approvals.for_chat(&ada, &chat.id);
         let mut resolved =

@@ -1,7 +1,7 @@
 //! [`decide`]: what a turn does next with the chat that it has read. A pure function.
 
 use super::answer::{answer, settle};
-use super::decision::{Decision, Goal, Mine, Redemption, Response, TurnSettings, View};
+use super::decision::{Decision, Goal, Mine, Redemption, Response, TurnSettings, View, plan_of};
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::join::{end_lost, join, join_or_stored};
 use super::state::{LastEnd, Live};
@@ -9,7 +9,7 @@ use super::writer::accepted;
 use crate::conversation::request_change::{RequestChange, apply_change, change_of};
 use crate::conversation::{Chat, RequestEffect};
 use crate::store::Expected;
-use ui_message_stream::approval::{PendingToolCall, ResumePlan};
+use ui_message_stream::approval::PendingToolCall;
 use ui_message_stream::event::MASKED_ERROR;
 use ui_message_stream::message::{Role, UiMessage};
 use ui_message_stream::request::ChatRequest;
@@ -154,8 +154,7 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     let removed = open.iter().filter(|call| !kept.contains(call));
     let removed: Vec<PendingToolCall> = removed.cloned().collect();
     let Some(known) = mine.known_of(&open).filter(|known| known.are_closed) else {
-        let plan = ResumePlan::new(request.messages(), None);
-        let plan = Box::new(plan.with_changed_inputs(request.approval_inputs()));
+        let plan = Box::new(plan_of(request));
         return Decision::CloseCalls { open, removed, plan };
     };
     if known.has_failed && !removed.is_empty() {

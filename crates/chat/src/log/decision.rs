@@ -41,16 +41,20 @@ pub(crate) enum Goal {
 impl Goal {
     /// The goal of a posted request.
     pub(crate) fn of(request: Arc<ChatRequest>) -> Self {
-        let answered = request.continued_message().map(|message| {
-            let plan = ResumePlan::new(request.messages(), Some(message));
-            let plan = plan.with_changed_inputs(request.approval_inputs());
-            (message.id.clone(), Box::new(plan))
-        });
-        match answered {
-            Some((message_id, plan)) => Goal::Answer { message_id, plan, posted: Some(request) },
+        match request.continued_message().map(|message| message.id.clone()) {
+            Some(message_id) => {
+                let plan = Box::new(plan_of(&request));
+                Goal::Answer { message_id, plan, posted: Some(request) }
+            }
             None => Goal::Ask(request),
         }
     }
+}
+
+/// The open calls in a request, with the inputs that its user has changed.
+pub(crate) fn plan_of(request: &ChatRequest) -> ResumePlan {
+    let plan = ResumePlan::new(request.messages(), request.continued_message());
+    plan.with_changed_inputs(request.approval_inputs())
 }
 
 /// The settings of a turn, and the ids that it may use.

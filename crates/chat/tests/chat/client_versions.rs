@@ -169,7 +169,7 @@ async fn an_approval_that_the_client_cannot_show_is_revoked_and_cannot_be_given_
         assert!(chats.approvals().pending(&ada).await.unwrap().is_empty(), "{emits:?}");
 
         let approval_id = requested.lock().unwrap()[0].clone();
-        let yes = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+        let yes = ApprovalDecision::new(approval_id, true);
         let receipts = chats.decide(&ada, vec![yes]).await.unwrap();
         assert!(!receipts[0].accepted, "{emits:?}");
         assert!(tools.effects().is_empty(), "{emits:?}");

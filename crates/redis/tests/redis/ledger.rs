@@ -348,12 +348,7 @@ async fn claim(
 }
 
 fn approval(record: &ApprovalRecord, now: UnixMillis) -> RecordedDecision {
-    RecordedDecision {
-        decided_by: record.requester.clone(),
-        decided_at: now,
-        reason: None,
-        changed_input: None,
-    }
+    RecordedDecision::new(record.requester.clone(), now)
 }
 
 fn granted(record: RecordId) -> ClaimResult {

@@ -181,12 +181,7 @@ async fn a_call_that_runs_while_redis_restarts_keeps_its_lease_and_its_outcome()
 
 /// Returns the state of a record that its requester has approved.
 fn decision(record: &ApprovalRecord) -> RecordedDecision {
-    RecordedDecision {
-        decided_by: record.requester.clone(),
-        decided_at: record.requested_at,
-        reason: None,
-        changed_input: None,
-    }
+    RecordedDecision::new(record.requester.clone(), record.requested_at)
 }
 
 fn claimed(record: &ApprovalRecord) -> ApprovalState {

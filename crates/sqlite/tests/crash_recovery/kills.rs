@@ -102,8 +102,7 @@ pub(crate) async fn write(store: SqliteStore) {
         println!("asked {id}");
         let claimed = update(&store, id, |record, now| {
             let decided_by = record.requester.clone();
-            let decision =
-                RecordedDecision { decided_by, decided_at: now, reason: None, changed_input: None };
+            let decision = RecordedDecision::new(decided_by, now);
             record.claim(&decision, holder, Duration::from_secs(60))
         });
         let claimed = claimed.await.unwrap().unwrap().1;

@@ -88,8 +88,7 @@ pub(crate) async fn fill(store: SqliteStore) {
         let Some(id) = approvals.next() else { continue };
         let claimed = update(&store, id, |record, now| {
             let decided_by = record.requester.clone();
-            let decision =
-                RecordedDecision { decided_by, decided_at: now, reason: None, changed_input: None };
+            let decision = RecordedDecision::new(decided_by, now);
             record.claim(&decision, holder, Duration::from_secs(3600))
         });
         let claimed: Result<_, LedgerStoreError> = claimed.await;

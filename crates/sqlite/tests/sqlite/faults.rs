@@ -54,8 +54,7 @@ async fn while_another_process_locks_the_file_writes_fail_and_nothing_is_claimed
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let claim = |record: &ApprovalRecord, now: UnixMillis| {
         let decided_by = record.requester.clone();
-        let decision =
-            RecordedDecision { decided_by, decided_at: now, reason: None, changed_input: None };
+        let decision = RecordedDecision::new(decided_by, now);
         record.claim(&decision, LeaseHolderId::from_bytes([1; 16]), Duration::from_secs(60))
     };
     let new_record = contention::record(RecordId::from_bytes([2; 16]));

@@ -178,12 +178,7 @@ async fn decision(
     store: &dyn LedgerStore,
 ) -> Result<RecordedDecision, LedgerStoreError> {
     let now = store.load(&[]).await?.now;
-    Ok(RecordedDecision {
-        decided_by: record.requester.clone(),
-        decided_at: now,
-        reason: None,
-        changed_input: None,
-    })
+    Ok(RecordedDecision::new(record.requester.clone(), now))
 }
 
 fn is_granted(answer: &ClaimResult) -> bool {

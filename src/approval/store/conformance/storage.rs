@@ -197,12 +197,7 @@ pub(super) fn cases() -> Vec<Case> {
             record.expires_at = UnixMillis(now.0.saturating_sub(1));
             insert(&*store, &record).await?;
             record.state = ApprovalState::Claimed {
-                decision: RecordedDecision {
-                    decided_by: record.requester.clone(),
-                    decided_at: now,
-                    reason: None,
-                    changed_input: None,
-                },
+                decision: RecordedDecision::new(record.requester.clone(), now),
                 lease_holder: LeaseHolderId::from_bytes([7; 16]),
                 fence: 1,
                 lease_until: now,

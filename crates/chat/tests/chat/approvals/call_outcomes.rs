@@ -74,7 +74,7 @@ async fn a_tool_error_equal_to_a_text_of_this_crate_is_still_a_failure() {
         chats.complete_response(&ada(), user_message("m1", "go")).await.unwrap();
         let pending = chats.approvals().pending(&ada()).await.unwrap();
         let approval_id = pending[0].approval_id.clone();
-        let approved = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+        let approved = ApprovalDecision::new(approval_id, true);
         assert!(chats.decide(&ada(), vec![approved]).await.unwrap()[0].accepted);
         tokio::time::sleep(Duration::from_secs(1)).await;
         chats.complete_response(&ada(), user_message("m2", "and now?")).await.unwrap();

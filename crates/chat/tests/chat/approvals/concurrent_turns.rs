@@ -149,7 +149,7 @@ impl Host {
             .find(|pending_approval| pending_approval.record.tool_call_id.as_str() == call)
             .unwrap();
         let approval_id = pending_approval.approval_id.clone();
-        let decision = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+        let decision = ApprovalDecision::new(approval_id, true);
         assert!(self.chats.decide(&ada(), vec![decision]).await.unwrap()[0].accepted);
     }
 

@@ -113,7 +113,7 @@ async fn approve_in_live_run(chats: &ChatServer) -> Page {
     page.read_until("Wa").await;
     let pending = chats.approvals().for_chat(&ada(), &"chat".into()).pending().await.unwrap();
     let approval_id = pending[0].approval_id.clone();
-    let yes = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+    let yes = ApprovalDecision::new(approval_id, true);
     chats.decide(&ada(), vec![yes]).await.unwrap();
     page.read_until(r#""deleted":true"#).await;
     page

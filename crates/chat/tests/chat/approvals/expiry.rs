@@ -1,4 +1,4 @@
-//! Approval requests expire in their own time: nobody has to send a request.
+//! Approval requests expire when their time has passed, without a request of a user.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -86,7 +86,7 @@ async fn a_request_expires_once_and_in_time_and_its_chat_shows_it() {
     let ttl = u64::try_from(TTL.as_millis()).unwrap();
     assert!(matches!(waited[..], [one] if (ttl..ttl + 1_000).contains(&one)), "{waited:?}");
     assert!(!has_questions(&second).await, "the store shows it");
-    // The page that follows the chats is told.
+    // The page that follows the list of chats gets an event.
     let mut told = String::new();
     while !told.contains(r#""hasQuestions":false"#) {
         told.push_str(&String::from_utf8_lossy(&page.next().await.unwrap().unwrap()));

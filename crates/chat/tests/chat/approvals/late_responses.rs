@@ -182,12 +182,7 @@ impl Case {
                 let holder = LeaseHolderId::from_bytes([9; 16]);
                 let claimed = update(&**ledger, *record, |record, now| {
                     let decided_by = Principal::new("alice");
-                    let decision = RecordedDecision {
-                        decided_by,
-                        decided_at: now,
-                        reason: None,
-                        changed_input: None,
-                    };
+                    let decision = RecordedDecision::new(decided_by, now);
                     record.claim(&decision, holder, LEASE)
                 });
                 claimed.await.unwrap().unwrap();
@@ -199,12 +194,7 @@ impl Case {
             Event::ServerOfDenialIsLost => {
                 let denied = update(&**ledger, *record, |record, now| {
                     let decided_by = Principal::new("alice");
-                    record.deny(&RecordedDecision {
-                        decided_by,
-                        decided_at: now,
-                        reason: None,
-                        changed_input: None,
-                    })
+                    record.deny(&RecordedDecision::new(decided_by, now))
                 });
                 denied.await.unwrap().unwrap();
                 return;

@@ -164,8 +164,7 @@ async fn the_end_of_a_run_that_was_taken_does_not_revoke_what_the_next_run_of_it
         sleep(Duration::from_millis(1)).await;
     }
     let [first] = &servers.pending().await[..] else { panic!("one request") };
-    let approved =
-        ApprovalDecision { approval_id: first.clone(), approved: true, reason: None, input: None };
+    let approved = ApprovalDecision::new(first.clone(), true);
     // The agent fails, and the turn loads the chat to save it.
     servers.loads.hold_next();
     servers.permits.add_permits(1);

@@ -170,7 +170,7 @@ async fn the_agent_of_a_host_continues_its_message_after_an_out_of_band_approval
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
     chats.complete_response(&ada, request).await.unwrap();
     let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
-    let approved = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+    let approved = ApprovalDecision::new(approval_id, true);
     assert!(chats.decide(&ada, vec![approved]).await.unwrap()[0].accepted);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let chat = chats.chat(&ada, &"chat".into()).await.unwrap();
@@ -645,14 +645,7 @@ async fn a_decision_that_needs_a_run_at_the_limit_of_runs_is_an_error_and_can_be
         let (chat, busy) = (format!("chat-{approved}"), format!("busy-{approved}"));
         chats.complete_response(&ada, ring(&chat)).await.unwrap();
         let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
-        let decisions = || {
-            vec![ApprovalDecision {
-                approval_id: approval_id.clone(),
-                approved,
-                reason: None,
-                input: None,
-            }]
-        };
+        let decisions = || vec![ApprovalDecision::new(approval_id.clone(), approved)];
         let mut reader = chats.stream_response(&ada, ring(&busy)).await.unwrap();
         let reading = tokio::spawn(async move { while reader.next().await.is_some() {} });
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -672,7 +665,7 @@ async fn a_decision_that_the_ledger_cannot_redeem_is_an_error() {
     let chats = bell_ringer(Approvals::new(Bell).with_ledger(ledger.clone()));
     chats.complete_response(&ada, ring("chat")).await.unwrap();
     let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
-    let approved = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+    let approved = ApprovalDecision::new(approval_id, true);
     // The ledger can be read to find the chat, and not to redeem the decision.
     ledger.reads_left.store(1, Relaxed);
     let failed = chats.decide(&ada, vec![approved.clone()]).await;
@@ -688,14 +681,7 @@ async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count(
         let chats = bell_ringer(Approvals::new(Bell).with_ledger(ledger.clone()));
         chats.complete_response(&ada, ring("chat")).await.unwrap();
         let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
-        let decisions = || {
-            vec![ApprovalDecision {
-                approval_id: approval_id.clone(),
-                approved,
-                reason: None,
-                input: None,
-            }]
-        };
+        let decisions = || vec![ApprovalDecision::new(approval_id.clone(), approved)];
         let message = async || {
             // The run has ended.
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -793,7 +779,7 @@ async fn a_decision_on_a_call_whose_id_is_not_unique_shows_its_result_at_that_ca
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
     let asked = chats.complete_response(&ada, request).await.unwrap();
     let approval_id = asked.approvals[0].approval_id.clone();
-    let yes = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+    let yes = ApprovalDecision::new(approval_id, true);
     tools.hold(true);
     chats.decide(&ada, vec![yes]).await.unwrap();
     let mut read = String::new();

@@ -189,12 +189,7 @@ async fn a_decision_for_an_evicted_chat_runs_no_tool_and_creates_no_chat() {
     let chats = chats(&permits, &deletes);
     say(&chats, "m1", "delete").await;
     let pending = chats.approvals().pending(&ada()).await.unwrap();
-    let decision = ApprovalDecision {
-        approval_id: pending[0].approval_id.clone(),
-        approved: true,
-        reason: None,
-        input: None,
-    };
+    let decision = ApprovalDecision::new(pending[0].approval_id.clone(), true);
     // The store is empty, the ledger is not.
     let chats = chats.with_store(Arc::new(InMemoryLogStore::new()));
     let decided = chats.decide(&ada(), vec![decision]).await.unwrap();

@@ -280,7 +280,7 @@ async fn a_deletion_that_fails_leaves_no_approval_with_an_effect_and_can_be_repe
             false => failed.unwrap(),
         }
         assert_eq!(servers.is_stored().await, fails_before);
-        let approval = ApprovalDecision { approval_id, approved: true, reason: None, input: None };
+        let approval = ApprovalDecision::new(approval_id, true);
         let decided = servers.second.decide(&ada(), vec![approval]).await.unwrap();
         assert!(!decided[0].accepted);
         fails.store(false, Ordering::SeqCst);

@@ -218,12 +218,7 @@ async fn a_decision_is_carried_out_though_its_sender_disconnects() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
-    let decision = ApprovalDecision {
-        approval_id: browser.approval_ids()[0].as_str().into(),
-        approved: true,
-        reason: None,
-        input: None,
-    };
+    let decision = ApprovalDecision::new(browser.approval_ids()[0].as_str().into(), true);
     let alice = Principal::new("alice");
     tokio::select! {
         biased;

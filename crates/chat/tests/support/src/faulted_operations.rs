@@ -201,8 +201,7 @@ impl<S: Store> Operations<'_, S> {
         let claim = |number| {
             self.change(record.id, move |record, now| {
                 let (decided_by, decided_at) = (record.requester.clone(), now);
-                let decision =
-                    RecordedDecision { decided_by, decided_at, reason: None, changed_input: None };
+                let decision = RecordedDecision::new(decided_by, decided_at);
                 record.claim(
                     &decision,
                     LeaseHolderId::from_bytes([number; 16]),
