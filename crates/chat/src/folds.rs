@@ -8,8 +8,7 @@ use super::store::LogKey;
 
 /// The states of a server, within a number and a number of bytes. All clones share them.
 ///
-/// Who finds the state of a conversation reads only the entries after it, and shares its messages: many responses
-/// that are read slowly hold them once. Entries never change, so a state is never wrong: the store refuses to continue it if the log has another epoch.
+/// Who finds the state of a conversation reads only the entries after it, and shares its messages. Entries never change, so a state is never wrong: the store refuses to continue it if the log has another epoch.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Folds(Arc<Mutex<Kept>>);
 

@@ -371,7 +371,7 @@ impl ChatServer {
         let key = LogKey { owner: principal.clone(), chat: id.clone() };
         let view = self.0.load_state(&key).await?.ok_or(ChatError::NotFound)?;
         Driver::mend_lost(&self.0, &key, &view.head);
-        // The responses that are read slowly share its messages.
+        // The next request reads only the entries after it.
         self.0.folds.set(&key, Some(view.clone()));
         Ok(view.state.into_chat())
     }

@@ -1,16 +1,12 @@
-//! A page of the messages of a conversation, and a body that is written while it is read.
+//! A page of the messages of a conversation.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::io::{self, Write};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ::axum::body::Body;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
-use futures_util::stream;
+use serde::{Serialize, Serializer};
 
 use crate::Messages;
 use crate::conversation::model_ids::without_model_ids;
@@ -20,17 +16,21 @@ use ui_message_stream::message::AnswerEnd;
 use ui_message_stream::message::UiMessage;
 
 /// A page of the messages of a conversation, oldest first.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Serialize)]
 pub(super) struct HistoryPage {
-    /// The messages, each with its bytes as JSON.
-    messages: Vec<(Arc<UiMessage>, usize)>,
+    #[serde(serialize_with = "without_ids_of_model")]
+    messages: Vec<Arc<UiMessage>>,
     /// The cursor of the page before this one, if there are older messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<String>,
     /// The cursor of the page after this one, if there are newer messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<String>,
     /// Whether the page ends with the newest message.
+    #[serde(skip)]
     is_newest: bool,
     /// How the last answer has ended, on such a page.
+    #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<AnswerEnd>,
 }
 
@@ -65,9 +65,7 @@ impl HistoryPage {
             ended: None,
             before: cursor(range.start).filter(|_| range.start > 0),
             after: range.end.checked_sub(1).and_then(cursor).filter(|_| range.end < messages.len()),
-            messages: range
-                .filter_map(|at| Some((Arc::clone(messages.shared(at)?), messages.bytes_of(at))))
-                .collect(),
+            messages: range.filter_map(|at| messages.shared(at).map(Arc::clone)).collect(),
         }
     }
 
@@ -75,41 +73,16 @@ impl HistoryPage {
     pub(super) fn with_end(self, ended: Option<AnswerEnd>) -> Self {
         HistoryPage { ended: ended.filter(|_| self.is_newest), ..self }
     }
+}
 
-    /// Returns the page as `{"messages": […], "before"?, "after"?, "ended"?}`.
-    ///
-    /// A large body is written piece by piece while it is read, so that a slow reader holds one
-    /// piece, and shares the messages with all others.
-    pub(super) fn into_body(self) -> Body {
-        let mut pieces = self.into_pieces().peekable();
-        let first = pieces.next().unwrap_or_default();
-        match pieces.peek() {
-            None => Body::from(first),
-            Some(_) => {
-                let pieces = std::iter::once(first).chain(pieces);
-                Body::from_stream(stream::iter(pieces.map(Ok::<_, Infallible>)))
-            }
-        }
-    }
-
-    fn into_pieces(self) -> Pieces {
-        let mut items = VecDeque::from([Item::Text(r#"{"messages":["#.to_owned())]);
-        for (at, (message, bytes)) in self.messages.into_iter().enumerate() {
-            if at > 0 {
-                items.push_back(Item::Text(",".to_owned()));
-            }
-            items.push_back(Item::Message(message, bytes));
-        }
-        // A cursor holds no character that JSON escapes.
-        let field = |name, cursor: Option<String>| {
-            cursor.map(|cursor| format!(r#","{name}":"{cursor}""#)).unwrap_or_default()
-        };
-        let (before, after) = (field("before", self.before), field("after", self.after));
-        let ended = self.ended.and_then(|ended| serde_json::to_string(&ended).ok());
-        let ended = ended.map(|ended| format!(r#","ended":{ended}"#)).unwrap_or_default();
-        items.push_back(Item::Text(format!("]{before}{after}{ended}}}")));
-        Pieces { items, written: 0 }
-    }
+fn without_ids_of_model<S: Serializer>(
+    messages: &[Arc<UiMessage>],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(messages.iter().map(|message| match without_model_ids(message) {
+        Some(changed) => Cow::Owned(changed),
+        None => Cow::Borrowed(&**message),
+    }))
 }
 
 /// Returns the value of a parameter of a query. Cursors hold only characters that a URL does not
@@ -138,82 +111,8 @@ fn find(messages: &Messages, cursor: &str) -> Option<usize> {
     }
 }
 
-/// The body of a page, in pieces of at most [`PIECE_BYTES`], or of a quarter of a large message.
-struct Pieces {
-    items: VecDeque<Item>,
-    /// How many bytes of the first item are in earlier pieces.
-    written: usize,
-}
-
-enum Item {
-    Text(String),
-    /// A message, and its bytes as JSON.
-    Message(Arc<UiMessage>, usize),
-}
-
-impl Iterator for Pieces {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        let (mut piece, mut limit) = (Vec::new(), PIECE_BYTES);
-        while let Some(item) = self.items.front() {
-            let before = piece.len();
-            if let Item::Message(_, bytes) = item {
-                limit = limit.max(bytes.div_ceil(MAX_PIECES_OF_MESSAGE));
-            }
-            let mut window = Window { skip: self.written, limit, piece: &mut piece };
-            let is_whole = match item {
-                Item::Text(text) => window.write_all(text.as_bytes()).is_ok(),
-                Item::Message(message, _) => {
-                    let changed = without_model_ids(message);
-                    serde_json::to_writer(window, changed.as_ref().unwrap_or(message)).is_ok()
-                }
-            };
-            if !is_whole {
-                self.written += piece.len() - before;
-                break;
-            }
-            self.written = 0;
-            self.items.pop_front();
-        }
-        (!piece.is_empty()).then(|| piece.into())
-    }
-}
-
-/// Writes what follows the first `skip` bytes to a piece, and fails when the piece is full.
-struct Window<'p> {
-    skip: usize,
-    limit: usize,
-    piece: &'p mut Vec<u8>,
-}
-
-impl Write for Window<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let skipped = self.skip.min(bytes.len());
-        self.skip -= skipped;
-        let rest = &bytes[skipped..];
-        let fitting = rest.len().min(self.limit.saturating_sub(self.piece.len()));
-        self.piece.extend_from_slice(&rest[..fitting]);
-        match fitting < rest.len() {
-            true => Err(io::ErrorKind::WriteZero.into()),
-            false => Ok(bytes.len()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The maximum number of messages of a page.
 const PAGE_MESSAGES: usize = 100;
-
-/// The maximum number of bytes of a piece, except of a piece of a large message.
-const PIECE_BYTES: usize = 128 << 10;
-
-/// The number of pieces in which a large message is written. A message is serialized again for each
-/// of its pieces, so this number bounds the work, and its inverse what a slow reader holds.
-const MAX_PIECES_OF_MESSAGE: usize = 4;
 
 const NO_PLACE: &str = "not a place in this chat";
 const BOTH: &str = "cannot be combined with `before`";
@@ -233,30 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn the_pieces_of_a_page_are_its_json() {
-        for sizes in [vec![], vec![1], vec![10; 100], vec![300_000, 10, PIECE_BYTES, 1_000_000]] {
-            // Characters that JSON escapes are split at any byte.
-            let messages =
-                sizes.iter().enumerate().map(|(id, size)| text(id, &"é\n".repeat(*size)));
-            let messages: Messages = messages.collect();
-            let page = HistoryPage::new(&messages, "").unwrap();
-            let pieces: Vec<Bytes> = page.into_pieces().collect();
-            let (last, full) = pieces.split_last().unwrap();
-            assert!(full.iter().all(|piece| piece.len() >= PIECE_BYTES));
-            assert!(last.len() <= PIECE_BYTES);
-            let json = serde_json::to_string(&messages).unwrap();
-            assert!(pieces.concat() == format!(r#"{{"messages":{json}}}"#).as_bytes());
-        }
-    }
-
-    #[test]
     fn the_pages_hold_each_message_once() {
         let messages: Messages = (0..250).map(|id| text(id, "")).collect();
         let read = |query: &str| {
             let page = HistoryPage::new(&messages, query).unwrap();
-            let body: Value =
-                serde_json::from_slice(&page.into_pieces().collect::<Vec<Bytes>>().concat())
-                    .unwrap();
+            let body = serde_json::to_value(page).unwrap();
             let ids = body["messages"].as_array().unwrap().iter();
             let ids: Vec<usize> =
                 ids.map(|message| message["id"].as_str().unwrap()[1..].parse().unwrap()).collect();
@@ -284,7 +164,7 @@ mod tests {
         let before = format!("before={}", page.before.unwrap());
         messages.insert(10, UiMessage::new("late", Role::Assistant, Vec::<Part>::new()));
         let page = HistoryPage::new(&messages, &before).unwrap();
-        assert_eq!(page.messages.last().unwrap().0.id.as_str(), "m149");
+        assert_eq!(page.messages.last().unwrap().id.as_str(), "m149");
         messages.truncate(100);
         let gone = HistoryPage::new(&messages, &before).unwrap_err();
         assert_eq!(gone.to_string(), "before: not a place in this chat");
@@ -305,8 +185,7 @@ mod tests {
             json!({"ui-message-stream": own}),
         ]);
         let messages = Messages::from(vec![UiMessage::parse(&stored.to_string()).unwrap()]);
-        let pieces = HistoryPage::new(&messages, "").unwrap().into_pieces();
-        let page: Value = serde_json::from_slice(&pieces.collect::<Vec<_>>().concat()).unwrap();
+        let page = serde_json::to_value(HistoryPage::new(&messages, "").unwrap()).unwrap();
         let mut expected = message([json!({"openai": {"itemId": "i"}}), json!({})]);
         expected["parts"][1].as_object_mut().unwrap().remove("callProviderMetadata");
         assert_eq!(page["messages"], json!([expected]));
@@ -323,17 +202,6 @@ mod tests {
             query = format!("before={before}");
         }
         assert_eq!(read, 250);
-    }
-
-    #[test]
-    fn a_large_message_is_serialized_at_most_five_times() {
-        let messages: Messages =
-            [text(0, "hello"), text(1, &"é\n".repeat(3 << 20))].into_iter().collect();
-        let page = HistoryPage::new(&messages, "").unwrap();
-        let pieces: Vec<Bytes> = page.into_pieces().collect();
-        assert!(pieces.len() <= 5, "{}", pieces.len());
-        let largest = pieces.iter().map(Bytes::len).max().unwrap();
-        assert!(largest <= messages.bytes() / 4 + 100, "{largest} of {}", messages.bytes());
     }
 
     #[test]

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use self::history::{HistoryPage, query_parameter};
 use crate::conversation::check_decisions;
 use crate::conversation::model_ids::without_model_ids;
+use crate::readers::Reader;
 use crate::store::{ChatCursor, ListChats};
 use crate::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
 use ui_message_stream::approval::{
@@ -59,7 +60,7 @@ use ui_message_stream::response::ResponseOutcome;
 /// A `POST` that is delivered twice changes nothing. The second one gets the live run that answers
 /// it, or the stored message. If there is none, the response is `409`. If the user has too many live
 /// runs, the response to a `POST` is `429`, with the header `Retry-After`. A user who reads too many
-/// responses gets `429` too, also for `GET /{id}/stream` and `GET /?events`.
+/// responses gets `429` too, also for `GET /{id}/stream`, `GET /?events` and a large page of `GET /{id}`.
 ///
 /// The version of the clients, and whether they can answer approval requests, are settings of the
 /// server: [`ChatServer::with_version`], [`with_version_from`](ChatServer::with_version_from) and
@@ -203,10 +204,7 @@ async fn respond(
             Ok(body) => body,
             Err(error) => return Ok(unserializable(&error)),
         };
-        let length = [(CONTENT_LENGTH, body.len())];
-        let pieces = reader.pieces(body)?.map(Ok::<_, Infallible>);
-        let body = Body::from_stream(stream::iter(pieces));
-        return Ok((JSON_HEADERS, length, body).into_response());
+        return pieces(reader, body);
     }
     let response = chats.stream_response(principal, request).await?;
     Ok(response.into_response())
@@ -223,7 +221,11 @@ async fn history(
     let chat = chats.chat(&principal, &id).await?;
     let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
     let page = page?.with_end(chat.answer_end());
-    Ok((JSON_HEADERS, page.into_body()).into_response())
+    match serde_json::to_vec(&page) {
+        Ok(body) if body.len() <= MAX_UNCOUNTED_BYTES => Ok((JSON_HEADERS, body).into_response()),
+        Ok(body) => pieces(chats.reader(&principal)?, body),
+        Err(error) => Ok(unserializable(&error)),
+    }
 }
 
 async fn list(
@@ -515,6 +517,14 @@ struct ReceiptBody<'a> {
     accepted: bool,
 }
 
+/// Returns a response with a large body, which counts among those that the user reads.
+fn pieces(reader: Reader, body: Vec<u8>) -> Result<Response, ChatRejection> {
+    let length = [(CONTENT_LENGTH, body.len())];
+    let pieces = reader.pieces(body)?.map(Ok::<_, Infallible>);
+    let body = Body::from_stream(stream::iter(pieces));
+    Ok((JSON_HEADERS, length, body).into_response())
+}
+
 fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => (JSON_HEADERS, body).into_response(),
@@ -533,6 +543,10 @@ const JSON_HEADERS: [(HeaderName, HeaderValue); 2] = [
     (CONTENT_TYPE, HeaderValue::from_static("application/json")),
     (CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
+
+/// The maximum number of bytes of a page of messages that does not count among the responses that the user
+/// reads.
+const MAX_UNCOUNTED_BYTES: usize = 32 << 10;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 

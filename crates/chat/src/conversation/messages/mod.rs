@@ -94,12 +94,6 @@ impl Messages {
         Some(&self.pages[page].entries[at].message)
     }
 
-    /// Returns the number of bytes that the message at this index has as JSON, zero if there is none.
-    #[cfg(feature = "axum")]
-    pub(crate) fn bytes_of(&self, at: usize) -> usize {
-        self.locate(at).map_or(0, |(page, at)| self.pages[page].entries[at].bytes())
-    }
-
     /// Returns the messages from this index on as JSON. Their bytes need not be counted after that.
     pub(crate) fn json_from(&self, at: usize) -> Result<Vec<String>, serde_json::Error> {
         let entries = self.pages.iter().flat_map(|page| &page.entries).skip(at);

@@ -290,31 +290,32 @@ impl Logs {
         self.remove(&key).is_some()
     }
 
-    /// Removes chats until the limits hold, but not this one.
-    pub(super) fn limit_bytes(&mut self, key: &LogKey, limits: Limits) {
+    /// Removes chats, but not this one, until this number of bytes more fits the limits. Returns whether it does:
+    /// chats with a live run stay.
+    pub(super) fn make_room(&mut self, key: &LogKey, bytes: usize, limits: Limits) -> bool {
         let owner = &key.owner;
-        let has_too_much =
-            |logs: &Self| logs.users.get(owner).is_some_and(|user| user.bytes > limits.user);
-        if has_too_much(self) {
-            // Others make no room for a chat that is too large alone.
-            let fits = self.get(key).is_none_or(|log| log.bytes <= limits.user);
-            while fits && has_too_much(self) && self.evict(owner, Some(key), "with_max_user_bytes")
-            {
+        let is_over = |logs: &Self| {
+            logs.users.get(owner).map_or(0, |user| user.bytes) + bytes > limits.user
+        };
+        while is_over(self) {
+            if !self.evict(owner, Some(key), "with_max_user_bytes") {
+                return false;
             }
         }
-        if self.totals.bytes <= limits.store {
-            return;
+        if self.totals.bytes + bytes <= limits.store {
+            return true;
         }
         // More than needed, so that this is rare: it looks at all users.
         let mut users: Vec<_> =
             self.users.iter().map(|(owner, user)| (user.bytes, owner.clone())).collect();
         users.sort_by_key(|(bytes, _)| Reverse(*bytes));
         for (_, owner) in users {
-            while self.totals.bytes > limits.store / 16 * 15 {
+            while self.totals.bytes + bytes > limits.store / 16 * 15 {
                 if !self.evict(&owner, Some(key), "with_max_store_bytes") {
                     break;
                 }
             }
         }
+        self.totals.bytes + bytes <= limits.store
     }
 }

@@ -33,8 +33,8 @@ use ui_message_stream::id::ChatId;
 /// | [`with_max_store_bytes`](Self::with_max_store_bytes) | 1 GiB | chats of the user with the most bytes are removed |
 /// | [`with_max_ended_bytes`](Self::with_max_ended_bytes) | 256 MiB | the entries of the run that ended first are removed, as if 10 minutes had passed |
 ///
-/// For bytes, chats with questions are removed last. A chat with a live run never is. An append to a log that is
-/// larger than a user may have is an error. Each removal is logged.
+/// For bytes, chats with questions are removed last. A chat with a live run never is: an append for which the others
+/// make no room is an error. Each removal is logged.
 pub struct InMemoryLogStore {
     logs: Mutex<Logs>,
     clock: Clock,
@@ -132,11 +132,12 @@ impl InMemoryLogStore {
             return Ok(AppendResult::Conflict);
         }
         let added = bytes_of(append.entries);
-        let bytes = log.map_or(LOG_BYTES, |log| log.bytes) + added;
+        let (before, added) = log.map_or((0, LOG_BYTES + added), |log| (log.bytes, added));
         // A run can always renew its lease, and end.
         let is_needed = append.entries.is_empty() || append.live_run == LiveRunChange::Ends;
-        if !is_needed && bytes > self.limits.user.min(self.limits.store) {
-            return Err(too_large(bytes));
+        // Others make no room for a chat that is too large alone.
+        if !is_needed && before + added > self.limits.user.min(self.limits.store) {
+            return Err(no_room(before + added));
         }
         let begins = append.live_run.new_run().is_some() && live.is_none();
         let has_room = match append.expected {
@@ -154,6 +155,9 @@ impl InMemoryLogStore {
         }
         if !has_room {
             logs.evict(&key.owner, None, "max_user_chats");
+        }
+        if !logs.make_room(key, added, self.limits) && !is_needed {
+            return Err(no_room(before + added));
         }
         if let Expected::NoLog(epoch) = append.expected {
             logs.insert(key, Log::new(epoch, now));
@@ -174,14 +178,14 @@ impl InMemoryLogStore {
             logs.keep_ended(key, head.epoch, now);
             logs.limit_ended(self.limits.ended);
         }
-        logs.limit_bytes(key, self.limits);
         Ok(AppendResult::Appended { first, head })
     }
 }
 
-fn too_large(bytes: usize) -> ChatStoreError {
+fn no_room(bytes: usize) -> ChatStoreError {
     ChatStoreError::new(format!(
-        "a chat of {bytes} bytes is larger than `InMemoryLogStore::with_max_user_bytes` allows"
+        "a chat of {bytes} bytes has no room beside the live runs, within \
+         `InMemoryLogStore::with_max_user_bytes` and `with_max_store_bytes`"
     ))
 }
 
@@ -256,7 +260,7 @@ impl LogStore for InMemoryLogStore {
     ) -> BoxFuture<'a, Result<bool, ChatStoreError>> {
         let (_, mut logs) = self.lock();
         let is_stored = logs.put_snapshot(&put);
-        logs.limit_bytes(put.key, self.limits);
+        logs.make_room(put.key, 0, self.limits);
         Box::pin(ready(Ok(is_stored)))
     }
 

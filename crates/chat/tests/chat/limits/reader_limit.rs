@@ -52,7 +52,8 @@ async fn read_one(response: Response) -> (String, BodyDataStream) {
 }
 
 fn message(id: &str) -> String {
-    let parts = json!([{"type": "text", "text": "hello"}]);
+    // A page of the chat is larger than what is not counted.
+    let parts = json!([{"type": "text", "text": "hello ".repeat(10_000)}]);
     json!({"id": "c", "messages": [{"id": id, "role": "user", "parts": parts}]}).to_string()
 }
 
@@ -76,6 +77,7 @@ async fn a_user_with_64_readers_gets_429_and_no_effect_until_one_ends() {
         (get.clone(), "/c/stream", "", ""),
         (get.clone(), "/c/stream", &*id, ""),
         (get.clone(), "/?events", "", ""),
+        (get.clone(), "/c", "", ""),
     ] {
         let refused = send(&routes, "ada", request.clone()).await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{request:?}");

@@ -18,6 +18,7 @@ use serde_json::json;
 use test_support::external_processes::say;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal, UnixMillis};
+use ui_message_stream::id::RunId;
 use ui_message_stream::message::Role;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
@@ -369,13 +370,33 @@ async fn a_chat_with_more_bytes_than_its_user_may_have_is_not_written_and_remove
     let large = New { bytes: 20_000, ..NEW };
     let error = append(&store, &alice, expected, LiveRunChange::None, large).await.unwrap_err();
     let error = error.source().unwrap().to_string();
-    assert!(
-        error.ends_with("is larger than `InMemoryLogStore::with_max_user_bytes` allows"),
-        "{error}"
-    );
+    assert!(error.contains("`InMemoryLogStore::with_max_user_bytes`"), "{error}");
     for owner in ["a", "b", "c"] {
         assert!(is_stored(&store, owner, "chat").await, "{owner}");
     }
     let load = LoadLog { key: &alice, has_frames: true, has_messages: true };
     assert_eq!(store.load(load).await.unwrap().unwrap().head.length, 1);
+}
+
+#[tokio::test]
+async fn live_runs_have_no_more_bytes_than_their_user_and_displace_only_what_fits() {
+    let store = InMemoryLogStore::new().with_max_user_bytes(20_000).with_max_store_bytes(40_000);
+    let _ = create(&store, &key("bob", "chat"), New { bytes: 5_000, ..NEW }).await;
+    let begin = async |chat: &str, bytes: usize| {
+        let (run, key) = (RunId::from("run"), key("alice", chat));
+        let live = LiveRunChange::Begins(&run);
+        append(&store, &key, Expected::NoLog(Epoch(1)), live, New { bytes, ..NEW }).await
+    };
+    for chat in ["0", "1", "2"] {
+        assert!(begin(chat, 5_000).await.is_ok());
+    }
+    let error = begin("3", 5_000).await.unwrap_err().source().unwrap().to_string();
+    assert!(error.contains("has no room beside the live runs"), "{error}");
+    let end = New { bytes: 500, ..NEW };
+    let expected = Expected::Position { epoch: Epoch(1), position: 1 };
+    let ended = append(&store, &key("alice", "0"), expected, LiveRunChange::Ends, end).await;
+    assert!(matches!(ended, Ok(AppendResult::Appended { .. })), "a run can always end");
+    assert!(begin("3", 5_000).await.is_ok());
+    assert!(!is_stored(&store, "alice", "0").await && is_stored(&store, "alice", "1").await);
+    assert!(is_stored(&store, "bob", "chat").await);
 }
