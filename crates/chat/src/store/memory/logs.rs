@@ -294,9 +294,8 @@ impl Logs {
     /// chats with a live run stay.
     pub(super) fn make_room(&mut self, key: &LogKey, bytes: usize, limits: Limits) -> bool {
         let owner = &key.owner;
-        let is_over = |logs: &Self| {
-            logs.users.get(owner).map_or(0, |user| user.bytes) + bytes > limits.user
-        };
+        let is_over =
+            |logs: &Self| logs.users.get(owner).map_or(0, |user| user.bytes) + bytes > limits.user;
         while is_over(self) {
             if !self.evict(owner, Some(key), "with_max_user_bytes") {
                 return false;

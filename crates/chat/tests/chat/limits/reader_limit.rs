@@ -52,8 +52,11 @@ async fn read_one(response: Response) -> (String, BodyDataStream) {
 }
 
 fn message(id: &str) -> String {
-    // A page of the chat is larger than what is not counted.
-    let parts = json!([{"type": "text", "text": "hello ".repeat(10_000)}]);
+    message_with(id, "hello")
+}
+
+fn message_with(id: &str, text: &str) -> String {
+    let parts = json!([{"type": "text", "text": text}]);
     json!({"id": "c", "messages": [{"id": id, "role": "user", "parts": parts}]}).to_string()
 }
 
@@ -77,7 +80,6 @@ async fn a_user_with_64_readers_gets_429_and_no_effect_until_one_ends() {
         (get.clone(), "/c/stream", "", ""),
         (get.clone(), "/c/stream", &*id, ""),
         (get.clone(), "/?events", "", ""),
-        (get.clone(), "/c", "", ""),
     ] {
         let refused = send(&routes, "ada", request.clone()).await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{request:?}");
@@ -106,4 +108,23 @@ async fn a_user_with_64_readers_gets_429_and_no_effect_until_one_ends() {
         while reader.next().await.is_some() {}
     }
     drop(read_one(send(&routes, "ada", (post, "/", "", &message)).await).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_page_of_a_chat_is_a_response_that_is_read() {
+    let (routes, _) = routes();
+    let message = message_with("m1", &"hello ".repeat(10_000));
+    drop(read_one(send(&routes, "ada", (Method::POST, "/", "", &message)).await).await);
+    let get = async || send(&routes, "ada", (Method::GET, "/c", "", "")).await;
+    let mut readers = Vec::new();
+    for _ in 0..64 {
+        readers.push(read_one(get().await).await.1);
+    }
+    let refused = get().await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
+    drop(readers.pop());
+    let page = get().await.into_body().into_data_stream();
+    let bytes = page.fold(0, async |sum, piece| sum + piece.unwrap().len()).await;
+    assert!(bytes > 60_000, "{bytes} bytes");
 }
