@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use serde_json::json;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, ApprovedCall, AuditEvent, AuditSink, DefinitionDigest, KeyRing,
@@ -52,9 +52,9 @@ impl LedgerStore for Counted {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
         self.of_the_chat.fetch_add(1, Ordering::Relaxed);
-        self.ledger.pending(of)
+        self.ledger.read_list(of)
     }
 
     fn compare_and_swap<'a>(

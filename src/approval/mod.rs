@@ -33,6 +33,7 @@
 mod canonical_json;
 mod changed_input;
 mod deferred;
+mod delivery;
 mod ids;
 mod hidden_characters;
 mod history;
@@ -69,8 +70,8 @@ pub use self::new_request::NewApprovalRequest;
 pub use self::pending_call::{CallProgress, PendingToolCall};
 pub use self::principal::Principal;
 pub use self::record::{
-    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, OnNewMessage, RecordedDecision,
-    RevocationReason, TOOL_FAILED, ToolOutcome,
+    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, NoticeDelivery, OnNewMessage,
+    RecordedDecision, RevocationReason, TOOL_FAILED, ToolOutcome,
 };
 pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};
@@ -78,11 +79,11 @@ pub use self::resume::{ApprovalDecision, ResumePlan};
 pub use self::service::ResolvedRequest;
 #[cfg(feature = "approvals")]
 pub use self::service::{
-    ApprovalLimits, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink, CallToApprove,
-    ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EditableToolError, EmptyToolbox,
-    ExpiredApprovals, InFlightCall, IssuedApproval, MessageDecisions, NewRequests, PendingApproval,
-    PendingApprovals, Progress, RequestApprovalError, RunningCall, RunningCalls, SettledCall,
-    ToolInfo, ToolList, Toolbox, TracingAudit, log_refused,
+    ApprovalLimits, ApprovalNotice, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink,
+    CallToApprove, ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EditableToolError,
+    EmptyToolbox, ExpiredApprovals, InFlightCall, InboxQuery, IssuedApproval, MessageDecisions,
+    NewRequests, Notifier, PendingApproval, PendingApprovals, Progress, RequestApprovalError,
+    RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox, TracingAudit, log_refused,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

@@ -137,6 +137,8 @@ impl NewApprovalRequest {
             on_new_message: self.on_new_message,
             decided_by_others: self.decided_by_others,
             editable: self.editable,
+            audience: Vec::new(),
+            delivery: None,
             description,
             state: ApprovalState::Pending,
         })

@@ -71,6 +71,13 @@ pub struct ApprovalRecord {
     /// What the approver may change of the input.
     #[serde(default, skip_serializing_if = "EditableInput::is_nothing")]
     pub editable: EditableInput,
+    /// Who is asked beside the requester: names that the host has set, for example of teams. Principals of the
+    /// requester's tenant who belong to one of them find the request in their list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audience: Vec<Box<str>>,
+    /// Which events of the request a notifier was told. `None` if the host had none when it was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<NoticeDelivery>,
     /// The description that the user reads.
     pub description: Box<str>,
     /// The state of the approval request.
@@ -250,6 +257,16 @@ impl RecordedDecision {
         let changed_input = input.filter(|input| !is_same_value(input, &record.input));
         RecordedDecision { changed_input, ..self }
     }
+}
+
+/// Which events of an approval request a notifier was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NoticeDelivery {
+    /// How many events were delivered, from the first on.
+    pub(super) delivered: usize,
+    /// The end of the lease of the server that delivers the next one.
+    pub(super) leased_until: UnixMillis,
 }
 
 /// The reason why an approval request was revoked.

@@ -85,6 +85,8 @@ impl SentCall<'_> {
             decided_by_others: facts.decided_by_others,
             // Nothing keeps a changed input.
             editable: EditableInput::Nothing,
+            audience: Vec::new(),
+            delivery: None,
             // What the host described is not known any more. It is not bound to the id.
             description: default_description(self.tool_name, &input),
             input,

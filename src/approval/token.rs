@@ -167,6 +167,8 @@ mod tests {
             on_new_message: OnNewMessage::default(),
             decided_by_others: false,
             editable: Default::default(),
+            audience: Vec::new(),
+            delivery: None,
             description: "Delete".into(),
             state: ApprovalState::Pending,
         }

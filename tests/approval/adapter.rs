@@ -19,7 +19,7 @@ use tokio::task::{JoinError, yield_now};
 use tokio::time::{sleep, timeout};
 use ui_message_stream::approval::store::{
     ApprovalUse, InMemoryLedger, InMemoryReplayGuard, Inserted, LedgerStore, LedgerStoreError,
-    PendingLimits, PendingQuery, PendingRecords, ReplayGuard, Snapshot,
+    ListRecords, ListedRecords, PendingLimits, ReplayGuard, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, ApprovedCall, DeferredCall, DeferredOutcome, DeferredToolResults,
@@ -104,11 +104,11 @@ impl LedgerStore for FailingStore {
         })
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        query: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
-        self.ledger.pending(query)
+        query: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
+        self.ledger.read_list(query)
     }
 
     fn compare_and_swap<'a>(

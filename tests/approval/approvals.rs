@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use ui_message_stream::approval::ApprovalLimits;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, Snapshot, update,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot, update,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, AuditEvent, AuditEventKind, CallToApprove, ClaimResult,
@@ -403,8 +403,8 @@ impl LedgerStore for ReadOnly {
         self.0.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
-        self.0.pending(of)
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
+        self.0.read_list(of)
     }
 
     fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> Answer<'a, bool> {
@@ -432,8 +432,8 @@ impl LedgerStore for FailsToClose {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
-        self.ledger.pending(of)
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
+        self.ledger.read_list(of)
     }
 
     fn compare_and_swap<'a>(
@@ -476,9 +476,9 @@ impl LedgerStore for DecidedElsewhere {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
         Box::pin(async move {
-            let read = self.ledger.pending(of).await;
+            let read = self.ledger.read_list(of).await;
             let decided = update(&*self.ledger, self.id, |record, now| {
                 let reason = Some("no".to_owned());
                 let decision = RecordedDecision {
@@ -552,11 +552,11 @@ impl LedgerStore for Interleaved {
         Box::pin(async { (tokio::task::yield_now().await, self.0.load(ids).await).1 })
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        query: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
-        Box::pin(async move { (tokio::task::yield_now().await, self.0.pending(query).await).1 })
+        query: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
+        Box::pin(async move { (tokio::task::yield_now().await, self.0.read_list(query).await).1 })
     }
 
     fn compare_and_swap<'a>(

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use test_support::thread_subscriber::subscribe;
 use tracing_subscriber::fmt::MakeWriter;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, AuditEvent, AuditEventKind, AuditSink, IssuedApproval,
@@ -307,8 +307,8 @@ impl LedgerStore for Remote {
         Box::pin(self.with_latency(self.0.load(ids)))
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
-        Box::pin(self.with_latency(self.0.pending(of)))
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
+        Box::pin(self.with_latency(self.0.read_list(of)))
     }
 
     fn compare_and_swap<'a>(

@@ -9,8 +9,8 @@ use test_support::contention;
 use test_support::external_processes::{number, say};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingFilter, PendingLimits,
-    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, conformance, update,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, RECORD_RETENTION, RecordList, Snapshot, conformance, update,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId,
@@ -123,11 +123,11 @@ impl LedgerStore for Yielding {
         loaded
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        of: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
-        self.0.pending(of)
+        of: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
+        self.0.read_list(of)
     }
 
     fn compare_and_swap<'a>(
@@ -149,7 +149,7 @@ enum Fault {
     ReportsEveryReplacement,
     StoresMissingRecords,
     LoadsOneRecord,
-    MixesTenants,
+    MixesLists,
     ListsDecidedRecords,
     ListsNewestFirst,
     DropsExpiredRecords,
@@ -181,17 +181,6 @@ impl Faulty {
     }
 }
 
-/// The same record without the requester's tenant, as a store would store it that ignores tenants.
-fn without_tenant(record: &ApprovalRecord) -> ApprovalRecord {
-    let mut record = record.clone();
-    record.requester = principal_without_tenant(&record.requester);
-    record
-}
-
-fn principal_without_tenant(principal: &Principal) -> Principal {
-    principal.id().map_or_else(Principal::anonymous, Principal::new)
-}
-
 impl LedgerStore for Faulty {
     fn insert_all<'a>(
         &'a self,
@@ -201,10 +190,6 @@ impl LedgerStore for Faulty {
         Box::pin(async move {
             assert!(self.fault != Fault::Panics, "out of order");
             match self.fault {
-                Fault::MixesTenants => {
-                    let records: Vec<_> = records.iter().map(without_tenant).collect();
-                    self.inner.insert_all(&records, limits).await
-                }
                 Fault::ReplacesOnInsertion => {
                     let inserted = self.inner.insert_all(records, limits).await?;
                     for record in &records[..inserted.stored] {
@@ -243,36 +228,32 @@ impl LedgerStore for Faulty {
         })
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        of: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
+        of: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         Box::pin(async move {
-            let with = |filter| PendingQuery { filter, ..of };
-            match (self.fault, of.filter) {
-                (Fault::MixesTenants, PendingFilter::Chat { requester, chat }) => {
-                    let requester = &principal_without_tenant(requester);
-                    self.inner.pending(with(PendingFilter::Chat { requester, chat })).await
+            let mut listed = match self.fault {
+                Fault::MixesLists => {
+                    let list = RecordList::pending();
+                    self.inner.read_list(ListRecords { list: &list, ..of }).await?
                 }
-                (Fault::MixesTenants, PendingFilter::Requester(principal)) => {
-                    let principal = principal_without_tenant(principal);
-                    self.inner.pending(with(PendingFilter::Requester(&principal))).await
-                }
-                (Fault::ListsDecidedRecords, PendingFilter::Requester(principal)) => {
-                    let mut loaded = self.inner.pending(of).await?;
+                _ => self.inner.read_list(of).await?,
+            };
+            match self.fault {
+                Fault::ListsDecidedRecords => {
+                    let was_listed = |record: &&ApprovalRecord| {
+                        RecordList::places_of(record).iter().any(|place| place.list == *of.list)
+                    };
                     let decided = self.decided.lock().unwrap().clone();
-                    for record in decided.iter().filter(|record| record.requester == *principal) {
-                        loaded.records.extend(self.inner.load(&[record.id]).await?.records);
+                    for record in decided.iter().filter(was_listed) {
+                        listed.records.extend(self.inner.load(&[record.id]).await?.records);
                     }
-                    Ok(loaded)
                 }
-                (Fault::ListsNewestFirst, _) => {
-                    let mut loaded = self.inner.pending(of).await?;
-                    loaded.records.reverse();
-                    Ok(loaded)
-                }
-                _ => self.inner.pending(of).await,
+                Fault::ListsNewestFirst => listed.records.reverse(),
+                _ => {}
             }
+            Ok(listed)
         })
     }
 
@@ -309,7 +290,7 @@ async fn a_store_with_a_fault_fails_the_conformance_case_for_it() {
         (Fault::ReportsEveryReplacement, "of several replacements of one revision, one succeeds: "),
         (Fault::StoresMissingRecords, "a record that is not there is not replaced: "),
         (Fault::LoadsOneRecord, "several records are loaded at once and unknown ids are left out"),
-        (Fault::MixesTenants, "chats of two tenants are kept apart: "),
+        (Fault::MixesLists, "chats of two tenants are kept apart: "),
         (
             Fault::ListsDecidedRecords,
             "pending, Deny(Requester): says Denied, becomes Denied(Requester, 59): ",

@@ -18,7 +18,7 @@ use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
 use ui_message_stream::approval::store::{
-    Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery, PendingRecords, Snapshot,
+    Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, Approvals, EmptyToolbox, Principal, RecordId};
 use ui_message_stream::axum::{ChatRejection, without_authentication};
@@ -271,7 +271,7 @@ impl LedgerStore for Unreachable {
         unreachable()
     }
 
-    fn pending<'a>(&'a self, _: PendingQuery<'a>) -> FromLedger<'a, PendingRecords> {
+    fn read_list<'a>(&'a self, _: ListRecords<'a>) -> FromLedger<'a, ListedRecords> {
         unreachable()
     }
 

@@ -137,6 +137,7 @@ const FREE_FOR_ALL: &[&str] = &["boxed", "json", "id", "metadata"];
 const APPROVAL_ITEMS_IN_HTTP: &[&str] = &[
     "ApprovalDecision",
     "EditableInput",
+    "InboxQuery",
     "LedgerStoreError",
     "PendingApproval",
     "Principal",

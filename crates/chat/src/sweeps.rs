@@ -24,6 +24,7 @@ use ui_message_stream::id::log_causes;
 pub(super) fn start(chats: &Arc<Inner>) {
     let Ok(runtime) = Handle::try_current() else { return };
     if !chats.is_sweeping.swap(true, Ordering::Relaxed) {
+        chats.approvals.start_notifier();
         let started = Started(Arc::clone(&chats.is_sweeping));
         let chats = Arc::downgrade(chats);
         runtime.spawn(async move {

@@ -6,8 +6,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    Inserted, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingLimits,
-    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits,
+    RECORD_RETENTION, RecordCursor, RecordList, Snapshot, VersionedRecord, read_record,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId, UnixMillis};
 
@@ -26,21 +26,29 @@ impl LedgerStore for PostgresStore {
             let json: Result<Vec<String>, _> = records.iter().map(serde_json::to_string).collect();
             let json = json.map_err(LedgerStoreError::new)?;
             let ids: Vec<String> = records.iter().map(|record| record.id.to_string()).collect();
-            let pending: Vec<bool> = records.iter().map(ApprovalRecord::is_pending).collect();
-            let times = |time: fn(&ApprovalRecord) -> UnixMillis| -> Vec<i64> {
-                records.iter().map(|record| stored(time(record).0)).collect()
-            };
+            let deletes: Vec<i64> = records.iter().map(delete_at).collect();
+            let of_requester = RecordList::of_requester(&first.requester);
+            let in_chat = of_requester.in_chat(&first.chat_id);
+            let (mut listed, mut lists, mut times) = (Vec::new(), Vec::new(), Vec::new());
+            for (place, record) in (1_i32..).zip(records) {
+                let (of_record, times_of_record) = lists_of(record);
+                listed.extend(of_record.iter().map(|_| place));
+                lists.extend(of_record);
+                times.extend(times_of_record);
+            }
             let values: &[&(dyn ToSql + Sync)] = &[
                 &requester,
                 &chat,
+                &of_requester.as_str(),
+                &in_chat.as_str(),
                 &stored(limits.chat as u64).min(MAX_COUNT),
                 &stored(limits.requester as u64).min(MAX_COUNT),
                 &ids,
-                &pending,
-                &times(|record| record.requested_at),
-                &times(|record| record.expires_at),
-                &times(|record| record.expires_at.after(RECORD_RETENTION)),
+                &deletes,
                 &json,
+                &listed,
+                &lists,
+                &times,
             ];
             let rows = self.query(INSERT_ALL, values).await?;
             let Some(row) = rows.first() else {
@@ -65,37 +73,26 @@ impl LedgerStore for PostgresStore {
         })
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        query: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
+        page: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         Box::pin(async move {
-            let PendingQuery { filter, after, limit } = query;
-            let time = after.map_or(-1, |after| stored(after.expires_at.0));
+            let ListRecords { list, after, limit } = page;
+            let time = after.map_or(-1, |after| stored(after.at.0));
             let id = after.map(|after| after.id.to_string()).unwrap_or_default();
             let count = stored(limit.saturating_add(1) as u64);
-            let rows = match filter {
-                PendingFilter::Chat { requester, chat } => {
-                    let (requester, chat) = (owner_key(requester), chat.as_bytes());
-                    let values: &[&(dyn ToSql + Sync)] = &[&time, &id, &count, &requester, &chat];
-                    self.query(PENDING_IN_CHAT, values).await?
-                }
-                PendingFilter::Requester(requester) => {
-                    let requester = owner_key(requester);
-                    self.query(PENDING, &[&time, &id, &count, &requester]).await?
-                }
-                PendingFilter::All => self.query(PENDING_OF_ALL, &[&time, &id, &count]).await?,
-            };
+            let rows = self.query(LIST, &[&list.as_str(), &time, &id, &count]).await?;
             let page = rows.get(..limit).unwrap_or(&rows);
             let next = match page.last().filter(|_| rows.len() > limit) {
                 Some(last) => {
                     let id = column::<&str>(last, 1)?.parse().map_err(LedgerStoreError::new)?;
-                    Some(PendingCursor { expires_at: UnixMillis(number(last, 4)?), id })
+                    Some(RecordCursor { at: UnixMillis(number(last, 4)?), id })
                 }
                 None => None,
             };
-            let records = parse_all(page, !matches!(filter, PendingFilter::All))?;
-            Ok(PendingRecords { now: self.now(&rows)?, records, next })
+            let records = parse_all(page, list.is_strict())?;
+            Ok(ListedRecords { now: self.now(&rows)?, records, next })
         })
     }
 
@@ -117,22 +114,12 @@ impl PostgresStore {
     ) -> Result<bool, LedgerStoreError> {
         let json = serde_json::to_string(record).map_err(LedgerStoreError::new)?;
         let (id, requester) = (record.id.to_string(), owner_key(&record.requester));
-        let (chat, is_pending) = (record.chat_id.as_bytes(), record.is_pending());
-        let times =
-            [record.requested_at, record.expires_at, record.expires_at.after(RECORD_RETENTION)];
-        let [requested_at, expires_at, delete_at] = times.map(|time| stored(time.0));
-        let values: &[&(dyn ToSql + Sync)] = &[
-            &id,
-            &requester,
-            &chat,
-            &is_pending,
-            &requested_at,
-            &expires_at,
-            &delete_at,
-            &revision,
-            &json,
-        ];
-        Ok(!self.query(SWAP, values).await?.is_empty())
+        let (chat, (lists, times)) = (record.chat_id.as_bytes(), lists_of(record));
+        let values: &[&(dyn ToSql + Sync)] =
+            &[&id, &requester, &chat, &delete_at(record), &revision, &json, &lists, &times];
+        let rows = self.query(SWAP, values).await?;
+        let row = rows.first().ok_or(PostgresError::Unreadable("replacement"))?;
+        Ok(column(row, 0)?)
     }
 
     /// Returns the time in the first column, but none before the latest one, unless the clock was
@@ -150,65 +137,42 @@ impl PostgresStore {
     }
 }
 
+/// Returns when a record is deleted, as a column.
+fn delete_at(record: &ApprovalRecord) -> i64 {
+    stored(record.expires_at.after(RECORD_RETENTION).0)
+}
+
+/// Returns the lists that have a record, and the times at which they have it.
+fn lists_of(record: &ApprovalRecord) -> (Vec<String>, Vec<i64>) {
+    let lists = RecordList::that_have(record).into_iter();
+    lists.map(|(list, at)| (list.as_str().to_owned(), stored(at.0))).unzip()
+}
+
 /// Parses the records in the columns 1, 2 and 3. Those that cannot be read are left out.
-///
-/// If `is_strict`, a record of a format that this version does not read is an error. If it were left out,
-/// its approval would be rejected as lost, although a newer server can redeem it.
 fn parse_all(rows: &[Row], is_strict: bool) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
     let mut records = Vec::with_capacity(rows.len());
     for row in rows {
         // The time comes also without a record.
         let Some(id) = column::<Option<&str>>(row, 1)? else { continue };
         let (revision, json) = (number(row, 2)?, column(row, 3)?);
-        match serde_json::from_str::<ApprovalRecord>(json) {
-            Ok(record) => records.push(VersionedRecord { record, revision }),
-            Err(error) => {
-                match ApprovalRecord::check_format(json) {
-                    Err(newer) if is_strict => return Err(LedgerStoreError::new(newer)),
-                    _ => {}
-                }
-                // Only the position of the error is logged, because its text may hold contents of
-                // the record.
-                let column = error.column();
-                tracing::error!(id, column, "a record in the ledger cannot be read");
-            }
-        }
+        let record = read_record(id, json, is_strict)?;
+        records.extend(record.map(|record| VersionedRecord { record, revision }));
     }
     Ok(records)
 }
 
-/// Lists a page of pending records in the order of an index.
-macro_rules! pending_records {
-    ($filter:literal) => {
-        concat!(
-            "SELECT clock.now, id, revision, record, expires_at \
-            FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
-            LEFT JOIN (SELECT id, revision, record, expires_at FROM approvals \
-                WHERE is_pending ",
-            $filter,
-            "AND (expires_at, id) > ($1, $2) \
-                ORDER BY expires_at, id LIMIT $3) AS page ON TRUE \
-            ORDER BY expires_at, id"
-        )
-    };
-}
-
 const INSERT_ALL: &str = "SELECT existing, in_chat, of_requester, is_deleted_user \
-    FROM insert_approvals($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-/// The time of the ledger does not go back behind this write.
-const SWAP: &str = "WITH written AS (UPDATE approvals SET requester = $2, chat = $3, \
-        is_pending = $4, requested_at = $5, expires_at = $6, delete_at = $7, \
-        revision = revision + 1, record = $9 \
-        WHERE id = $1 AND revision = $8 RETURNING id), \
-    told AS (UPDATE ledger_clock SET latest_time = now_not_before(latest_time) FROM written) \
-    SELECT id FROM written";
+    FROM insert_approvals($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+const SWAP: &str = "SELECT replace_approval($1, $2, $3, $4, $5, $6, $7, $8)";
+const LIST: &str = "SELECT clock.now, id, revision, record, at \
+    FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
+    LEFT JOIN (SELECT id, revision, record, at FROM approval_lists JOIN approvals USING (id) \
+        WHERE list = $1 AND (at, id) > ($2, $3) \
+        ORDER BY at, id LIMIT $4) AS page ON TRUE \
+    ORDER BY at, id";
 const LOAD: &str = "SELECT clock.now, id, revision, record \
     FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
     LEFT JOIN approvals ON id = ANY ($1)";
-const PENDING_OF_ALL: &str = pending_records!("");
-const PENDING: &str = pending_records!("AND requester = $4 ");
-const PENDING_IN_CHAT: &str = pending_records!("AND requester = $4 AND chat = $5 ");
-
 /// The highest limit that Postgres gets. It adds a limit and a number of records.
 const MAX_COUNT: i64 = 1 << 40;
 

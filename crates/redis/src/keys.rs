@@ -7,7 +7,7 @@
 use std::fmt;
 
 use sha2::{Digest, Sha256};
-use ui_message_stream::approval::store::PendingFilter;
+use ui_message_stream::approval::store::RecordList;
 use ui_message_stream::approval::{Principal, RecordId};
 
 /// Names the keys of a store.
@@ -45,18 +45,9 @@ impl Keys {
         self.ledger(format_args!("use:{approval}"))
     }
 
-    /// Returns the index of the pending records that match a filter.
-    pub(crate) fn pending(&self, filter: PendingFilter<'_>) -> String {
-        match filter {
-            PendingFilter::Chat { requester, chat } => {
-                let digest = digest([requester.tenant(), requester.id(), Some(chat)]);
-                self.ledger(format_args!("chat:{digest}"))
-            }
-            PendingFilter::Requester(requester) => {
-                self.ledger(format_args!("person:{}", user_digest(requester)))
-            }
-            PendingFilter::All => self.ledger("pending"),
-        }
+    /// Returns a list of records.
+    pub(crate) fn list(&self, list: &RecordList) -> String {
+        self.ledger(format_args!("list:{}", list.as_str()))
     }
 
     /// Returns the index of all records of a requester.

@@ -1,20 +1,19 @@
 //! [`LedgerStore`] of a [`RedisStore`]: a hash for each approval.
 //!
-//! `record` is the JSON of the record, `revision` counts the replacements, and `place` is its place in
-//! the indexes of pending records. `replaced` is the id of the attempt that replaced the record, by
-//! which a repeated script recognizes its own write. `open` says whether the call may begin, and
-//! `redis` which Redis the record was inserted into. An index of pending records is a sorted set of
-//! their places, which begin with the time at which the record expires.
+//! `record` is the JSON of the record, `revision` counts the replacements, and `lists` are its places in
+//! lists. `replaced` is the id of the attempt that replaced the record, by which a repeated script
+//! recognizes its own write. `open` says whether the call may begin, and `redis` which Redis the record was
+//! inserted into. A list is a sorted set of places, which begin with the time by which it has the record.
 
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    Inserted, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingLimits,
-    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits,
+    RECORD_RETENTION, RecordCursor, RecordList, Snapshot, VersionedRecord, read_record,
 };
 use ui_message_stream::approval::{ApprovalRecord, ApprovalState, RecordId, UnixMillis};
 
 use crate::error::RedisStoreError;
-use crate::scripts::{Invocation, Script};
+use crate::scripts::Invocation;
 use crate::{RedisStore, random_bytes, scripts};
 
 impl LedgerStore for RedisStore {
@@ -28,12 +27,25 @@ impl LedgerStore for RedisStore {
             let keys = &self.inner.keys;
             let mut known = String::new();
             for _ in 0..MAX_ATTEMPTS {
-                let mut invocation = self.prepare_write(&scripts::LEDGER_INSERT, first);
-                let deleted = keys.deleted(&first.requester);
-                invocation.key(deleted).arg(&known).arg(limits.chat).arg(limits.requester);
+                let of_requester = RecordList::of_requester(&first.requester);
+                let mut invocation = scripts::LEDGER_INSERT.key(keys.ledger("clock"));
+                invocation
+                    .key(keys.records_of(&first.requester))
+                    .key(keys.list(&of_requester))
+                    .key(keys.list(&of_requester.in_chat(&first.chat_id)))
+                    .key(keys.deleted(&first.requester))
+                    .arg(&known)
+                    .arg(limits.chat)
+                    .arg(limits.requester)
+                    .arg(records.len());
                 for record in records {
+                    let lists = self.lists_of(record);
                     invocation.key(keys.record(record.id)).arg(record.id.to_string());
-                    Written::of(record)?.push(&mut invocation);
+                    push(&mut invocation, record)?;
+                    invocation.arg(lists.len());
+                    for (list, place) in lists {
+                        invocation.key(list).arg(place);
+                    }
                 }
                 let inserted = self.inner.connection.run(&invocation).await;
                 let (existing, in_chat, of_requester, mark): (usize, usize, usize, String) =
@@ -61,37 +73,37 @@ impl LedgerStore for RedisStore {
         Box::pin(self.load_records(ids, true))
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        query: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
+        page: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         Box::pin(async move {
             let keys = &self.inner.keys;
-            let limit = query.limit.min(MAX_PAGE);
-            let mut invocation = scripts::LEDGER_PENDING.key(keys.ledger("clock"));
+            let limit = page.limit.min(MAX_PAGE);
+            let mut invocation = scripts::LEDGER_LIST.key(keys.ledger("clock"));
             invocation
-                .key(keys.pending(query.filter))
-                .arg(query.after.map(place).unwrap_or_default())
+                .key(keys.list(page.list))
+                .arg(page.after.map(place).unwrap_or_default())
                 .arg(limit + 1);
             let listed = self.inner.connection.run(&invocation).await;
             let (now, places): (u64, Vec<String>) = listed.map_err(LedgerStoreError::new)?;
-            let page = places.get(..limit).unwrap_or(&places);
-            let cursors: Result<Vec<PendingCursor>, _> =
-                page.iter().map(|place| place.parse()).collect();
+            let listed = places.get(..limit).unwrap_or(&places);
+            let cursors: Result<Vec<RecordCursor>, _> =
+                listed.iter().map(|place| place.parse()).collect();
             let cursors = cursors.map_err(LedgerStoreError::new)?;
             let next = cursors.last().filter(|_| places.len() > limit).copied();
             let ids: Vec<RecordId> = cursors.iter().map(|cursor| cursor.id).collect();
-            // A script may only use keys that it is called with. A record that is decided in between
+            // A script may only use keys that it is called with. A record that has left the list in between
             // is left out.
             let mut records = match ids.is_empty() {
                 true => Vec::new(),
-                false => {
-                    let is_strict = !matches!(query.filter, PendingFilter::All);
-                    self.load_records(&ids, is_strict).await?.records
-                }
+                false => self.load_records(&ids, page.list.is_strict()).await?.records,
             };
-            records.retain(|versioned| versioned.record.is_pending());
-            Ok(PendingRecords { now: UnixMillis(now), records, next })
+            records.retain(|stored| {
+                let mut lists = RecordList::that_have(&stored.record).into_iter();
+                lists.any(|(list, _)| list == *page.list)
+            });
+            Ok(ListedRecords { now: UnixMillis(now), records, next })
         })
     }
 
@@ -106,10 +118,14 @@ impl LedgerStore for RedisStore {
                 None => String::new(),
             };
             let attempt: [u8; 16] = random_bytes().map_err(LedgerStoreError::new)?;
-            let mut invocation = self.prepare_write(&scripts::LEDGER_SWAP, record);
-            invocation.key(self.inner.keys.record(record.id));
-            Written::of(record)?.push(&mut invocation);
+            let keys = &self.inner.keys;
+            let mut invocation = scripts::LEDGER_SWAP.key(keys.ledger("clock"));
+            invocation.key(keys.record(record.id));
+            push(&mut invocation, record)?;
             invocation.arg(&attempt).arg(revision).arg(revision.wrapping_add(1)).arg(voided);
+            for (list, place) in self.lists_of(record) {
+                invocation.key(list).arg(place);
+            }
             let swapped = self.inner.connection.run(&invocation).await;
             let swapped: u8 = swapped.map_err(LedgerStoreError::new)?;
             if swapped == VOIDED {
@@ -143,18 +159,13 @@ impl RedisStore {
         Ok(Snapshot { now: UnixMillis(now), records: parse_records(rows, is_strict)? })
     }
 
-    /// Prepares a writing script with the keys that all of them have.
-    fn prepare_write<'s>(&self, script: &'s Script, record: &ApprovalRecord) -> Invocation<'s> {
-        let (keys, requester) = (&self.inner.keys, &record.requester);
-        let in_chat = PendingFilter::Chat { requester, chat: &record.chat_id };
-        let mut invocation = script.prepare_invoke();
-        invocation
-            .key(keys.pending(in_chat))
-            .key(keys.pending(PendingFilter::Requester(requester)))
-            .key(keys.ledger("clock"))
-            .key(keys.records_of(requester))
-            .key(keys.pending(PendingFilter::All));
-        invocation
+    /// Returns the keys of the lists of a record, with its place in each, or an empty text.
+    fn lists_of(&self, record: &ApprovalRecord) -> Vec<(String, String)> {
+        let places = RecordList::places_of(record).into_iter().map(|listed| {
+            let at = listed.at.map(|at| place(RecordCursor { at, id: record.id }));
+            (self.inner.keys.list(&listed.list), at.unwrap_or_default())
+        });
+        places.collect()
     }
 
     /// Returns the record that replaces a claim if Redis may have lost an earlier claim, or `None`
@@ -174,37 +185,18 @@ impl RedisStore {
     }
 }
 
-/// A record as a script writes it.
-struct Written {
-    json: String,
-    place: String,
-    delete_at: u64,
-    is_pending: bool,
-    may_begin: bool,
+/// Adds a record as a script writes it: its JSON, the time at which it is deleted, and whether its call may
+/// begin.
+fn push(invocation: &mut Invocation<'_>, record: &ApprovalRecord) -> Result<(), LedgerStoreError> {
+    let delete_at = record.expires_at.after(RECORD_RETENTION).0.min(MAX_EXACT_MILLIS);
+    let json = serde_json::to_string(record).map_err(LedgerStoreError::new)?;
+    invocation.arg(json).arg(delete_at).arg(u8::from(may_begin(record)));
+    Ok(())
 }
 
-impl Written {
-    fn of(record: &ApprovalRecord) -> Result<Self, LedgerStoreError> {
-        let ApprovalRecord { id, expires_at, .. } = *record;
-        Ok(Written {
-            json: serde_json::to_string(record).map_err(LedgerStoreError::new)?,
-            place: place(PendingCursor { expires_at, id }),
-            delete_at: expires_at.after(RECORD_RETENTION).0.min(MAX_EXACT_MILLIS),
-            is_pending: record.is_pending(),
-            may_begin: may_begin(record),
-        })
-    }
-
-    fn push(&self, invocation: &mut Invocation<'_>) {
-        let (is_pending, may_begin) = (u8::from(self.is_pending), u8::from(self.may_begin));
-        invocation.arg(&self.json).arg(&self.place).arg(self.delete_at).arg(is_pending);
-        invocation.arg(may_begin);
-    }
-}
-
-/// Returns the place of a record in an index of pending records.
-fn place(PendingCursor { expires_at, id }: PendingCursor) -> String {
-    format!("{:016}-{id}", expires_at.0.min(MAX_EXACT_MILLIS))
+/// Returns the place of a record in a list.
+fn place(RecordCursor { at, id }: RecordCursor) -> String {
+    format!("{:016}-{id}", at.0.min(MAX_EXACT_MILLIS))
 }
 
 /// Whether the call of a record may still be executed for the first time.
@@ -213,32 +205,14 @@ fn may_begin(record: &ApprovalRecord) -> bool {
 }
 
 /// Parses the records that a script returned. Records that cannot be read are left out.
-///
-/// If `is_strict`, a record of a format that this version does not read fails the operation. If it were
-/// left out, its approval would be rejected as lost, although a newer server can redeem it.
 fn parse_records(
     rows: Vec<Row>,
     is_strict: bool,
 ) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
     let mut records = Vec::with_capacity(rows.len());
     for (key, revision, json) in rows {
-        match serde_json::from_str::<ApprovalRecord>(&json) {
-            Ok(record) => records.push(VersionedRecord { record, revision }),
-            Err(error) => {
-                match ApprovalRecord::check_format(&json) {
-                    Err(newer) if is_strict => {
-                        tracing::error!(key, error = %newer, "a record in the ledger cannot be read");
-                        return Err(LedgerStoreError::new(newer));
-                    }
-                    _ => {}
-                }
-                // The record counts as lost, and the other records are still returned. Only the
-                // position of the error is logged, because its text may hold contents of the
-                // record.
-                let column = error.column();
-                tracing::error!(key, column, "a record in the ledger cannot be read");
-            }
-        }
+        let record = read_record(&key, &json, is_strict)?;
+        records.extend(record.map(|record| VersionedRecord { record, revision }));
     }
     Ok(records)
 }

@@ -109,11 +109,11 @@ script!(SWEEP_DONE, "sweep_done");
 script!(SWEEP_REMOVE, "sweep_remove");
 
 script!(LEDGER_LOAD, "ledger_clock", "ledger_load");
-script!(LEDGER_PENDING, "ledger_clock", "ledger_pending");
+script!(LEDGER_LIST, "ledger_clock", "ledger_list");
 script!(LEDGER_INSERT, "ledger_clock", "ledger_identity", "ledger_write", "ledger_insert");
 script!(LEDGER_SWAP, "ledger_clock", "ledger_identity", "ledger_write", "ledger_swap");
-script!(LEDGER_LIST, "ledger_list");
-script!(LEDGER_CHAT_INDEXES, "ledger_chat_indexes");
+script!(LEDGER_IDS, "ledger_ids");
+script!(LEDGER_LISTS, "ledger_lists");
 script!(LEDGER_DELETE, "ledger_delete");
 
 script!(GUARD_FIRST, "guard_first");

@@ -1,7 +1,6 @@
 //! [`RedisStore::delete_user`]: deletes everything of one user.
 
 use ui_message_stream::approval::Principal;
-use ui_message_stream::approval::store::PendingFilter;
 
 use crate::error::RedisStoreError;
 use crate::{RedisStore, scripts};
@@ -68,24 +67,18 @@ impl RedisStore {
         let (connection, keys) = (&self.inner.connection, &self.inner.keys);
         let mut deleted = 0;
         loop {
-            let mut list = scripts::LEDGER_LIST.key(keys.records_of(user));
+            let mut list = scripts::LEDGER_IDS.key(keys.records_of(user));
             let ids: Vec<String> = connection.run(list.arg(100)).await?;
             if ids.is_empty() {
                 return Ok(deleted);
             }
             let records: Vec<String> =
                 ids.iter().map(|id| keys.ledger(format_args!("record:{id}"))).collect();
-            let mut in_chats = scripts::LEDGER_CHAT_INDEXES.prepare_invoke();
-            in_chats.key(&records);
-            let in_chats: Vec<String> = connection.run(&in_chats).await?;
+            let mut lists = scripts::LEDGER_LISTS.prepare_invoke();
+            lists.key(&records);
+            let lists: Vec<String> = connection.run(&lists).await?;
             let mut invocation = scripts::LEDGER_DELETE.key(keys.records_of(user));
-            invocation
-                .key(keys.pending(PendingFilter::Requester(user)))
-                .key(&records)
-                .key(in_chats)
-                .key(keys.pending(PendingFilter::All))
-                .arg(ids.len())
-                .arg(&ids);
+            invocation.key(&records).key(lists).arg(ids.len()).arg(&ids);
             deleted += connection.run::<usize>(&invocation).await?;
         }
     }

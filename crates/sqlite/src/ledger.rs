@@ -1,10 +1,10 @@
 //! [`LedgerStore`] of a [`SqliteStore`]: a row for each approval.
 
-use rusqlite::{CachedStatement, OptionalExtension, Row, Transaction, named_params, params};
+use rusqlite::{OptionalExtension, Row, Transaction, named_params, params};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    Inserted, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingLimits,
-    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits,
+    RECORD_RETENTION, RecordCursor, RecordList, Snapshot, VersionedRecord, read_record,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId};
 
@@ -54,27 +54,19 @@ impl LedgerStore for SqliteStore {
         })
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        query: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
-        let (requester, chat, list) = match query.filter {
-            PendingFilter::Chat { requester, chat } => (Some(requester), Some(chat), LIST_OF_CHAT),
-            PendingFilter::Requester(requester) => (Some(requester), None, LIST),
-            PendingFilter::All => (None, None, LIST_ALL),
-        };
-        let (requester, chat) = (requester.map(owner_key), chat.cloned());
-        let is_strict = !matches!(query.filter, PendingFilter::All);
-        let PendingQuery { after, limit, .. } = query;
+        page: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
+        let ListRecords { list, after, limit } = page;
         Box::pin(async move {
+            let name = list.as_str().to_owned();
             let listed = self.read(move |transaction, now| {
-                let chat = chat.as_ref().map(|chat| chat.as_bytes());
-                let mut statement = transaction.prepare_cached(list)?;
+                let mut statement = transaction.prepare_cached(LIST)?;
                 let rows = statement.query_map(
                     params![
-                        requester,
-                        chat,
-                        after.map_or(-1, |after| stored_time(after.expires_at)),
+                        name,
+                        after.map_or(-1, |after| stored_time(after.at)),
                         after.map(|after| after.id.to_string()).unwrap_or_default(),
                         stored_count(limit.saturating_add(1)),
                     ],
@@ -85,15 +77,14 @@ impl LedgerStore for SqliteStore {
             let (now, mut listed) = listed.await.map_err(LedgerStoreError::new)?;
             let has_more = listed.len() > limit;
             listed.truncate(limit);
-            let last = listed.last().filter(|_| has_more).map(|(stored, expires_at)| {
+            let last = listed.last().filter(|_| has_more).map(|(stored, at)| {
                 let id = stored.id.parse().map_err(LedgerStoreError::new)?;
-                let expires_at = unix_millis(*expires_at);
-                Ok::<_, LedgerStoreError>(PendingCursor { expires_at, id })
+                Ok::<_, LedgerStoreError>(RecordCursor { at: unix_millis(*at), id })
             });
             let next = last.transpose()?;
             let stored = listed.into_iter().map(|(stored, _)| stored).collect();
-            let records = Stored::parse_all(stored, is_strict)?;
-            Ok(PendingRecords { now: unix_millis(now), records, next })
+            let records = Stored::parse_all(stored, list.is_strict())?;
+            Ok(ListedRecords { now: unix_millis(now), records, next })
         })
     }
 
@@ -107,7 +98,7 @@ impl LedgerStore for SqliteStore {
             let Ok(revision) = i64::try_from(revision) else { return Ok(false) };
             let swapped =
                 self.write(Durability::Synced, move |transaction: &Transaction<'_>, now| {
-                    let swapped = columns.execute(transaction.prepare_cached(SWAP)?, revision)?;
+                    let swapped = columns.execute(transaction, SWAP, revision)?;
                     if swapped {
                         state::keep_time(transaction, now)?;
                     }
@@ -135,16 +126,16 @@ fn insert_columns(
     if existing < columns.len() && first.is_of_deleted_user(transaction)? {
         return Ok(None);
     }
-    let count = |text: &str, chat: Option<&Vec<u8>>, limit: usize| -> DbResult<usize> {
-        let counted = params![first.requester, chat, now, stored_count(limit)];
-        let count: i64 = transaction.prepare_cached(text)?.query_row(counted, |row| row.get(0))?;
+    let count = |list: &RecordList, limit: usize| -> DbResult<usize> {
+        let counted = params![list.as_str(), now, stored_count(limit)];
+        let count: i64 = transaction.prepare_cached(COUNT)?.query_row(counted, |row| row.get(0))?;
         Ok(count.try_into().unwrap_or(usize::MAX))
     };
-    let in_chat = count(COUNT_OF_CHAT, Some(&first.chat), limits.chat)?;
-    let of_requester = count(COUNT, None, limits.requester)?;
+    let in_chat = count(&first.in_chat, limits.chat)?;
+    let of_requester = count(&first.of_requester, limits.requester)?;
     let inserted = limits.admit(columns.len(), existing, in_chat, of_requester);
     for record in &columns[..inserted.stored] {
-        record.execute(transaction.prepare_cached(INSERT)?, 0)?;
+        record.execute(transaction, INSERT, 0)?;
     }
     Ok(Some(inserted))
 }
@@ -159,24 +150,27 @@ struct Columns {
     id: String,
     requester: String,
     chat: Vec<u8>,
-    is_pending: bool,
-    requested_at: i64,
-    expires_at: i64,
     delete_at: i64,
     json: String,
+    lists: Vec<(RecordList, i64)>,
+    of_requester: RecordList,
+    in_chat: RecordList,
 }
 
 impl Columns {
     fn of(record: &ApprovalRecord) -> Result<Self, LedgerStoreError> {
+        let of_requester = RecordList::of_requester(&record.requester);
+        let lists =
+            RecordList::that_have(record).into_iter().map(|(list, at)| (list, stored_time(at)));
         Ok(Columns {
             id: record.id.to_string(),
             requester: owner_key(&record.requester),
             chat: record.chat_id.as_bytes().to_owned(),
-            is_pending: record.is_pending(),
-            requested_at: stored_time(record.requested_at),
-            expires_at: stored_time(record.expires_at),
             delete_at: stored_time(record.expires_at.after(RECORD_RETENTION)),
             json: serde_json::to_string(record).map_err(LedgerStoreError::new)?,
+            lists: lists.collect(),
+            in_chat: of_requester.in_chat(&record.chat_id),
+            of_requester,
         })
     }
 
@@ -186,16 +180,27 @@ impl Columns {
         Ok(statement.exists(params![self.requester, self.chat])?)
     }
 
-    /// Writes the record, and returns whether a row was written. `revision` is that of a new record,
+    /// Writes the record and its lists, and returns whether it was written. `revision` is that of a new record,
     /// or the one that is replaced.
-    fn execute(&self, mut statement: CachedStatement<'_>, revision: i64) -> DbResult<bool> {
-        let written = statement.execute(named_params! {
+    fn execute(
+        &self,
+        transaction: &Transaction<'_>,
+        statement: &str,
+        revision: i64,
+    ) -> DbResult<bool> {
+        let written = transaction.prepare_cached(statement)?.execute(named_params! {
             ":id": self.id, ":requester": self.requester, ":chat": self.chat,
-            ":is_pending": self.is_pending, ":requested_at": self.requested_at,
-            ":expires_at": self.expires_at, ":delete_at": self.delete_at,
-            ":revision": revision, ":record": self.json,
+            ":delete_at": self.delete_at, ":revision": revision, ":record": self.json,
         })?;
-        Ok(written == 1)
+        if written != 1 {
+            return Ok(false);
+        }
+        transaction.prepare_cached(LEAVE_LISTS)?.execute([&self.id])?;
+        let mut enter = transaction.prepare_cached(ENTER_LIST)?;
+        for (list, at) in &self.lists {
+            enter.execute(params![list.as_str(), at, self.id])?;
+        }
+        Ok(true)
     }
 }
 
@@ -212,31 +217,15 @@ impl Stored {
     }
 
     /// Parses records. Those that cannot be read are left out.
-    ///
-    /// If `is_strict`, a record of a format that this version does not read is an error. If it were left
-    /// out, its approval would be rejected as lost, although a newer server can redeem it.
     fn parse_all(
         stored: Vec<Self>,
         is_strict: bool,
     ) -> Result<Vec<VersionedRecord>, LedgerStoreError> {
         let mut records = Vec::with_capacity(stored.len());
         for Stored { id, revision, json } in stored {
-            match serde_json::from_str::<ApprovalRecord>(&json) {
-                Ok(record) => {
-                    let revision = revision.try_into().unwrap_or(0);
-                    records.push(VersionedRecord { record, revision });
-                }
-                Err(error) => {
-                    match ApprovalRecord::check_format(&json) {
-                        Err(newer) if is_strict => return Err(LedgerStoreError::new(newer)),
-                        _ => {}
-                    }
-                    // Only the position of the error is logged, because its text may hold contents
-                    // of the record.
-                    let column = error.column();
-                    tracing::error!(id, column, "a record in the ledger cannot be read");
-                }
-            }
+            let record = read_record(&id, &json, is_strict)?;
+            let revision = revision.try_into().unwrap_or(0);
+            records.extend(record.map(|record| VersionedRecord { record, revision }));
         }
         Ok(records)
     }
@@ -250,37 +239,21 @@ pub(crate) fn sweep(transaction: &Transaction<'_>, now: i64) -> DbResult<usize> 
 const IS_STORED: &str = "SELECT 1 FROM approvals WHERE id = ?1";
 const IS_DELETED: &str = "SELECT 1 FROM deleted_users WHERE owner = ?1 \
     AND NOT EXISTS (SELECT 1 FROM logs WHERE owner = ?1 AND chat = ?2)";
-const INSERT: &str = "INSERT INTO approvals (id, requester, chat, is_pending, requested_at, \
-        expires_at, delete_at, revision, record) \
-    VALUES (:id, :requester, :chat, :is_pending, :requested_at, :expires_at, :delete_at, \
-        :revision, :record) \
+const INSERT: &str = "INSERT INTO approvals (id, requester, chat, delete_at, revision, record) \
+    VALUES (:id, :requester, :chat, :delete_at, :revision, :record) \
     ON CONFLICT (id) DO NOTHING";
 const SWAP: &str = "UPDATE approvals SET requester = :requester, chat = :chat, \
-        is_pending = :is_pending, requested_at = :requested_at, expires_at = :expires_at, \
         delete_at = :delete_at, revision = revision + 1, record = :record \
     WHERE id = :id AND revision = :revision";
+const LEAVE_LISTS: &str = "DELETE FROM approval_lists WHERE id = ?1";
+const ENTER_LIST: &str = "INSERT INTO approval_lists (list, at, id) VALUES (?1, ?2, ?3)";
 const LOAD: &str = "SELECT id, revision, record FROM approvals WHERE id = ?1";
-/// The second parameter is not used.
-const LIST: &str = "SELECT id, revision, record, expires_at \
-    FROM approvals INDEXED BY approvals_by_requester \
-    WHERE is_pending = 1 AND requester = ?1 AND ?2 IS NULL AND (expires_at, id) > (?3, ?4) \
-    ORDER BY expires_at, id LIMIT ?5";
-const LIST_OF_CHAT: &str = "SELECT id, revision, record, expires_at \
-    FROM approvals INDEXED BY approvals_by_chat \
-    WHERE is_pending = 1 AND requester = ?1 AND chat = ?2 AND (expires_at, id) > (?3, ?4) \
-    ORDER BY expires_at, id LIMIT ?5";
-/// The first two parameters are not used.
-const LIST_ALL: &str = "SELECT id, revision, record, expires_at \
-    FROM approvals INDEXED BY approvals_by_expiry \
-    WHERE is_pending = 1 AND ?1 IS NULL AND ?2 IS NULL AND (expires_at, id) > (?3, ?4) \
-    ORDER BY expires_at, id LIMIT ?5";
-/// The second parameter is not used. Each row that is counted is one of the index.
-const COUNT: &str = "SELECT count(*) FROM (SELECT 1 \
-    FROM approvals INDEXED BY approvals_by_requester \
-    WHERE is_pending = 1 AND requester = ?1 AND ?2 IS NULL AND expires_at > ?3 LIMIT ?4)";
-const COUNT_OF_CHAT: &str = "SELECT count(*) FROM (SELECT 1 \
-    FROM approvals INDEXED BY approvals_by_chat \
-    WHERE is_pending = 1 AND requester = ?1 AND chat = ?2 AND expires_at > ?3 LIMIT ?4)";
+const LIST: &str = "SELECT id, revision, record, at \
+    FROM approval_lists JOIN approvals USING (id) \
+    WHERE list = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4";
+/// Each row that is counted is one of the list.
+const COUNT: &str = "SELECT count(*) FROM \
+    (SELECT 1 FROM approval_lists WHERE list = ?1 AND at > ?2 LIMIT ?3)";
 const SWEEP: &str = "DELETE FROM approvals WHERE id IN \
     (SELECT id FROM approvals WHERE delete_at < ?1 LIMIT 200)";
 
@@ -291,21 +264,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_reads_at_most_as_many_rows_of_an_index_as_the_limit() {
+    fn a_count_and_a_page_read_at_most_as_many_rows_of_a_list_as_the_limit() {
         let database = Connection::open_in_memory().unwrap();
         database.execute_batch(include_str!("schema/tables.sql")).unwrap();
-        let insert = "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number \
-                WHERE n < 20000) \
-            INSERT INTO approvals SELECT n, 'ada', x'00', 1, 0, n, n, 0, '' FROM number";
-        database.execute(insert, []).unwrap();
-        for text in [COUNT, COUNT_OF_CHAT] {
-            let mut statement = database.prepare(text).unwrap();
-            // Half of the records have expired.
-            let counted = params!["ada", (text == COUNT_OF_CHAT).then(|| vec![0_u8]), 10_000, 64];
-            let count: i64 = statement.query_row(counted, |row| row.get(0)).unwrap();
-            assert_eq!(count, 64);
+        let numbers = "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number \
+                WHERE n < 20000)";
+        for insert in [
+            "INSERT INTO approvals SELECT n, 'ada', x'00', n, 0, '' FROM number",
+            "INSERT INTO approval_lists SELECT 'list', n, n FROM number",
+        ] {
+            database.execute(&format!("{numbers} {insert}"), []).unwrap();
+        }
+        // Half of the records have expired.
+        let mut count = database.prepare(COUNT).unwrap();
+        let counted: i64 = count.query_row(params!["list", 10_000, 64], |row| row.get(0)).unwrap();
+        let mut list = database.prepare(LIST).unwrap();
+        let listed = list.query_map(params!["list", 10_000, "", 64], |row| row.get::<_, i64>(3));
+        assert_eq!((counted, listed.unwrap().count()), (64, 64));
+        for statement in [count, list] {
             let steps = statement.get_status(StatementStatus::VmStep);
-            assert!(steps < 64 * 10, "{steps} steps");
+            assert!(steps < 64 * 30, "{steps} steps");
         }
     }
 }

@@ -9,7 +9,8 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::expiry::SOON;
-use super::inner::{Inner, PendingApproval, RecordUpdate, Stateless, random_bytes};
+use super::inbox::{MAX_AUDIENCES, PendingApproval};
+use super::inner::{Inner, RecordUpdate, Stateless, random_bytes};
 use super::issued_approval::{
     CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
 };
@@ -17,13 +18,13 @@ use super::request_ledger::RequestLedger;
 use super::{AuditEvent, AuditEventKind, ToolInfo};
 use crate::approval::reopen::{KnownFacts, SentCall, canonical_input, stateless_message_id};
 use crate::approval::store::{
-    LedgerStoreError, PendingFilter, PendingLimit, PendingLimits, Snapshot, VersionedRecord,
+    LedgerStoreError, PendingLimit, PendingLimits, RecordList, Snapshot, VersionedRecord,
     system_time,
 };
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, EditableInput, NewApprovalRequest,
-    OnNewMessage, Principal, RecordId, RecordedDecision, RejectionReason, ResumePlan,
-    RevocationReason, UnixMillis, UnverifiedApprovalResponse,
+    NoticeDelivery, OnNewMessage, Principal, RecordId, RecordedDecision, RejectionReason,
+    ResumePlan, RevocationReason, UnixMillis, UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_causes};
@@ -104,7 +105,7 @@ impl ChatApprovals {
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read.
     pub async fn pending(&self) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        self.inner.pending(self.pending_filter()).await
+        self.inner.pending(self.pending_list()).await
     }
 
     /// Returns the outcomes of these approval requests. It does not matter which server received
@@ -394,8 +395,8 @@ impl ChatApprovals {
                 .is_some_and(|facts| call.reopen(&facts, &self.inner.keys, system_time()).is_some())
     }
 
-    pub(super) fn pending_filter(&self) -> PendingFilter<'_> {
-        PendingFilter::Chat { requester: &self.owner, chat: &self.chat }
+    pub(super) fn pending_list(&self) -> RecordList {
+        RecordList::of_chat(&self.owner, &self.chat)
     }
 
     pub(super) fn decision(&self, now: UnixMillis, reason: Option<String>) -> RecordedDecision {
@@ -453,7 +454,14 @@ impl ChatApprovals {
             // Nothing would keep a changed input.
             request.editable = EditableInput::Nothing;
         }
-        let record = request.into_record(&inner.keys, id, now)?;
+        let mut record = request.into_record(&inner.keys, id, now)?;
+        if inner.stateless.is_none() {
+            record.audience = (inner.audience_of)(&record);
+            if record.audience.len() > MAX_AUDIENCES {
+                return Err(RequestApprovalError::TooManyAudiences { limit: MAX_AUDIENCES });
+            }
+            record.delivery = inner.bell.is_some().then(NoticeDelivery::default);
+        }
         // Never `None`: the record was made with the active key of the same key ring.
         let approval_id =
             record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::NoKey)?;
@@ -518,6 +526,7 @@ impl ChatApprovals {
                 let kind = AuditEventKind::Requested { expires_at: record.expires_at };
                 inner.audit_record(now, record, &self.principal, kind);
             }
+            inner.ring();
             stored.extend(inserted_records.iter().map(|record| record.id));
             let is_soon = |record: &ApprovalRecord| record.expires_at <= now.after(SOON);
             if inserted_records.iter().any(is_soon) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::inner::{Inner, RecordUpdate};
-use crate::approval::store::{LedgerStoreError, PendingFilter, PendingQuery};
+use crate::approval::store::{LedgerStoreError, ListRecords, RecordList};
 use crate::approval::{ApprovalRecord, ApprovalState, UnixMillis};
 
 /// What [`Approvals::expire_due`](super::Approvals::expire_due) has done.
@@ -23,9 +23,10 @@ pub struct ExpiredApprovals {
 
 /// Expires the requests whose time has passed.
 pub(super) async fn expire_due(inner: &Inner) -> Result<ExpiredApprovals, LedgerStoreError> {
-    let mut due = PendingQuery { limit: MAX_AT_ONCE + 1, ..PendingFilter::All.into() };
+    let list = RecordList::pending();
+    let mut due = ListRecords { limit: MAX_AT_ONCE + 1, ..(&list).into() };
     let page = loop {
-        let page = inner.ledger.pending(due).await?;
+        let page = inner.ledger.read_list(due).await?;
         // Records that cannot be read are left out of a page.
         match page.next {
             Some(next) if page.records.is_empty() => due.after = Some(next),
@@ -53,7 +54,7 @@ pub(super) async fn expire_due(inner: &Inner) -> Result<ExpiredApprovals, Ledger
     }
     let later = page.records.get(MAX_AT_ONCE).map(|later| later.record.expires_at);
     // Others may have decided some of this page.
-    let next = later.or(page.next.map(|next| next.expires_at));
+    let next = later.or(page.next.map(|next| next.at));
     Ok(ExpiredApprovals { records, next_in: next.map(time_until) })
 }
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::notifier::Bell;
 use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{
-    ApprovalUse, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
-    RECORD_RETENTION, ReplayGuard, VersionedRecord, system_time, update,
+    ApprovalUse, LedgerStore, LedgerStoreError, ListRecords, RECORD_RETENTION, RecordList,
+    ReplayGuard, VersionedRecord, system_time, update,
 };
 use crate::approval::{
     ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason, Transition,
     UnixMillis,
 };
-use crate::id::ApprovalId;
 use crate::metrics::count_approval;
 
 /// The settings and the services that all clones of an [`Approvals`](super::Approvals) share.
@@ -28,6 +28,10 @@ pub(super) struct Inner {
     pub(super) toolbox: Arc<dyn Toolbox>,
     pub(super) audit: Arc<dyn AuditSink>,
     pub(super) can_decide: Arc<CanDecide>,
+    /// The audiences of a request, and of a principal.
+    pub(super) audience_of: Arc<AudienceOf>,
+    pub(super) audiences_of: Arc<AudiencesOf>,
+    pub(super) bell: Option<Arc<Bell>>,
     /// The time to live of an approval request, for tools without their own.
     pub(super) approval_ttl: Duration,
     pub(super) on_new_message: OnNewMessage,
@@ -69,84 +73,37 @@ impl Stateless {
 /// Returns whether a principal may decide on the record of another principal.
 type CanDecide = dyn Fn(&Principal, &ApprovalRecord) -> bool + Send + Sync;
 
-/// An approval request without an answer.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct PendingApproval {
-    /// The approval id that the answer must carry.
-    pub approval_id: ApprovalId,
-    /// The record of the approval request.
-    pub record: ApprovalRecord,
-}
+/// Returns whom a new request asks beside its requester.
+type AudienceOf = dyn Fn(&ApprovalRecord) -> Vec<Box<str>> + Send + Sync;
 
-/// A page of approval requests without an answer.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct PendingApprovals {
-    /// The approval requests that have not expired, in the order in which they expire. Only the last
-    /// page may hold fewer than requested.
-    pub approvals: Vec<PendingApproval>,
-    /// Where the next page begins. `None` after the last page.
-    pub next: Option<PendingCursor>,
-}
+/// Returns the audiences to which a principal belongs.
+type AudiencesOf = dyn Fn(&Principal) -> Vec<Box<str>> + Send + Sync;
 
-/// The maximum number of records that are read from the ledger at once. An input has at most 256 KiB.
-const PAGE_RECORDS: usize = 64;
+/// The maximum number of records that are read at once. An input has at most 256 KiB.
+pub(super) const PAGE_RECORDS: usize = 64;
 
 impl Inner {
-    /// Returns all pending approval requests that have not expired and whose key may still be used,
-    /// in the order in which they expire.
-    pub(super) async fn pending(
-        &self,
-        filter: PendingFilter<'_>,
-    ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        let limit = usize::MAX;
-        Ok(self.pending_page(PendingQuery { filter, after: None, limit }).await?.approvals)
-    }
-
-    /// Returns a page of the pending approval requests that have not expired and whose key may still
-    /// be used.
-    ///
-    /// The ledger lists records that have expired first, for as long as it keeps them. They are not
-    /// read.
-    pub(super) async fn pending_page(
-        &self,
-        query: PendingQuery<'_>,
-    ) -> Result<PendingApprovals, LedgerStoreError> {
-        let now = self.ledger.load(&[]).await?.now;
-        let mut after = query.after.max(Some(PendingCursor::after_expired(now)));
-        let mut approvals = Vec::new();
-        loop {
-            let left = query.limit.saturating_sub(approvals.len());
-            let limit = left.clamp(1, PAGE_RECORDS);
-            let page = self.ledger.pending(PendingQuery { after, limit, ..query }).await?;
-            approvals.extend(page.records.into_iter().filter_map(
-                |VersionedRecord { record, .. }| {
-                    let approval_id = record.approval_id(&self.keys, now)?;
-                    Some(PendingApproval { approval_id, record })
-                },
-            ));
-            after = page.next;
-            if after.is_none() || approvals.len() >= query.limit {
-                return Ok(PendingApprovals { approvals, next: after });
-            }
-        }
-    }
-
     /// Returns all pending records, also those that have expired, and the time of the ledger.
     pub(super) async fn pending_records(
         &self,
-        filter: PendingFilter<'_>,
+        list: &RecordList,
     ) -> Result<(UnixMillis, Vec<ApprovalRecord>), LedgerStoreError> {
         let mut all = Vec::new();
-        let mut query = PendingQuery { filter, after: None, limit: PAGE_RECORDS };
+        let mut query = ListRecords { list, after: None, limit: PAGE_RECORDS };
         loop {
-            let page = self.ledger.pending(query).await?;
+            let page = self.ledger.read_list(query).await?;
             all.extend(page.records.into_iter().map(|VersionedRecord { record, .. }| record));
             query.after = page.next;
             if page.next.is_none() {
                 return Ok((page.now, all));
             }
+        }
+    }
+
+    /// Delivers new events to the notifier, if there is one.
+    pub(super) fn ring(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring(&self.ledger);
         }
     }
 
@@ -187,6 +144,7 @@ impl Inner {
         let Some((record, (output, at, is_changed))) = updated.await? else { return Ok(None) };
         if let Some(kind) = AuditEventKind::from_state(&record.state).filter(|_| is_changed) {
             self.audit_record(at, &record, principal.unwrap_or(&record.requester), kind);
+            self.ring();
         }
         Ok(Some(RecordUpdate { record, output, at, is_changed }))
     }

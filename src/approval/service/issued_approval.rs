@@ -108,6 +108,12 @@ pub enum RequestApprovalError {
         /// The limit.
         limit: usize,
     },
+    /// [`Approvals::with_audiences`](super::Approvals::with_audiences) has named too many audiences.
+    #[error("`Approvals::with_audiences` named more than {limit} audiences for one request")]
+    TooManyAudiences {
+        /// The limit.
+        limit: usize,
+    },
     /// The client of the response cannot answer approval requests: its version does not know them
     /// ([`Version::V5`](crate::chunk::Version::V5)), or they are
     /// [disabled](super::ChatApprovals::without_requests).

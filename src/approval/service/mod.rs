@@ -36,10 +36,12 @@ mod claimed_call;
 mod deferred_call;
 mod deferred_calls;
 mod expiry;
+mod inbox;
 mod inner;
 mod issued_approval;
 mod ledger_requests;
 mod limits;
+mod notifier;
 mod outcome;
 mod request_ledger;
 mod running_call;
@@ -59,9 +61,10 @@ pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;
 pub use self::expiry::{ExpiredApprovals, NewRequests};
-pub use self::inner::{PendingApproval, PendingApprovals};
+pub use self::inbox::{InboxQuery, PendingApproval, PendingApprovals};
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError, log_refused};
 pub use self::limits::ApprovalLimits;
+pub use self::notifier::{ApprovalNotice, Notifier};
 pub use self::running_call::{Progress, RunningCall};
 pub use self::running_calls::RunningCalls;
 pub use self::settled_call::SettledCall;
@@ -72,11 +75,11 @@ use tokio::sync::watch;
 
 use self::expiry::expire_due;
 use self::inner::{Inner, Stateless, random_bytes};
+use self::notifier::Bell;
 use self::request_ledger::RequestLedger;
 use crate::approval::redeem::authorized_record;
 use crate::approval::store::{
-    InMemoryLedger, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingQuery,
-    ReplayGuard, system_time,
+    InMemoryLedger, LedgerStore, LedgerStoreError, RecordList, ReplayGuard, system_time,
 };
 use crate::approval::token::Token;
 use crate::approval::{
@@ -162,6 +165,9 @@ impl Approvals {
             toolbox: Arc::new(toolbox),
             audit: Arc::new(TracingAudit),
             can_decide: Arc::new(|_, _| false),
+            audience_of: Arc::new(|_| Vec::new()),
+            audiences_of: Arc::new(|_| Vec::new()),
+            bell: None,
             approval_ttl: Duration::from_secs(60 * 60),
             on_new_message: OnNewMessage::default(),
             lease: Duration::from_secs(30),
@@ -253,6 +259,7 @@ impl Approvals {
     pub fn with_ledger(self, ledger: Arc<dyn LedgerStore>) -> Self {
         self.configure(|inner| {
             inner.ledger = ledger;
+            inner.bell = inner.bell.take().map(|bell| bell.of_other_ledger());
             if inner.stateless.take().is_some() {
                 inner.keys = inner.keys.clone().with_other_purpose();
             }
@@ -324,6 +331,65 @@ impl Approvals {
         may_decide: impl Fn(&Principal, &ApprovalRecord) -> bool + Send + Sync + 'static,
     ) -> Self {
         self.configure(|inner| inner.can_decide = Arc::new(may_decide))
+    }
+
+    /// Names whom each request asks beside its requester, and to which audiences a principal belongs. A principal
+    /// finds the requests of its audiences in its [`inbox`](Self::inbox), and can decide those for which
+    /// [`authorize_decision`](Self::authorize_decision) returns `true`.
+    ///
+    /// An audience is any name, for example that of a team. It holds principals of one tenant: those of another
+    /// one find nothing, although the name is the same. A request and a principal have at most 16 of them: a
+    /// request with more is not made, and of a principal only the first ones count. They are stored with the
+    /// request. By default there are none.
+    ///
+    /// ```
+    /// use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+    ///
+    /// # fn is_in_finance(_: &Principal) -> bool { true }
+    /// let approvals = Approvals::new(EmptyToolbox)
+    ///     .with_audiences(
+    ///         |record| match &*record.tool_name {
+    ///             "transfer" => vec!["finance".into()],
+    ///             _ => Vec::new(),
+    ///         },
+    ///         |principal| match is_in_finance(principal) {
+    ///             true => vec!["finance".into()],
+    ///             false => Vec::new(),
+    ///         },
+    ///     )
+    ///     .authorize_decision(|principal, record| {
+    ///         principal.tenant() == record.requester.tenant() && is_in_finance(principal)
+    ///     });
+    /// ```
+    #[doc(alias = "team")]
+    #[doc(alias = "assign")]
+    #[must_use]
+    pub fn with_audiences(
+        self,
+        of_request: impl Fn(&ApprovalRecord) -> Vec<Box<str>> + Send + Sync + 'static,
+        of_principal: impl Fn(&Principal) -> Vec<Box<str>> + Send + Sync + 'static,
+    ) -> Self {
+        self.configure(|inner| {
+            inner.audience_of = Arc::new(of_request);
+            inner.audiences_of = Arc::new(of_principal);
+        })
+    }
+
+    /// Sets who is told of the events of approval requests. By default nobody is. Requests that were made
+    /// before, or by a host without a notifier, have no events.
+    ///
+    /// It has no effect on [stateless](Self::stateless_replayable) approvals.
+    #[must_use]
+    pub fn with_notifier(self, notifier: impl Notifier) -> Self {
+        self.configure(|inner| inner.bell = Some(Bell::new(Arc::new(notifier))))
+    }
+
+    /// Delivers the events of which the notifier was not told, now and from now on. A `ChatServer` calls it when it
+    /// starts. Any other host does, so that what a lost server has left does not wait for the next event.
+    ///
+    /// Does nothing outside of a tokio runtime.
+    pub fn start_notifier(&self) {
+        self.0.ring();
     }
 
     /// Returns a handle that requests and resolves approvals for one principal in one chat.
@@ -416,26 +482,25 @@ impl Approvals {
         &self,
         principal: &Principal,
     ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        self.0.pending(PendingFilter::Requester(principal)).await
+        self.0.pending(RecordList::of_requester(principal)).await
     }
 
-    /// Returns a page of the pending approval requests of this principal in all chats, in the order in
-    /// which they expire.
+    /// Returns a page of the pending approval requests that this principal has made, and of those that it may decide
+    /// as one of an [audience](Self::with_audiences), in the order in which they expire.
     ///
-    /// For the first page, pass `None` as `after`. For each later page, pass the `next` of the page
-    /// before. A request that stays pending is on exactly one of the pages, even if others are
-    /// answered meanwhile.
+    /// A request that stays pending is on exactly one of the pages, even if others are answered meanwhile. No page
+    /// reads more than 1 000 records that the principal may not decide: it then holds fewer than were asked
+    /// for, and has a [`next`](PendingApprovals::next).
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read.
-    pub async fn pending_page(
+    #[doc(alias = "list")]
+    pub async fn inbox(
         &self,
         principal: &Principal,
-        after: Option<PendingCursor>,
-        limit: usize,
+        query: InboxQuery<'_>,
     ) -> Result<PendingApprovals, LedgerStoreError> {
-        let filter = PendingFilter::Requester(principal);
-        self.0.pending_page(PendingQuery { filter, after, limit }).await
+        self.0.inbox(principal, query).await
     }
 
     /// Revokes a pending approval request. Returns `false` if it is not pending.

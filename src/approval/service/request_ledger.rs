@@ -6,8 +6,8 @@ use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::approval::store::{
-    ApprovalUse, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, RECORD_RETENTION, ReplayGuard, Snapshot, VersionedRecord, system_time,
+    ApprovalUse, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, RECORD_RETENTION, ReplayGuard, Snapshot, VersionedRecord, system_time,
 };
 use crate::approval::{
     ApprovalRecord, ApprovalState, RecordId, RecordedDecision, RevocationReason,
@@ -103,15 +103,16 @@ impl LedgerStore for RequestLedger {
         Box::pin(ready(Ok(Snapshot { now: system_time(), records })))
     }
 
-    /// All records belong to the chat and the requester of the request, and are one page.
-    fn pending<'a>(
+    /// All records belong to the chat and the requester of the request, whose pending ones are the only list,
+    /// and are one page.
+    fn read_list<'a>(
         &'a self,
-        _: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
+        _: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         let mut records: Vec<VersionedRecord> =
             self.lock().values().filter(|stored| stored.record.is_pending()).cloned().collect();
         records.sort_by_key(|stored| (stored.record.expires_at, stored.record.id));
-        Box::pin(ready(Ok(PendingRecords { now: system_time(), records, next: None })))
+        Box::pin(ready(Ok(ListedRecords { now: system_time(), records, next: None })))
     }
 
     fn compare_and_swap<'a>(

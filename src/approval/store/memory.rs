@@ -11,14 +11,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
 use super::{
-    Inserted, LedgerStore, LedgerStoreError, PendingCursor, PendingFilter, PendingLimits,
-    PendingQuery, PendingRecords, RECORD_RETENTION, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits,
+    RECORD_RETENTION, RecordCursor, RecordList, Snapshot, VersionedRecord,
 };
 use crate::approval::{
     ApprovalRecord, ApprovalState, Principal, RecordId, ToolOutcome, UnixMillis,
 };
 use crate::boxed::BoxFuture;
-use crate::id::ChatId;
 
 /// A ledger in the memory of this process.
 ///
@@ -45,7 +44,7 @@ impl fmt::Debug for InMemoryLedger {
         let (_, records) = self.lock();
         f.debug_struct("InMemoryLedger")
             .field("records", &records.by_id.len())
-            .field("pending", &records.pending.len())
+            .field("lists", &records.lists.len())
             .finish_non_exhaustive()
     }
 }
@@ -68,12 +67,7 @@ type RecordIndex = BTreeSet<(UnixMillis, RecordId)>;
 #[derive(Debug, Default)]
 struct Records {
     by_id: HashMap<RecordId, VersionedRecord>,
-    /// The pending records of each requester in each chat, by their expiry.
-    pending_by_chat: HashMap<(Principal, ChatId), RecordIndex>,
-    /// The pending records of each requester, by their expiry.
-    pending_by_requester: HashMap<Principal, RecordIndex>,
-    /// All pending records, by their expiry.
-    pending: RecordIndex,
+    lists: HashMap<RecordList, RecordIndex>,
     bytes_by_requester: HashMap<Principal, usize>,
     /// All records, by the end of their retention.
     by_retention_end: RecordIndex,
@@ -150,11 +144,12 @@ impl LedgerStore for InMemoryLedger {
         };
         let is_new = |record: &&ApprovalRecord| !records.by_id.contains_key(&record.id);
         let existing = inserted.len() - inserted.iter().filter(is_new).count();
-        let after = PendingCursor::after_expired(now);
-        let in_chat = records.pending_by_chat.get(&chat_key(first));
-        let in_chat = listed_after(in_chat, Some(after)).take(limits.chat).count();
-        let of_requester = records.pending_by_requester.get(&first.requester);
-        let of_requester = listed_after(of_requester, Some(after)).take(limits.requester).count();
+        let after = Some(RecordCursor::after_time(now));
+        let count =
+            |list: &RecordList, limit| records.listed_after(list, after).take(limit).count();
+        let of_requester = RecordList::of_requester(&first.requester);
+        let in_chat = count(&of_requester.in_chat(&first.chat_id), limits.chat);
+        let of_requester = count(&of_requester, limits.requester);
         let admitted = limits.admit(inserted.len(), existing, in_chat, of_requester);
 
         let new: Vec<ApprovalRecord> =
@@ -184,25 +179,18 @@ impl LedgerStore for InMemoryLedger {
         Box::pin(ready(Ok(Snapshot { now, records: found })))
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        query: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
+        page: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         let (now, records) = self.lock();
-        let pending = match query.filter {
-            PendingFilter::Chat { requester, chat } => {
-                records.pending_by_chat.get(&(requester.clone(), chat.clone()))
-            }
-            PendingFilter::Requester(principal) => records.pending_by_requester.get(principal),
-            PendingFilter::All => Some(&records.pending),
-        };
-        let mut rest = listed_after(pending, query.after);
-        let page: Vec<_> = rest.by_ref().take(query.limit).collect();
-        let last = page.last().filter(|_| rest.next().is_some());
-        let next = last.map(|&&(expires_at, id)| PendingCursor { expires_at, id });
-        let found = page.iter().filter_map(|(_, id)| records.by_id.get(id).cloned());
+        let mut rest = records.listed_after(page.list, page.after);
+        let listed: Vec<_> = rest.by_ref().take(page.limit).collect();
+        let last = listed.last().filter(|_| rest.next().is_some());
+        let next = last.map(|&&(at, id)| RecordCursor { at, id });
+        let found = listed.iter().filter_map(|(_, id)| records.by_id.get(id).cloned());
         let records = found.collect();
-        Box::pin(ready(Ok(PendingRecords { now, records, next })))
+        Box::pin(ready(Ok(ListedRecords { now, records, next })))
     }
 
     fn compare_and_swap<'a>(
@@ -221,22 +209,42 @@ impl LedgerStore for InMemoryLedger {
 }
 
 impl Records {
-    /// Inserts or replaces a record and updates the indexes of pending records.
+    /// Inserts or replaces a record, and its places in the lists.
     fn put(&mut self, versioned: VersionedRecord) {
         let record = &versioned.record;
-        let entry = (record.expires_at, record.id);
-        if record.is_pending() {
-            let requester = record.requester.clone();
-            self.pending_by_chat.entry(chat_key(record)).or_default().insert(entry);
-            self.pending_by_requester.entry(requester).or_default().insert(entry);
-            self.pending.insert(entry);
-        } else {
-            self.remove_pending(record);
-        }
+        let (id, lists) = (record.id, RecordList::that_have(record));
         *self.bytes_by_requester.entry(record.requester.clone()).or_default() += bytes_of(record);
-        if let Some(replaced) = self.by_id.insert(entry.1, versioned) {
-            self.subtract_bytes(&replaced.record);
+        if let Some(replaced) = self.by_id.insert(id, versioned) {
+            self.forget(&replaced.record);
         }
+        for (list, at) in lists {
+            self.lists.entry(list).or_default().insert((at, id));
+        }
+    }
+
+    /// Removes a record, which was stored, from the lists and from what is counted.
+    fn forget(&mut self, record: &ApprovalRecord) {
+        self.subtract_bytes(record);
+        for (list, at) in RecordList::that_have(record) {
+            if let Entry::Occupied(mut index) = self.lists.entry(list) {
+                index.get_mut().remove(&(at, record.id));
+                if index.get().is_empty() {
+                    index.remove();
+                }
+            }
+        }
+    }
+
+    /// Returns the places of a list after this one.
+    fn listed_after(
+        &self,
+        list: &RecordList,
+        after: Option<RecordCursor>,
+    ) -> impl Iterator<Item = &(UnixMillis, RecordId)> {
+        let after = after.map(|after| (after.at, after.id));
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let index = self.lists.get(list).into_iter();
+        index.flat_map(move |index| index.range((after, Bound::Unbounded)))
     }
 
     fn subtract_bytes(&mut self, record: &ApprovalRecord) {
@@ -249,25 +257,6 @@ impl Records {
         }
     }
 
-    /// Removes a record from the indexes of pending records.
-    fn remove_pending(&mut self, record: &ApprovalRecord) {
-        let entry = (record.expires_at, record.id);
-        self.pending.remove(&entry);
-        if let Entry::Occupied(mut index) = self.pending_by_chat.entry(chat_key(record)) {
-            index.get_mut().remove(&entry);
-            if index.get().is_empty() {
-                index.remove();
-            }
-        }
-        let requester = record.requester.clone();
-        if let Entry::Occupied(mut index) = self.pending_by_requester.entry(requester) {
-            index.get_mut().remove(&entry);
-            if index.get().is_empty() {
-                index.remove();
-            }
-        }
-    }
-
     /// Removes the records whose retention ended before `now`.
     fn remove_past_retention(&mut self, now: UnixMillis) {
         while let Some((end, id)) =
@@ -275,21 +264,10 @@ impl Records {
         {
             self.by_retention_end.remove(&(end, id));
             if let Some(versioned) = self.by_id.remove(&id) {
-                self.remove_pending(&versioned.record);
-                self.subtract_bytes(&versioned.record);
+                self.forget(&versioned.record);
             }
         }
     }
-}
-
-/// Returns the places of an index after this one.
-fn listed_after(
-    index: Option<&RecordIndex>,
-    after: Option<PendingCursor>,
-) -> impl Iterator<Item = &(UnixMillis, RecordId)> {
-    let after = after.map(|after| (after.expires_at, after.id));
-    let after = after.map_or(Bound::Unbounded, Bound::Excluded);
-    index.into_iter().flat_map(move |index| index.range((after, Bound::Unbounded)))
 }
 
 /// Returns the bytes that a record counts.
@@ -309,10 +287,6 @@ fn bytes_of(record: &ApprovalRecord) -> usize {
 const RECORD_BYTES: usize = 1024;
 
 const DEFAULT_MAX_USER_BYTES: usize = 64 << 20;
-
-fn chat_key(record: &ApprovalRecord) -> (Principal, ChatId) {
-    (record.requester.clone(), record.chat_id.clone())
-}
 
 /// Returns the time of the system's clock.
 #[expect(clippy::disallowed_methods, reason = "the glue hands the core the time")]

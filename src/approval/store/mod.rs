@@ -9,23 +9,23 @@
 #[cfg(feature = "testing")]
 pub mod conformance;
 mod failure_log;
+mod lists;
 mod memory;
 mod replay_guard;
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::failure_log::FailureLog;
+pub use self::lists::{ListPlace, ListRecords, RecordCursor, RecordCursorError, RecordList};
 pub use self::memory::InMemoryLedger;
 pub(crate) use self::memory::system_time;
 pub use self::replay_guard::{ApprovalUse, InMemoryReplayGuard, ReplayGuard};
 
-use crate::approval::{ApprovalRecord, InputError, Principal, RecordId, Transition, UnixMillis};
+use crate::approval::{ApprovalRecord, InputError, RecordId, Transition, UnixMillis};
 use crate::boxed::{BoxError, BoxFuture};
-use crate::id::ChatId;
 
 /// The storage of approval records.
 ///
@@ -66,7 +66,7 @@ use crate::id::ChatId;
 /// - One clock: the field `now` of each result comes from one clock for all servers that share the
 ///   store, for example that of the database. It never runs backwards.
 /// - Formats: a record that a newer version of this crate wrote is an error and not a missing record.
-///   [`ApprovalRecord::check_format`] finds it.
+///   [`read_record`] reads records by this rule.
 /// - Retention: a record, claimed or not, is kept for at least [`RECORD_RETENTION`] after its
 ///   `expires_at`.
 ///
@@ -108,19 +108,18 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
     fn load<'a>(&'a self, ids: &'a [RecordId])
     -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>>;
 
-    /// Loads a page of the pending records that match a filter, in the order in which they expire,
-    /// and by their id where the times are equal.
+    /// Loads a page of a list, in the order of the times by which the records are in it, and of their ids
+    /// where the times are equal.
     ///
-    /// A record whose `expires_at` has passed is still listed while its state is
-    /// [`Pending`](crate::approval::ApprovalState::Pending). The order is that of an index: a page
-    /// reads at most one record more than it holds.
+    /// After each insertion and each swap, a record is in the lists that [`RecordList::that_have`] returns, and
+    /// in no others. The order is that of an index: a page reads at most one record more than it holds.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the store fails.
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        query: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>>;
+        list: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>>;
 
     /// Replaces a record if its revision is still `revision`. Returns `false` if the record has
     /// another revision or does not exist.
@@ -194,89 +193,15 @@ pub enum PendingLimit {
     Requester,
 }
 
-/// Selects pending records. The enum is exhaustive, because a store must support every filter.
-#[derive(Debug, Clone, Copy)]
-pub enum PendingFilter<'a> {
-    /// The records of one requester in one chat. Two users may have chats with the same id.
-    Chat {
-        /// The owner of the chat.
-        requester: &'a Principal,
-        /// The id of the chat.
-        chat: &'a ChatId,
-    },
-    /// The records of one requester, in all chats.
-    Requester(&'a Principal),
-    /// The records of all requesters. Those of a format that this version does not read are left out, so
-    /// that they do not stop the others.
-    All,
-}
-
-/// Selects a page of pending records.
-#[derive(Debug, Clone, Copy)]
-pub struct PendingQuery<'a> {
-    /// Which records are listed.
-    pub filter: PendingFilter<'a>,
-    /// The place after which the page begins. `None` for the first page.
-    pub after: Option<PendingCursor>,
-    /// The maximum number of records in the page.
-    pub limit: usize,
-}
-
-/// Selects the first page, of at most 64 pending records.
-impl<'a> From<PendingFilter<'a>> for PendingQuery<'a> {
-    fn from(filter: PendingFilter<'a>) -> Self {
-        PendingQuery { filter, after: None, limit: 64 }
-    }
-}
-
-/// A place in a list of pending records: after the record with this expiry and this id.
-///
-/// The place stays valid if that record is decided. Its text is `time-id`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PendingCursor {
-    /// The time at which the record expires.
-    pub expires_at: UnixMillis,
-    /// The id of the record.
-    pub id: RecordId,
-}
-
-impl PendingCursor {
-    /// Returns the place after all records that have expired at this time.
-    pub(crate) fn after_expired(now: UnixMillis) -> Self {
-        PendingCursor { expires_at: now, id: RecordId::from_bytes([u8::MAX; 16]) }
-    }
-}
-
-impl fmt::Display for PendingCursor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.expires_at.0, self.id)
-    }
-}
-
-impl FromStr for PendingCursor {
-    type Err = PendingCursorError;
-
-    fn from_str(text: &str) -> Result<Self, PendingCursorError> {
-        let (time, id) = text.split_once('-').ok_or(PendingCursorError)?;
-        let expires_at = UnixMillis(time.parse().map_err(|_| PendingCursorError)?);
-        Ok(PendingCursor { expires_at, id: id.parse().map_err(|_| PendingCursorError)? })
-    }
-}
-
-/// The error of a text that is not a [`PendingCursor`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a place in the list of approvals")]
-pub struct PendingCursorError;
-
-/// A page of pending records at one time.
+/// A page of a list at one time.
 #[derive(Debug, Clone)]
-pub struct PendingRecords {
+pub struct ListedRecords {
     /// The time, by the store's clock.
     pub now: UnixMillis,
     /// The records of the page.
     pub records: Vec<VersionedRecord>,
     /// Where the next page begins. `None` if there are no more records.
-    pub next: Option<PendingCursor>,
+    pub next: Option<RecordCursor>,
 }
 
 /// The records at one time.
@@ -295,6 +220,31 @@ pub struct VersionedRecord {
     pub record: ApprovalRecord,
     /// The revision of the record. It changes with each replacement and never returns.
     pub revision: u64,
+}
+
+/// Reads a record from the JSON that a store keeps. Returns `None`, and logs it, if the JSON is no record: it
+/// counts as lost, and the others are still read.
+///
+/// # Errors
+/// If `is_strict`, [`LedgerStoreError`] for a record of a format that this version does not read. If it were
+/// left out, its approval would be rejected as lost, although a newer server can redeem it. A store is strict
+/// when it loads records by their ids, and in the lists that are [strict](RecordList::is_strict).
+pub fn read_record(
+    id: &str,
+    json: &str,
+    is_strict: bool,
+) -> Result<Option<ApprovalRecord>, LedgerStoreError> {
+    let error = match serde_json::from_str(json) {
+        Ok(record) => return Ok(Some(record)),
+        Err(error) => error,
+    };
+    if let (Err(newer), true) = (ApprovalRecord::check_format(json), is_strict) {
+        tracing::error!(id, error = %newer, "a record in the ledger cannot be read");
+        return Err(LedgerStoreError::new(newer));
+    }
+    // Only the position of the error is logged, because its text may hold contents of the record.
+    tracing::error!(id, column = error.column(), "a record in the ledger cannot be read");
+    Ok(None)
 }
 
 /// A failure of the store: it is unreachable, too slow, or refuses the operation.

@@ -9,7 +9,7 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, PendingFilter};
+use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RecordList};
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, KeyRing, NewApprovalRequest, Principal, ResumePlan,
     ToolInfo, ToolOutcome, Toolbox, UnixMillis,
@@ -185,7 +185,10 @@ async fn nothing_that_holds_a_conversation_or_a_key_prints_it() {
     let key = LogKey { owner: ada.clone(), chat: "chat".into() };
     let load = LoadLog { key: &key, has_frames: true, has_messages: true };
     printed.print("stored chat", &store.load(load).await.unwrap());
-    printed.print("pending", &ledger.pending(PendingFilter::Requester(&ada).into()).await.unwrap());
+    printed.print(
+        "pending",
+        &ledger.read_list((&RecordList::of_requester(&ada)).into()).await.unwrap(),
+    );
 
     let approval_id = response.approvals[0].approval_id.clone();
     let answers = json!({

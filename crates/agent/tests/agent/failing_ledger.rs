@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId};
 use ui_message_stream::json::Json;
@@ -49,8 +49,8 @@ impl LedgerStore for LosesReplies {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
-        self.ledger.pending(of)
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
+        self.ledger.read_list(of)
     }
 
     fn compare_and_swap<'a>(

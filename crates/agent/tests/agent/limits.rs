@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId};
 use ui_message_stream::chunk::FinishReason;
@@ -81,9 +81,9 @@ impl LedgerStore for Counted {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, query: PendingQuery<'a>) -> FromLedger<'a, PendingRecords> {
+    fn read_list<'a>(&'a self, query: ListRecords<'a>) -> FromLedger<'a, ListedRecords> {
         self.others.fetch_add(1, Ordering::Relaxed);
-        self.ledger.pending(query)
+        self.ledger.read_list(query)
     }
 
     fn compare_and_swap<'a>(

@@ -23,7 +23,7 @@ use crate::readers::Reader;
 use crate::store::{ChatCursor, ListChats};
 use crate::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
 use ui_message_stream::approval::{
-    ApprovalDecision, EditableInput, PendingApproval, Principal, UnixMillis,
+    ApprovalDecision, EditableInput, InboxQuery, PendingApproval, Principal, UnixMillis,
 };
 use ui_message_stream::axum::JsonBody;
 use ui_message_stream::axum::{ChatRejection, ChatRejectionKind};
@@ -118,7 +118,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// | route | does |
 /// |---|---|
-/// | `GET /` | Returns the first 100 pending approval requests of the user that have not expired, in the order in which they expire, as `{"approvals": [{"approvalId", "chatId", "toolCallId", "toolName", "input", "description", "requestedAt", "expiresAt"?, "editable"?}, …], "after"?}`. A response has `after` if there are more: `GET /?after=…` returns the next page. |
+/// | `GET /` | Returns the first 100 pending approval requests that the user has made, or may decide as one of an [audience](ui_message_stream::approval::Approvals::with_audiences), and that have not expired, in the order in which they expire, as `{"approvals": [{"approvalId", "chatId", "toolCallId", "toolName", "input", "description", "requestedAt", "expiresAt"?, "editable"?, "requestedBy"?, "decidedByOthers"?}, …], "after"?}`. `requestedBy` is another user. A response has `after` if there are more: `GET /?after=…` returns the next page. `chat` and `tool` select those of a chat and of a tool. |
 /// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?, "input"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
 ///
 /// An approval always names ids, because a new request may have appeared in the chat since the user
@@ -189,7 +189,11 @@ async fn respond(
                 ResponseOutcome::Aborted => StopReasonBody::Aborted,
                 _ => StopReasonBody::Error,
             },
-            approvals: response.approvals.iter().map(PendingApprovalBody::new).collect(),
+            approvals: response
+                .approvals
+                .iter()
+                .map(|it| PendingApprovalBody::new(it, principal))
+                .collect(),
             tool_calls: response
                 .client_executed
                 .iter()
@@ -244,7 +248,8 @@ async fn list(
     let limit = limit.ok_or_else(|| FieldError::new("limit", NO_LIMIT))?;
     let after = query_parameter(query, "after").map(str::parse::<ChatCursor>).transpose();
     let after = after.map_err(|_| FieldError::new("after", NO_CHAT_PLACE))?;
-    let search = query_parameter(query, "search").map(decoded).transpose()?;
+    let search =
+        query_parameter(query, "search").map(|text| decoded("search", text)).transpose()?;
     if follows {
         let other = after.map(|_| "after").or(search.map(|_| "search"));
         if let Some(other) = other {
@@ -256,11 +261,11 @@ async fn list(
     Ok(json(&chats.list(&principal, list).await?))
 }
 
-/// Returns the text of a search in a query, as `URLSearchParams` writes it.
-fn decoded(search: &str) -> Result<String, FieldError> {
-    let search = search.replace('+', " ");
-    let text = percent_decode_str(&search).decode_utf8();
-    text.map(Cow::into_owned).map_err(|_| FieldError::new("search", NO_TEXT))
+/// Returns the text of a parameter of a query, as `URLSearchParams` writes it.
+fn decoded(name: &'static str, text: &str) -> Result<String, FieldError> {
+    let text = text.replace('+', " ");
+    let text = percent_decode_str(&text).decode_utf8();
+    text.map(Cow::into_owned).map_err(|_| FieldError::new(name, NO_TEXT))
 }
 
 async fn delete(
@@ -306,17 +311,23 @@ async fn pending(
     principal: Principal,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
-    let approvals = chats.approvals();
-    let page = match query_parameter(query.as_deref().unwrap_or_default(), "after") {
-        None => approvals.pending_page(&principal, None, PAGE_APPROVALS).await,
-        Some(after) => {
-            let after = after.parse().map_err(|_| FieldError::new("after", NO_PLACE))?;
-            approvals.pending_page(&principal, Some(after), PAGE_APPROVALS).await
-        }
+    let query = query.as_deref().unwrap_or_default();
+    let text = |name| query_parameter(query, name).map(|text| decoded(name, text)).transpose();
+    let (chat, tool) = (text("chat")?.map(ChatId::from), text("tool")?);
+    let after = query_parameter(query, "after").map(str::parse).transpose();
+    let query = InboxQuery {
+        chat: chat.as_ref(),
+        tool: tool.as_deref(),
+        after: after.map_err(|_| FieldError::new("after", NO_PLACE))?,
+        limit: PAGE_APPROVALS,
     };
-    let page = page?;
+    let page = chats.approvals().inbox(&principal, query).await?;
     Ok(json(&PendingApprovalsBody {
-        approvals: page.approvals.iter().map(PendingApprovalBody::new).collect(),
+        approvals: page
+            .approvals
+            .iter()
+            .map(|it| PendingApprovalBody::new(it, &principal))
+            .collect(),
         after: page.next.map(|next| next.to_string()),
     }))
 }
@@ -476,10 +487,19 @@ struct PendingApprovalBody<'a> {
     expires_at: UnixMillis,
     #[serde(skip_serializing_if = "EditableInput::is_nothing")]
     editable: &'a EditableInput,
+    /// Who has requested it, if that is another user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requested_by: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    decided_by_others: bool,
 }
 
 impl<'a> PendingApprovalBody<'a> {
-    fn new(PendingApproval { approval_id, record, .. }: &'a PendingApproval) -> Self {
+    fn new(
+        PendingApproval { approval_id, record, .. }: &'a PendingApproval,
+        principal: &Principal,
+    ) -> Self {
+        let requester = &record.requester;
         PendingApprovalBody {
             approval_id,
             chat_id: &record.chat_id,
@@ -490,6 +510,8 @@ impl<'a> PendingApprovalBody<'a> {
             requested_at: record.requested_at,
             expires_at: record.expires_at,
             editable: &record.editable,
+            requested_by: (requester != principal).then(|| requester.to_string()),
+            decided_by_others: record.decided_by_others,
         }
     }
 }

@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, Approvals, NOT_ANSWERABLE, Principal, RecordId,
@@ -195,8 +195,8 @@ impl LedgerStore for Unchangeable {
         self.0.load(ids)
     }
 
-    fn pending<'a>(&'a self, query: PendingQuery<'a>) -> FromLedger<'a, PendingRecords> {
-        self.0.pending(query)
+    fn read_list<'a>(&'a self, query: ListRecords<'a>) -> FromLedger<'a, ListedRecords> {
+        self.0.read_list(query)
     }
 
     fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> FromLedger<'a, bool> {

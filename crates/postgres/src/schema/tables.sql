@@ -130,19 +130,22 @@ CREATE TABLE approvals (
     id TEXT COLLATE "C" PRIMARY KEY,
     requester TEXT COLLATE "C" NOT NULL,
     chat BYTEA NOT NULL,
-    is_pending BOOLEAN NOT NULL,
-    requested_at BIGINT NOT NULL,
-    expires_at BIGINT NOT NULL,
     delete_at BIGINT NOT NULL,
     revision BIGINT NOT NULL DEFAULT 0,
     -- Holds the number of its format.
     record TEXT NOT NULL
 );
-CREATE INDEX approvals_pending ON approvals (requester, expires_at, id) WHERE is_pending;
-CREATE INDEX approvals_pending_in_chat ON approvals (requester, chat, expires_at, id) WHERE is_pending;
-CREATE INDEX approvals_pending_of_all ON approvals (expires_at, id) WHERE is_pending;
 CREATE INDEX approvals_by_requester ON approvals (requester);
 CREATE INDEX approvals_by_end ON approvals (delete_at);
+
+-- The lists of approvals, by the times at which they have them.
+CREATE TABLE approval_lists (
+    list TEXT COLLATE "C" NOT NULL,
+    at BIGINT NOT NULL,
+    id TEXT COLLATE "C" NOT NULL REFERENCES approvals ON DELETE CASCADE,
+    PRIMARY KEY (list, at, id)
+);
+CREATE INDEX approval_lists_by_id ON approval_lists (id);
 
 -- The stateless approvals that were used.
 CREATE TABLE approval_uses (
@@ -176,9 +179,10 @@ CREATE FUNCTION mark_deleted(user_key TEXT) RETURNS VOID LANGUAGE SQL AS
 
 -- Inserts approvals of one requester and one chat, in order, until a limit is reached. Returns how many of them are
 -- stored already, and how many pending ones there were before, up to the limits; and whether the requester was
--- deleted: nothing is inserted then. Two insertions of one requester follow each other.
-CREATE FUNCTION insert_approvals(user_key TEXT, of_chat BYTEA, chat_limit BIGINT, user_limit BIGINT, ids TEXT[],
-        pending BOOLEAN[], requested BIGINT[], expires BIGINT[], deletes BIGINT[], records TEXT[],
+-- deleted: nothing is inserted then. `listed` are the places in lists: the number of the approval, from 1, the list
+-- and the time. Two insertions of one requester follow each other.
+CREATE FUNCTION insert_approvals(user_key TEXT, of_chat BYTEA, user_list TEXT, chat_list TEXT, chat_limit BIGINT,
+        user_limit BIGINT, ids TEXT[], deletes BIGINT[], records TEXT[], listed INT[], lists TEXT[], times BIGINT[],
         OUT existing BIGINT, OUT in_chat BIGINT, OUT of_requester BIGINT, OUT is_deleted_user BOOLEAN)
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -195,16 +199,33 @@ BEGIN
         RETURN;
     END IF;
     SELECT now_not_before(latest_time) INTO now FROM ledger_clock;
-    SELECT count(*) INTO in_chat FROM (SELECT FROM approvals
-        WHERE is_pending AND requester = user_key AND chat = of_chat AND expires_at > now LIMIT chat_limit) AS counted;
-    SELECT count(*) INTO of_requester FROM (SELECT FROM approvals
-        WHERE is_pending AND requester = user_key AND expires_at > now LIMIT user_limit) AS counted;
-    INSERT INTO approvals (id, requester, chat, is_pending, requested_at, expires_at, delete_at, record)
-        SELECT new.id, user_key, of_chat, new.is_pending, new.requested_at, new.expires_at, new.delete_at, new.record
-        FROM unnest(ids, pending, requested, expires, deletes, records) WITH ORDINALITY
-            AS new (id, is_pending, requested_at, expires_at, delete_at, record, place)
+    SELECT count(*) INTO in_chat FROM (SELECT FROM approval_lists
+        WHERE list = chat_list AND at > now ORDER BY at LIMIT chat_limit) AS counted;
+    SELECT count(*) INTO of_requester FROM (SELECT FROM approval_lists
+        WHERE list = user_list AND at > now ORDER BY at LIMIT user_limit) AS counted;
+    WITH inserted AS (INSERT INTO approvals (id, requester, chat, delete_at, record)
+        SELECT new.id, user_key, of_chat, new.delete_at, new.record
+        FROM unnest(ids, deletes, records) WITH ORDINALITY AS new (id, delete_at, record, place)
         WHERE new.place <= existing + least(chat_limit - in_chat, user_limit - of_requester)
-        ON CONFLICT (id) DO NOTHING;
+        ON CONFLICT (id) DO NOTHING RETURNING id)
+    INSERT INTO approval_lists (list, at, id) SELECT new.list, new.at, inserted.id
+        FROM unnest(listed, lists, times) AS new (place, list, at) JOIN inserted ON inserted.id = ids[new.place];
     -- Last, because all writers of the ledger share this row.
     UPDATE ledger_clock SET latest_time = now_not_before(latest_time);
+END $$;
+
+-- Replaces an approval of this revision, and its places in lists. Returns whether it was replaced. The time of the
+-- ledger does not go back behind this write.
+CREATE FUNCTION replace_approval(approval TEXT, user_key TEXT, of_chat BYTEA, deletes_at BIGINT, expected BIGINT,
+        new_record TEXT, lists TEXT[], times BIGINT[]) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE approvals SET requester = user_key, chat = of_chat, delete_at = deletes_at, revision = revision + 1,
+        record = new_record WHERE id = approval AND revision = expected;
+    IF NOT FOUND THEN
+        RETURN FALSE;
+    END IF;
+    DELETE FROM approval_lists WHERE id = approval;
+    INSERT INTO approval_lists (list, at, id) SELECT new.list, new.at, approval FROM unnest(lists, times) AS new (list, at);
+    UPDATE ledger_clock SET latest_time = now_not_before(latest_time);
+    RETURN TRUE;
 END $$;

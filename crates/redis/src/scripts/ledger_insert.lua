@@ -2,14 +2,24 @@
 -- them are stored already, how many pending ones there were before, in the chat and in all, and the
 -- mark of the deletion if the requester was deleted, unless it is the one that the caller knows: then
 -- nothing is inserted.
--- KEYS, further: the mark of a requester who was deleted, the records. ARGV, further: the mark that the
--- caller knows, the limits of the chat and of the requester, and for each record its id, its JSON, its
--- place in an index, the time at which it is deleted, whether it is pending, and whether its call may
--- begin.
-local count, existing = #KEYS - 6, 0
-for at = 1, count do existing = existing + redis.call('EXISTS', KEYS[6 + at]) end
+-- KEYS: the clock, the index of all records of the requester, the lists of the pending ones of the requester and
+-- of the chat, the mark of a requester who was deleted, and for each record its key and its lists. ARGV: the mark
+-- that the caller knows, the limits of the chat and of the requester, the number of records, and for each record
+-- its id, its JSON, the time at which it is deleted, whether its call may begin, the number of its lists, and its
+-- place in each of them, or an empty text.
+local CLOCK, ALL, OF_REQUESTER, IN_CHAT, MARK = unpack(KEYS, 1, 5)
+local count, existing, records, key, arg = tonumber(ARGV[4]), 0, {}, 6, 5
+for at = 1, count do
+    local lists = tonumber(ARGV[arg + 4])
+    records[at] = {
+        key = KEYS[key], id = ARGV[arg], json = ARGV[arg + 1], forget_at = ARGV[arg + 2], is_open = ARGV[arg + 3],
+        lists = {unpack(KEYS, key + 1, key + lists)}, places = {unpack(ARGV, arg + 5, arg + 4 + lists)},
+    }
+    existing = existing + redis.call('EXISTS', KEYS[key])
+    key, arg = key + 1 + lists, arg + 5 + lists
+end
 if existing == count then return {existing, 0, 0, ''} end
-local mark = redis.call('GET', KEYS[6])
+local mark = redis.call('GET', MARK)
 if mark and mark ~= ARGV[1] then return {0, 0, 0, mark} end
 tell_time(CLOCK)
 -- After all places with this time, because a dot follows the hyphen of a place.
@@ -19,13 +29,15 @@ local of_requester = redis.call('ZLEXCOUNT', OF_REQUESTER, unexpired, '+')
 local room = math.min(tonumber(ARGV[2]) - in_chat, tonumber(ARGV[3]) - of_requester)
 local stored, lineage = math.min(count, existing + math.max(room, 0)), identity() or ''
 for at = 1, stored do
-    local key, id, json, place, forget_at, is_pending, is_open = KEYS[6 + at], unpack(ARGV, 6 * at - 2, 6 * at + 3)
-    if redis.call('EXISTS', key) == 0 then
-        redis.call('HSET', key, 'record', json, 'revision', '0', 'place', place, 'open', is_open,
-            'redis', lineage, 'in_chat', IN_CHAT)
-        redis.call('PEXPIREAT', key, forget_at)
-        put(ALL, id, forget_at, forget_at)
-        wrote(place, forget_at, is_pending == '1')
+    local record = records[at]
+    if redis.call('EXISTS', record.key) == 0 then
+        redis.call('HSET', record.key, 'record', record.json, 'revision', '0', 'open', record.is_open,
+            'redis', lineage)
+        redis.call('PEXPIREAT', record.key, record.forget_at)
+        put(ALL, record.id, record.forget_at, record.forget_at)
+        put_into_lists(record.key, record.lists, record.places, record.forget_at)
     end
 end
+redis.call('ZREMRANGEBYSCORE', ALL, '-inf', time)
+keep_time(CLOCK)
 return {existing, in_chat, of_requester, ''}

@@ -1,11 +1,8 @@
--- The indexes of a record: KEYS hold those of the pending records of its chat and of its requester, the
--- clock, the index of all records of the requester, and that of the pending records of all requesters.
+-- The lists of a record. `lists` of its hash holds those that have it, as JSON: their keys, and its place in each.
 --
--- A member of an index of pending records is the place of a record: the time at which it expires, in 16
--- digits, a hyphen, and its id. All have the same score, so they are in the order of their places. A
--- member of the index of all records is an id, scored by the time at which the record is deleted.
-local IN_CHAT, OF_REQUESTER, CLOCK, ALL, PENDING = unpack(KEYS, 1, 5)
-
+-- A member of a list is the place of a record: the time by which the list has it, in 16 digits, a hyphen, and its
+-- id. All have the same score, so they are in the order of their places. A member of the index of all records of a
+-- requester is an id, scored by the time at which the record is deleted.
 local function put(index, member, score, forget_at)
     redis.call('ZADD', index, score, member)
     local left = redis.call('PTTL', index)
@@ -14,19 +11,23 @@ local function put(index, member, score, forget_at)
     end
 end
 
--- Updates the indexes after a write, and stores the time that the ledger's clock must not fall
--- below.
-local function wrote(place, forget_at, is_pending)
+-- Puts a record into the lists in which it has a place, and takes it out of the others.
+local function put_into_lists(record, lists, places, forget_at)
     local forgotten = string.format('(%016.0f', math.max(time - 86400000, 0))
-    for _, index in ipairs({IN_CHAT, OF_REQUESTER, PENDING}) do
-        redis.call('ZREMRANGEBYLEX', index, '-', forgotten)
-        if is_pending then
-            put(index, place, 0, forget_at)
-        else
-            redis.call('ZREM', index, place)
+    local before, now_in = cjson.decode(redis.call('HGET', record, 'lists') or '{}'), {}
+    for at, list in ipairs(lists) do
+        redis.call('ZREMRANGEBYLEX', list, '-', forgotten)
+        if before[list] and before[list] ~= places[at] then redis.call('ZREM', list, before[list]) end
+        if places[at] ~= '' then
+            put(list, places[at], 0, forget_at)
+            now_in[list] = places[at]
         end
     end
-    redis.call('ZREMRANGEBYSCORE', ALL, '-inf', time)
-    tell_time(CLOCK)
-    redis.call('SET', CLOCK, now, 'PX', 60000)
+    redis.call('HSET', record, 'lists', cjson.encode(now_in))
+end
+
+-- Stores the time that the ledger's clock must not fall below.
+local function keep_time(clock)
+    tell_time(clock)
+    redis.call('SET', clock, now, 'PX', 60000)
 end

@@ -13,7 +13,7 @@ use futures::Stream;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::{
-    Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery, PendingRecords, Snapshot,
+    Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal,
@@ -188,11 +188,11 @@ impl LedgerStore for Ledger {
         self.inner.load(ids)
     }
 
-    fn pending<'a>(
+    fn read_list<'a>(
         &'a self,
-        filter: PendingQuery<'a>,
-    ) -> BoxFuture<'a, Result<PendingRecords, LedgerStoreError>> {
-        self.inner.pending(filter)
+        filter: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
+        self.inner.read_list(filter)
     }
 
     fn compare_and_swap<'a>(

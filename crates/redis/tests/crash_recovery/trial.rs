@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 use ui_message_stream::Json;
-use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
+use ui_message_stream::approval::store::{LedgerStore, RecordList};
 use ui_message_stream::approval::{ApprovalState, OUTCOME_UNKNOWN, Principal, RecordId};
 use ui_message_stream::message::ToolState;
 use ui_message_stream::testing::Conversation;
@@ -189,7 +189,7 @@ impl fmt::Display for Status {
 /// Returns the only pending approval request.
 async fn pending(ledger: &RedisStore) -> RecordId {
     let pending = ledger
-        .pending(PendingFilter::Requester(&Principal::anonymous()).into())
+        .read_list((&RecordList::of_requester(&Principal::anonymous())).into())
         .await
         .unwrap()
         .records;

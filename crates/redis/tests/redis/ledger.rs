@@ -12,8 +12,8 @@ use test_support::external_processes::redis_server::RedisServer;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::{
-    ApprovalUse, LedgerStore, LedgerStoreError, PendingFilter, PendingLimits, PendingQuery,
-    RECORD_RETENTION, ReplayGuard, update,
+    ApprovalUse, LedgerStore, LedgerStoreError, ListRecords, PendingLimits, RECORD_RETENTION,
+    RecordList, ReplayGuard, update,
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, AuditEvent, AuditEventKind, AuditSink, Claim,
@@ -94,8 +94,8 @@ async fn after_a_restart_redis_has_all_confirmed_writes_and_the_ledger_reconnect
     }
     redis.start_again();
     assert_eq!(claim(&ledger, id(1), 2).await.unwrap(), ClaimResult::InFlight);
-    let filter = PendingFilter::Requester(&pending.requester);
-    let listed = ledger.pending(filter.into()).await.unwrap().records;
+    let filter = RecordList::of_requester(&pending.requester);
+    let listed = ledger.read_list((&filter).into()).await.unwrap().records;
     assert_eq!(listed.iter().map(|stored| &stored.record).collect::<Vec<_>>(), [&pending]);
 }
 
@@ -191,7 +191,7 @@ async fn records_and_lists_are_deleted_a_day_after_the_approval_expires() {
     claim(&ledger, id(1), 1).await.unwrap();
     assert_eq!(redis.command(&format!("PEXPIRETIME p:record:{}", id(1))), last_deletion);
     // A list is deleted together with the last of its records.
-    for list in ["p:chat:*", "p:person:*", "p:all:*"] {
+    for list in ["p:list:requester:*", "p:list:pending", "p:all:*"] {
         let script = format!("return redis.call('PEXPIRETIME', redis.call('KEYS', '{list}')[1])");
         assert_eq!(redis.command(&format!("EVAL \"{script}\" 0")), last_deletion);
     }
@@ -210,11 +210,14 @@ async fn lists_drop_records_whose_retention_has_ended() {
     let stored = contention::record(id(2));
     assert!(ledger.insert(&stored).await.unwrap());
     assert!(ledger.insert(&expired).await.unwrap());
-    let listed =
-        ledger.pending(PendingFilter::Requester(&stored.requester).into()).await.unwrap().records;
+    let listed = ledger
+        .read_list((&RecordList::of_requester(&stored.requester)).into())
+        .await
+        .unwrap()
+        .records;
     assert_eq!(listed.iter().map(|stored| stored.record.id).collect::<Vec<_>>(), [id(2)]);
     assert!(ledger.insert(&contention::record(id(3))).await.unwrap());
-    let count = "return redis.call('ZCARD', redis.call('KEYS', '*:person:*')[1])";
+    let count = "return redis.call('ZCARD', redis.call('KEYS', '*:list:requester:*')[1])";
     assert_eq!(redis.command(&format!("EVAL \"{count}\" 0")), ":2");
 }
 
@@ -230,7 +233,7 @@ async fn stores_with_different_prefixes_share_no_records() {
     assert!(second.load(&[id(1)]).await.unwrap().records.is_empty());
     assert!(
         second
-            .pending(PendingFilter::Requester(&record.requester).into())
+            .read_list((&RecordList::of_requester(&record.requester)).into())
             .await
             .unwrap()
             .records
@@ -273,8 +276,9 @@ async fn an_insertion_among_4000_pending_records_runs_a_fixed_number_of_commands
         redis.command("CONFIG RESETSTAT");
         let more = [record(10_000 + first)];
         assert_eq!(ledger.insert_all(&more, limits).await.unwrap().stored, 1);
-        let page = PendingQuery { limit: 5, ..PendingFilter::Requester(&more[0].requester).into() };
-        assert_eq!(ledger.pending(page).await.unwrap().records.len(), 5);
+        let list = RecordList::of_requester(&more[0].requester);
+        let page = ListRecords { limit: 5, ..(&list).into() };
+        assert_eq!(ledger.read_list(page).await.unwrap().records.len(), 5);
         let stats = redis.command("INFO commandstats");
         let calls = stats
             .split(":calls=")
@@ -300,10 +304,10 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
         tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
     let _subscription = subscribe(subscriber);
     let requester = contention::record(id(1)).requester;
-    let pending = PendingFilter::Chat { requester: &requester, chat: &"chat".into() };
+    let pending = RecordList::of_chat(&requester, &"chat".into());
     for failed in [
         ledger.load(&[id(1), id(2)]).await.map(drop),
-        ledger.pending(pending.into()).await.map(drop),
+        ledger.read_list((&pending).into()).await.map(drop),
     ] {
         let error = failed.unwrap_err();
         assert_eq!(error.to_string(), "the approval ledger failed");

@@ -7,7 +7,7 @@ use test_support::contention::InsertOne;
 use futures::Stream;
 use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;
-use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
+use ui_message_stream::approval::store::{LedgerStore, RecordList};
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing,
     LeaseHolderId, OUTCOME_UNKNOWN, Principal, REFUSED, RecordId, RecordedDecision, ResumePlan,
@@ -156,8 +156,8 @@ async fn an_approval_that_was_not_sent_to_its_provider_is_not_sent_after_a_resta
     let decision = record.decision().unwrap().clone();
     assert_eq!(stored.record.state, ApprovalState::OutcomeUnknown { decision });
     assert_eq!(stored.revision, 2);
-    let filter = PendingFilter::Requester(&record.requester);
-    assert_eq!(store.pending(filter.into()).await.unwrap().records.len(), 0);
+    let filter = RecordList::of_requester(&record.requester);
+    assert_eq!(store.read_list((&filter).into()).await.unwrap().records.len(), 0);
 }
 
 #[tokio::test]

@@ -113,19 +113,25 @@ CREATE TABLE approvals (
     id TEXT PRIMARY KEY,
     requester TEXT NOT NULL,
     chat BLOB NOT NULL,
-    is_pending INTEGER NOT NULL,
-    requested_at INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL,
     delete_at INTEGER NOT NULL,
     revision INTEGER NOT NULL,
     -- Holds the number of its format.
     record TEXT NOT NULL
 ) STRICT;
-CREATE INDEX approvals_by_requester ON approvals (requester, expires_at, id) WHERE is_pending = 1;
-CREATE INDEX approvals_by_chat ON approvals (requester, chat, expires_at, id) WHERE is_pending = 1;
-CREATE INDEX approvals_by_expiry ON approvals (expires_at, id) WHERE is_pending = 1;
 CREATE INDEX approvals_of_requester ON approvals (requester);
 CREATE INDEX approvals_by_end ON approvals (delete_at);
+
+-- The lists of approvals, by the times at which they have them.
+CREATE TABLE approval_lists (
+    list TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    PRIMARY KEY (list, at, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX approval_lists_by_id ON approval_lists (id);
+CREATE TRIGGER approval_is_deleted AFTER DELETE ON approvals BEGIN
+    DELETE FROM approval_lists WHERE id = OLD.id;
+END;
 
 -- The users who were deleted within the last day. A run that goes on meanwhile requests no more approvals.
 CREATE TABLE deleted_users (

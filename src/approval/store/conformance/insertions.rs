@@ -5,7 +5,7 @@ use super::records::{
     insert, insert_all, load_one, new_chat_id, new_principal, new_record, now, pending_ids,
 };
 use crate::approval::store::{
-    Inserted, LedgerStore, PendingFilter, PendingLimit, PendingLimits, PendingQuery, update,
+    Inserted, LedgerStore, ListRecords, PendingLimit, PendingLimits, RecordList, update,
 };
 use crate::approval::{ApprovalRecord, Principal, RecordId, RevocationReason, UnixMillis};
 use crate::id::ChatId;
@@ -22,11 +22,11 @@ pub(super) fn cases() -> Vec<Case> {
             let (requester, chat) = (new_principal(), new_chat_id());
             let records = sorted_records(&requester, &chat, now(&*store).await?, 300);
             insert_all(&*store, &records).await?;
-            let of = PendingFilter::Chat { requester: &requester, chat: &chat };
-            let mut query = PendingQuery { limit: 50, ..of.into() };
+            let of = RecordList::of_chat(&requester, &chat);
+            let mut query = ListRecords { limit: 50, ..(&of).into() };
             let mut listed = Vec::new();
             loop {
-                let page = store.pending(query).await?;
+                let page = store.read_list(query).await?;
                 listed.extend(page.records.into_iter().map(|versioned| versioned.record));
                 query.after = page.next;
                 if query.after.is_none() {
@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
                 insert_all(&*store, &records[6..]).await?;
                 let inserted = store.insert_all(&records[..6], limits).await?;
                 expect_equal("the answer", inserted, expected)?;
-                let of = PendingFilter::Chat { requester: &requester, chat: &chat };
+                let of = RecordList::of_chat(&requester, &chat);
                 let stored = [&records[..3], &records[6..]].concat();
                 expect_equal("what is pending", pending_ids(&*store, of).await?, ids(&stored))
             },
@@ -62,7 +62,7 @@ pub(super) fn cases() -> Vec<Case> {
                 let records = sorted_records(&requester, &chat, now, 3);
                 let expected = Inserted { stored: 1, refused_by: Some(PendingLimit::Requester) };
                 expect_equal("the answer", store.insert_all(&records, limits).await?, expected)?;
-                let of = PendingFilter::Chat { requester: &requester, chat: &chat };
+                let of = RecordList::of_chat(&requester, &chat);
                 let stored = pending_ids(&*store, of).await?;
                 expect_equal("what is pending", stored, ids(&records[..1]))
             },
@@ -82,7 +82,7 @@ pub(super) fn cases() -> Vec<Case> {
             expect_equal("the answer", store.insert_all(&records, limits).await?, expected)?;
             let decided = load_one(&*store, records[0].id).await?.record;
             expect_equal("whether it is pending", decided.is_pending(), false)?;
-            let of = PendingFilter::Requester(&requester);
+            let of = RecordList::of_requester(&requester);
             expect_equal("what is pending", pending_ids(&*store, of).await?, ids(&records[1..3]))
         }),
         Case::new("expired and decided records have no limit", |store: Store| async move {

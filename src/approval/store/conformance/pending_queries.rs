@@ -1,13 +1,17 @@
 //! The lists of pending records: of one requester and of one chat of a requester, without the
 //! records of others.
 
+use std::time::Duration;
+
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
-    insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids, random_id,
+    check_listed, insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids,
+    random_id,
 };
-use crate::approval::store::{LedgerStore, PendingFilter, PendingQuery, update};
+use crate::approval::store::{LedgerStore, ListRecords, RecordList, update};
 use crate::approval::{
-    ApprovalRecord, ApprovalState, Principal, RecordId, RevocationReason, UnixMillis,
+    ApprovalRecord, ApprovalState, NoticeDelivery, Principal, RecordId, RevocationReason,
+    UnixMillis,
 };
 use crate::id::ChatId;
 
@@ -15,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::new("a chat without approval requests lists no records", |store: Store| async move {
             let (requester, chat) = (new_principal(), new_chat_id());
-            let of = PendingFilter::Chat { requester: &requester, chat: &chat };
+            let of = RecordList::of_chat(&requester, &chat);
             expect_equal("what is pending", pending_ids(&*store, of).await?, vec![])
         }),
         Case::new(
@@ -23,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
             |store: Store| async move {
                 expect_equal(
                     "what is pending",
-                    pending_ids(&*store, PendingFilter::Requester(&new_principal())).await?,
+                    pending_ids(&*store, RecordList::of_requester(&new_principal())).await?,
                     vec![],
                 )
             },
@@ -42,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
                     expected.push((record.expires_at, record.id));
                 }
                 expected.sort();
-                let of = PendingFilter::Chat { requester: &requester, chat: &chat };
+                let of = RecordList::of_chat(&requester, &chat);
                 expect_equal("what is pending", pending_ids(&*store, of).await?, ids_of(expected))
             },
         ),
@@ -52,14 +56,24 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new("the list of all requesters is in the order of expiry", pending_of_all),
         Case::new(
+            "an audience lists the requests of all requesters of its tenant, in all, by tool and by chat",
+            pending_of_audience,
+        ),
+        Case::new(
+            "an event is listed when it may be delivered, and until it was",
+            events_to_deliver,
+        ),
+        Case::new(
             "the pages of a list hold each record once, while some are decided",
             pages_of_requester,
         ),
         Case::new("a list holds the records with their revisions", |store: Store| async move {
             let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
             insert(&*store, &record).await?;
-            let listed =
-                store.pending(PendingFilter::Requester(&record.requester).into()).await?.records;
+            let listed = store
+                .read_list((&RecordList::of_requester(&record.requester)).into())
+                .await?
+                .records;
             expect_equal("how many there are", listed.len(), 1)?;
             let revision = load_one(&*store, record.id).await?.revision;
             for versioned in listed {
@@ -75,7 +89,7 @@ pub(super) fn cases() -> Vec<Case> {
                 let mut record = new_record(&new_principal(), &new_chat_id(), now);
                 record.expires_at = UnixMillis(now.0.saturating_sub(1));
                 insert(&*store, &record).await?;
-                let of = PendingFilter::Requester(&record.requester);
+                let of = RecordList::of_requester(&record.requester);
                 expect_equal("what is pending", pending_ids(&*store, of).await?, vec![record.id])
             },
         ),
@@ -93,10 +107,8 @@ pub(super) fn cases() -> Vec<Case> {
             store.compare_and_swap(&decided, revision).await?;
             expected.remove(1);
             expected.sort();
-            for of in [
-                PendingFilter::Chat { requester: &principal, chat: &chat },
-                PendingFilter::Requester(&principal),
-            ] {
+            for of in [RecordList::of_chat(&principal, &chat), RecordList::of_requester(&principal)]
+            {
                 expect_equal("what is pending", pending_ids(&*store, of).await?, expected.clone())?;
             }
             Ok(())
@@ -112,7 +124,7 @@ pub(super) fn cases() -> Vec<Case> {
                 store.compare_and_swap(&decided, revision.wrapping_add(1)).await?,
                 false,
             )?;
-            let of = PendingFilter::Requester(&record.requester);
+            let of = RecordList::of_requester(&record.requester);
             expect_equal("what is pending", pending_ids(&*store, of).await?, vec![record.id])
         }),
     ];
@@ -132,11 +144,11 @@ async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
     }
     records.sort_by_key(|record| (record.expires_at, record.id));
     let decided: Vec<RecordId> = [2, 6, 11].map(|at: usize| records[at].id).to_vec();
-    let filter = PendingFilter::Requester(&requester);
-    let mut query = PendingQuery { filter, after: None, limit: 7 };
+    let list = RecordList::of_requester(&requester);
+    let mut query = ListRecords { list: &list, after: None, limit: 7 };
     let (mut listed, mut pages) = (Vec::new(), 0);
     loop {
-        let page = store.pending(query).await?;
+        let page = store.read_list(query).await?;
         if page.records.len() > query.limit {
             return Err(CaseFailure(format!("{} records in a page of 7", page.records.len())));
         }
@@ -159,7 +171,7 @@ async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
     expected.retain(|id| *id != decided[2]);
     expect_equal("what the pages hold", listed, expected)?;
     expect_equal("the number of pages", pages, 4)?;
-    let left = store.pending(filter.into()).await?;
+    let left = store.read_list((&list).into()).await?;
     expect_equal("how many are left", left.records.len(), 22)?;
     expect_equal("whether there are more", left.next, None)
 }
@@ -181,10 +193,11 @@ async fn pending_of_all(store: Store) -> Result<(), CaseFailure> {
     expect_equal("the answer", store.compare_and_swap(&decided, revision).await?, true)?;
     let first = expected.remove(2);
     expected.sort();
-    let mut query = PendingQuery { limit: 16, ..PendingFilter::All.into() };
+    let list = RecordList::pending();
+    let mut query = ListRecords { list: &list, after: None, limit: 16 };
     let mut listed = Vec::new();
     loop {
-        let page = store.pending(query).await?;
+        let page = store.read_list(query).await?;
         listed.extend(page.records.into_iter().map(|versioned| versioned.record.id));
         query.after = page.next;
         if query.after.is_none() {
@@ -197,6 +210,69 @@ async fn pending_of_all(store: Store) -> Result<(), CaseFailure> {
         .filter(|id| expected.iter().any(|(_, expected)| expected == id))
         .collect();
     expect_equal("what is pending", own, ids_of(expected))
+}
+
+async fn pending_of_audience(store: Store) -> Result<(), CaseFailure> {
+    let (now, salt) = (now(&*store).await?, random_id());
+    let [tenant, other_tenant] = ["a", "b"].map(|name| format!("tenant {name} {salt}"));
+    let asked = |tenant: &str, tool: &str, audience: &[&str], age: u64| {
+        let requester = new_principal().with_tenant(tenant);
+        let record = new_record(&requester, &"chat".into(), now);
+        ApprovalRecord {
+            tool_name: tool.into(),
+            audience: audience.iter().map(|name| Box::from(*name)).collect(),
+            expires_at: UnixMillis(now.0 + 1_000_000 - age),
+            ..record
+        }
+    };
+    let records = [
+        asked(&tenant, "transfer", &["finance"], 0),
+        asked(&tenant, "delete", &["finance", "board"], 1),
+        asked(&other_tenant, "transfer", &["finance"], 2),
+        asked(&tenant, "transfer", &[], 3),
+    ];
+    for record in &records {
+        insert(&*store, record).await?;
+    }
+    let [first, second, ..] = records.each_ref().map(|record| record.id);
+    let finance = RecordList::of_audience(Some(&tenant), "finance");
+    for (list, expected) in [
+        (finance.clone(), vec![second, first]),
+        (finance.of_tool("transfer"), vec![first]),
+        (finance.in_chat(&"chat".into()), vec![second, first]),
+        (finance.in_chat(&"chat 2".into()), vec![]),
+        (RecordList::of_audience(Some(&tenant), "board"), vec![second]),
+        (RecordList::of_audience(None, "finance").of_tool(&tenant), vec![]),
+    ] {
+        expect_equal("what is pending", pending_ids(&*store, list).await?, expected)?;
+    }
+    let revoke = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+    update(&*store, second, revoke).await?;
+    expect_equal("what is left", pending_ids(&*store, finance).await?, vec![first])
+}
+
+async fn events_to_deliver(store: Store) -> Result<(), CaseFailure> {
+    let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+    insert(&*store, &record).await?;
+    let lease = Duration::from_secs(3_600);
+    let leased = |record: &ApprovalRecord, now| NoticeDelivery::lease(record, lease, now);
+    for expected in [Some(0), None] {
+        let updated = update(&*store, record.id, leased).await?;
+        expect_equal("the event that is leased", updated.and_then(|it| it.1), expected)?;
+    }
+    check_listed(&*store, &load_one(&*store, record.id).await?.record).await?;
+    let deliver = |record: &ApprovalRecord, now| NoticeDelivery::delivered(record, 0, lease, now);
+    expect_equal(
+        "the next event",
+        update(&*store, record.id, deliver).await?.and_then(|it| it.1),
+        None,
+    )?;
+    check_listed(&*store, &load_one(&*store, record.id).await?.record).await?;
+    let revoke = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
+    update(&*store, record.id, revoke).await?;
+    let updated = update(&*store, record.id, leased).await?;
+    expect_equal("the event after that", updated.and_then(|it| it.1), Some(1))?;
+    check_listed(&*store, &load_one(&*store, record.id).await?.record).await
 }
 
 async fn pending_of_requester(store: Store) -> Result<(), CaseFailure> {
@@ -212,7 +288,7 @@ async fn pending_of_requester(store: Store) -> Result<(), CaseFailure> {
     expected.sort();
     expect_equal(
         "what is pending",
-        pending_ids(&*store, PendingFilter::Requester(&principal)).await?,
+        pending_ids(&*store, RecordList::of_requester(&principal)).await?,
         ids_of(expected),
     )
 }
@@ -290,7 +366,7 @@ fn separation_cases() -> Vec<Case> {
                 let principal = Principal::new(name).with_tenant(tenant.clone());
                 let (asked, other) = (
                     new_record(&principal, &new_chat_id(), now),
-                    PendingFilter::Requester(&anonymous),
+                    RecordList::of_requester(&anonymous),
                 );
                 insert(&*store, &asked).await?;
                 expect_equal("what is pending", pending_ids(&*store, other).await?, vec![])?;
@@ -321,9 +397,9 @@ async fn check_chats_separated(
     let (first, second) = (new_record(one, one_chat, now), new_record(other, other_chat, now));
     insert(store, &first).await?;
     insert(store, &second).await?;
-    let one_chat = PendingFilter::Chat { requester: one, chat: one_chat };
+    let one_chat = RecordList::of_chat(one, one_chat);
     expect_equal("what is pending in one", pending_ids(store, one_chat).await?, vec![first.id])?;
-    let other_chat = PendingFilter::Chat { requester: other, chat: other_chat };
+    let other_chat = RecordList::of_chat(other, other_chat);
     let listed = pending_ids(store, other_chat).await?;
     expect_equal("what is pending in the other", listed, vec![second.id])
 }
@@ -341,12 +417,12 @@ async fn check_separated(
     insert(store, &second).await?;
     expect_equal(
         "what is pending of one",
-        pending_ids(store, PendingFilter::Requester(one)).await?,
+        pending_ids(store, RecordList::of_requester(one)).await?,
         vec![first.id],
     )?;
     expect_equal(
         "what is pending of the other",
-        pending_ids(store, PendingFilter::Requester(other)).await?,
+        pending_ids(store, RecordList::of_requester(other)).await?,
         vec![second.id],
     )
 }

@@ -7,10 +7,9 @@ use tokio::task::JoinSet;
 
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
-    check_listed_if_pending, insert, load_one, new_chat_id, new_principal, new_record, now,
-    pending_ids,
+    check_listed, insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids,
 };
-use crate::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, PendingLimits, update};
+use crate::approval::store::{LedgerStore, LedgerStoreError, PendingLimits, RecordList, update};
 use crate::approval::{
     ApprovalRecord, ApprovalState, ClaimResult, DenyResult, LeaseHolderId, RecordedDecision,
 };
@@ -101,10 +100,10 @@ async fn insertions_below_a_limit(store: Store) -> Result<(), CaseFailure> {
     });
     let stored: usize = answers.await?.into_iter().sum();
     expect_equal("how many are said to be stored", stored, limits.requester)?;
-    let of = PendingFilter::Requester(&requester);
+    let of = RecordList::of_requester(&requester);
     expect_equal("how many are stored", pending_ids(&*store, of).await?.len(), limits.requester)?;
     for chat in &chats {
-        let of = PendingFilter::Chat { requester: &requester, chat };
+        let of = RecordList::of_chat(&requester, chat);
         let in_chat = pending_ids(&*store, of).await?.len();
         expect_equal("whether a chat is below its limit", in_chat <= limits.chat, true)?;
     }
@@ -156,7 +155,7 @@ async fn claims_and_denials(store: Store) -> Result<(), CaseFailure> {
         count(&answers, |says_claimed| *says_claimed == is_claimed),
         CONTENDERS,
     )?;
-    check_listed_if_pending(&*store, &read).await
+    check_listed(&*store, &read).await
 }
 
 async fn claim(store: Store, record: ApprovalRecord) -> Result<ClaimResult, LedgerStoreError> {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::case::{CaseFailure, expect_equal};
 use crate::approval::store::{
-    Inserted, LedgerStore, PendingFilter, PendingLimits, Snapshot, VersionedRecord,
+    Inserted, LedgerStore, ListPlace, ListRecords, PendingLimits, RecordCursor, RecordList,
+    Snapshot, VersionedRecord,
 };
 use crate::approval::{
-    ApprovalRecord, ApprovalState, DefinitionDigest, KeyRing, NewApprovalRequest, OnNewMessage,
+    ApprovalRecord, DefinitionDigest, KeyRing, NewApprovalRequest, NoticeDelivery, OnNewMessage,
     Principal, RecordId, UnixMillis,
 };
 use crate::id::ChatId;
@@ -33,7 +34,7 @@ fn random_bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// Returns a new pending record that expires after an hour.
+/// Returns a new pending record that expires after an hour, with two audiences and an event to deliver.
 pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) -> ApprovalRecord {
     let request = NewApprovalRequest {
         requester: requester.clone(),
@@ -53,7 +54,13 @@ pub(super) fn new_record(requester: &Principal, chat: &ChatId, now: UnixMillis) 
     };
     // The cases never use the approval id, so any key will do.
     let keys = KeyRing::new(1, &random_bytes::<32>()).expect("32 random bytes make a key");
-    request.into_record(&keys, random_id(), now).expect("`null` is shown as it is")
+    let record = request.into_record(&keys, random_id(), now).expect("`null` is shown as it is");
+    let audience = ["a", "b"].map(|name| format!("{name} {}", random_id()).into());
+    ApprovalRecord {
+        audience: audience.into(),
+        delivery: Some(NoticeDelivery::default()),
+        ..record
+    }
 }
 
 /// Inserts a new record. Fails the case if the store does not insert it.
@@ -93,29 +100,37 @@ pub(super) async fn load_one(
 /// Returns the ids of the pending records, in the order of the store.
 pub(super) async fn pending_ids(
     store: &dyn LedgerStore,
-    of: PendingFilter<'_>,
+    of: RecordList,
 ) -> Result<Vec<RecordId>, CaseFailure> {
-    let records = store.pending(of.into()).await?.records;
+    let records = store.read_list((&of).into()).await?.records;
     Ok(records.into_iter().map(|versioned| versioned.record.id).collect())
 }
 
-/// Checks that a record is in the lists of its chat and of its requester if it is pending, and only
-/// then.
-pub(super) async fn check_listed_if_pending(
+/// Checks that a record is in the lists that its state says, and in no others.
+pub(super) async fn check_listed(
     store: &dyn LedgerStore,
     record: &ApprovalRecord,
 ) -> Result<(), CaseFailure> {
-    let expected: &[RecordId] = match record.state {
-        ApprovalState::Pending => &[record.id],
-        _ => &[],
-    };
-    let (requester, chat) = (&record.requester, &record.chat_id);
-    let in_chat = PendingFilter::Chat { requester, chat };
-    expect_equal("what is pending in the chat", &*pending_ids(store, in_chat).await?, expected)?;
-    let by_requester = PendingFilter::Requester(requester);
-    expect_equal(
-        "what is pending of the person",
-        &*pending_ids(store, by_requester).await?,
-        expected,
-    )
+    for ListPlace { list, at } in RecordList::places_of(record) {
+        let (mut query, mut listed) = (ListRecords::from(&list), Vec::new());
+        // Lists of more than one requester may hold records of earlier cases.
+        let earliest = match list == RecordList::to_notify() {
+            true => record.requested_at,
+            false => record.expires_at,
+        };
+        let before = UnixMillis(earliest.0.saturating_sub(1));
+        query.after = Some(RecordCursor::after_time(before));
+        loop {
+            let page = store.read_list(query).await?;
+            let same = page.records.into_iter().filter(|stored| stored.record.id == record.id);
+            listed.extend(same.map(|stored| stored.record));
+            query.after = page.next;
+            if query.after.is_none() {
+                break;
+            }
+        }
+        let expected: Vec<_> = at.iter().map(|_| record.clone()).collect();
+        expect_equal(&format!("what `{}` holds of the record", list.as_str()), listed, expected)?;
+    }
+    Ok(())
 }

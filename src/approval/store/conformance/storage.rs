@@ -6,7 +6,7 @@ use futures_util::future::poll_immediate;
 
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{insert, load_one, new_chat_id, new_principal, new_record, now, random_id};
-use crate::approval::store::{PendingFilter, PendingLimits, RECORD_RETENTION};
+use crate::approval::store::{PendingLimits, RECORD_RETENTION, RecordList};
 use crate::approval::{
     ApprovalState, DefinitionDigest, EditableInput, LeaseHolderId, Principal, RecordId,
     RecordedDecision, ToolOutcome, UnixMillis,
@@ -172,8 +172,8 @@ pub(super) fn cases() -> Vec<Case> {
             let (requester, chat) = (new_principal(), new_chat_id());
             let mut latest = UnixMillis(0);
             for _ in 0..50 {
-                let of = PendingFilter::Chat { requester: &requester, chat: &chat };
-                for now in [now(&*store).await?, store.pending(of.into()).await?.now] {
+                let of = RecordList::of_chat(&requester, &chat);
+                for now in [now(&*store).await?, store.read_list((&of).into()).await?.now] {
                     if now < latest {
                         return Err(CaseFailure(format!("after {latest:?} it is {now:?}")));
                     }
@@ -248,7 +248,7 @@ async fn dropped_futures(store: Store) -> Result<(), CaseFailure> {
     let mut decided = record.clone();
     decided.state = ApprovalState::Expired;
     poll_immediate(store.load(&ids)).await;
-    poll_immediate(store.pending(PendingFilter::Requester(&record.requester).into())).await;
+    poll_immediate(store.read_list((&RecordList::of_requester(&record.requester)).into())).await;
     poll_immediate(store.compare_and_swap(&decided, revision)).await;
     let current = load_one(&*store, record.id).await?;
     if current.record.is_pending() {

@@ -8,9 +8,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use super::case::{Case, CaseFailure, Store, expect_equal};
-use super::records::{
-    check_listed_if_pending, insert, load_one, new_chat_id, new_principal, new_record, now,
-};
+use super::records::{check_listed, insert, load_one, new_chat_id, new_principal, new_record, now};
 use crate::approval::store::update;
 use crate::approval::{
     self, ApprovalRecord, ApprovalState, ClaimResult, EditableInput, LeaseHolderId, Principal,
@@ -294,7 +292,7 @@ async fn run(store: Store, (given, rule, output, after): Row) -> Result<(), Case
     update(store, pending.id, |record, _| given.state.transition(record, ())).await?;
     let before = load_one(store, pending.id).await?;
     expect_equal("the state before", &before.record.state, &given.state.of(&pending))?;
-    check_listed_if_pending(store, &before.record).await?;
+    check_listed(store, &before.record).await?;
 
     // The rule gets the time of the row and not the time of the store, so that no case has to wait.
     let updated = update(store, pending.id, |record, _| rule.apply(record, given.minute)).await?;
@@ -306,7 +304,7 @@ async fn run(store: Store, (given, rule, output, after): Row) -> Result<(), Case
     if before.record != record && before.revision == read.revision {
         return Err(CaseFailure("the record changed, its revision did not".to_owned()));
     }
-    check_listed_if_pending(store, &record).await
+    check_listed(store, &record).await
 }
 
 impl Given {

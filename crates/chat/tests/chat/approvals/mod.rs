@@ -4,6 +4,7 @@ mod call_outcomes;
 mod concurrent_turns;
 mod decisions_in_live_runs;
 mod expiry;
+mod inbox;
 mod late_responses;
 mod late_revocations;
 mod newer_messages;

@@ -11,8 +11,8 @@ use chat_test_support::test_server::{Client, Host};
 use serde_json::json;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{ApprovalRecord, RecordId};
 
@@ -113,8 +113,8 @@ impl LedgerStore for Failing {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
-        self.ledger.pending(of)
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
+        self.ledger.read_list(of)
     }
 
     fn compare_and_swap<'a>(

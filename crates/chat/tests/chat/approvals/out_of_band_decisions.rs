@@ -13,8 +13,8 @@ use chat_test_support::test_server::{Client, Host, Line, Scripted, Tools};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, PendingLimits, PendingQuery,
-    PendingRecords, Snapshot,
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, Approvals, ApprovedCall, DefinitionDigest, Principal,
@@ -536,8 +536,8 @@ impl LedgerStore for CountsLoads {
         self.ledger.load(ids)
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
-        self.ledger.pending(of)
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
+        self.ledger.read_list(of)
     }
 
     fn compare_and_swap<'a>(
@@ -597,8 +597,8 @@ impl LedgerStore for FailsLater {
         }
     }
 
-    fn pending<'a>(&'a self, of: PendingQuery<'a>) -> Answer<'a, PendingRecords> {
-        self.ledger.pending(of)
+    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
+        self.ledger.read_list(of)
     }
 
     fn compare_and_swap<'a>(

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use test_support::contention::InsertOne;
-use ui_message_stream::approval::store::{LedgerStore, PendingFilter};
+use ui_message_stream::approval::store::{LedgerStore, RecordList};
 use ui_message_stream::approval::{ApprovalRecord, Principal, RecordId};
 use ui_message_stream_chat::store::LogStore;
 
@@ -142,7 +142,7 @@ fn request(requester: &Principal, chat: &str, number: u8) -> ApprovalRecord {
 
 /// Returns the number of open approval requests of a user.
 pub async fn pending(store: &impl LedgerStore, requester: &Principal) -> usize {
-    store.pending(PendingFilter::Requester(requester).into()).await.unwrap().records.len()
+    store.read_list((&RecordList::of_requester(requester)).into()).await.unwrap().records.len()
 }
 
 /// More than is deleted in some steps.

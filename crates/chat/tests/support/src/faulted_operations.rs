@@ -10,7 +10,7 @@ use futures::future::join_all;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use ui_message_stream::Json;
-use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, PendingFilter, update};
+use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, RecordList, update};
 use ui_message_stream::approval::{
     ApprovalRecord, Claim, ClaimResult, LeaseHolderId, LeaseResult, Principal, RecordId,
     RecordedDecision, ToolOutcome, Transition, UnixMillis,
@@ -192,8 +192,11 @@ impl<S: Store> Operations<'_, S> {
         record.requester = owner(user);
         let insert = async || self.store.insert(&record).await;
         let is_new = self.repeat(insert).await;
-        let filter = PendingFilter::Requester(&record.requester);
-        let pending = self.succeed(async || self.store.pending(filter.into()).await).await.records;
+        let filter = RecordList::of_requester(&record.requester);
+        let pending = self
+            .succeed(async || LedgerStore::read_list(self.store, (&filter).into()).await)
+            .await
+            .records;
         let pending: Vec<_> = pending.iter().map(|stored| &stored.record).collect();
         assert_eq!(pending, [&record], "{is_new}");
         assert!(self.succeed(insert).await);

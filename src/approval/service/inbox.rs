@@ -1,0 +1,167 @@
+//! The lists of pending approval requests of a principal, merged in the order in which they expire.
+
+use std::collections::VecDeque;
+
+use super::inner::{Inner, PAGE_RECORDS};
+use crate::approval::store::{
+    LedgerStoreError, ListRecords, ListedRecords, RecordCursor, RecordList, VersionedRecord,
+};
+use crate::approval::{ApprovalRecord, Principal};
+use crate::id::{ApprovalId, ChatId};
+
+/// An approval request without an answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PendingApproval {
+    /// The approval id that the answer must carry.
+    pub approval_id: ApprovalId,
+    /// The record of the approval request.
+    pub record: ApprovalRecord,
+}
+
+/// A page of approval requests without an answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct PendingApprovals {
+    /// The approval requests that have not expired, in the order in which they expire. A page before the last one
+    /// may hold fewer than were asked for.
+    pub approvals: Vec<PendingApproval>,
+    /// Where the next page begins. `None` after the last page.
+    pub next: Option<RecordCursor>,
+}
+
+/// Selects a page of the [inbox](super::Approvals::inbox) of a principal.
+#[derive(Debug, Clone, Copy)]
+pub struct InboxQuery<'a> {
+    /// Only requests in the chats with this id.
+    pub chat: Option<&'a ChatId>,
+    /// Only requests for this tool.
+    pub tool: Option<&'a str>,
+    /// The [`next`](PendingApprovals::next) of the page before. `None` for the first page.
+    pub after: Option<RecordCursor>,
+    /// The maximum number of requests in the page.
+    pub limit: usize,
+}
+
+/// The first page, of at most 100 requests, without a filter.
+impl Default for InboxQuery<'_> {
+    fn default() -> Self {
+        InboxQuery { chat: None, tool: None, after: None, limit: 100 }
+    }
+}
+
+impl Inner {
+    /// Returns all approval requests of this list that have not expired and whose key may still be used.
+    pub(super) async fn pending(
+        &self,
+        list: RecordList,
+    ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
+        let all = InboxQuery { limit: usize::MAX, ..InboxQuery::default() };
+        Ok(self.merged(vec![list], all, |_| true).await?.approvals)
+    }
+
+    /// Returns a page of what this principal has requested, or may decide as one of an audience.
+    pub(super) async fn inbox(
+        &self,
+        principal: &Principal,
+        query: InboxQuery<'_>,
+    ) -> Result<PendingApprovals, LedgerStoreError> {
+        let mut audiences = (self.audiences_of)(principal);
+        audiences.truncate(MAX_AUDIENCES);
+        let audiences =
+            audiences.iter().map(|name| RecordList::of_audience(principal.tenant(), name));
+        let own = std::iter::once(RecordList::of_requester(principal));
+        let lists = own.chain(audiences).map(|list| match (query.chat, query.tool) {
+            (Some(chat), _) => list.in_chat(chat),
+            (None, Some(tool)) => list.of_tool(tool),
+            (None, None) => list,
+        });
+        self.merged(lists.collect(), query, |record| {
+            query.tool.is_none_or(|tool| *record.tool_name == *tool)
+                && (record.requester == *principal || self.can_decide(principal, record))
+        })
+        .await
+    }
+
+    /// Returns a page of several lists, in one order, each record once. A list names records that have expired
+    /// first, for as long as the ledger keeps them. They are not read.
+    async fn merged(
+        &self,
+        lists: Vec<RecordList>,
+        query: InboxQuery<'_>,
+        is_shown: impl Fn(&ApprovalRecord) -> bool,
+    ) -> Result<PendingApprovals, LedgerStoreError> {
+        let now = self.ledger.load(&[]).await?.now;
+        let after = query.after.max(Some(RecordCursor::after_time(now)));
+        let page = query.limit.saturating_add(1).min(PAGE_RECORDS.div_ceil(lists.len().max(1)));
+        let feed = |list| Feed { list, after, has_more: true, records: VecDeque::new() };
+        let mut feeds: Vec<Feed> = lists.into_iter().map(feed).collect();
+        let (mut approvals, mut last, mut hidden) = (Vec::new(), after, 0);
+        loop {
+            let mut first = None;
+            for feed in &mut feeds {
+                let place = feed.place(self, page).await?;
+                first = place.into_iter().chain(first).min();
+            }
+            if first.is_none() {
+                return Ok(PendingApprovals { approvals, next: None });
+            }
+            if approvals.len() >= query.limit || hidden >= MAX_HIDDEN {
+                return Ok(PendingApprovals { approvals, next: last });
+            }
+            last = first;
+            let mut record = None;
+            for feed in &mut feeds {
+                record = feed.take(first).or(record);
+            }
+            let record = record.filter(&is_shown);
+            match record.and_then(|it| Some((it.approval_id(&self.keys, now)?, it))) {
+                Some((approval_id, record)) => {
+                    approvals.push(PendingApproval { approval_id, record })
+                }
+                None => hidden += 1,
+            }
+        }
+    }
+}
+
+/// A list that is read page by page.
+struct Feed {
+    list: RecordList,
+    after: Option<RecordCursor>,
+    has_more: bool,
+    records: VecDeque<ApprovalRecord>,
+}
+
+impl Feed {
+    /// Returns the place of the next record, which is read if necessary.
+    async fn place(
+        &mut self,
+        inner: &Inner,
+        limit: usize,
+    ) -> Result<Option<RecordCursor>, LedgerStoreError> {
+        while self.records.is_empty() && self.has_more {
+            let page = ListRecords { list: &self.list, after: self.after, limit };
+            let ListedRecords { records, next, .. } = inner.ledger.read_list(page).await?;
+            self.records.extend(records.into_iter().map(|VersionedRecord { record, .. }| record));
+            (self.after, self.has_more) = (next, next.is_some());
+        }
+        Ok(self.records.front().map(place_of))
+    }
+
+    /// Returns the next record, if it is the one at this place.
+    fn take(&mut self, place: Option<RecordCursor>) -> Option<ApprovalRecord> {
+        let is_it = self.records.front().map(place_of) == place;
+        if is_it { self.records.pop_front() } else { None }
+    }
+}
+
+fn place_of(record: &ApprovalRecord) -> RecordCursor {
+    RecordCursor { at: record.expires_at, id: record.id }
+}
+
+/// How many records that the principal may not decide are read for a page.
+const MAX_HIDDEN: usize = 1_000;
+
+/// How many audiences a request or a principal has.
+pub(super) const MAX_AUDIENCES: usize = 16;

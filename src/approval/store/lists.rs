@@ -1,0 +1,201 @@
+//! [`RecordList`]: the lists in which a store keeps its records in order.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+use crate::approval::{
+    ApprovalRecord, DefinitionDigest, NoticeDelivery, Principal, RecordId, UnixMillis,
+};
+use crate::id::ChatId;
+
+/// The name of a list of records. A store keeps the records of each list in the order of their times, and of
+/// their ids where the times are equal.
+///
+/// Which lists have a record is a [rule](Self::places_of): a store knows nothing of pending
+/// records, chats or tools. A name is a text of at most 80 letters, digits, colons and hyphens. Different
+/// lists have different names, whatever the ids of their users and chats are.
+///
+/// ```
+/// use ui_message_stream::approval::Principal;
+/// use ui_message_stream::approval::store::RecordList;
+///
+/// let ada = Principal::new("ada").with_tenant("acme");
+/// let of_ada = RecordList::of_requester(&ada);
+/// assert_ne!(of_ada, RecordList::of_requester(&Principal::new("ada")));
+/// assert_ne!(of_ada, of_ada.of_tool("transfer"));
+/// assert!(of_ada.as_str().starts_with("requester:"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordList(Box<str>);
+
+impl RecordList {
+    /// The pending records of all requesters, by the time at which they expire.
+    pub fn pending() -> Self {
+        RecordList("pending".into())
+    }
+
+    /// The records with an event of which a [notifier](crate::approval::Notifier) is not told yet, by the time
+    /// from which it may be told.
+    pub fn to_notify() -> Self {
+        RecordList("to-notify".into())
+    }
+
+    /// The pending records of one requester, by the time at which they expire.
+    pub fn of_requester(requester: &Principal) -> Self {
+        Self::named("requester", &[requester.tenant(), requester.id()])
+    }
+
+    /// The pending records of one requester in one chat. Two users may have chats with the same id.
+    pub fn of_chat(requester: &Principal, chat: &ChatId) -> Self {
+        Self::of_requester(requester).in_chat(chat)
+    }
+
+    /// The pending records with this [audience](ApprovalRecord::audience) of the requesters of one tenant, by
+    /// the time at which they expire.
+    pub fn of_audience(tenant: Option<&str>, audience: &str) -> Self {
+        Self::named("audience", &[tenant, Some(audience)])
+    }
+
+    /// Those records of this list that are of a chat.
+    #[must_use]
+    pub fn in_chat(&self, chat: &ChatId) -> Self {
+        self.part("chat", chat)
+    }
+
+    /// Those records of this list that are of a tool.
+    #[must_use]
+    pub fn of_tool(&self, tool: &str) -> Self {
+        self.part("tool", tool)
+    }
+
+    /// Returns all lists that may ever have this record, and its place in those that have it now.
+    ///
+    /// The lists are the same in each state of the record. A pending record is in that of all pending ones, and
+    /// in those of its requester and of each [audience](ApprovalRecord::audience): in the whole list, and in those
+    /// of its chat and of its tool.
+    pub fn places_of(record: &ApprovalRecord) -> Vec<ListPlace> {
+        let requester = RecordList::of_requester(&record.requester);
+        let audiences = record.audience.iter();
+        let audiences =
+            audiences.map(|name| RecordList::of_audience(record.requester.tenant(), name));
+        let parts = std::iter::once(requester).chain(audiences).flat_map(|list| {
+            let [chat, tool] = [list.in_chat(&record.chat_id), list.of_tool(&record.tool_name)];
+            [list, chat, tool]
+        });
+        let at = record.is_pending().then_some(record.expires_at);
+        let pending = std::iter::once(RecordList::pending()).chain(parts);
+        let pending = pending.map(|list| ListPlace { list, at });
+        let to_notify = record.delivery.map(|_| ListPlace {
+            list: RecordList::to_notify(),
+            at: NoticeDelivery::due_at(record),
+        });
+        pending.chain(to_notify).collect()
+    }
+
+    /// Returns the lists that have this record now, each with the time by which it has it.
+    pub fn that_have(record: &ApprovalRecord) -> Vec<(Self, UnixMillis)> {
+        let places = Self::places_of(record).into_iter();
+        places.filter_map(|place| place.at.map(|at| (place.list, at))).collect()
+    }
+
+    /// Returns the name of the list.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns whether a record of this list that has a newer format fails the list. In the lists of more than
+    /// one requester it is left out instead, so that it does not stop the others.
+    pub fn is_strict(&self) -> bool {
+        self.0.starts_with("requester:")
+    }
+
+    fn part(&self, kind: &str, of: &str) -> Self {
+        let whose = self.0.split(':').next().unwrap_or_default();
+        Self::named(whose, &[Some(self.as_str()), Some(kind), Some(of)])
+    }
+
+    /// Each text is hashed with its presence and its length, so that different texts never hash the same bytes.
+    fn named(whose: &str, texts: &[Option<&str>]) -> Self {
+        let mut digest = Sha256::new();
+        for text in texts {
+            match text {
+                Some(text) => {
+                    digest.update([1]);
+                    digest.update((text.len() as u64).to_be_bytes());
+                    digest.update(text);
+                }
+                None => digest.update([0]),
+            }
+        }
+        let digest: [u8; 32] = digest.finalize().into();
+        RecordList(format!("{whose}:{}", DefinitionDigest(digest)).into())
+    }
+}
+
+/// A list that has a record, or had it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListPlace {
+    /// The list.
+    pub list: RecordList,
+    /// The time by which the record is in the list. `None` if it is not in the list now.
+    pub at: Option<UnixMillis>,
+}
+
+/// Selects a page of a list.
+#[derive(Debug, Clone, Copy)]
+pub struct ListRecords<'a> {
+    /// The list.
+    pub list: &'a RecordList,
+    /// The place after which the page begins. `None` for the first page.
+    pub after: Option<RecordCursor>,
+    /// The maximum number of records in the page.
+    pub limit: usize,
+}
+
+/// Selects the first page, of at most 64 records.
+impl<'a> From<&'a RecordList> for ListRecords<'a> {
+    fn from(list: &'a RecordList) -> Self {
+        ListRecords { list, after: None, limit: 64 }
+    }
+}
+
+/// A place in a list: after the record with this time and this id.
+///
+/// The place stays valid if that record leaves the list. Its text is `time-id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordCursor {
+    /// The time by which the record is in the list.
+    pub at: UnixMillis,
+    /// The id of the record.
+    pub id: RecordId,
+}
+
+impl RecordCursor {
+    /// Returns the place after all records with this time.
+    pub(crate) fn after_time(at: UnixMillis) -> Self {
+        RecordCursor { at, id: RecordId::from_bytes([u8::MAX; 16]) }
+    }
+}
+
+impl fmt::Display for RecordCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.at.0, self.id)
+    }
+}
+
+impl FromStr for RecordCursor {
+    type Err = RecordCursorError;
+
+    fn from_str(text: &str) -> Result<Self, RecordCursorError> {
+        let (at, id) = text.split_once('-').ok_or(RecordCursorError)?;
+        let at = UnixMillis(at.parse().map_err(|_| RecordCursorError)?);
+        Ok(RecordCursor { at, id: id.parse().map_err(|_| RecordCursorError)? })
+    }
+}
+
+/// The error of a text that is not a [`RecordCursor`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a place in the list of approvals")]
+pub struct RecordCursorError;
