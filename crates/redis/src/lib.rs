@@ -158,7 +158,8 @@ use self::keys::Keys;
 /// - `{…}:delivered`: what a [sink](ui_message_stream_chat::MessageSink) has to get of each chat, until the
 ///   chat is deleted and the sink has got that.
 /// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.
-/// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id.
+/// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id. If a server
+///   runs, a deleted chat is removed from it within about three minutes.
 /// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`, `pending`,
 ///   and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval

@@ -28,8 +28,8 @@ impl RedisStore {
         let (mut undelivered, mut failed) = (Vec::new(), None);
         loop {
             let left = (limit - undelivered.len()).min(CHATS_PER_STEP);
-            let mut next = scripts::DELIVERY_NEXT.key(&list);
-            next.arg(left).arg(millis(retry_after));
+            let mut next = scripts::DUE_NEXT.key(&list);
+            next.arg(left).arg(millis(retry_after)).arg(millis(MAX_PAUSE));
             let (later, chats): (String, Vec<(String, bool)>) = self.run(&next).await?;
             for (chat, was_empty) in &chats {
                 match self.load_delivery(&list, chat, *was_empty, &later).await {
@@ -60,8 +60,9 @@ impl RedisStore {
         let load = self.log_of(&key).prepare(&scripts::DELIVERY_LOAD);
         let found: Option<(u64, u64)> = self.run(&load).await?;
         let Some((epoch, position)) = found else {
-            let mut empty = scripts::DELIVERY_EMPTY.key(list);
-            self.run::<()>(empty.arg(chat).arg(later).arg(u8::from(was_empty))).await?;
+            let mut done = scripts::DUE_DONE.key(list);
+            done.arg(chat).arg(later).arg(u8::from(was_empty)).arg("");
+            self.run::<()>(&done).await?;
             return Ok(None);
         };
         Ok(Some(Undelivered { key, epoch: Epoch(epoch), position }))
@@ -84,3 +85,6 @@ impl RedisStore {
 }
 
 const CHATS_PER_STEP: usize = 100;
+
+/// No `retry_after` is longer.
+const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);

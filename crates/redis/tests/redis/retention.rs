@@ -203,9 +203,54 @@ async fn everything_of_a_chat_whose_time_has_passed_is_removed_without_another_r
     for key in [&with_run, &without] {
         assert!(load(&store, key).await.is_none());
     }
+    expect_nothing_after_sweeps(&redis, &store, START + 60_000).await;
+}
+
+#[tokio::test]
+async fn sweeps_forget_the_chats_of_a_deleted_user() {
+    let Some((redis, store)) = start().await else { return };
+    let ada = Principal::new("ada");
+    begin(&store, &key(&ada, "chat")).await;
+    assert_eq!(LogStore::delete_user(&store, &ada).await.unwrap(), 1);
+    expect_nothing_after_sweeps(&redis, &store, START).await;
+}
+
+#[tokio::test]
+async fn a_chat_expires_that_a_deletion_of_its_user_has_not_reached() {
+    let Some((redis, store)) = start().await else { return };
+    let (ada, keep_for) = (Principal::new("ada"), Some(Duration::from_secs(60)));
+    appended(&store, AppendLog { keep_for, ..creation(&key(&ada, "chat"), &[control("a")]) }).await;
+    // As if the process ended before it deletes the chat.
+    redis.command("ACL SETUSER default -unlink");
+    assert!(LogStore::delete_user(&store, &ada).await.is_err());
+    redis.command("ACL SETUSER default +unlink");
+    expect_nothing_after_sweeps(&redis, &store, START + 60_000).await;
+}
+
+#[tokio::test]
+async fn a_chat_that_begins_during_its_sweep_is_swept_again() {
+    let Some((redis, store)) = start().await else { return };
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    // As if a sweep came after the chat was noted, and before the log was created.
+    let log = key_with(&redis, ":head:");
+    let aside = [format!("RENAME {log} aside"), format!("RENAME aside {log}")];
+    redis.command(&aside[0]);
+    redis.set_time(START + 600_000);
     LogStore::sweep(&store).await.unwrap();
-    redis.set_time(START + 60_001);
-    assert_eq!(keys(&redis), [""; 0]);
+    redis.command(&aside[1]);
+    redis.set_time(START + 8 * 24 * 60 * 60 * 1000);
+    assert_eq!(LogStore::sweep(&store).await.unwrap().lost_runs.len(), 1);
+}
+
+/// Sweeps at this time and more than a minute later, and expects that Redis holds nothing of the chats then.
+async fn expect_nothing_after_sweeps(redis: &RedisServer, store: &RedisStore, time: u64) {
+    for minute in 0..2 {
+        redis.set_time(time + minute * 61_000);
+        LogStore::sweep(store).await.unwrap();
+    }
+    assert_eq!(keys(redis), [""; 0]);
+    assert_eq!(redis.command("EXISTS ui-message-stream:sweep"), ":0");
 }
 
 #[tokio::test]

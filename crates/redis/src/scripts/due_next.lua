@@ -1,6 +1,7 @@
 -- Returns a time, and the chats that are to be looked at now, each with whether it had nothing at the last look.
 -- Until this time, others look at other chats. A time with a fraction is that of a chat that had nothing.
--- KEYS: the chats by the time of the next look. ARGV: the maximum number of chats, the pause in milliseconds.
+-- KEYS: the chats by the time of the next look. ARGV: the maximum number of chats, the pause in milliseconds, and
+-- in how many milliseconds a look can be at most: a later one was set before the clock was set back.
 redis.call('ZREM', KEYS[1], '') -- Also without memory.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -13,7 +14,6 @@ local function take(from, to)
     end
 end
 take('-inf', '(' .. string.format('%.0f', now + 1))
--- What is due in more than an hour was taken before the clock was set back.
-take('(' .. string.format('%.0f', now + 3600001), '+inf')
+take('(' .. string.format('%.0f', now + ARGV[3] + 1), '+inf')
 for _, chat in ipairs(chats) do redis.call('ZADD', KEYS[1], later, chat[1]) end
 return {later, chats}
