@@ -153,8 +153,8 @@ use self::keys::Keys;
 ///
 /// - `{…}:head:`, `{…}:entries:`, `{…}:others:` and `{…}:messages:` with the id of a chat: its log. They are
 ///   kept for the time to live of the chat, or until it is deleted.
-/// - `{…}:live`, `{…}:listed` and `{…}:updated`: the live runs, the titles and the times of the chats. What
-///   they hold of a chat whose time has passed is removed within about a minute, if a server runs.
+/// - `{…}:live`, `{…}:listed`, `{…}:updated` and `{…}:expiring`: the live runs, the titles and the times of the
+///   chats. What they hold of a chat whose time has passed is removed within about a minute, if a server runs.
 /// - `{…}:delivered`: what a [sink](ui_message_stream_chat::MessageSink) has to get of each chat, until the
 ///   chat is deleted and the sink has got that.
 /// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.

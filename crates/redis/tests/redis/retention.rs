@@ -268,9 +268,43 @@ async fn a_list_leaves_out_the_chats_whose_time_has_passed_and_a_sweep_forgets_t
     let list = ListChats { limit: 10, after: None, search: None };
     let page = store.list(&ada, list).await.unwrap();
     assert_eq!(page.chats.iter().map(|chat| chat.id.as_str()).collect::<Vec<_>>(), ["kept"]);
+    // Nor do they count.
+    let limits = UserLimits { chats: 2, runs: 0, unread: Duration::ZERO };
+    let second = key(&ada, "second");
+    appended(&store, AppendLog { limits, ..creation(&second, &[control("a")]) }).await;
+    let third = key(&ada, "third");
+    let refused = store.append(AppendLog { limits, ..creation(&third, &[control("a")]) }).await;
+    assert_eq!(refused.unwrap(), AppendResult::TooManyChats);
     LogStore::sweep(&store).await.unwrap();
-    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":updated"))), ":1");
-    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":listed"))), ":1");
+    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":updated"))), ":2");
+    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":listed"))), ":2");
+    assert!(!keys(&redis).iter().any(|key| key.ends_with(":expiring")));
+}
+
+#[tokio::test]
+async fn a_script_looks_at_a_limited_number_of_chats() {
+    let Some((redis, store)) = start().await else { return };
+    let ada = Principal::new("ada");
+    for id in 0..1200 {
+        create(&store, &key(&ada, &format!("{id:04}"))).await;
+    }
+    for id in ["0000", "0700", "1199"] {
+        assert!(store.rename(&key(&ada, id), "Found").await.unwrap());
+    }
+    redis.command("CONFIG RESETSTAT");
+    let list = ListChats { limit: 3, after: None, search: Some("found") };
+    let page = store.list(&ada, list).await.unwrap();
+    let found: Vec<_> = page.chats.iter().map(|chat| chat.id.as_str()).collect();
+    assert_eq!((found, page.next), (vec!["1199", "0700", "0000"], None));
+    let stats = redis.command("INFO commandstats");
+    assert!(stats.contains("cmdstat_evalsha:calls=3,"), "{stats}");
+    let beyond = ListChats { limit: 2, ..list };
+    assert_eq!(store.list(&ada, beyond).await.unwrap().chats.len(), 2);
+    // The chats have one time.
+    let all = ListChats { limit: 1100, after: None, search: None };
+    let page = store.list(&ada, all).await.unwrap();
+    let all: Vec<_> = page.chats.iter().map(|chat| chat.id.to_string()).collect();
+    assert_eq!(all, (100..1200).rev().map(|id| format!("{id:04}")).collect::<Vec<_>>());
 }
 
 /// The result of an append that begins a run.
