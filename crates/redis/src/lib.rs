@@ -156,7 +156,7 @@ use self::keys::Keys;
 /// - `{…}:live`, `{…}:listed`, `{…}:updated` and `{…}:expiring`: the live runs, the titles and the times of the
 ///   chats. What they hold of a chat whose time has passed is removed within about a minute, if a server runs.
 /// - `{…}:delivered`: what a [sink](ui_message_stream_chat::MessageSink) has to get of each chat, until the
-///   chat is deleted and the sink has got that.
+///   chat is deleted and the sink has got that, or until no server has asked for that in 30 days.
 /// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.
 /// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id. If a server
 ///   runs, a deleted chat is removed from it within about three minutes.

@@ -27,7 +27,8 @@ impl SqliteStore {
         loop {
             let deleted = self.write(Durability::Written, |transaction: &Transaction<'_>, now| {
                 let users = transaction.prepare_cached(SWEEP_DELETED_USERS)?.execute([now])?;
-                Ok(users + ledger::sweep(transaction, now)?)
+                let deletions = transaction.prepare_cached(SWEEP_DELETIONS)?.execute([now])?;
+                Ok(users + deletions + ledger::sweep(transaction, now)?)
             });
             if deleted.await? == 0 {
                 return Ok(());
@@ -39,3 +40,7 @@ impl SqliteStore {
 // A day.
 const SWEEP_DELETED_USERS: &str = "DELETE FROM deleted_users WHERE owner IN \
     (SELECT owner FROM deleted_users WHERE deleted_at <= ?1 - 86400000 LIMIT 200)";
+// 30 days.
+const SWEEP_DELETIONS: &str = "DELETE FROM log_deliveries WHERE (owner, chat) IN \
+    (SELECT owner, chat FROM log_deliveries \
+        WHERE position = 9007199254740991 AND due_at <= ?1 - 2592000000 LIMIT 200)";

@@ -305,7 +305,9 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     ///
     /// A log that was once changed [for a sink](AppendLog::is_for_sink) is undelivered when it is deleted, or
     /// when its time has passed and the store has been [swept](Self::sweep), until the deletion is acknowledged.
-    /// If the chat begins again before, and is changed for a sink, only the new log is undelivered.
+    /// If the chat begins again before, and is changed for a sink, only the new log is undelivered. A sweep forgets a
+    /// deletion that no call has returned for [30 days](KEPT_UNDELIVERED), because no server has a sink any more. A
+    /// store in memory can forget deletions earlier.
     ///
     /// # Errors
     /// [`ChatStoreError`] if the store cannot be read or written.
@@ -383,6 +385,9 @@ pub const KEPT_AFTER_END: Duration = Duration::from_secs(10 * 60);
 
 /// How long after the end of its lease a lost run is ended without a request.
 pub const KEPT_AFTER_LOSS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How long a deletion is kept that [`LogStore::undelivered`] has not returned.
+pub const KEPT_UNDELIVERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How many lost runs, and how many old snapshots, a database returns from a sweep, or a few more.
 pub const MAX_SWEPT: usize = 100;

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
-use ui_message_stream_chat::store::{Epoch, Undelivered};
+use ui_message_stream_chat::store::{Epoch, KEPT_UNDELIVERED, Undelivered};
 
-use super::{chat_of_name, millis};
+use super::sweep::PAUSE;
+use super::{MAX_MILLIS, chat_of_name, millis};
 use crate::error::RedisStoreError;
 use crate::{RedisStore, scripts};
 
@@ -29,7 +30,7 @@ impl RedisStore {
         loop {
             let left = (limit - undelivered.len()).min(CHATS_PER_STEP);
             let mut next = scripts::DUE_NEXT.key(&list);
-            next.arg(left).arg(millis(retry_after)).arg(millis(MAX_PAUSE));
+            next.arg(left).arg(millis(retry_after)).arg(millis(MAX_PAUSE)).arg(0);
             let (later, chats): (String, Vec<(String, bool)>) = self.run(&next).await?;
             for (chat, was_empty) in &chats {
                 match self.load_delivery(&list, chat, *was_empty, &later).await {
@@ -44,6 +45,31 @@ impl RedisStore {
                     Some(error) if undelivered.is_empty() => Err(error),
                     _ => Ok(undelivered),
                 };
+            }
+        }
+    }
+
+    /// Forgets the deletions that no server has asked for in a long time. One for which this fails is kept for
+    /// as long again.
+    pub(super) async fn forget_deletions(&self) -> Result<(), RedisStoreError> {
+        let list = self.inner.keys.ledger("undelivered");
+        loop {
+            let mut next = scripts::DUE_NEXT.key(&list);
+            next.arg(CHATS_PER_STEP)
+                .arg(millis(PAUSE))
+                .arg(MAX_MILLIS)
+                .arg(millis(KEPT_UNDELIVERED));
+            let (later, chats): (String, Vec<(String, bool)>) = self.run(&next).await?;
+            for (chat, _) in &chats {
+                // Without anything, the chat is removed from the list.
+                while let Some(found) = self.load_delivery(&list, chat, true, &later).await?
+                    && found.position == Undelivered::DELETED
+                {
+                    self.note_delivered(&found).await?;
+                }
+            }
+            if chats.len() < CHATS_PER_STEP {
+                return Ok(());
             }
         }
     }

@@ -92,11 +92,11 @@ impl RedisStore {
     /// Sweeps the chats whose time has come. Returns what is left to the server.
     pub(super) async fn sweep_logs(&self) -> Result<LeftToServer, RedisStoreError> {
         let list = self.inner.keys.ledger("sweep");
-        let (mut left, mut failed) = (LeftToServer::default(), None);
+        let (mut left, mut failed) = (LeftToServer::default(), self.forget_deletions().await.err());
         let until = Instant::now() + MAX_TIME;
         loop {
             let mut next = scripts::DUE_NEXT.key(&list);
-            next.arg(CHATS_PER_STEP).arg(millis(PAUSE)).arg(MAX_MILLIS);
+            next.arg(CHATS_PER_STEP).arg(millis(PAUSE)).arg(MAX_MILLIS).arg(0);
             let next: Result<(String, Vec<(String, bool)>), _> = self.run(&next).await;
             // What is left to the server is not named again for a while.
             let (later, chats) = next.unwrap_or_else(|error| {
@@ -147,7 +147,7 @@ impl RedisStore {
 const CHATS_PER_STEP: usize = 100;
 
 /// Until then, other servers sweep other chats.
-const PAUSE: Duration = Duration::from_secs(60);
+pub(super) const PAUSE: Duration = Duration::from_secs(60);
 
 /// The next sweep goes on. Chats whose shard is away come again and again.
 const MAX_TIME: Duration = Duration::from_secs(30);

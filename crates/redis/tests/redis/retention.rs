@@ -66,6 +66,13 @@ async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
 }
 
 #[tokio::test]
+async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
+    let Some((redis, store)) = start().await else { return };
+    let set_time = async |second| redis.set_time(START + second * 1000);
+    kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
+}
+
+#[tokio::test]
 async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
     let Some((redis, store)) = start().await else { return };
     let set_time = async |second| redis.set_time(START + second * 1000);
