@@ -94,7 +94,7 @@ script!(LOG_SNAPSHOT, "log", "log_snapshot");
 script!(LOG_DELETE, "log", "publish", "log_delete");
 script!(LOG_RENAME, "log", "publish", "log_rename");
 script!(LOG_LIST, "log", "log_list");
-script!(LOG_TRIM, "log", "log_trim");
+script!(LOG_TRIM, "log", "publish", "log_trim");
 script!(LOG_CHATS, "log_chats");
 
 script!(DELIVERY_ADD, "delivery_add");

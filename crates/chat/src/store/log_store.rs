@@ -299,7 +299,8 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>>;
 
     /// Returns logs that were changed for a sink, or deleted since, and that are not
-    /// [acknowledged](Self::acknowledge), those first that were changed or returned first. What this function
+    /// [acknowledged](Self::acknowledge), in any order. If there are more than `limit`, it returns those that were
+    /// changed, deleted or returned first. What this function
     /// has returned, it returns again only after `retry_after`, which is at most an hour, or if the log was
     /// changed or deleted again.
     ///
@@ -359,7 +360,7 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
 
     /// Waits until the [list](Self::list) of an owner may have changed since the first poll of the future:
     /// a chat was created, renamed or deleted, an append had a control entry, or it has changed the live run
-    /// or what lists show.
+    /// or what lists show. It may take a [sweep](Self::sweep) until a chat counts as deleted whose time has passed.
     ///
     /// This is a hint, as of [`changed`](Self::changed). While a store may miss changes, the future is ready
     /// after half a second. The default waits for so long.
