@@ -17,13 +17,19 @@ impl SqliteStore {
     /// Without the feature `chat`, chats and their entries stay.
     ///
     /// # Errors
-    /// [`SqliteError`] if the file cannot be written. Part may have been deleted.
+    /// [`SqliteError`] if something cannot be deleted: the first failure. What can be deleted was deleted.
     ///
     /// # Cancel safety
     /// If the future is dropped, the rest is deleted by the next call.
     pub async fn sweep(&self) -> Result<(), SqliteError> {
+        let rest = self.sweep_rest().await;
         #[cfg(feature = "chat")]
-        self.sweep_logs().await?;
+        let rest = self.sweep_logs().await.and(rest);
+        rest
+    }
+
+    /// Deletes what is not of a log.
+    async fn sweep_rest(&self) -> Result<(), SqliteError> {
         loop {
             let deleted = self.write(Durability::Written, |transaction: &Transaction<'_>, now| {
                 let users = transaction.prepare_cached(SWEEP_DELETED_USERS)?.execute([now])?;

@@ -98,10 +98,23 @@ impl SqliteStore {
 
     /// Deletes what is kept no longer, in short transactions.
     pub(crate) async fn sweep_logs(&self) -> Result<(), SqliteError> {
+        // The others are executed also if one fails.
+        let removed = self.remove_all_expired().await;
+        let forgotten = self.forget_ended().await;
+        let purged = self.purge_removed().await;
+        let trimmed = self.trim_logs().await;
+        removed.and(forgotten).and(purged).and(trimmed)
+    }
+
+    async fn remove_all_expired(&self) -> Result<(), SqliteError> {
         let remove_some = |transaction: &Transaction<'_>, now| {
             Ok(remove(transaction, now, REMOVE_EXPIRED, [now])?.len())
         };
         while self.write(Durability::Written, remove_some).await? > 0 {}
+        Ok(())
+    }
+
+    async fn forget_ended(&self) -> Result<(), SqliteError> {
         let too_many = self.read(|transaction, now| {
             let mut statement = transaction.prepare_cached(NEWEST_BEYOND_BYTES)?;
             let limits = [now + MAX_SET_BACK, MAX_ENDED_BYTES as i64];
@@ -114,7 +127,10 @@ impl SqliteStore {
             Ok(forget.execute([until, now + MAX_SET_BACK])?)
         };
         while self.write(Durability::Written, forget_some).await? > 0 {}
-        self.purge_removed().await?;
+        Ok(())
+    }
+
+    async fn trim_logs(&self) -> Result<(), SqliteError> {
         let logs = self.read(|transaction, _| keys(transaction, TO_TRIM, [])).await?;
         for log in logs {
             let trim = move |transaction: &Transaction<'_>, _: i64| {
