@@ -90,8 +90,15 @@ const APPROVAL_USES: &str = delete!("approval_uses", "id", "delete_at < (SELECT 
 const DELETED_USERS: &str =
     delete!("deleted_users", "owner", "deleted_at + 86400000 <= (SELECT now_ms())");
 
+// 30 days.
+const DELETIONS: &str = delete!(
+    "log_deliveries",
+    "ctid",
+    "position = 9007199254740991 AND due_at + 2592000000 <= (SELECT now_ms())"
+);
+
 /// The statements, each of which deletes at most [`MAX_ROWS`] rows.
-const STATEMENTS: [&str; 3] = [APPROVALS, APPROVAL_USES, DELETED_USERS];
+const STATEMENTS: [&str; 4] = [APPROVALS, APPROVAL_USES, DELETED_USERS, DELETIONS];
 
 const MAX_ROWS: i64 = 200;
 

@@ -98,11 +98,12 @@ impl UserKeys {
     }
 
     /// Returns the keys of a chat, in the order in which the scripts have them.
-    pub(crate) fn log(&self, id: &str) -> [String; 8] {
+    pub(crate) fn log(&self, id: &str) -> [String; 9] {
         let [others, messages] = ["others", "messages"].map(|key| self.of(key, id));
-        let [listed, delivered] = ["listed", "delivered"].map(|key| format!("{}{key}", self.0));
+        let [listed, delivered, expiring] =
+            ["listed", "delivered", "expiring"].map(|key| format!("{}{key}", self.0));
         let (head, entries) = (self.head(id), self.entries(id));
-        [head, entries, others, messages, self.live(), listed, self.updated(), delivered]
+        [head, entries, others, messages, self.live(), listed, self.updated(), delivered, expiring]
     }
 
     /// Returns the channel on which the changes of a log are announced.

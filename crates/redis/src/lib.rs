@@ -153,12 +153,13 @@ use self::keys::Keys;
 ///
 /// - `{…}:head:`, `{…}:entries:`, `{…}:others:` and `{…}:messages:` with the id of a chat: its log. They are
 ///   kept for the time to live of the chat, or until it is deleted.
-/// - `{…}:live`, `{…}:listed` and `{…}:updated`: the live runs, the titles and the times of the chats. What
-///   they hold of a chat whose time has passed is removed within about a minute, if a server runs.
+/// - `{…}:live`, `{…}:listed`, `{…}:updated` and `{…}:expiring`: the live runs, the titles and the times of the
+///   chats. What they hold of a chat whose time has passed is removed within about a minute, if a server runs.
 /// - `{…}:delivered`: what a [sink](ui_message_stream_chat::MessageSink) has to get of each chat, until the
-///   chat is deleted and the sink has got that.
+///   chat is deleted and the sink has got that, or until no server has asked for that in 30 days.
 /// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.
-/// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id.
+/// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id. If a server
+///   runs, a deleted chat is removed from it within about three minutes.
 /// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`, `pending`,
 ///   and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval

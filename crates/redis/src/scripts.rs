@@ -94,19 +94,17 @@ script!(LOG_SNAPSHOT, "log", "log_snapshot");
 script!(LOG_DELETE, "log", "publish", "log_delete");
 script!(LOG_RENAME, "log", "publish", "log_rename");
 script!(LOG_LIST, "log", "log_list");
-script!(LOG_TRIM, "log", "log_trim");
+script!(LOG_TRIM, "log", "publish", "log_trim");
 script!(LOG_CHATS, "log_chats");
 
 script!(DELIVERY_ADD, "delivery_add");
-script!(DELIVERY_NEXT, "delivery_next");
-script!(DELIVERY_EMPTY, "delivery_empty");
 script!(DELIVERY_LOAD, "log", "delivery_load");
 script!(DELIVERY_NOTE, "log", "delivery_note");
 
 script!(SWEEP_ADD, "sweep_add");
-script!(SWEEP_NEXT, "sweep_next");
-script!(SWEEP_DONE, "sweep_done");
-script!(SWEEP_REMOVE, "sweep_remove");
+
+script!(DUE_NEXT, "due_next");
+script!(DUE_DONE, "due_done");
 
 script!(LEDGER_LOAD, "ledger_clock", "ledger_load");
 script!(LEDGER_LIST, "ledger_clock", "ledger_list");

@@ -28,7 +28,8 @@ impl RedisStore {
     /// it writes next, stores nothing and requests no approvals. A tool that is running is not
     /// stopped, and its outcome is not stored. Decisions of the user about approvals of others stay
     /// in the records of those others, and so do the ids of used stateless approvals until they
-    /// expire. A digest of the id of the user is kept for a day, so that those runs are known.
+    /// expire. A digest of the id of the user is kept for a day, so that those runs are known. Sweeps remove the ids of
+    /// the user and of the chats from the [list](Self#keys) `sweep`.
     ///
     /// Snapshots, replicas and backups keep the data as long as they exist, and the file of
     /// `appendonly` until Redis rewrites it.

@@ -17,17 +17,24 @@ impl SqliteStore {
     /// Without the feature `chat`, chats and their entries stay.
     ///
     /// # Errors
-    /// [`SqliteError`] if the file cannot be written. Part may have been deleted.
+    /// [`SqliteError`] if something cannot be deleted: the first failure. What can be deleted was deleted.
     ///
     /// # Cancel safety
     /// If the future is dropped, the rest is deleted by the next call.
     pub async fn sweep(&self) -> Result<(), SqliteError> {
+        let rest = self.sweep_rest().await;
         #[cfg(feature = "chat")]
-        self.sweep_logs().await?;
+        let rest = self.sweep_logs().await.and(rest);
+        rest
+    }
+
+    /// Deletes what is not of a log.
+    async fn sweep_rest(&self) -> Result<(), SqliteError> {
         loop {
             let deleted = self.write(Durability::Written, |transaction: &Transaction<'_>, now| {
                 let users = transaction.prepare_cached(SWEEP_DELETED_USERS)?.execute([now])?;
-                Ok(users + ledger::sweep(transaction, now)?)
+                let deletions = transaction.prepare_cached(SWEEP_DELETIONS)?.execute([now])?;
+                Ok(users + deletions + ledger::sweep(transaction, now)?)
             });
             if deleted.await? == 0 {
                 return Ok(());
@@ -39,3 +46,7 @@ impl SqliteStore {
 // A day.
 const SWEEP_DELETED_USERS: &str = "DELETE FROM deleted_users WHERE owner IN \
     (SELECT owner FROM deleted_users WHERE deleted_at <= ?1 - 86400000 LIMIT 200)";
+// 30 days.
+const SWEEP_DELETIONS: &str = "DELETE FROM log_deliveries WHERE (owner, chat) IN \
+    (SELECT owner, chat FROM log_deliveries \
+        WHERE position = 9007199254740991 AND due_at <= ?1 - 2592000000 LIMIT 200)";

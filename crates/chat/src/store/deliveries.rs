@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::append_log::Undelivered;
 use super::log_head::{Epoch, LogKey};
+use super::log_store::KEPT_UNDELIVERED;
 use ui_message_stream::approval::UnixMillis;
 
 /// The logs that were changed for a sink, or deleted since.
@@ -36,20 +37,28 @@ impl Deliveries {
         self.set(key, Delivery { epoch, position, due: Some(now) });
     }
 
-    pub(super) fn has_deleted(&mut self, key: &LogKey) {
+    pub(super) fn has_deleted(&mut self, key: &LogKey, now: UnixMillis) {
         let Some(Delivery { epoch, .. }) = self.by_key.get(key) else { return };
-        let (epoch, due) = (*epoch, Some(UnixMillis(0)));
+        let (epoch, due) = (*epoch, Some(now));
         self.set(key, Delivery { epoch, position: Undelivered::DELETED, due });
         self.deleted.push_back(key.clone());
         if self.deleted.len() > MAX_DELETED {
             let by_key = &self.by_key;
-            let is_deletion = |it: &Delivery| it.position == Undelivered::DELETED;
-            self.deleted.retain(|key| by_key.get(key).is_some_and(is_deletion));
+            self.deleted.retain(|key| by_key.get(key).is_some_and(Delivery::is_deletion));
         }
         if self.deleted.len() > MAX_DELETED
             && let Some(oldest) = self.deleted.pop_front()
         {
             self.forget(&oldest);
+        }
+    }
+
+    /// Forgets the deletions that were not taken for a long time.
+    pub(super) fn forget_old(&mut self, now: UnixMillis) {
+        let old = self.due.iter().take_while(|(due, _)| due.after(KEPT_UNDELIVERED) <= now);
+        let old = old.filter(|(_, key)| self.by_key.get(key).is_some_and(Delivery::is_deletion));
+        for (_, key) in old.cloned().collect::<Vec<_>>() {
+            self.forget(&key);
         }
     }
 
@@ -101,6 +110,10 @@ impl Deliveries {
 }
 
 impl Delivery {
+    fn is_deletion(&self) -> bool {
+        self.position == Undelivered::DELETED
+    }
+
     fn of(&self, key: &LogKey) -> Undelivered {
         Undelivered { key: key.clone(), epoch: self.epoch, position: self.position }
     }

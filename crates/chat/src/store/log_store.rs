@@ -299,13 +299,16 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
     ) -> BoxFuture<'a, Result<ChatPage, ChatStoreError>>;
 
     /// Returns logs that were changed for a sink, or deleted since, and that are not
-    /// [acknowledged](Self::acknowledge), those first that were changed or returned first. What this function
+    /// [acknowledged](Self::acknowledge), in any order. If there are more than `limit`, it returns those that were
+    /// changed, deleted or returned first. What this function
     /// has returned, it returns again only after `retry_after`, which is at most an hour, or if the log was
     /// changed or deleted again.
     ///
     /// A log that was once changed [for a sink](AppendLog::is_for_sink) is undelivered when it is deleted, or
     /// when its time has passed and the store has been [swept](Self::sweep), until the deletion is acknowledged.
-    /// If the chat begins again before, and is changed for a sink, only the new log is undelivered.
+    /// If the chat begins again before, and is changed for a sink, only the new log is undelivered. A sweep forgets a
+    /// deletion that no call has returned for [30 days](KEPT_UNDELIVERED), because no server has a sink any more. A
+    /// store in memory can forget deletions earlier.
     ///
     /// # Errors
     /// [`ChatStoreError`] if the store cannot be read or written.
@@ -357,7 +360,7 @@ pub trait LogStore: Send + Sync + fmt::Debug + 'static {
 
     /// Waits until the [list](Self::list) of an owner may have changed since the first poll of the future:
     /// a chat was created, renamed or deleted, an append had a control entry, or it has changed the live run
-    /// or what lists show.
+    /// or what lists show. It may take a [sweep](Self::sweep) until a chat counts as deleted whose time has passed.
     ///
     /// This is a hint, as of [`changed`](Self::changed). While a store may miss changes, the future is ready
     /// after half a second. The default waits for so long.
@@ -383,6 +386,9 @@ pub const KEPT_AFTER_END: Duration = Duration::from_secs(10 * 60);
 
 /// How long after the end of its lease a lost run is ended without a request.
 pub const KEPT_AFTER_LOSS: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// How long a deletion is kept that [`LogStore::undelivered`] has not returned.
+pub const KEPT_UNDELIVERED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How many lost runs, and how many old snapshots, a database returns from a sweep, or a few more.
 pub const MAX_SWEPT: usize = 100;

@@ -21,9 +21,9 @@ pub use self::cursor::{ChatCursor, ChatCursorError};
 pub use self::error::ChatStoreError;
 pub use self::log_head::{EntryKind, Epoch, LogHead, LogKey, StoredEntry};
 pub use self::log_store::{
-    ChatPage, ChatSummary, KEPT_AFTER_END, KEPT_AFTER_LOSS, LeftToServer, ListChats, LoadLog,
-    LoadedLog, LogPage, LogStore, MAX_ENDED_BYTES, MAX_SWEPT, PutSnapshot, ReadLogEntries,
-    ReadMessages, Snapshot, Unchanged,
+    ChatPage, ChatSummary, KEPT_AFTER_END, KEPT_AFTER_LOSS, KEPT_UNDELIVERED, LeftToServer,
+    ListChats, LoadLog, LoadedLog, LogPage, LogStore, MAX_ENDED_BYTES, MAX_SWEPT, PutSnapshot,
+    ReadLogEntries, ReadMessages, Snapshot, Unchanged,
 };
 pub use self::memory::InMemoryLogStore;
 

@@ -26,18 +26,15 @@ impl PostgresStore {
     ) -> Result<Option<Undelivered>, PostgresError> {
         let Undelivered { key, epoch, position } = delivered;
         let (owner, id) = columns(key);
-        let (stored_epoch, stored_position) = (stored(epoch.0), stored(*position));
-        let is_deletion = *position == Undelivered::DELETED;
-        let note = if is_deletion { FORGET } else { NOTE };
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&owner, &id, &stored_epoch, &stored_position];
-        if !self.query(note, &values).await?.is_empty() {
-            return Ok(None);
-        }
-        let rows = self.query(LOAD, &[&owner, &id]).await?;
-        let next = rows.first().map(undelivered).transpose()?;
-        let deletion = || Undelivered::deletion(key.clone(), *epoch);
-        Ok(next.or_else(|| (!is_deletion).then(deletion)))
+        let (epoch, position) = (stored(epoch.0), stored(*position));
+        let rows = self.query(NOTE, &[&owner, &id, &epoch, &position]).await?;
+        let found = rows.first().map(undelivered).transpose()?;
+        let is_deletion = delivered.position == Undelivered::DELETED;
+        let deletion = || Undelivered::deletion(key.clone(), delivered.epoch);
+        Ok(match found {
+            Some(found) => (!found.is_acknowledged_by(delivered)).then_some(found),
+            None => (!is_deletion).then(deletion),
+        })
     }
 }
 
@@ -59,19 +56,15 @@ const TAKE: &str = "WITH due AS MATERIALIZED (SELECT owner, id FROM log_deliveri
     UPDATE log_deliveries AS delivery SET due_at = now_ms() + $2::BIGINT FROM due \
     WHERE delivery.owner = due.owner AND delivery.id = due.id \
     RETURNING delivery.owner, delivery.id, epoch, position";
-/// Whether the sink has got this row, or something newer, with a delivery.
-macro_rules! is_acknowledged {
-    () => {
-        "owner = $1 AND id = $2 AND (epoch = $3 AND position <= $4 \
-            OR epoch < $3 AND position = 9007199254740991)"
-    };
-}
-const NOTE: &str = concat!(
-    "UPDATE log_deliveries SET epoch = $3, position = $4, due_at = NULL WHERE ",
-    is_acknowledged!(),
-    " RETURNING owner"
-);
-const FORGET: &str =
-    concat!("DELETE FROM log_deliveries WHERE ", is_acknowledged!(), " RETURNING owner");
-const LOAD: &str =
-    "SELECT owner, id, epoch, position FROM log_deliveries WHERE owner = $1 AND id = $2";
+/// Returns the row as it was before. A row that is acknowledged ([`Undelivered::is_acknowledged_by`]) is deleted with
+/// a deletion, and otherwise changed.
+const NOTE: &str = "WITH found AS MATERIALIZED (SELECT * FROM log_deliveries \
+        WHERE owner = $1 AND id = $2 FOR UPDATE), \
+    acknowledged AS (SELECT owner, id FROM found \
+        WHERE epoch = $3::BIGINT AND position <= $4::BIGINT \
+            OR epoch < $3 AND position = 9007199254740991), \
+    forgotten AS (DELETE FROM log_deliveries \
+        WHERE (owner, id) IN (SELECT * FROM acknowledged) AND $4 = 9007199254740991), \
+    noted AS (UPDATE log_deliveries SET epoch = $3, position = $4, due_at = NULL \
+        WHERE (owner, id) IN (SELECT * FROM acknowledged) AND $4 < 9007199254740991) \
+    SELECT owner, id, epoch, position FROM found";

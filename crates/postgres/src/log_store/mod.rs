@@ -24,6 +24,7 @@ use ui_message_stream_chat::store::{
 
 use crate::error::PostgresError;
 use crate::hints::{list_digest, log_digest};
+use crate::sweep::is_too_slow;
 use crate::{PostgresStore, column, number, owner_key, stored, time_since};
 
 pub(crate) use self::sweep::sweep;
@@ -199,17 +200,20 @@ impl LogStore for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Deletes the logs of an owner, a few at a time. Returns the number of those whose time has not
-    /// passed.
+    /// Deletes the logs of an owner, a few at a time, and fewer if that takes too long. Returns the number of those
+    /// whose time has not passed.
     pub(crate) async fn delete_logs(&self, owner: &str) -> Result<usize, PostgresError> {
-        let mut deleted = 0;
+        let (mut deleted, mut max_logs) = (0, 20_i64);
         loop {
-            let rows = self.query(DELETE_SOME, &[&owner]).await?;
-            if rows.is_empty() {
-                return Ok(deleted);
-            }
-            for row in &rows {
-                deleted += usize::from(column::<bool>(row, 0)?);
+            match self.query(DELETE_SOME, &[&owner, &max_logs]).await {
+                Ok(rows) if rows.is_empty() => return Ok(deleted),
+                Ok(rows) => {
+                    for row in &rows {
+                        deleted += usize::from(column::<bool>(row, 0)?);
+                    }
+                }
+                Err(error) if is_too_slow(&error) && max_logs > 1 => max_logs /= 2,
+                Err(error) => return Err(error),
             }
         }
     }
@@ -380,7 +384,7 @@ const DELETE: &str = concat!(
     " AND epoch = $3 AND control = $4 RETURNING publish_log(owner, id, 0, TRUE, TRUE)"
 );
 const DELETE_SOME: &str = "WITH deleted AS (DELETE FROM logs WHERE key IN \
-        (SELECT key FROM logs WHERE owner = $1 LIMIT 20 FOR UPDATE) RETURNING *) \
+        (SELECT key FROM logs WHERE owner = $1 LIMIT $2::BIGINT FOR UPDATE) RETURNING *) \
     SELECT expires_at IS NULL OR expires_at > now_ms(), publish_log(owner, id, 0, TRUE, TRUE) \
     FROM deleted";
 const RENAME: &str = concat!(

@@ -120,7 +120,7 @@ CREATE INDEX log_deliveries_by_time ON log_deliveries (due_at) WHERE due_at IS N
 
 CREATE FUNCTION log_is_deleted() RETURNS TRIGGER LANGUAGE plpgsql AS
     'BEGIN
-        UPDATE log_deliveries SET position = 9007199254740991, due_at = 0
+        UPDATE log_deliveries SET position = 9007199254740991, due_at = now_ms()
             WHERE owner = OLD.owner AND id = OLD.id AND epoch = OLD.epoch;
         RETURN NULL;
     END';

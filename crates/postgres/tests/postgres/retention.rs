@@ -40,6 +40,14 @@ async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
 }
 
 #[tokio::test]
+async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let set_time = async |second| database.set_time(second).await;
+    kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
+}
+
+#[tokio::test]
 async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(0).await;
@@ -153,17 +161,14 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
 }
 
 #[tokio::test]
-async fn a_sweep_deletes_fewer_rows_at_once_if_postgres_cancels_the_statement() {
+async fn fewer_logs_are_deleted_at_once_if_postgres_cancels_the_statement() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(0).await;
-    create_for_a_minute(&store, &key(&Principal::new("ada"), "chat")).await;
+    let ada = Principal::new("ada");
     // As if the deletion of two logs took too long.
     database
         .execute(
-            "INSERT INTO logs (owner, id, epoch, updated_at, expires_at)
-             SELECT owner, convert_to('chat ' || number, 'UTF8'), epoch, updated_at, expires_at
-             FROM logs, generate_series(1, 11) AS number;
-             CREATE FUNCTION cancel() RETURNS TRIGGER LANGUAGE plpgsql AS
+            "CREATE FUNCTION cancel() RETURNS TRIGGER LANGUAGE plpgsql AS
                  'BEGIN
                      IF (SELECT count(*) FROM deleted) > 1 THEN
                          RAISE EXCEPTION USING ERRCODE = ''query_canceled'';
@@ -174,9 +179,16 @@ async fn a_sweep_deletes_fewer_rows_at_once_if_postgres_cancels_the_statement() 
                  FOR EACH STATEMENT EXECUTE FUNCTION cancel()",
         )
         .await;
-    assert_eq!(database.count("logs").await, 12);
-    sweep_at(&database, &store, 60).await;
-    assert_eq!((database.count("logs").await, database.count("log_entries").await), (0, 0));
+    for is_sweep in [true, false] {
+        for chat in 0..12 {
+            create_for_a_minute(&store, &key(&ada, &chat.to_string())).await;
+        }
+        match is_sweep {
+            true => sweep_at(&database, &store, 60).await,
+            false => assert_eq!(store.delete_user(&ada).await.unwrap().chats, 12),
+        }
+        assert_eq!((database.count("logs").await, database.count("log_entries").await), (0, 0));
+    }
 }
 
 #[tokio::test]

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
-use ui_message_stream_chat::store::{Epoch, Undelivered};
+use ui_message_stream_chat::store::{Epoch, KEPT_UNDELIVERED, Undelivered};
 
-use super::{chat_of_name, millis};
+use super::sweep::PAUSE;
+use super::{MAX_MILLIS, chat_of_name, millis};
 use crate::error::RedisStoreError;
 use crate::{RedisStore, scripts};
 
@@ -28,8 +29,8 @@ impl RedisStore {
         let (mut undelivered, mut failed) = (Vec::new(), None);
         loop {
             let left = (limit - undelivered.len()).min(CHATS_PER_STEP);
-            let mut next = scripts::DELIVERY_NEXT.key(&list);
-            next.arg(left).arg(millis(retry_after));
+            let mut next = scripts::DUE_NEXT.key(&list);
+            next.arg(left).arg(millis(retry_after)).arg(millis(MAX_PAUSE)).arg(0);
             let (later, chats): (String, Vec<(String, bool)>) = self.run(&next).await?;
             for (chat, was_empty) in &chats {
                 match self.load_delivery(&list, chat, *was_empty, &later).await {
@@ -48,6 +49,31 @@ impl RedisStore {
         }
     }
 
+    /// Forgets the deletions that no server has asked for in a long time. One for which this fails is kept for
+    /// as long again.
+    pub(super) async fn forget_deletions(&self) -> Result<(), RedisStoreError> {
+        let list = self.inner.keys.ledger("undelivered");
+        loop {
+            let mut next = scripts::DUE_NEXT.key(&list);
+            next.arg(CHATS_PER_STEP)
+                .arg(millis(PAUSE))
+                .arg(MAX_MILLIS)
+                .arg(millis(KEPT_UNDELIVERED));
+            let (later, chats): (String, Vec<(String, bool)>) = self.run(&next).await?;
+            for (chat, _) in &chats {
+                // Without anything, the chat is removed from the list.
+                while let Some(found) = self.load_delivery(&list, chat, true, &later).await?
+                    && found.position == Undelivered::DELETED
+                {
+                    self.note_delivered(&found).await?;
+                }
+            }
+            if chats.len() < CHATS_PER_STEP {
+                return Ok(());
+            }
+        }
+    }
+
     /// Loads what is undelivered of a chat in the list.
     async fn load_delivery(
         &self,
@@ -60,8 +86,9 @@ impl RedisStore {
         let load = self.log_of(&key).prepare(&scripts::DELIVERY_LOAD);
         let found: Option<(u64, u64)> = self.run(&load).await?;
         let Some((epoch, position)) = found else {
-            let mut empty = scripts::DELIVERY_EMPTY.key(list);
-            self.run::<()>(empty.arg(chat).arg(later).arg(u8::from(was_empty))).await?;
+            let mut done = scripts::DUE_DONE.key(list);
+            done.arg(chat).arg(later).arg(u8::from(was_empty)).arg("");
+            self.run::<()>(&done).await?;
             return Ok(None);
         };
         Ok(Some(Undelivered { key, epoch: Epoch(epoch), position }))
@@ -84,3 +111,6 @@ impl RedisStore {
 }
 
 const CHATS_PER_STEP: usize = 100;
+
+/// No `retry_after` is longer.
+const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);

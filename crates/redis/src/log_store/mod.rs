@@ -1,8 +1,8 @@
 //! [`LogStore`] of a [`RedisStore`]: a hash for the head of each log, a list for its entries, and a list for
 //! the messages of its snapshot.
 //!
-//! Each function is one script, but for loads of messages, for loads and pages of more than 512 KiB, the
-//! deletion of a user, and the sweep. An append that begins or ends a run, and a snapshot, also note in a
+//! Each function is one script, but for loads of messages, for loads and pages of more than 512 KiB, for lists and
+//! searches that look at more than 500 chats, the deletion of a user, and the sweep. An append that begins or ends a run, and a snapshot, also note in a
 //! script of their own when the chat is swept: before an append, after a snapshot. A script that was sent
 //! twice finds another head the second time: an append may return [`AppendResult::Conflict`] then, and a
 //! deletion `false`.
@@ -166,7 +166,7 @@ impl RedisStore {
 /// The names of what belongs to a log.
 struct LogKeys {
     chat: String,
-    keys: [String; 8],
+    keys: [String; 9],
     channel: String,
 }
 

@@ -146,21 +146,25 @@ impl RedisStore {
         owner: &Principal,
         list: ListChats<'_>,
     ) -> Result<ChatPage, RedisStoreError> {
-        let (time, id) = match list.after {
-            Some(after) => (after.updated_at.0.to_string(), after.id.as_str()),
-            None => (String::new(), ""),
-        };
+        let log = LogKeys::new(&self.inner.keys.user(owner), "");
         let search = list.search.map(str::to_ascii_lowercase);
-        let mut invocation =
-            LogKeys::new(&self.inner.keys.user(owner), "").prepare(&scripts::LOG_LIST);
-        invocation
-            .arg(time)
-            .arg(id)
-            .arg(list.limit.saturating_add(1).min(MAX_PAGE))
-            .arg(u8::from(search.is_some()))
-            .arg(search.unwrap_or_default());
-        let found: Vec<SummaryReply> = self.run(&invocation).await?;
-        Ok(ChatPage::new(found.into_iter().map(summary).collect(), list.limit))
+        let after = list.after.map(|after| (after.updated_at.0.to_string(), after.id.to_string()));
+        let (mut after, mut found) = (after.unwrap_or_default(), Vec::new());
+        loop {
+            let mut part = log.prepare(&scripts::LOG_LIST);
+            part.arg(&after.0)
+                .arg(&after.1)
+                .arg(list.limit.saturating_add(1) - found.len())
+                .arg(u8::from(search.is_some()))
+                .arg(search.as_deref().unwrap_or_default());
+            let (chats, last): (Vec<SummaryReply>, Option<(String, String)>) =
+                self.run(&part).await?;
+            found.extend(chats.into_iter().map(summary));
+            match last {
+                Some(last) if found.len() <= list.limit => after = last,
+                _ => return Ok(ChatPage::new(found, list.limit)),
+            }
+        }
     }
 }
 
@@ -202,6 +206,3 @@ impl<T> Page<T> {
 
 /// The maximum number of bytes of a part.
 const MAX_PART_BYTES: usize = 512 << 10;
-
-/// The maximum number of chats in a reply.
-const MAX_PAGE: usize = 1 << 20;

@@ -1,7 +1,8 @@
 //! Deletions of users, and the sweep.
 //!
 //! The list of the chats that are to be swept is on one node. A chat is in it before something of the chat
-//! has to go, so that no crash leaves anything.
+//! has to go, so that no crash leaves anything. It is removed when it was swept twice, a minute or more apart, and
+//! had nothing to remove: an append may come after the first sweep.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{LeftToServer, LogKey, MAX_SWEPT};
 
-use super::{chat_of_name, millis};
+use super::{MAX_MILLIS, chat_of_name, millis};
 use crate::error::RedisStoreError;
 use crate::keys::chat_name;
 use crate::{RedisStore, scripts};
@@ -20,7 +21,7 @@ impl RedisStore {
     /// A chat that was updated since it was listed is listed again: the deletion may be late, and the user may
     /// have begun again.
     pub(crate) async fn delete_logs(&self, owner: &Principal) -> Result<usize, RedisStoreError> {
-        let (keys, user) = (&self.inner.keys, self.inner.keys.user(owner));
+        let user = self.inner.keys.user(owner);
         let (mut deleted, mut is_marked) = (0, false);
         loop {
             let list = scripts::LOG_CHATS.key(user.updated());
@@ -32,11 +33,6 @@ impl RedisStore {
                 self.mark_deleted(owner, false).await?;
                 is_marked = true;
             }
-            let mut remove = scripts::SWEEP_REMOVE.key(keys.ledger("sweep"));
-            for (chat, _) in &chats {
-                remove.arg(chat_name(owner, chat));
-            }
-            self.run::<()>(&remove).await?;
             for (chat, updated_at) in chats {
                 let key = LogKey { owner: owner.clone(), chat: chat.into() };
                 deleted += usize::from(self.delete_one(&key, "", &updated_at).await?);
@@ -63,6 +59,10 @@ impl RedisStore {
             let deleted: u8 = self.run(&delete).await?;
             if deleted < 2 {
                 self.inner.hints.forget(&log.channel);
+                if deleted == 1 {
+                    // The next sweeps remove the name of the chat. If this fails, a later one does.
+                    let _ = self.sweep_later(key, Duration::ZERO).await;
+                }
                 return Ok(deleted == 1);
             }
             self.deliver_later(&chat_name(&key.owner, key.chat.as_str())).await?;
@@ -92,19 +92,21 @@ impl RedisStore {
     /// Sweeps the chats whose time has come. Returns what is left to the server.
     pub(super) async fn sweep_logs(&self) -> Result<LeftToServer, RedisStoreError> {
         let list = self.inner.keys.ledger("sweep");
-        let (mut left, mut failed) = (LeftToServer::default(), None);
+        let (mut left, mut failed) = (LeftToServer::default(), self.forget_deletions().await.err());
         let until = Instant::now() + MAX_TIME;
         loop {
-            let mut next = scripts::SWEEP_NEXT.key(&list);
-            let next: Result<(String, Vec<String>), _> = self.run(next.arg(CHATS_PER_STEP)).await;
+            let mut next = scripts::DUE_NEXT.key(&list);
+            next.arg(CHATS_PER_STEP).arg(millis(PAUSE)).arg(MAX_MILLIS).arg(0);
+            let next: Result<(String, Vec<(String, bool)>), _> = self.run(&next).await;
             // What is left to the server is not named again for a while.
             let (later, chats) = next.unwrap_or_else(|error| {
                 failed = Some(error);
                 Default::default()
             });
-            for swept in &chats {
+            for (swept, was_empty) in &chats {
                 // A shard of a cluster may be away.
-                if let Err(error) = self.sweep_log(&list, swept, &later, &mut left).await {
+                let done = self.sweep_log(&list, swept, *was_empty, &later, &mut left).await;
+                if let Err(error) = done {
                     failed = Some(error);
                 }
             }
@@ -123,6 +125,7 @@ impl RedisStore {
         &self,
         list: &str,
         swept: &str,
+        was_empty: bool,
         later: &str,
         left: &mut LeftToServer,
     ) -> Result<(), RedisStoreError> {
@@ -133,8 +136,8 @@ impl RedisStore {
         if is_gone {
             self.deliver_later(swept).await?;
         }
-        let mut done = scripts::SWEEP_DONE.key(list);
-        self.run::<()>(done.arg(swept).arg(later).arg(due)).await?;
+        let mut done = scripts::DUE_DONE.key(list);
+        self.run::<()>(done.arg(swept).arg(later).arg(u8::from(was_empty)).arg(due)).await?;
         left.old_snapshots.extend(has_old_snapshot.then(|| key.clone()));
         left.lost_runs.extend(lost.map(|run| (key, run.into())));
         Ok(())
@@ -142,6 +145,9 @@ impl RedisStore {
 }
 
 const CHATS_PER_STEP: usize = 100;
+
+/// Until then, other servers sweep other chats.
+pub(super) const PAUSE: Duration = Duration::from_secs(60);
 
 /// The next sweep goes on. Chats whose shard is away come again and again.
 const MAX_TIME: Duration = Duration::from_secs(30);

@@ -1,7 +1,8 @@
 -- One chat as a log. KEYS[1] is its head: a hash. KEYS[2] lists its entries, KEYS[3] has the positions of
 -- those that are no frames, and KEYS[4] lists the messages of its snapshot. The other keys are of its user:
 -- KEYS[5] has the live run of each chat, KEYS[6] what lists show of each chat as JSON, and KEYS[7] the chats
--- by the time of their last update, and KEYS[8] what a sink has to get of each chat. ARGV[1] is the id of the chat.
+-- by the time of their last update, KEYS[8] what a sink has to get of each chat, and KEYS[9] the chats that expire, by
+-- this time. ARGV[1] is the id of the chat.
 local FORMAT = 1
 -- How long a run that has ended is kept for readers, in milliseconds.
 local KEPT_AFTER_END = 600000
@@ -89,7 +90,7 @@ end
 -- Removes what the lists of the user hold of a chat.
 local function unlist(chat)
     for _, key in ipairs({KEYS[5], KEYS[6]}) do redis.call('HDEL', key, chat) end
-    redis.call('ZREM', KEYS[7], chat)
+    for _, key in ipairs({KEYS[7], KEYS[9]}) do redis.call('ZREM', key, chat) end
 end
 
 -- What a sink has to get of a chat is stored as text: the epoch, the number of entries or the position of a

@@ -21,14 +21,8 @@ end
 
 -- Whether the user may have another chat.
 local function has_room()
-    local max = tonumber(ARGV[14])
-    -- Most users have fewer.
-    if redis.call('ZCARD', KEYS[7]) < max then return true end
-    local count = 0
-    for _, other in ipairs(redis.call('HKEYS', KEYS[6])) do
-        if load_listed(other) then count = count + 1 end
-    end
-    return count < max
+    local count = redis.call('ZCARD', KEYS[7]) - redis.call('ZCOUNT', KEYS[9], '-inf', text(now))
+    return count < tonumber(ARGV[14])
 end
 
 -- Returns whether the user may begin a run, and the chat whose run has to end for it.
@@ -128,8 +122,10 @@ if is_new or controls > 0 or ARGV[10] == '1' then
     if controls > 0 then
         if keep_for then
             redis.call('HSET', KEYS[1], 'expires_at', text(head.expires_at))
+            redis.call('ZADD', KEYS[9], text(head.expires_at), chat)
         else
             redis.call('HDEL', KEYS[1], 'expires_at')
+            redis.call('ZREM', KEYS[9], chat)
         end
     end
 end

@@ -17,7 +17,10 @@ if is_gone then
 end
 is_gone = is_gone and 1 or 0
 if not head then
-    if not load_listed(ARGV[1]) then unlist(ARGV[1]) end
+    if not load_listed(ARGV[1]) then
+        unlist(ARGV[1])
+        publish(KEYS[7], 'changed')
+    end
     return {'', is_gone, false, 0}
 end
 redis.call('HDEL', KEYS[1], '') -- Also without memory.

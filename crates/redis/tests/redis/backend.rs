@@ -77,7 +77,7 @@ impl Backend {
         }
     }
 
-    /// Returns all keys, without those that live for a minute, and the marks of deleted users.
+    /// Returns all keys but those that [`keys`] leaves out.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.nodes().iter().flat_map(keys).collect();
         keys.sort();
@@ -85,12 +85,15 @@ impl Backend {
     }
 }
 
-/// Returns all keys of a Redis, without those that live for a minute, and the marks of deleted users.
+/// Returns all keys of a Redis, without those that live for a minute, the marks of deleted users, and the list of
+/// the chats that are to be swept.
 pub(crate) fn keys(redis: &RedisServer) -> Vec<String> {
     let list = "return table.concat(redis.call('KEYS', '*'), ' ')";
     let keys = redis.command(&format!("EVAL \"{list}\" 0"));
     let keys = keys.split_whitespace().map(str::to_owned);
-    let is_other = |key: &String| !key.ends_with("clock") && !key.contains("deleted:");
+    let is_other = |key: &String| {
+        !key.ends_with("clock") && !key.contains("deleted:") && !key.ends_with("sweep")
+    };
     keys.filter(is_other).collect()
 }
 

@@ -147,7 +147,7 @@ async fn requests_that_arrive_again_after_all_others_change_nothing() {
     repeat().await;
 }
 
-/// Returns each key of a Redis with its value, without the times at which chats are swept.
+/// Returns each key of a Redis with its value.
 fn contents(redis: &RedisServer) -> Vec<String> {
     let value = |key| {
         let kind = redis.command(&format!("TYPE {key}"));
@@ -162,8 +162,7 @@ fn contents(redis: &RedisServer) -> Vec<String> {
         let read = format!("local all = redis.call({read}) {sort} return table.concat(all, ' ')");
         format!("{key} {kind} {}", redis.command(&format!("EVAL \"{read}\" 1 {key}")))
     };
-    let kept = keys(redis).into_iter().filter(|key| !key.ends_with(":sweep"));
-    let mut contents: Vec<String> = kept.map(value).collect();
+    let mut contents: Vec<String> = keys(redis).into_iter().map(value).collect();
     contents.sort();
     contents
 }

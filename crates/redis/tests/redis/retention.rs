@@ -66,6 +66,13 @@ async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
 }
 
 #[tokio::test]
+async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
+    let Some((redis, store)) = start().await else { return };
+    let set_time = async |second| redis.set_time(START + second * 1000);
+    kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
+}
+
+#[tokio::test]
 async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
     let Some((redis, store)) = start().await else { return };
     let set_time = async |second| redis.set_time(START + second * 1000);
@@ -203,9 +210,54 @@ async fn everything_of_a_chat_whose_time_has_passed_is_removed_without_another_r
     for key in [&with_run, &without] {
         assert!(load(&store, key).await.is_none());
     }
+    expect_nothing_after_sweeps(&redis, &store, START + 60_000).await;
+}
+
+#[tokio::test]
+async fn sweeps_forget_the_chats_of_a_deleted_user() {
+    let Some((redis, store)) = start().await else { return };
+    let ada = Principal::new("ada");
+    begin(&store, &key(&ada, "chat")).await;
+    assert_eq!(LogStore::delete_user(&store, &ada).await.unwrap(), 1);
+    expect_nothing_after_sweeps(&redis, &store, START).await;
+}
+
+#[tokio::test]
+async fn a_chat_expires_that_a_deletion_of_its_user_has_not_reached() {
+    let Some((redis, store)) = start().await else { return };
+    let (ada, keep_for) = (Principal::new("ada"), Some(Duration::from_secs(60)));
+    appended(&store, AppendLog { keep_for, ..creation(&key(&ada, "chat"), &[control("a")]) }).await;
+    // As if the process ended before it deletes the chat.
+    redis.command("ACL SETUSER default -unlink");
+    assert!(LogStore::delete_user(&store, &ada).await.is_err());
+    redis.command("ACL SETUSER default +unlink");
+    expect_nothing_after_sweeps(&redis, &store, START + 60_000).await;
+}
+
+#[tokio::test]
+async fn a_chat_that_begins_during_its_sweep_is_swept_again() {
+    let Some((redis, store)) = start().await else { return };
+    let key = key(&Principal::new("ada"), "chat");
+    begin(&store, &key).await;
+    // As if a sweep came after the chat was noted, and before the log was created.
+    let log = key_with(&redis, ":head:");
+    let aside = [format!("RENAME {log} aside"), format!("RENAME aside {log}")];
+    redis.command(&aside[0]);
+    redis.set_time(START + 600_000);
     LogStore::sweep(&store).await.unwrap();
-    redis.set_time(START + 60_001);
-    assert_eq!(keys(&redis), [""; 0]);
+    redis.command(&aside[1]);
+    redis.set_time(START + 8 * 24 * 60 * 60 * 1000);
+    assert_eq!(LogStore::sweep(&store).await.unwrap().lost_runs.len(), 1);
+}
+
+/// Sweeps at this time and more than a minute later, and expects that Redis holds nothing of the chats then.
+async fn expect_nothing_after_sweeps(redis: &RedisServer, store: &RedisStore, time: u64) {
+    for minute in 0..2 {
+        redis.set_time(time + minute * 61_000);
+        LogStore::sweep(store).await.unwrap();
+    }
+    assert_eq!(keys(redis), [""; 0]);
+    assert_eq!(redis.command("EXISTS ui-message-stream:sweep"), ":0");
 }
 
 #[tokio::test]
@@ -223,9 +275,43 @@ async fn a_list_leaves_out_the_chats_whose_time_has_passed_and_a_sweep_forgets_t
     let list = ListChats { limit: 10, after: None, search: None };
     let page = store.list(&ada, list).await.unwrap();
     assert_eq!(page.chats.iter().map(|chat| chat.id.as_str()).collect::<Vec<_>>(), ["kept"]);
+    // Nor do they count.
+    let limits = UserLimits { chats: 2, runs: 0, unread: Duration::ZERO };
+    let second = key(&ada, "second");
+    appended(&store, AppendLog { limits, ..creation(&second, &[control("a")]) }).await;
+    let third = key(&ada, "third");
+    let refused = store.append(AppendLog { limits, ..creation(&third, &[control("a")]) }).await;
+    assert_eq!(refused.unwrap(), AppendResult::TooManyChats);
     LogStore::sweep(&store).await.unwrap();
-    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":updated"))), ":1");
-    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":listed"))), ":1");
+    assert_eq!(redis.command(&format!("ZCARD {}", key_with(&redis, ":updated"))), ":2");
+    assert_eq!(redis.command(&format!("HLEN {}", key_with(&redis, ":listed"))), ":2");
+    assert!(!keys(&redis).iter().any(|key| key.ends_with(":expiring")));
+}
+
+#[tokio::test]
+async fn a_script_looks_at_a_limited_number_of_chats() {
+    let Some((redis, store)) = start().await else { return };
+    let ada = Principal::new("ada");
+    for id in 0..1200 {
+        create(&store, &key(&ada, &format!("{id:04}"))).await;
+    }
+    for id in ["0000", "0700", "1199"] {
+        assert!(store.rename(&key(&ada, id), "Found").await.unwrap());
+    }
+    redis.command("CONFIG RESETSTAT");
+    let list = ListChats { limit: 3, after: None, search: Some("found") };
+    let page = store.list(&ada, list).await.unwrap();
+    let found: Vec<_> = page.chats.iter().map(|chat| chat.id.as_str()).collect();
+    assert_eq!((found, page.next), (vec!["1199", "0700", "0000"], None));
+    let stats = redis.command("INFO commandstats");
+    assert!(stats.contains("cmdstat_evalsha:calls=3,"), "{stats}");
+    let beyond = ListChats { limit: 2, ..list };
+    assert_eq!(store.list(&ada, beyond).await.unwrap().chats.len(), 2);
+    // The chats have one time.
+    let all = ListChats { limit: 1100, after: None, search: None };
+    let page = store.list(&ada, all).await.unwrap();
+    let all: Vec<_> = page.chats.iter().map(|chat| chat.id.to_string()).collect();
+    assert_eq!(all, (100..1200).rev().map(|id| format!("{id:04}")).collect::<Vec<_>>());
 }
 
 /// The result of an append that begins a run.

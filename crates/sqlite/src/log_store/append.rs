@@ -136,7 +136,7 @@ impl Append {
     fn create(&self, transaction: &Transaction<'_>, now: i64) -> DbResult<Option<Head>> {
         if let Expected::NoLog(epoch) = self.expected {
             let KeyColumns { owner, chat } = &self.key;
-            removal::remove_expired(transaction, &self.key)?;
+            removal::remove_expired(transaction, &self.key, now)?;
             let values = params![owner, chat, epoch.0.cast_signed(), now];
             transaction.prepare_cached(INSERT)?.execute(values)?;
         }

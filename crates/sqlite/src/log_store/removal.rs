@@ -14,7 +14,7 @@ use super::{millis, unsigned, utf8};
 use crate::clock::MAX_SET_BACK;
 use crate::error::{DbResult, SqliteError};
 use crate::file::Durability;
-use crate::{SqliteStore, owner, owner_key};
+use crate::{SqliteStore, owner, owner_key, state};
 
 impl SqliteStore {
     pub(super) async fn delete_log(
@@ -28,7 +28,7 @@ impl SqliteStore {
             let log = Head::load(transaction, &columns, now)?
                 .filter(|log| log.epoch == epoch && unsigned(log.control) == control);
             let Some(log) = log else { return Ok(None) };
-            let removed = remove(transaction, REMOVE, [log.key])?;
+            let removed = remove(transaction, now, REMOVE, [log.key])?;
             purge_some(transaction, removed).map(Some)
         });
         let Some(rest) = removed.await? else { return Ok(false) };
@@ -49,7 +49,7 @@ impl SqliteStore {
                     select.query_map(params![owner, now], |row| Ok((row.get(0)?, row.get(1)?)));
                 let some: Vec<(i64, bool)> = some?.collect::<Result<_, _>>()?;
                 for (log, _) in &some {
-                    remove(transaction, REMOVE, [log])?;
+                    remove(transaction, now, REMOVE, [log])?;
                 }
                 Ok(some)
             });
@@ -98,10 +98,23 @@ impl SqliteStore {
 
     /// Deletes what is kept no longer, in short transactions.
     pub(crate) async fn sweep_logs(&self) -> Result<(), SqliteError> {
+        // The others are executed also if one fails.
+        let removed = self.remove_all_expired().await;
+        let forgotten = self.forget_ended().await;
+        let purged = self.purge_removed().await;
+        let trimmed = self.trim_logs().await;
+        removed.and(forgotten).and(purged).and(trimmed)
+    }
+
+    async fn remove_all_expired(&self) -> Result<(), SqliteError> {
         let remove_some = |transaction: &Transaction<'_>, now| {
-            Ok(remove(transaction, REMOVE_EXPIRED, [now])?.len())
+            Ok(remove(transaction, now, REMOVE_EXPIRED, [now])?.len())
         };
         while self.write(Durability::Written, remove_some).await? > 0 {}
+        Ok(())
+    }
+
+    async fn forget_ended(&self) -> Result<(), SqliteError> {
         let too_many = self.read(|transaction, now| {
             let mut statement = transaction.prepare_cached(NEWEST_BEYOND_BYTES)?;
             let limits = [now + MAX_SET_BACK, MAX_ENDED_BYTES as i64];
@@ -114,7 +127,10 @@ impl SqliteStore {
             Ok(forget.execute([until, now + MAX_SET_BACK])?)
         };
         while self.write(Durability::Written, forget_some).await? > 0 {}
-        self.purge_removed().await?;
+        Ok(())
+    }
+
+    async fn trim_logs(&self) -> Result<(), SqliteError> {
         let logs = self.read(|transaction, _| keys(transaction, TO_TRIM, [])).await?;
         for log in logs {
             let trim = move |transaction: &Transaction<'_>, _: i64| {
@@ -149,12 +165,23 @@ impl SqliteStore {
 }
 
 /// Removes a log whose time has passed, and which may still be there.
-pub(super) fn remove_expired(transaction: &Transaction<'_>, key: &KeyColumns) -> DbResult<()> {
-    remove(transaction, REMOVE_KEY, params![key.owner, key.chat]).map(drop)
+pub(super) fn remove_expired(
+    transaction: &Transaction<'_>,
+    key: &KeyColumns,
+    now: i64,
+) -> DbResult<()> {
+    remove(transaction, now, REMOVE_KEY, params![key.owner, key.chat]).map(drop)
 }
 
 /// Removes the logs that a statement deletes. Returns their keys.
-fn remove(transaction: &Transaction<'_>, delete: &str, values: impl Params) -> DbResult<Vec<i64>> {
+fn remove(
+    transaction: &Transaction<'_>,
+    now: i64,
+    delete: &str,
+    values: impl Params,
+) -> DbResult<Vec<i64>> {
+    // A trigger reads the time.
+    state::keep_time(transaction, now)?;
     let removed = keys(transaction, delete, values)?;
     let mut insert = transaction.prepare_cached("INSERT INTO removed_logs (log) VALUES (?1)")?;
     for log in &removed {

@@ -100,7 +100,7 @@ CREATE TABLE log_deliveries (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX log_deliveries_by_time ON log_deliveries (due_at) WHERE due_at IS NOT NULL;
 CREATE TRIGGER log_is_deleted AFTER DELETE ON logs BEGIN
-    UPDATE log_deliveries SET position = 9007199254740991, due_at = 0
+    UPDATE log_deliveries SET position = 9007199254740991, due_at = (SELECT latest_time FROM state)
         WHERE owner = OLD.owner AND chat = OLD.chat AND epoch = OLD.epoch;
 END;
 

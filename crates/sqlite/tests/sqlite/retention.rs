@@ -141,6 +141,26 @@ async fn the_rows_of_a_chat_are_deleted_when_its_time_has_passed() {
 }
 
 #[tokio::test]
+async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let ada = Principal::new("ada");
+    let (entries, keep_for) = ([control("request")], Some(Duration::from_secs(60)));
+    let expired = key(&ada, "expired");
+    appended(&store, AppendLog { keep_for, ..creation(&expired, &entries) }).await;
+    let ended = key(&ada, "ended");
+    begin(&store, &ended).await;
+    end(&store, &ended, 1).await;
+    assert!(put(&store, &ended, 2, &["message"]).await);
+    let refuse = "CREATE TRIGGER refuse BEFORE DELETE ON logs BEGIN SELECT RAISE(ABORT, ''); END";
+    folder.connect().execute_batch(refuse).unwrap();
+    store.set_test_time(at(600));
+    store.sweep().await.unwrap_err();
+    assert_eq!((folder.count("logs"), folder.count("log_ended_runs")), (2, 0));
+    assert!(read_from(&store, &ended, 0).await.is_none());
+}
+
+#[tokio::test]
 async fn a_sweep_names_the_runs_that_were_lost_seven_days_ago() {
     let folder = Folder::new();
     let store = folder.open_at(0).await;
@@ -165,6 +185,14 @@ async fn a_run_keeps_the_entries_of_the_one_that_it_resumes() {
     let store = folder.open_at(0).await;
     let set_time = async |second| store.set_test_time(at(second));
     kept_runs::a_run_keeps_the_entries_of_the_one_that_it_resumes(&store, set_time).await;
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
+    let folder = Folder::new();
+    let store = folder.open_at(0).await;
+    let set_time = async |second| store.set_test_time(at(second));
+    kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
 }
 
 #[tokio::test]

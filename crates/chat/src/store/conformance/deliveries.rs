@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::case::{Append, LONG, Log, SHORT, Store, control, frame};
+use super::lists::{TICK, chats};
 use super::report::{Case, CaseFailure, CaseResult, expect_equal};
 use crate::store::{Epoch, Undelivered};
+use ui_message_stream::id::ChatId;
 
 pub(super) fn cases() -> Vec<Case> {
     [changes(), acknowledgments(), deletions()].into_iter().flatten().collect()
@@ -73,10 +77,28 @@ fn changes() -> Vec<Case> {
             other.appended(other.create(&[control("a")]).for_sink()).await?;
             expect_equal("the other chat", log.undelivered(SHORT).await?.len(), 1)?;
             while log.undelivered(Duration::ZERO).await? != [other.at_position(1)] {
-                tokio::time::sleep(SHORT / 4).await;
+                sleep(SHORT / 4).await;
             }
             log.appended(log.at(1, &[control("b")]).for_sink()).await?;
             log.expect_undelivered(&[log.at_position(2), other.at_position(1)]).await
+        }),
+        Case::new("what was changed first is returned first", |store: Store| async move {
+            let chats = chats(store, &["a", "b", "c", "d"]).await?;
+            for log in &chats {
+                log.appended(log.at(1, &[control("b")]).for_sink()).await?;
+                sleep(TICK).await;
+            }
+            chats[0].appended(chats[0].at(2, &[control("c")]).for_sink()).await?;
+            sleep(TICK).await;
+            chats[1].delete(2).await?;
+            let mut own = Vec::new();
+            // There may be logs of other owners.
+            while own.len() < chats.len()
+                && let Some(next) = chats[0].store.undelivered(1, LONG).await?.pop()
+            {
+                own.extend((next.key.owner == chats[0].key.owner).then_some(next.key.chat));
+            }
+            expect_equal("the order", own, ["c", "d", "a", "b"].map(ChatId::from).into())
         }),
         Case::new("a page has no more logs than asked for", |store: Store| async move {
             for _ in 0..3 {

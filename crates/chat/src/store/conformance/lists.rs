@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Chats of one owner, created one after another.
-async fn chats(store: Store, ids: &[&str]) -> Result<Vec<Log>, CaseFailure> {
+pub(super) async fn chats(store: Store, ids: &[&str]) -> Result<Vec<Log>, CaseFailure> {
     let first = Log::none(store);
     let mut chats = Vec::new();
     for id in ids {
@@ -107,6 +107,24 @@ fn lists() -> Vec<Case> {
             let owner = &log.key.owner;
             let all = async { Ok(log.store.delete_user(owner).await.map(drop)?) };
             wakes("the deletion of a user", Box::pin(all)).await
+        }),
+        Case::new("a chat whose time has passed wakes", |store: Store| async move {
+            let log = Log::none(store);
+            let create = log.create(&[control("created")]);
+            log.appended(Append { keep_for: Some(SHORT), ..create }).await?;
+            let mut changed = log.store.changed_list(&log.key.owner);
+            // Hints of the creation arrive before the time has passed.
+            while log.load().await?.is_some() {
+                if (&mut changed).now_or_never().is_some() {
+                    changed = log.store.changed_list(&log.key.owner);
+                }
+                sleep(TICK).await;
+            }
+            log.store.sweep().await?;
+            match timeout(SOON, changed).await {
+                Ok(()) => Ok(()),
+                Err(_) => Err(CaseFailure("it does not wake".to_owned())),
+            }
         }),
         Case::new("a page ends where the next one begins", |store: Store| async move {
             let chats = chats(store, &["a", "b", "c"]).await?;
@@ -286,6 +304,27 @@ fn times() -> Vec<Case> {
             let all = log.read(0, usize::MAX).await?.map(|page| page.entries.len());
             expect_equal("the run that has just ended", all, Some(4))
         }),
+        Case::new(
+            "a sweep keeps the entries of a run that is resumed",
+            |store: Store| async move {
+                let log = Log::with_run(store, LONG).await?;
+                let resume = log.at(1, &[control("end"), control("begin")]);
+                log.appended(resume.resuming("next", LONG)).await?;
+                log.put(3, None, &["m"]).await?;
+                log.store.sweep().await?;
+                let all = log.read(0, usize::MAX).await?.map(|page| page.entries.len());
+                expect_equal("the entries", all, Some(3))
+            },
+        ),
+        Case::new("a sweep keeps a run that begins and ends in one append", |store| async move {
+            let log = Log::created(store).await?;
+            log.appended(log.at(1, &[control("begin"), control("end")]).ending()).await?;
+            log.put(3, None, &["m"]).await?;
+            log.store.sweep().await?;
+            let kept = log.read(1, usize::MAX).await?.map(|page| page.entries.len());
+            expect_equal("the entries of the run", kept, Some(2))?;
+            expect_equal("the entry before", log.read(0, usize::MAX).await?, None)
+        }),
         Case::new("a store that works answers a ping", |store: Store| async move {
             Ok(store.ping().await?)
         }),
@@ -317,7 +356,7 @@ fn limits() -> Vec<Case> {
     ]
 }
 
-const TICK: Duration = Duration::from_millis(3);
+pub(super) const TICK: Duration = Duration::from_millis(3);
 
 /// A hint arrives before. It takes no longer than half a second.
 const SOON: Duration = Duration::from_secs(3);

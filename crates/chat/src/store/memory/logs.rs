@@ -24,6 +24,8 @@ pub(super) struct Limits {
 
 #[derive(Default)]
 pub(super) struct Logs {
+    /// The time of the operation that has locked the logs.
+    pub(super) now: UnixMillis,
     pub(super) users: HashMap<Principal, UserLogs>,
     totals: Totals,
     /// The runs that have ended and whose entries are kept for readers, in the order of their ends. The logs of
@@ -164,7 +166,7 @@ impl Logs {
         if user.logs.is_empty() {
             self.users.remove(&key.owner);
         }
-        self.deliveries.has_deleted(key);
+        self.deliveries.has_deleted(key, self.now);
         log.changed.notify_waiters();
         self.notify_list(&key.owner);
         Some(*log)
@@ -238,6 +240,7 @@ impl Logs {
     pub(super) fn sweep(&mut self, now: UnixMillis) -> LeftToServer {
         let old_snapshots = self.forget_ended(now).into_iter().collect();
         self.changed_lists.retain(|_, changed| Arc::strong_count(changed) > 1);
+        self.deliveries.forget_old(now);
         for key in std::mem::take(&mut self.to_trim) {
             self.change(&key, Log::trim);
         }

@@ -117,6 +117,7 @@ impl InMemoryLogStore {
             Clock::Monotonic(created_at, created) => created_at.after(created.elapsed()),
             Clock::Test(time) => *time.lock().unwrap_or_else(PoisonError::into_inner),
         };
+        logs.now = now;
         logs.remove_expired(now);
         (now, logs)
     }

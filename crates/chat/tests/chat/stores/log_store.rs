@@ -243,6 +243,13 @@ async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
 }
 
 #[tokio::test]
+async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten() {
+    let store = InMemoryLogStore::with_test_clock(UnixMillis(1_000_000));
+    let set_time = async |second| store.set_test_time(UnixMillis(1_000_000 + second * 1000));
+    kept_runs::a_deletion_that_was_not_returned_for_30_days_is_forgotten(&store, set_time).await;
+}
+
+#[tokio::test]
 async fn of_the_runs_that_have_ended_those_with_too_many_bytes_are_forgotten_first_to_last() {
     let store = InMemoryLogStore::with_test_clock(UnixMillis(0)).with_max_ended_bytes(25_000);
     let (run, epoch) = ("run".into(), Epoch(1));

@@ -13,9 +13,9 @@ use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, ChatPage, ChatSummary, EntryKind, Epoch, Expected, KEPT_AFTER_END,
-    KEPT_AFTER_LOSS, LeftToServer, ListChats, LiveRunChange, LoadLog, LoadedLog, LogHead, LogKey,
-    LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Snapshot, StoredEntry,
-    Undelivered, UserLimits,
+    KEPT_AFTER_LOSS, KEPT_UNDELIVERED, LeftToServer, ListChats, LiveRunChange, LoadLog, LoadedLog,
+    LogHead, LogKey, LogPage, LogStore, PutSnapshot, ReadLogEntries, ReadMessages, Snapshot,
+    StoredEntry, Undelivered, UserLimits,
 };
 
 /// A store with four tables.
@@ -80,7 +80,7 @@ impl RowStore {
         let now = UnixMillis(1_000_000).after(self.created.elapsed());
         let mut tables = self.tables.lock().unwrap();
         let has_passed = |chat: &ChatRow| chat.expires_at.is_some_and(|at| at <= now);
-        tables.delete(|_, chat| has_passed(chat));
+        tables.delete(now, |_, chat| has_passed(chat));
         (now, tables)
     }
 
@@ -91,13 +91,13 @@ impl RowStore {
 
 impl Tables {
     /// Deletes the chats that `is_deleted` selects, and returns their number.
-    fn delete(&mut self, is_deleted: impl Fn(&LogKey, &ChatRow) -> bool) -> usize {
+    fn delete(&mut self, now: UnixMillis, is_deleted: impl Fn(&LogKey, &ChatRow) -> bool) -> usize {
         let chats = self.chats.len();
         self.chats.retain(|key, chat| !is_deleted(key, chat));
         if self.chats.len() < chats {
             for (key, (next, due)) in &mut self.deliveries {
                 if next.position < Undelivered::DELETED && !self.chats.contains_key(key) {
-                    (next.position, *due) = (Undelivered::DELETED, Some(UnixMillis(0)));
+                    (next.position, *due) = (Undelivered::DELETED, Some(now));
                 }
             }
             self.entries.retain(|(key, _), _| self.chats.contains_key(key));
@@ -345,12 +345,13 @@ impl LogStore for RowStore {
 
     fn delete<'a>(&'a self, key: &'a LogKey, epoch: Epoch, control: u64) -> Answer<'a, bool> {
         let expected = Expected::Control { epoch, control };
-        let (_, mut tables) = self.begin();
-        answer(tables.delete(|it, chat| it == key && chat.is_as_expected(expected)) > 0)
+        let (now, mut tables) = self.begin();
+        answer(tables.delete(now, |it, chat| it == key && chat.is_as_expected(expected)) > 0)
     }
 
     fn delete_user<'a>(&'a self, owner: &'a Principal) -> Answer<'a, usize> {
-        answer(self.begin().1.delete(|key, _| key.owner == *owner))
+        let (now, mut tables) = self.begin();
+        answer(tables.delete(now, |key, _| key.owner == *owner))
     }
 
     fn rename<'a>(&'a self, key: &'a LogKey, title: &'a str) -> Answer<'a, bool> {
@@ -417,7 +418,11 @@ impl LogStore for RowStore {
 
     fn sweep(&self) -> Answer<'_, LeftToServer> {
         let (now, mut tables) = self.begin();
-        let Tables { chats, entries, .. } = &mut *tables;
+        let Tables { chats, entries, deliveries, .. } = &mut *tables;
+        deliveries.retain(|_, (next, due)| {
+            let is_old = due.is_some_and(|due| since(due, now) >= KEPT_UNDELIVERED);
+            next.position < Undelivered::DELETED || !is_old
+        });
         let mut swept = LeftToServer::default();
         for (key, chat) in chats {
             let snapshot = chat.snapshot.as_ref().map_or(0, |(position, _)| *position);

@@ -1,4 +1,4 @@
-//! What a store keeps of runs, by a clock that the test sets. `set_time` sets it to so many seconds after its start.
+//! What a store keeps for how long, by a clock that the test sets. `set_time` sets it to so many seconds after its start.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{AppendLog, LeftToServer, LiveRunChange, LogStore};
 
 use crate::store_requests::{
-    append_at, appended, begin, control, creation, end, key, put, read_from,
+    EPOCH, append_at, appended, begin, control, creation, end, key, put, read_from,
 };
 
 /// A client that has read a part of the first run reads on in the one that resumes it.
@@ -35,6 +35,34 @@ pub async fn a_run_keeps_the_entries_of_the_one_that_it_resumes(
     assert!(put(store, &key, 6, &["message"]).await);
     assert!(is_read(4199).await);
     assert!(!is_read(4200).await);
+}
+
+/// No server has a sink any more.
+pub async fn a_deletion_that_was_not_returned_for_30_days_is_forgotten(
+    store: &impl LogStore,
+    set_time: impl AsyncFn(u64),
+) {
+    let ada = Principal::new("ada");
+    let [deleted, kept] = ["deleted", "kept"].map(|chat| key(&ada, chat));
+    for key in [&deleted, &kept] {
+        let entries = [control("request")];
+        appended(store, AppendLog { is_for_sink: true, ..creation(key, &entries) }).await;
+    }
+    assert!(store.delete(&deleted, EPOCH, 1).await.unwrap());
+    let undelivered = async |second| {
+        set_time(second).await;
+        store.sweep().await.unwrap();
+        set_time(second + 60).await;
+        let found = store.undelivered(9, Duration::ZERO).await.unwrap();
+        let mut found: Vec<_> = found.into_iter().map(|it| it.key).collect();
+        found.sort();
+        found
+    };
+    const DAY: u64 = 24 * 60 * 60;
+    let both = [deleted, kept.clone()];
+    assert_eq!(undelivered(30 * DAY - 1).await, both);
+    assert_eq!(undelivered(60 * DAY - 1).await, both);
+    assert_eq!(undelivered(90 * DAY + 60).await, [kept]);
 }
 
 /// Its server was lost between the end of the run and the snapshot.
