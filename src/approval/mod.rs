@@ -61,6 +61,7 @@ pub use self::deferred::{
     FORGOTTEN, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN, REFUSED, REVOKED,
     SUPERSEDED,
 };
+pub use self::delivery::ApprovalEvent;
 pub use self::history::{
     ClientToolResult, UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
@@ -82,7 +83,7 @@ pub use self::service::{
     ApprovalLimits, ApprovalNotice, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink,
     CallToApprove, ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EditableToolError,
     EmptyToolbox, ExpiredApprovals, InFlightCall, InboxQuery, IssuedApproval, MessageDecisions,
-    NewRequests, Notifier, PendingApproval, PendingApprovals, Progress, RequestApprovalError,
+    NewEvents, Notifier, PendingApproval, PendingApprovals, Progress, RequestApprovalError,
     RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox, TracingAudit, log_refused,
 };
 pub use self::time::UnixMillis;

@@ -71,11 +71,11 @@ pub struct ApprovalRecord {
     /// What the approver may change of the input.
     #[serde(default, skip_serializing_if = "EditableInput::is_nothing")]
     pub editable: EditableInput,
-    /// Who is asked beside the requester: names that the host has set, for example of teams. Principals of the
-    /// requester's tenant who belong to one of them find the request in their list.
+    /// Who is asked in addition to the requester: names that the host has set, for example of teams. A
+    /// principal of the requester's tenant that belongs to one of them finds the request in its inbox.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<Box<str>>,
-    /// Which events of the request a notifier was told. `None` if the host had none when it was requested.
+    /// Which events were delivered to a notifier. `None` if the host had none when it made the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<NoticeDelivery>,
     /// The description that the user reads.
@@ -259,7 +259,7 @@ impl RecordedDecision {
     }
 }
 
-/// Which events of an approval request a notifier was told.
+/// Which events of an approval request were delivered to a notifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NoticeDelivery {
@@ -267,6 +267,8 @@ pub struct NoticeDelivery {
     pub(super) delivered: usize,
     /// The end of the lease of the server that delivers the next one.
     pub(super) leased_until: UnixMillis,
+    /// How often the next one was begun and not delivered.
+    pub(super) failures: u32,
 }
 
 /// The reason why an approval request was revoked.

@@ -1,13 +1,16 @@
 //! A notifier is told of each event at least once, in order, also after errors and crashes.
 
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::sleep;
-use ui_message_stream::approval::store::InMemoryLedger;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use ui_message_stream::approval::store::{InMemoryLedger, update};
 use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalNotice, Approvals, IssuedApproval, KeyRing, Notifier,
+    ApprovalDecision, ApprovalNotice, ApprovalRecord, Approvals, IssuedApproval, KeyRing,
+    LeaseHolderId, Notifier, RecordedDecision, Transition, UnixMillis,
 };
 use ui_message_stream::{BoxError, BoxFuture, Json};
 
@@ -48,7 +51,11 @@ impl Notifier for Told {
         assert_ne!(fate, Fate::Panics);
         Box::pin(async move {
             let body: Value = serde_json::from_str(&notice.to_json()).unwrap();
-            let kind = body["event"]["kind"].as_str().unwrap().to_owned();
+            let kind = body["event"].as_str().unwrap().to_owned();
+            assert_eq!(
+                body["decidedBy"].is_null(),
+                !matches!(&*kind, "approved" | "denied" | "executed" | "outcome-unknown")
+            );
             assert_eq!(body["id"], json!(notice.id()));
             match fate {
                 Fate::Fails => return Err("no mail today".into()),
@@ -63,11 +70,42 @@ impl Notifier for Told {
     }
 }
 
-fn server(ledger: &Arc<InMemoryLedger>, told: &Told) -> Approvals {
+/// A server with the task that delivers events.
+struct Server(Approvals, JoinHandle<()>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.1.abort();
+    }
+}
+
+impl Deref for Server {
+    type Target = Approvals;
+
+    fn deref(&self) -> &Approvals {
+        &self.0
+    }
+}
+
+fn server(ledger: &Arc<InMemoryLedger>, told: &Told) -> Server {
+    server_with(approvals(told).with_ledger(ledger.clone()))
+}
+
+fn server_with(approvals: Approvals) -> Server {
+    let (delivered, mut new_events) = (approvals.clone(), approvals.new_events());
+    let task = tokio::spawn(async move {
+        loop {
+            let _ = delivered.deliver_due().await;
+            let _ = timeout(Duration::from_secs(30), new_events.next()).await;
+        }
+    });
+    Server(approvals, task)
+}
+
+fn approvals(told: &Told) -> Approvals {
     Approvals::new(Effects::default())
         .with_keys(KeyRing::new(1, &test_support::secret(7)).unwrap())
         .with_notifier(told.clone())
-        .with_ledger(ledger.clone())
 }
 
 async fn ask(approvals: &Approvals) -> IssuedApproval {
@@ -88,7 +126,8 @@ async fn answer(approvals: &Approvals, issued: &IssuedApproval, approved: bool) 
 #[tokio::test(start_paused = true)]
 async fn each_event_is_delivered_once_and_in_order() {
     let (ledger, told) = (Arc::new(InMemoryLedger::new()), Told::default());
-    let approvals = server(&ledger, &told).with_approval_ttl(Duration::from_secs(600));
+    let approvals = approvals(&told).with_approval_ttl(Duration::from_secs(600));
+    let approvals = server_with(approvals.with_ledger(ledger.clone()));
     let [approved, denied, _expires] =
         [ask(&approvals).await, ask(&approvals).await, ask(&approvals).await];
     sleep(Duration::from_millis(1)).await;
@@ -145,8 +184,7 @@ async fn another_server_delivers_what_a_lost_one_has_left() {
     answer(&lost, &issued, false).await;
     sleep(Duration::from_millis(1)).await;
     drop(lost);
-    let next = server(&ledger, &told);
-    next.start_notifier();
+    let _next = server(&ledger, &told);
     sleep(Duration::from_secs(90)).await;
     assert_eq!(told.kinds(), ["requested", "denied"]);
     assert_eq!(never.kinds(), [""; 0]);
@@ -156,16 +194,13 @@ async fn another_server_delivers_what_a_lost_one_has_left() {
 async fn of_two_servers_one_delivers_an_event() {
     let (ledger, told) = (Arc::new(InMemoryLedger::new()), Told::default());
     let servers = [(); 2].map(|()| server(&ledger, &told));
-    for server in &servers {
-        server.start_notifier();
-    }
     for round in 0..20 {
         let issued = ask(&servers[round % 2]).await;
         answer(&servers[(round + 1) % 2], &issued, true).await;
+        // Both look for events.
         for server in &servers {
-            server.start_notifier();
+            server.deliver_due().await.unwrap();
         }
-        sleep(Duration::from_millis(7)).await;
     }
     sleep(Duration::from_secs(90)).await;
     let mut ids: Vec<String> =
@@ -195,10 +230,54 @@ async fn a_request_that_was_made_without_a_notifier_has_no_events() {
     let silent = Approvals::new(Effects::default()).with_ledger(ledger.clone());
     ask(&silent).await;
     let approvals = server(&ledger, &told);
-    approvals.start_notifier();
     sleep(Duration::from_secs(90)).await;
     assert_eq!(told.kinds(), [""; 0]);
     ask(&approvals).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(told.kinds(), ["requested"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_are_not_delivered_keep_no_others_waiting_and_are_tried_less_often() {
+    let (ledger, told) = (Arc::new(InMemoryLedger::new()), Told::default());
+    let failing = [Fate::Hangs; 40];
+    told.will(&failing);
+    let approvals = server(&ledger, &told);
+    for _ in 0..failing.len() {
+        ask(&approvals).await;
+    }
+    // Three rounds of at most 16.
+    sleep(Duration::from_secs(29)).await;
+    assert_eq!((told.kinds().len(), told.fates.lock().unwrap().len()), (0, 0));
+    told.will(&[Fate::Fails; 999]);
+    sleep(Duration::from_secs(3_600)).await;
+    // After 30 seconds, 1 minute, 2, 4 and so on.
+    let attempts = 999 - told.fates.lock().unwrap().len();
+    assert!((40 * 5..=40 * 7).contains(&attempts), "{attempts}");
+    told.will(&[]);
+    ask(&approvals).await;
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(told.kinds(), ["requested"], "at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_way_in_which_a_request_ends_is_an_event() {
+    let (ledger, told) = (Arc::new(InMemoryLedger::new()), Told::default());
+    let approvals = server(&ledger, &told);
+    let revoked = ask(&approvals).await;
+    approvals.revoke(revoked.record).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    let unknown = ask(&approvals).await;
+    for rule in [
+        (|record: &ApprovalRecord, now| {
+            let decision = RecordedDecision::new(ada(), now);
+            let claim = record.claim(&decision, LeaseHolderId::from_bytes([1; 16]), Duration::ZERO);
+            Transition { output: (), next: claim.next }
+        }) as fn(&ApprovalRecord, UnixMillis) -> Transition<()>,
+        |record, now| Transition { output: (), next: record.expire(now).next },
+    ] {
+        update(&*ledger, unknown.record, rule).await.unwrap();
+        sleep(Duration::from_secs(31)).await;
+    }
+    assert_eq!(told.kinds(), ["requested", "revoked", "requested", "approved", "outcome-unknown"]);
 }

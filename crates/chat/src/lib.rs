@@ -39,6 +39,7 @@ mod load_state;
 mod loads;
 mod log;
 mod message_sink;
+mod notices;
 mod metrics;
 mod reader;
 mod readers;

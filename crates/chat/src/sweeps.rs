@@ -16,20 +16,21 @@ use super::effects::Effects;
 use super::expiries::expire_often;
 use super::inner::{Inner, MAX_AT_ONCE, running};
 use super::log::decision::Goal;
+use super::notices::notify_often;
 use crate::store::LeftToServer;
 use ui_message_stream::id::log_causes;
 
-/// Sweeps now and each minute, and delivers to the sink, until the server is dropped or shuts down. Does
+/// Sweeps now and each minute, and delivers to the sink and the notifier, until the server is dropped or shuts down. Does
 /// nothing outside of a runtime: the next call starts it.
 pub(super) fn start(chats: &Arc<Inner>) {
     let Ok(runtime) = Handle::try_current() else { return };
     if !chats.is_sweeping.swap(true, Ordering::Relaxed) {
-        chats.approvals.start_notifier();
         let started = Started(Arc::clone(&chats.is_sweeping));
         let chats = Arc::downgrade(chats);
         runtime.spawn(async move {
-            // A sink that hangs does not delay what is removed.
-            future::join3(sweep_often(&chats), deliver_often(&chats), expire_often(&chats)).await;
+            // A sink or a notifier that hangs does not delay what is removed.
+            let (sweep, deliver) = (sweep_often(&chats), deliver_often(&chats));
+            future::join4(sweep, deliver, expire_often(&chats), notify_often(&chats)).await;
             drop(started);
         });
     }

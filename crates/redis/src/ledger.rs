@@ -5,6 +5,8 @@
 //! recognizes its own write. `open` says whether the call may begin, and `redis` which Redis the record was
 //! inserted into. A list is a sorted set of places, which begin with the time by which it has the record.
 
+use std::collections::HashSet;
+
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
     Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits,
@@ -70,7 +72,10 @@ impl LedgerStore for RedisStore {
         &'a self,
         ids: &'a [RecordId],
     ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        Box::pin(self.load_records(ids, true))
+        Box::pin(async move {
+            let (now, rows) = self.load_rows(ids).await?;
+            Ok(Snapshot { now: UnixMillis(now), records: parse_records(rows, true)? })
+        })
     }
 
     fn read_list<'a>(
@@ -95,10 +100,20 @@ impl LedgerStore for RedisStore {
             let ids: Vec<RecordId> = cursors.iter().map(|cursor| cursor.id).collect();
             // A script may only use keys that it is called with. A record that has left the list in between
             // is left out.
-            let mut records = match ids.is_empty() {
+            let rows = match ids.is_empty() {
                 true => Vec::new(),
-                false => self.load_records(&ids, page.list.is_strict()).await?.records,
+                false => self.load_rows(&ids).await?.1,
             };
+            let found: HashSet<&str> = rows.iter().map(|(key, ..)| &**key).collect();
+            let gone = ids.iter().zip(listed);
+            let gone = gone.filter(|(id, _)| !found.contains(&*keys.record(**id)));
+            let gone: Vec<&String> = gone.map(|(_, place)| place).collect();
+            if !gone.is_empty() {
+                let mut forget = scripts::LEDGER_FORGET.key(keys.list(page.list));
+                let forgotten = self.inner.connection.run::<()>(forget.arg(gone)).await;
+                forgotten.map_err(LedgerStoreError::new)?;
+            }
+            let mut records = parse_records(rows, page.list.is_strict())?;
             records.retain(|stored| {
                 let mut lists = RecordList::that_have(&stored.record).into_iter();
                 lists.any(|(list, _)| list == *page.list)
@@ -113,22 +128,9 @@ impl LedgerStore for RedisStore {
         revision: u64,
     ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
         Box::pin(async move {
-            let voided = match self.with_unknown_outcome(record) {
-                Some(voided) => serde_json::to_string(&voided).map_err(LedgerStoreError::new)?,
-                None => String::new(),
-            };
-            let attempt: [u8; 16] = random_bytes().map_err(LedgerStoreError::new)?;
-            let keys = &self.inner.keys;
-            let mut invocation = scripts::LEDGER_SWAP.key(keys.ledger("clock"));
-            invocation.key(keys.record(record.id));
-            push(&mut invocation, record)?;
-            invocation.arg(&attempt).arg(revision).arg(revision.wrapping_add(1)).arg(voided);
-            for (list, place) in self.lists_of(record) {
-                invocation.key(list).arg(place);
-            }
-            let swapped = self.inner.connection.run(&invocation).await;
-            let swapped: u8 = swapped.map_err(LedgerStoreError::new)?;
-            if swapped == VOIDED {
+            let voided = self.with_unknown_outcome(record);
+            let swapped = self.swap(record, revision, voided.is_some()).await?;
+            if let (VOIDED, Some(voided)) = (swapped, voided) {
                 // The caller reads the record again, and finds the unknown outcome.
                 tracing::warn!(
                     record = %record.id,
@@ -136,6 +138,7 @@ impl LedgerStore for RedisStore {
                      executed: it may have been executed before; a Redis that loses nothing is \
                      declared with `RedisOptions::assume_durable`"
                 );
+                self.swap(&voided, revision, false).await?;
             }
             Ok(swapped == SWAPPED)
         })
@@ -143,20 +146,34 @@ impl LedgerStore for RedisStore {
 }
 
 impl RedisStore {
-    /// Loads records. If `is_strict`, a record of a format that this version does not read is an error.
-    async fn load_records(
-        &self,
-        ids: &[RecordId],
-        is_strict: bool,
-    ) -> Result<Snapshot, LedgerStoreError> {
+    /// Loads the time and the records that there are.
+    async fn load_rows(&self, ids: &[RecordId]) -> Result<(u64, Vec<Row>), LedgerStoreError> {
         let keys = &self.inner.keys;
         let mut invocation = scripts::LEDGER_LOAD.key(keys.ledger("clock"));
         for id in ids {
             invocation.key(keys.record(*id));
         }
-        let loaded = self.inner.connection.run(&invocation).await;
-        let (now, rows): (u64, Vec<Row>) = loaded.map_err(LedgerStoreError::new)?;
-        Ok(Snapshot { now: UnixMillis(now), records: parse_records(rows, is_strict)? })
+        self.inner.connection.run(&invocation).await.map_err(LedgerStoreError::new)
+    }
+
+    /// Replaces a record. If it `begins` a call, and Redis may have lost that the call began before, nothing
+    /// is replaced.
+    async fn swap(
+        &self,
+        record: &ApprovalRecord,
+        revision: u64,
+        begins: bool,
+    ) -> Result<u8, LedgerStoreError> {
+        let (keys, attempt) = (&self.inner.keys, random_bytes::<16>());
+        let attempt = attempt.map_err(LedgerStoreError::new)?;
+        let mut invocation = scripts::LEDGER_SWAP.key(keys.ledger("clock"));
+        invocation.key(keys.record(record.id));
+        push(&mut invocation, record)?;
+        invocation.arg(&attempt).arg(revision).arg(revision.wrapping_add(1)).arg(u8::from(begins));
+        for (list, place) in self.lists_of(record) {
+            invocation.key(list).arg(place);
+        }
+        self.inner.connection.run(&invocation).await.map_err(LedgerStoreError::new)
     }
 
     /// Returns the keys of the lists of a record, with its place in each, or an empty text.

@@ -110,6 +110,7 @@ script!(LEDGER_LOAD, "ledger_clock", "ledger_load");
 script!(LEDGER_LIST, "ledger_clock", "ledger_list");
 script!(LEDGER_INSERT, "ledger_clock", "ledger_identity", "ledger_write", "ledger_insert");
 script!(LEDGER_SWAP, "ledger_clock", "ledger_identity", "ledger_write", "ledger_swap");
+script!(LEDGER_FORGET, "ledger_forget");
 script!(LEDGER_IDS, "ledger_ids");
 script!(LEDGER_LISTS, "ledger_lists");
 script!(LEDGER_DELETE, "ledger_delete");

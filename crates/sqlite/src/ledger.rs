@@ -195,10 +195,23 @@ impl Columns {
         if written != 1 {
             return Ok(false);
         }
-        transaction.prepare_cached(LEAVE_LISTS)?.execute([&self.id])?;
-        let mut enter = transaction.prepare_cached(ENTER_LIST)?;
-        for (list, at) in &self.lists {
-            enter.execute(params![list.as_str(), at, self.id])?;
+        let mut lists = transaction.prepare_cached(LISTS)?;
+        let stored = lists.query_map([&self.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let stored: Vec<(String, i64)> = stored.collect::<Result<_, _>>()?;
+        let is_same = |(name, at): &(String, i64), (list, now): &(RecordList, i64)| {
+            *name == list.as_str() && at == now
+        };
+        for place in &stored {
+            if !self.lists.iter().any(|listed| is_same(place, listed)) {
+                let leave = params![place.0, place.1, self.id];
+                transaction.prepare_cached(LEAVE_LIST)?.execute(leave)?;
+            }
+        }
+        for listed in &self.lists {
+            if !stored.iter().any(|place| is_same(place, listed)) {
+                let enter = params![listed.0.as_str(), listed.1, self.id];
+                transaction.prepare_cached(ENTER_LIST)?.execute(enter)?;
+            }
         }
         Ok(true)
     }
@@ -245,7 +258,8 @@ const INSERT: &str = "INSERT INTO approvals (id, requester, chat, delete_at, rev
 const SWAP: &str = "UPDATE approvals SET requester = :requester, chat = :chat, \
         delete_at = :delete_at, revision = revision + 1, record = :record \
     WHERE id = :id AND revision = :revision";
-const LEAVE_LISTS: &str = "DELETE FROM approval_lists WHERE id = ?1";
+const LISTS: &str = "SELECT list, at FROM approval_lists WHERE id = ?1";
+const LEAVE_LIST: &str = "DELETE FROM approval_lists WHERE list = ?1 AND at = ?2 AND id = ?3";
 const ENTER_LIST: &str = "INSERT INTO approval_lists (list, at, id) VALUES (?1, ?2, ?3)";
 const LOAD: &str = "SELECT id, revision, record FROM approvals WHERE id = ?1";
 const LIST: &str = "SELECT id, revision, record, at \

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::expiry::SOON;
-use super::inbox::{MAX_AUDIENCES, PendingApproval};
+use super::inbox::{MAX_AUDIENCE_BYTES, MAX_AUDIENCES, PendingApproval};
 use super::inner::{Inner, RecordUpdate, Stateless, random_bytes};
 use super::issued_approval::{
     CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
@@ -457,10 +457,13 @@ impl ChatApprovals {
         let mut record = request.into_record(&inner.keys, id, now)?;
         if inner.stateless.is_none() {
             record.audience = (inner.audience_of)(&record);
-            if record.audience.len() > MAX_AUDIENCES {
-                return Err(RequestApprovalError::TooManyAudiences { limit: MAX_AUDIENCES });
+            record.audience.sort_unstable();
+            record.audience.dedup();
+            let longest = record.audience.iter().map(|name| name.len()).max();
+            if record.audience.len() > MAX_AUDIENCES || longest > Some(MAX_AUDIENCE_BYTES) {
+                return Err(RequestApprovalError::TooManyAudiences);
             }
-            record.delivery = inner.bell.is_some().then(NoticeDelivery::default);
+            record.delivery = inner.notices.as_ref().map(|_| NoticeDelivery::default());
         }
         // Never `None`: the record was made with the active key of the same key ring.
         let approval_id =
@@ -526,7 +529,7 @@ impl ChatApprovals {
                 let kind = AuditEventKind::Requested { expires_at: record.expires_at };
                 inner.audit_record(now, record, &self.principal, kind);
             }
-            inner.ring();
+            inner.wake_notifier();
             stored.extend(inserted_records.iter().map(|record| record.id));
             let is_soon = |record: &ApprovalRecord| record.expires_at <= now.after(SOON);
             if inserted_records.iter().any(is_soon) {

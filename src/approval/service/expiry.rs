@@ -58,21 +58,24 @@ pub(super) async fn expire_due(inner: &Inner) -> Result<ExpiredApprovals, Ledger
     Ok(ExpiredApprovals { records, next_in: next.map(time_until) })
 }
 
-/// Tells the task that expires approval requests of requests that may expire before all others.
+/// Wakes a task that works for [`Approvals`](super::Approvals): for
+/// [`new_requests`](super::Approvals::new_requests) or [`new_events`](super::Approvals::new_events).
 #[derive(Debug)]
-pub struct NewRequests(pub(super) watch::Receiver<()>);
+pub struct NewEvents(pub(super) Option<watch::Receiver<()>>);
 
-impl NewRequests {
-    /// Waits until this process has requested an approval that expires within a minute, since the last
-    /// call.
+impl NewEvents {
+    /// Waits until there is something new since the last call.
     ///
     /// # Cancel safety
     /// Nothing is lost if the future is dropped.
     pub async fn next(&mut self) {
-        if self.0.changed().await.is_err() {
-            // The approvals were dropped, and nothing is requested any more.
-            pending().await
+        if let Some(changes) = &mut self.0
+            && changes.changed().await.is_ok()
+        {
+            return;
         }
+        // The approvals were dropped, or have no notifier.
+        pending().await
     }
 }
 

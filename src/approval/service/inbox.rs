@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use futures_util::future::try_join_all;
+
 use super::inner::{Inner, PAGE_RECORDS};
 use crate::approval::store::{
     LedgerStoreError, ListRecords, ListedRecords, RecordCursor, RecordList, VersionedRecord,
@@ -56,8 +58,16 @@ impl Inner {
         &self,
         list: RecordList,
     ) -> Result<Vec<PendingApproval>, LedgerStoreError> {
-        let all = InboxQuery { limit: usize::MAX, ..InboxQuery::default() };
-        Ok(self.merged(vec![list], all, |_| true).await?.approvals)
+        let mut query = InboxQuery { limit: usize::MAX, ..InboxQuery::default() };
+        let mut all = Vec::new();
+        loop {
+            let page = self.merged(vec![list.clone()], query, |_| true).await?;
+            all.extend(page.approvals);
+            query.after = page.next;
+            if query.after.is_none() {
+                return Ok(all);
+            }
+        }
     }
 
     /// Returns a page of what this principal has requested, or may decide as one of an audience.
@@ -67,7 +77,17 @@ impl Inner {
         query: InboxQuery<'_>,
     ) -> Result<PendingApprovals, LedgerStoreError> {
         let mut audiences = (self.audiences_of)(principal);
-        audiences.truncate(MAX_AUDIENCES);
+        audiences.sort_unstable();
+        audiences.dedup();
+        if audiences.len() > MAX_AUDIENCES {
+            let count = audiences.len();
+            tracing::warn!(
+                count,
+                "`Approvals::with_audiences` named more than {MAX_AUDIENCES} audiences of a principal: \
+                 the others do not count"
+            );
+            audiences.truncate(MAX_AUDIENCES);
+        }
         let audiences =
             audiences.iter().map(|name| RecordList::of_audience(principal.tenant(), name));
         let own = std::iter::once(RecordList::of_requester(principal));
@@ -96,17 +116,14 @@ impl Inner {
         let page = query.limit.saturating_add(1).min(PAGE_RECORDS.div_ceil(lists.len().max(1)));
         let feed = |list| Feed { list, after, has_more: true, records: VecDeque::new() };
         let mut feeds: Vec<Feed> = lists.into_iter().map(feed).collect();
-        let (mut approvals, mut last, mut hidden) = (Vec::new(), after, 0);
+        let (mut approvals, mut last, mut hidden, mut bytes) = (Vec::new(), after, 0, 0);
         loop {
-            let mut first = None;
-            for feed in &mut feeds {
-                let place = feed.place(self, page).await?;
-                first = place.into_iter().chain(first).min();
-            }
+            let places = try_join_all(feeds.iter_mut().map(|feed| feed.place(self, page))).await?;
+            let first = places.into_iter().flatten().min();
             if first.is_none() {
                 return Ok(PendingApprovals { approvals, next: None });
             }
-            if approvals.len() >= query.limit || hidden >= MAX_HIDDEN {
+            if approvals.len() >= query.limit || hidden >= MAX_HIDDEN || bytes >= MAX_PAGE_BYTES {
                 return Ok(PendingApprovals { approvals, next: last });
             }
             last = first;
@@ -117,7 +134,8 @@ impl Inner {
             let record = record.filter(&is_shown);
             match record.and_then(|it| Some((it.approval_id(&self.keys, now)?, it))) {
                 Some((approval_id, record)) => {
-                    approvals.push(PendingApproval { approval_id, record })
+                    bytes += record.input.as_str().len() + record.description.len();
+                    approvals.push(PendingApproval { approval_id, record });
                 }
                 None => hidden += 1,
             }
@@ -161,7 +179,13 @@ fn place_of(record: &ApprovalRecord) -> RecordCursor {
 }
 
 /// How many records that the principal may not decide are read for a page.
-const MAX_HIDDEN: usize = 1_000;
+const MAX_HIDDEN: usize = 200;
 
-/// How many audiences a request or a principal has.
+/// How many bytes of inputs and descriptions a page has, after which no other request follows.
+const MAX_PAGE_BYTES: usize = 1 << 20;
+
+/// The maximum number of audiences of a request, and of a principal.
 pub(super) const MAX_AUDIENCES: usize = 16;
+
+/// The maximum number of bytes of the name of an audience of a request.
+pub(super) const MAX_AUDIENCE_BYTES: usize = 128;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::notifier::Bell;
+use super::notifier::Notices;
 use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{
     ApprovalUse, LedgerStore, LedgerStoreError, ListRecords, RECORD_RETENTION, RecordList,
@@ -31,7 +31,7 @@ pub(super) struct Inner {
     /// The audiences of a request, and of a principal.
     pub(super) audience_of: Arc<AudienceOf>,
     pub(super) audiences_of: Arc<AudiencesOf>,
-    pub(super) bell: Option<Arc<Bell>>,
+    pub(super) notices: Option<Arc<Notices>>,
     /// The time to live of an approval request, for tools without their own.
     pub(super) approval_ttl: Duration,
     pub(super) on_new_message: OnNewMessage,
@@ -100,10 +100,10 @@ impl Inner {
         }
     }
 
-    /// Delivers new events to the notifier, if there is one.
-    pub(super) fn ring(&self) {
-        if let Some(bell) = &self.bell {
-            bell.ring(&self.ledger);
+    /// Has new events delivered to the notifier, if there is one.
+    pub(super) fn wake_notifier(&self) {
+        if let Some(notices) = self.notices.as_ref().filter(|_| self.stateless.is_none()) {
+            notices.wake();
         }
     }
 
@@ -144,7 +144,7 @@ impl Inner {
         let Some((record, (output, at, is_changed))) = updated.await? else { return Ok(None) };
         if let Some(kind) = AuditEventKind::from_state(&record.state).filter(|_| is_changed) {
             self.audit_record(at, &record, principal.unwrap_or(&record.requester), kind);
-            self.ring();
+            self.wake_notifier();
         }
         Ok(Some(RecordUpdate { record, output, at, is_changed }))
     }

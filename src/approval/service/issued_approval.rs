@@ -1,6 +1,7 @@
 //! [`CallToApprove`] and [`IssuedApproval`]: a call whose approval is requested, and the request that
 //! the agent emits. [`RequestApprovalError`] is the reason why no approval was requested.
 
+use super::inbox::{MAX_AUDIENCE_BYTES, MAX_AUDIENCES};
 use crate::approval::store::LedgerStoreError;
 use crate::approval::{InexactInputError, NOT_ANSWERABLE, RecordId};
 use crate::event::{AgentEvent, ApprovalRequestDetails};
@@ -108,12 +109,13 @@ pub enum RequestApprovalError {
         /// The limit.
         limit: usize,
     },
-    /// [`Approvals::with_audiences`](super::Approvals::with_audiences) has named too many audiences.
-    #[error("`Approvals::with_audiences` named more than {limit} audiences for one request")]
-    TooManyAudiences {
-        /// The limit.
-        limit: usize,
-    },
+    /// [`Approvals::with_audiences`](super::Approvals::with_audiences) has named too many audiences, or too
+    /// long ones.
+    #[error(
+        "`Approvals::with_audiences` named more than {MAX_AUDIENCES} audiences for one request, or one of \
+         more than {MAX_AUDIENCE_BYTES} bytes"
+    )]
+    TooManyAudiences,
     /// The client of the response cannot answer approval requests: its version does not know them
     /// ([`Version::V5`](crate::chunk::Version::V5)), or they are
     /// [disabled](super::ChatApprovals::without_requests).

@@ -60,7 +60,7 @@ pub use self::chat_approvals::ResolvedRequest;
 pub use self::claimed_call::ClaimedCall;
 pub use self::deferred_call::{DeferredCall, InFlightCall};
 pub use self::deferred_calls::DeferredCalls;
-pub use self::expiry::{ExpiredApprovals, NewRequests};
+pub use self::expiry::{ExpiredApprovals, NewEvents};
 pub use self::inbox::{InboxQuery, PendingApproval, PendingApprovals};
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError, log_refused};
 pub use self::limits::ApprovalLimits;
@@ -75,7 +75,7 @@ use tokio::sync::watch;
 
 use self::expiry::expire_due;
 use self::inner::{Inner, Stateless, random_bytes};
-use self::notifier::Bell;
+use self::notifier::Notices;
 use self::request_ledger::RequestLedger;
 use crate::approval::redeem::authorized_record;
 use crate::approval::store::{
@@ -167,7 +167,7 @@ impl Approvals {
             can_decide: Arc::new(|_, _| false),
             audience_of: Arc::new(|_| Vec::new()),
             audiences_of: Arc::new(|_| Vec::new()),
-            bell: None,
+            notices: None,
             approval_ttl: Duration::from_secs(60 * 60),
             on_new_message: OnNewMessage::default(),
             lease: Duration::from_secs(30),
@@ -259,7 +259,6 @@ impl Approvals {
     pub fn with_ledger(self, ledger: Arc<dyn LedgerStore>) -> Self {
         self.configure(|inner| {
             inner.ledger = ledger;
-            inner.bell = inner.bell.take().map(|bell| bell.of_other_ledger());
             if inner.stateless.take().is_some() {
                 inner.keys = inner.keys.clone().with_other_purpose();
             }
@@ -333,14 +332,14 @@ impl Approvals {
         self.configure(|inner| inner.can_decide = Arc::new(may_decide))
     }
 
-    /// Names whom each request asks beside its requester, and to which audiences a principal belongs. A principal
-    /// finds the requests of its audiences in its [`inbox`](Self::inbox), and can decide those for which
+    /// Sets the audiences of each request, and those to which a principal belongs. A principal finds the
+    /// requests of its audiences in its [`inbox`](Self::inbox), and can decide those for which
     /// [`authorize_decision`](Self::authorize_decision) returns `true`.
     ///
-    /// An audience is any name, for example that of a team. It holds principals of one tenant: those of another
-    /// one find nothing, although the name is the same. A request and a principal have at most 16 of them: a
-    /// request with more is not made, and of a principal only the first ones count. They are stored with the
-    /// request. By default there are none.
+    /// An audience is a name of up to 128 bytes, for example that of a team. It belongs to one tenant: an
+    /// audience of another tenant that has the same name is another one. A request has at most 16 audiences,
+    /// and is not made with more. Of a principal, the first 16 count, in the order of their names, and the log
+    /// says it if there are more. The audiences of a request are stored with it. By default there are none.
     ///
     /// ```
     /// use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
@@ -375,21 +374,57 @@ impl Approvals {
         })
     }
 
-    /// Sets who is told of the events of approval requests. By default nobody is. Requests that were made
-    /// before, or by a host without a notifier, have no events.
+    /// Sets the notifier that gets the events of approval requests. By default there is none. Requests that were
+    /// made by a host without a notifier have no events.
+    ///
+    /// A `ChatServer` delivers the events. Any other host has a task that calls
+    /// [`deliver_due`](Self::deliver_due).
     ///
     /// It has no effect on [stateless](Self::stateless_replayable) approvals.
     #[must_use]
     pub fn with_notifier(self, notifier: impl Notifier) -> Self {
-        self.configure(|inner| inner.bell = Some(Bell::new(Arc::new(notifier))))
+        self.configure(|inner| inner.notices = Some(Arc::new(Notices::new(notifier))))
     }
 
-    /// Delivers the events of which the notifier was not told, now and from now on. A `ChatServer` calls it when it
-    /// starts. Any other host does, so that what a lost server has left does not wait for the next event.
+    /// Delivers the events that are due to the [notifier](Self::with_notifier), also those that another server
+    /// has left. Returns after the notifier has answered, or has not answered in time.
     ///
-    /// Does nothing outside of a tokio runtime.
-    pub fn start_notifier(&self) {
-        self.0.ring();
+    /// A `ChatServer` does this in time. Any other host calls it from one task:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use tokio::time::timeout;
+    /// use ui_message_stream::approval::Approvals;
+    ///
+    /// async fn deliver(approvals: Approvals) {
+    ///     let mut new_events = approvals.new_events();
+    ///     loop {
+    ///         if let Err(error) = approvals.deliver_due().await {
+    ///             tracing::warn!(%error, "the events of approvals cannot be read");
+    ///         }
+    ///         // Others may have failed meanwhile.
+    ///         let _ = timeout(Duration::from_secs(30), new_events.next()).await;
+    ///     }
+    /// }
+    /// # let _ = deliver;
+    /// ```
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the events cannot be read. What fails for a single event is logged.
+    ///
+    /// # Cancel safety
+    /// The events that were begun are delivered again if the future is dropped.
+    pub async fn deliver_due(&self) -> Result<(), LedgerStoreError> {
+        match &self.0.notices {
+            Some(notices) => notices.deliver_due(&*self.0.ledger).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns what tells that this process has made an event for the notifier.
+    pub fn new_events(&self) -> NewEvents {
+        NewEvents(self.0.notices.as_ref().map(|notices| notices.subscribe()))
     }
 
     /// Returns a handle that requests and resolves approvals for one principal in one chat.
@@ -488,9 +523,9 @@ impl Approvals {
     /// Returns a page of the pending approval requests that this principal has made, and of those that it may decide
     /// as one of an [audience](Self::with_audiences), in the order in which they expire.
     ///
-    /// A request that stays pending is on exactly one of the pages, even if others are answered meanwhile. No page
-    /// reads more than 1 000 records that the principal may not decide: it then holds fewer than were asked
-    /// for, and has a [`next`](PendingApprovals::next).
+    /// A request that stays pending is on exactly one of the pages, even if others are answered meanwhile. A page
+    /// ends early, and has a [`next`](PendingApprovals::next), after 1 MiB, or after 200 requests that the
+    /// principal may not decide.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the records cannot be read.
@@ -553,8 +588,8 @@ impl Approvals {
     }
 
     /// Returns what tells that this process has requested an approval that expires within a minute.
-    pub fn new_requests(&self) -> NewRequests {
-        NewRequests(self.0.requested.subscribe())
+    pub fn new_requests(&self) -> NewEvents {
+        NewEvents(Some(self.0.requested.subscribe()))
     }
 
     fn configure(self, set: impl FnOnce(&mut Inner)) -> Self {

@@ -1,22 +1,22 @@
-//! [`Notifier`]: tells the outside world of the events of approval requests.
+//! [`Notifier`]: delivers the events of approval requests to other systems.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use serde::Serialize;
-use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::AuditEventKind;
 use crate::approval::store::{
     LedgerStore, LedgerStoreError, ListRecords, ListedRecords, RecordList, update,
 };
-use crate::approval::{ApprovalRecord, ApprovalState, NoticeDelivery, Principal, RecordId};
+use crate::approval::{
+    ApprovalEvent, ApprovalRecord, NoticeDelivery, Principal, RecordId, Transition, UnixMillis,
+};
 use crate::boxed::{BoxError, BoxFuture};
 use crate::id::{ChatId, log_causes, log_text};
 use crate::json::Json;
@@ -25,12 +25,12 @@ use crate::json::Json;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ApprovalNotice {
-    /// The number of the event among those of its request, from 0. It is 0 for
-    /// [`AuditEventKind::Requested`].
+    /// The number of the event among those of its request, from 0.
     pub number: usize,
-    /// What has happened: the request was made; it was answered (`Approved`, `Denied`, `Lapsed`) or closed
-    /// (`Expired`, `Superseded`, `Revoked`); its call was executed (`Executed`, `OutcomeUnknown`).
-    pub kind: AuditEventKind,
+    /// What has happened.
+    pub event: ApprovalEvent,
+    /// When it has happened, by the clock of the ledger.
+    pub at: UnixMillis,
     /// The record as it is now. Later events may have happened already. It holds the input of the call, and
     /// not the approval id.
     pub record: ApprovalRecord,
@@ -42,44 +42,27 @@ impl ApprovalNotice {
         format!("{}-{}", self.record.id, self.number)
     }
 
-    /// Returns what a message to another system usually holds, as JSON: who asks for which call, with its
-    /// description and its input.
+    /// Returns what a message to another system usually holds, as JSON: the event, and who asks for which
+    /// call. It does not hold the output of the call. Later versions can add fields and events.
     pub fn to_json(&self) -> String {
-        let ApprovalRecord { requester, chat_id, tool_name, description, input, .. } = &self.record;
+        let record = &self.record;
+        let decision = record.decision().filter(|_| self.number > 0);
         let json = serde_json::to_string(&NoticeBody {
             id: self.id(),
-            event: &self.kind,
-            requester,
-            chat_id,
-            tool_name,
-            description,
-            input,
-            audience: &self.record.audience,
+            event: self.event,
+            at: self.at,
+            requester: &record.requester,
+            chat_id: &record.chat_id,
+            tool_name: &record.tool_name,
+            description: &record.description,
+            input: &record.input,
+            expires_at: record.expires_at,
+            audience: &record.audience,
+            decided_by: decision.map(|decision| &decision.decided_by),
+            reason: decision.and_then(|decision| decision.reason.as_deref()),
         });
         // Texts and JSON always serialize.
         json.unwrap_or_default()
-    }
-
-    /// Returns the event with this number, or `None` if the record has none yet.
-    fn of(record: ApprovalRecord, number: usize) -> Option<Self> {
-        let approved =
-            |reason: &Option<String>| AuditEventKind::Approved { fence: 1, reason: reason.clone() };
-        let kind = match (number, &record.state) {
-            (0, _) => AuditEventKind::Requested { expires_at: record.expires_at },
-            (
-                1,
-                ApprovalState::Claimed { decision, .. }
-                | ApprovalState::Completed { decision, .. }
-                | ApprovalState::OutcomeUnknown { decision },
-            ) => approved(&decision.reason),
-            (1, state) => AuditEventKind::from_state(state)?,
-            (
-                2,
-                state @ (ApprovalState::Completed { .. } | ApprovalState::OutcomeUnknown { .. }),
-            ) => AuditEventKind::from_state(state)?,
-            _ => return None,
-        };
-        Some(ApprovalNotice { number, kind, record })
     }
 }
 
@@ -87,31 +70,44 @@ impl ApprovalNotice {
 #[serde(rename_all = "camelCase")]
 struct NoticeBody<'a> {
     id: String,
-    event: &'a AuditEventKind,
+    event: ApprovalEvent,
+    at: UnixMillis,
     requester: &'a Principal,
     chat_id: &'a ChatId,
     tool_name: &'a str,
     description: &'a str,
     input: &'a Json,
+    #[serde(skip_serializing_if = "UnixMillis::is_never")]
+    expires_at: UnixMillis,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     audience: &'a [Box<str>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decided_by: Option<&'a Principal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
-/// Receives the events of approval requests, for example to send a mail or to call a webhook.
+/// Receives the events of approval requests, for example to send a mail or to call a webhook. Set it with
+/// [`Approvals::with_notifier`](super::Approvals::with_notifier).
 ///
-/// Each event is delivered at least once, and the events of one request in their order: the next one comes after
-/// [`notify`](Self::notify) has returned `Ok` for the one before. After an error, and after a crash, the event is
-/// delivered again within a minute, by any server with the same ledger and a notifier. A repeated event has the
-/// same [`id`](ApprovalNotice::id). The ledger keeps what is to be delivered for as long as it keeps the
-/// record: at least 24 hours after the request has expired.
+/// Each event is delivered at least once, and the first deliveries of the events of one request are in their
+/// order. After an error or a crash, any server with the same ledger delivers the event again: after 30
+/// seconds, and after twice the time with each further failure, up to an hour. A repeated event has the same
+/// [`id`](ApprovalNotice::id), and may come after later events of its request.
 ///
-/// A notifier delays no stream and no decision. It has ten seconds for an event.
+/// The ledger keeps what is to be delivered for as long as it keeps the record: at least 24 hours after the
+/// request has expired. The events of a user who is deleted are not delivered any more.
+///
+/// [`Approved`](ApprovalEvent::Approved) is the last event of a call that the provider executes. If a server is
+/// lost while it executes a call, [`OutcomeUnknown`](ApprovalEvent::OutcomeUnknown) follows when its chat is
+/// read the next time.
+///
+/// A notifier delays no stream and no decision. It has ten seconds for an event, and up to 16 are delivered at
+/// once.
 ///
 /// ```
-/// use std::time::Duration;
-///
 /// use ui_message_stream::approval::{
-///     ApprovalNotice, Approvals, AuditEventKind, EmptyToolbox, Notifier,
+///     ApprovalEvent, ApprovalNotice, Approvals, EmptyToolbox, Notifier,
 /// };
 /// use ui_message_stream::{BoxError, BoxFuture};
 ///
@@ -124,7 +120,7 @@ struct NoticeBody<'a> {
 ///         notice: &'a ApprovalNotice,
 ///     ) -> BoxFuture<'a, Result<(), BoxError>> {
 ///         Box::pin(async move {
-///             if let AuditEventKind::Requested { .. } = notice.kind {
+///             if notice.event == ApprovalEvent::Requested {
 ///                 send(&format!("Please decide: {}", notice.record.description)).await?;
 ///             }
 ///             Ok(())
@@ -145,95 +141,91 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
     fn notify<'a>(&'a self, notice: &'a ApprovalNotice) -> BoxFuture<'a, Result<(), BoxError>>;
 }
 
-/// The notifier of an [`Approvals`](super::Approvals), and the task that calls it.
+/// The notifier of an [`Approvals`](super::Approvals), and who waits for new events.
 #[derive(Debug)]
-pub(super) struct Bell {
-    notifier: Arc<dyn Notifier>,
-    is_running: AtomicBool,
-    /// Wakes the task: there is an event.
-    rung: Arc<Notify>,
+pub(super) struct Notices {
+    notifier: Box<dyn Notifier>,
+    new: watch::Sender<()>,
+    /// A task delivers events, or the log says that none does.
+    has_task: AtomicBool,
+    /// The ledger serves streams, too.
+    operations: Semaphore,
 }
 
-impl Bell {
-    pub(super) fn new(notifier: Arc<dyn Notifier>) -> Arc<Self> {
-        let is_running = AtomicBool::new(false);
-        Arc::new(Bell { notifier, is_running, rung: Arc::default() })
-    }
-
-    /// Returns the bell of the same notifier for another ledger.
-    pub(super) fn of_other_ledger(&self) -> Arc<Self> {
-        Bell::new(Arc::clone(&self.notifier))
-    }
-
-    /// Starts the task that delivers events, unless it runs, and wakes it. Does nothing outside of a runtime:
-    /// the next event starts it.
-    pub(super) fn ring(self: &Arc<Self>, ledger: &Arc<dyn LedgerStore>) {
-        let Ok(runtime) = Handle::try_current() else { return };
-        self.rung.notify_one();
-        if !self.is_running.swap(true, Ordering::Relaxed) {
-            let started = Started(Arc::downgrade(self));
-            runtime.spawn(deliver_often(Arc::clone(ledger), started, Arc::clone(&self.rung)));
+impl Notices {
+    pub(super) fn new(notifier: impl Notifier) -> Self {
+        Notices {
+            notifier: Box::new(notifier),
+            new: watch::Sender::new(()),
+            has_task: AtomicBool::new(false),
+            operations: Semaphore::new(MAX_OPERATIONS),
         }
     }
-}
 
-/// Dropped when the task ends, also with its runtime.
-struct Started(Weak<Bell>);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if let Some(bell) = self.0.upgrade() {
-            bell.is_running.store(false, Ordering::Relaxed);
+    /// Wakes the task that delivers events. The log says once if there is none.
+    pub(super) fn wake(&self) {
+        self.new.send_replace(());
+        if !self.has_task.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                "events of approvals are not delivered: a task has to call `Approvals::deliver_due`"
+            );
         }
     }
-}
 
-/// Delivers events until the approvals are dropped.
-async fn deliver_often(ledger: Arc<dyn LedgerStore>, started: Started, rung: Arc<Notify>) {
-    while let Some(bell) = started.0.upgrade() {
-        if let Err(error) = bell.deliver_due(&*ledger).await {
-            tracing::warn!(error = log_causes(&error), "events of approvals cannot be delivered");
-        }
-        drop(bell);
-        drop(timeout(LOOK_INTERVAL, rung.notified()).await);
+    pub(super) fn subscribe(&self) -> watch::Receiver<()> {
+        self.has_task.store(true, Ordering::Relaxed);
+        self.new.subscribe()
     }
-}
 
-impl Bell {
-    /// Delivers the events that are due.
-    async fn deliver_due(&self, ledger: &dyn LedgerStore) -> Result<(), LedgerStoreError> {
+    /// Delivers the events that are due now.
+    pub(super) async fn deliver_due(
+        &self,
+        ledger: &dyn LedgerStore,
+    ) -> Result<(), LedgerStoreError> {
+        self.has_task.store(true, Ordering::Relaxed);
         let list = RecordList::to_notify();
         let mut page = ListRecords { list: &list, after: None, limit: MAX_AT_ONCE };
+        let (mut delivering, mut until) = (FuturesUnordered::new(), None);
         loop {
             let ListedRecords { now, records, next } = ledger.read_list(page).await?;
+            // What fails is due again later than that.
+            let until = *until.get_or_insert(now);
             let is_due = |record: &ApprovalRecord| {
-                NoticeDelivery::due_at(record).is_some_and(|at| at <= now)
+                NoticeDelivery::due_at(record).is_some_and(|at| at <= until)
             };
-            let due = records.into_iter().map(|stored| stored.record).filter(is_due);
-            let mut deliveries = stream::iter(due)
-                .map(|record| self.deliver(ledger, record.id))
-                .buffer_unordered(MAX_AT_ONCE);
-            while let Some(delivered) = deliveries.next().await {
-                delivered?;
+            for stored in records.into_iter().filter(|stored| is_due(&stored.record)) {
+                delivering.push(self.deliver(ledger, stored.record.id));
+                if delivering.len() >= MAX_AT_ONCE {
+                    delivering.next().await;
+                }
             }
-            match next.filter(|next| next.at <= now) {
-                Some(_) => page.after = next,
-                None => return Ok(()),
+            page.after = next.filter(|next| next.at <= until);
+            if page.after.is_none() {
+                break;
             }
+        }
+        while delivering.next().await.is_some() {}
+        Ok(())
+    }
+
+    /// Delivers the events of one record, in their order. What fails is logged.
+    async fn deliver(&self, ledger: &dyn LedgerStore, id: RecordId) {
+        if let Err(error) = self.deliver_all(ledger, id).await {
+            let error = log_causes(&error);
+            tracing::warn!(record = %id, error, "an event of an approval may be delivered again");
         }
     }
 
-    /// Delivers the events of one record, in their order.
-    async fn deliver(
+    async fn deliver_all(
         &self,
         ledger: &dyn LedgerStore,
         id: RecordId,
     ) -> Result<(), LedgerStoreError> {
-        let lease = |record: &ApprovalRecord, now| NoticeDelivery::lease(record, LEASE, now);
-        let mut next = update(ledger, id, lease).await?;
+        let mut next = self.update(ledger, id, NoticeDelivery::lease).await?;
         while let Some((record, Some(number))) = next
-            && let Some(notice) = ApprovalNotice::of(record, number)
+            && let Some((event, at)) = ApprovalEvent::all_of(&record).into_iter().nth(number)
         {
+            let notice = ApprovalNotice { number, event, at, record };
             if let Err(error) = self.notify(&notice).await {
                 let tool = log_text(&notice.record.tool_name);
                 tracing::warn!(
@@ -242,10 +234,9 @@ impl Bell {
                 );
                 return Ok(());
             }
-            let delivered = |record: &ApprovalRecord, now| {
-                NoticeDelivery::delivered(record, number, LEASE, now)
-            };
-            next = update(ledger, id, delivered).await?;
+            let delivered =
+                |record: &ApprovalRecord, now| NoticeDelivery::delivered(record, number, now);
+            next = self.update(ledger, id, delivered).await?;
         }
         Ok(())
     }
@@ -258,16 +249,24 @@ impl Bell {
             Err(_) => Err(format!("no answer within {} seconds", MAX_TIME.as_secs())),
         }
     }
+
+    async fn update<T: Send>(
+        &self,
+        ledger: &dyn LedgerStore,
+        id: RecordId,
+        rule: impl Fn(&ApprovalRecord, UnixMillis) -> Transition<T> + Send,
+    ) -> Result<Option<(ApprovalRecord, T)>, LedgerStoreError> {
+        // It is never closed.
+        let _permit = self.operations.acquire().await;
+        update(ledger, id, rule).await
+    }
 }
 
-/// How long a notifier has for an event.
+/// How long a notifier has for an event. A lease of an event is longer.
 const MAX_TIME: Duration = Duration::from_secs(10);
-
-/// How long a server delivers an event, before another one may deliver it again.
-const LEASE: Duration = Duration::from_secs(30);
-
-/// The time after which a server looks again in any case: another one may have failed or be lost.
-const LOOK_INTERVAL: Duration = LEASE;
 
 /// How many records are delivered at once.
 const MAX_AT_ONCE: usize = 16;
+
+/// How many operations of the ledger run at once for that.
+const MAX_OPERATIONS: usize = 2;

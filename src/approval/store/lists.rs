@@ -1,5 +1,6 @@
 //! [`RecordList`]: the lists in which a store keeps its records in order.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -28,23 +29,33 @@ use crate::id::ChatId;
 /// assert!(of_ada.as_str().starts_with("requester:"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RecordList(Box<str>);
+pub struct RecordList {
+    name: Box<str>,
+    whose: Whose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Whose {
+    All,
+    Requester,
+    Audience,
+}
 
 impl RecordList {
     /// The pending records of all requesters, by the time at which they expire.
     pub fn pending() -> Self {
-        RecordList("pending".into())
+        RecordList { name: "pending".into(), whose: Whose::All }
     }
 
-    /// The records with an event of which a [notifier](crate::approval::Notifier) is not told yet, by the time
-    /// from which it may be told.
+    /// The records with an event that was not delivered to the [notifier](crate::approval::Notifier), by the time
+    /// from which it may be delivered.
     pub fn to_notify() -> Self {
-        RecordList("to-notify".into())
+        RecordList { name: "to-notify".into(), whose: Whose::All }
     }
 
     /// The pending records of one requester, by the time at which they expire.
     pub fn of_requester(requester: &Principal) -> Self {
-        Self::named("requester", &[requester.tenant(), requester.id()])
+        Self::named(Whose::Requester, &[requester.tenant(), requester.id()])
     }
 
     /// The pending records of one requester in one chat. Two users may have chats with the same id.
@@ -55,7 +66,7 @@ impl RecordList {
     /// The pending records with this [audience](ApprovalRecord::audience) of the requesters of one tenant, by
     /// the time at which they expire.
     pub fn of_audience(tenant: Option<&str>, audience: &str) -> Self {
-        Self::named("audience", &[tenant, Some(audience)])
+        Self::named(Whose::Audience, &[tenant, Some(audience)])
     }
 
     /// Those records of this list that are of a chat.
@@ -70,14 +81,16 @@ impl RecordList {
         self.part("tool", tool)
     }
 
-    /// Returns all lists that may ever have this record, and its place in those that have it now.
+    /// Returns all lists that can have this record in any of its states, and its place in those that have it
+    /// now.
     ///
     /// The lists are the same in each state of the record. A pending record is in that of all pending ones, and
     /// in those of its requester and of each [audience](ApprovalRecord::audience): in the whole list, and in those
     /// of its chat and of its tool.
     pub fn places_of(record: &ApprovalRecord) -> Vec<ListPlace> {
         let requester = RecordList::of_requester(&record.requester);
-        let audiences = record.audience.iter();
+        let audiences: BTreeSet<&str> = record.audience.iter().map(|name| &**name).collect();
+        let audiences = audiences.into_iter();
         let audiences =
             audiences.map(|name| RecordList::of_audience(record.requester.tenant(), name));
         let parts = std::iter::once(requester).chain(audiences).flat_map(|list| {
@@ -102,22 +115,21 @@ impl RecordList {
 
     /// Returns the name of the list.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
     }
 
     /// Returns whether a record of this list that has a newer format fails the list. In the lists of more than
     /// one requester it is left out instead, so that it does not stop the others.
     pub fn is_strict(&self) -> bool {
-        self.0.starts_with("requester:")
+        self.whose == Whose::Requester
     }
 
     fn part(&self, kind: &str, of: &str) -> Self {
-        let whose = self.0.split(':').next().unwrap_or_default();
-        Self::named(whose, &[Some(self.as_str()), Some(kind), Some(of)])
+        Self::named(self.whose, &[Some(self.as_str()), Some(kind), Some(of)])
     }
 
     /// Each text is hashed with its presence and its length, so that different texts never hash the same bytes.
-    fn named(whose: &str, texts: &[Option<&str>]) -> Self {
+    fn named(whose: Whose, texts: &[Option<&str>]) -> Self {
         let mut digest = Sha256::new();
         for text in texts {
             match text {
@@ -130,7 +142,12 @@ impl RecordList {
             }
         }
         let digest: [u8; 32] = digest.finalize().into();
-        RecordList(format!("{whose}:{}", DefinitionDigest(digest)).into())
+        let kind = match whose {
+            Whose::All => "all",
+            Whose::Requester => "requester",
+            Whose::Audience => "audience",
+        };
+        RecordList { name: format!("{kind}:{}", DefinitionDigest(digest)).into(), whose }
     }
 }
 

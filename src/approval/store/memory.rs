@@ -280,11 +280,20 @@ fn bytes_of(record: &ApprovalRecord) -> usize {
         _ => 0,
     };
     let changed = record.changed_input().map_or(0, |input| input.as_str().len());
-    record.input.as_str().len() + changed + record.description.len() + outcome + RECORD_BYTES
+    let audience = record.audience.iter().map(|name| name.len() + AUDIENCE_BYTES).sum::<usize>();
+    record.input.as_str().len()
+        + changed
+        + record.description.len()
+        + outcome
+        + audience
+        + RECORD_BYTES
 }
 
-/// The bytes that a record counts besides its inputs, its description and its outcome.
+/// The bytes that a record counts besides its inputs, its description, its audience and its outcome.
 const RECORD_BYTES: usize = 1024;
+
+/// The bytes that the three lists of an audience count.
+const AUDIENCE_BYTES: usize = 512;
 
 const DEFAULT_MAX_USER_BYTES: usize = 64 << 20;
 

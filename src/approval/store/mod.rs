@@ -124,6 +124,9 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
     /// Replaces a record if its revision is still `revision`. Returns `false` if the record has
     /// another revision or does not exist.
     ///
+    /// What decides [which lists can have it](RecordList::places_of) never changes: the requester, the chat,
+    /// the tool, the audience, and whether there is a [delivery](ApprovalRecord::delivery).
+    ///
     /// # Errors
     /// [`LedgerStoreError`] if the store fails. It is then not known whether the record was
     /// replaced.
@@ -316,5 +319,5 @@ pub async fn update<T: Send>(
     Err(LedgerStoreError::new("the record changes faster than it can be read"))
 }
 
-/// The maximum number of attempts to change a record. A record passes through fewer states.
+/// The maximum number of attempts to change a record.
 const MAX_ATTEMPTS: usize = 64;

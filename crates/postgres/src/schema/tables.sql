@@ -224,8 +224,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN FALSE;
     END IF;
-    DELETE FROM approval_lists WHERE id = approval;
-    INSERT INTO approval_lists (list, at, id) SELECT new.list, new.at, approval FROM unnest(lists, times) AS new (list, at);
+    DELETE FROM approval_lists WHERE id = approval AND (list, at) NOT IN (SELECT * FROM unnest(lists, times));
+    INSERT INTO approval_lists (list, at, id) SELECT new.list, new.at, approval FROM unnest(lists, times) AS new (list, at)
+        ON CONFLICT DO NOTHING;
     UPDATE ledger_clock SET latest_time = now_not_before(latest_time);
     RETURN TRUE;
 END $$;

@@ -11,12 +11,15 @@ local function put(index, member, score, forget_at)
     end
 end
 
--- Puts a record into the lists in which it has a place, and takes it out of the others.
+-- Puts a record into the lists in which it has a place, and takes it out of the others. Takes those out of the
+-- lists of pending records that expired more than a day ago, and are gone.
 local function put_into_lists(record, lists, places, forget_at)
     local forgotten = string.format('(%016.0f', math.max(time - 86400000, 0))
     local before, now_in = cjson.decode(redis.call('HGET', record, 'lists') or '{}'), {}
     for at, list in ipairs(lists) do
-        redis.call('ZREMRANGEBYLEX', list, '-', forgotten)
+        if not string.find(list, 'list:to-notify', 1, true) then
+            redis.call('ZREMRANGEBYLEX', list, '-', forgotten)
+        end
         if before[list] and before[list] ~= places[at] then redis.call('ZREM', list, before[list]) end
         if places[at] ~= '' then
             put(list, places[at], 0, forget_at)

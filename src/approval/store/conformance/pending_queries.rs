@@ -1,5 +1,5 @@
-//! The lists of pending records: of one requester and of one chat of a requester, without the
-//! records of others.
+//! The lists of records: pending ones of a requester, of a chat, of a tool and of an audience, without the
+//! records of others, and those with events to deliver.
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use super::records::{
 };
 use crate::approval::store::{LedgerStore, ListRecords, RecordList, update};
 use crate::approval::{
-    ApprovalRecord, ApprovalState, NoticeDelivery, Principal, RecordId, RevocationReason,
-    UnixMillis,
+    ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, NoticeDelivery, Principal, RecordId,
+    RecordedDecision, RevocationReason, ToolOutcome, UnixMillis,
 };
 use crate::id::ChatId;
+use crate::json::Json;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -226,7 +227,7 @@ async fn pending_of_audience(store: Store) -> Result<(), CaseFailure> {
         }
     };
     let records = [
-        asked(&tenant, "transfer", &["finance"], 0),
+        asked(&tenant, "transfer", &["finance", "finance"], 0),
         asked(&tenant, "delete", &["finance", "board"], 1),
         asked(&other_tenant, "transfer", &["finance"], 2),
         asked(&tenant, "transfer", &[], 3),
@@ -252,27 +253,36 @@ async fn pending_of_audience(store: Store) -> Result<(), CaseFailure> {
 }
 
 async fn events_to_deliver(store: Store) -> Result<(), CaseFailure> {
-    let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
+    let now = now(&*store).await?;
+    let mut record = new_record(&new_principal(), &new_chat_id(), now);
+    // An event that was not delivered for more than a day, of a request that has not expired.
+    record.requested_at = UnixMillis(now.0.saturating_sub(25 * 60 * 60 * 1_000));
     insert(&*store, &record).await?;
-    let lease = Duration::from_secs(3_600);
-    let leased = |record: &ApprovalRecord, now| NoticeDelivery::lease(record, lease, now);
-    for expected in [Some(0), None] {
-        let updated = update(&*store, record.id, leased).await?;
+    // Another write does not remove it.
+    insert(&*store, &new_record(&new_principal(), &new_chat_id(), now)).await?;
+    let check_event = async |rule: &(dyn Fn(&ApprovalRecord, UnixMillis) -> _ + Sync), expected| {
+        let updated = update(&*store, record.id, rule).await?;
         expect_equal("the event that is leased", updated.and_then(|it| it.1), expected)?;
-    }
-    check_listed(&*store, &load_one(&*store, record.id).await?.record).await?;
-    let deliver = |record: &ApprovalRecord, now| NoticeDelivery::delivered(record, 0, lease, now);
-    expect_equal(
-        "the next event",
-        update(&*store, record.id, deliver).await?.and_then(|it| it.1),
-        None,
-    )?;
-    check_listed(&*store, &load_one(&*store, record.id).await?.record).await?;
-    let revoke = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
-    update(&*store, record.id, revoke).await?;
-    let updated = update(&*store, record.id, leased).await?;
-    expect_equal("the event after that", updated.and_then(|it| it.1), Some(1))?;
-    check_listed(&*store, &load_one(&*store, record.id).await?.record).await
+        check_listed(&*store, &load_one(&*store, record.id).await?.record).await
+    };
+    let delivered =
+        |number| move |record: &ApprovalRecord, now| NoticeDelivery::delivered(record, number, now);
+    check_event(&NoticeDelivery::lease, Some(0)).await?;
+    check_event(&NoticeDelivery::lease, None).await?;
+    check_event(&delivered(0), None).await?;
+    let (decision, holder) =
+        (RecordedDecision::new(record.requester.clone(), now), LeaseHolderId::from_bytes([1; 16]));
+    let claim =
+        |record: &ApprovalRecord, _| record.claim(&decision, holder, Duration::from_secs(60));
+    let claimed = update(&*store, record.id, claim).await?;
+    let Some((_, ClaimResult::Granted(claim))) = claimed else {
+        return Err(CaseFailure("the claim is not granted".to_owned()));
+    };
+    let outcome = ToolOutcome::Output(Json::null());
+    update(&*store, record.id, |record, now| record.complete(&claim, &outcome, now)).await?;
+    check_event(&NoticeDelivery::lease, Some(1)).await?;
+    check_event(&delivered(1), Some(2)).await?;
+    check_event(&delivered(2), None).await
 }
 
 async fn pending_of_requester(store: Store) -> Result<(), CaseFailure> {

@@ -8,6 +8,7 @@ mod inbox;
 mod late_responses;
 mod late_revocations;
 mod newer_messages;
+mod notifier;
 mod out_of_band_decisions;
 mod rejected_responses;
 mod settled_on_load;

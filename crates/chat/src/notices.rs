@@ -1,0 +1,32 @@
+//! Delivers the events of approvals to the notifier of the host.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use futures_util::future;
+use tokio::time::timeout;
+
+use super::inner::{Inner, running};
+use ui_message_stream::id::log_causes;
+
+/// Delivers events until the server is dropped or shuts down, which waits for those that were begun.
+pub(super) async fn notify_often(chats: &Weak<Inner>) {
+    let Some(server) = running(chats) else { return };
+    let (approvals, closed) = (server.approvals.clone(), server.shutdown.closed());
+    let mut new_events = approvals.new_events();
+    drop(server);
+    let deliver = async {
+        while let Some(counted) = running(chats).and_then(|chats| chats.shutdown.count_delivery()) {
+            if let Err(error) = approvals.deliver_due().await {
+                let error = log_causes(&error);
+                tracing::warn!(error, "the events of approvals cannot be read");
+            }
+            drop(counted);
+            let _ = timeout(LOOK_INTERVAL, new_events.next()).await;
+        }
+    };
+    future::select(Box::pin(deliver), Box::pin(closed)).await;
+}
+
+/// The time after which a server looks again in any case: another one may have failed or be lost.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
