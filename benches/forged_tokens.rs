@@ -18,7 +18,7 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, ApprovedCall, AuditEvent, AuditSink, DefinitionDigest, KeyRing,
-    Principal, RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    Principal, Progress, RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::{BoxFuture, ChatRequest, Json};
@@ -79,7 +79,7 @@ impl Toolbox for Tool {
         Box::pin(ready(true))
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         panic!("a forged approval ran a tool");
     }
 }

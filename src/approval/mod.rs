@@ -81,10 +81,11 @@ pub use self::service::ResolvedRequest;
 #[cfg(feature = "approvals")]
 pub use self::service::{
     ApprovalLimits, ApprovalNotice, Approvals, ApprovedCall, AuditEvent, AuditEventKind, AuditSink,
-    CallToApprove, ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls, EditableToolError,
-    EmptyToolbox, ExpiredApprovals, InFlightCall, InboxQuery, IssuedApproval, MessageDecisions,
-    NewEvents, Notifier, PendingApproval, PendingApprovals, Progress, RequestApprovalError,
-    RunningCall, RunningCalls, SettledCall, ToolInfo, ToolList, Toolbox, TracingAudit, log_refused,
+    CallToApprove, CallUpdate, ChatApprovals, ClaimedCall, DeferredCall, DeferredCalls,
+    EditableToolError, EmptyToolbox, ExpiredApprovals, InFlightCall, InboxQuery, IssuedApproval,
+    MessageDecisions, NewEvents, Notifier, PendingApproval, PendingApprovals, Progress,
+    RequestApprovalError, RunningCall, RunningCalls, SettledCall, TooManyParts, ToolInfo, ToolList,
+    Toolbox, TracingAudit, log_refused,
 };
 pub use self::time::UnixMillis;
 pub use self::transitions::{ClaimResult, DenyResult, LeaseResult, RejectionReason, Transition};

@@ -9,8 +9,8 @@ use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, LedgerStor
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
     DeferredToolResults, DefinitionDigest, EditableInput, IssuedApproval, LeaseHolderId,
-    OnNewMessage, Principal, RecordId, RecordedDecision, ResumePlan, RunningCalls, ToolInfo,
-    ToolOutcome, Toolbox, UnixMillis,
+    OnNewMessage, Principal, Progress, RecordId, RecordedDecision, ResumePlan, RunningCalls,
+    ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::{BoxFuture, ChatRequest, Json};
@@ -85,7 +85,7 @@ impl Toolbox for Effects {
         Box::pin(std::future::ready(is_permitted))
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, call: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         assert_ne!(self.tool().panics, Some(Panics::WhenRun));
         self.0.lock().unwrap().push(call.input.to_string());
         Box::pin(std::future::ready(ToolOutcome::Output(call.input)))

@@ -17,7 +17,9 @@ use super::driver::AgentRun;
 use super::dyn_tool::IntoTool;
 use super::settings::Settings;
 use super::structured_output::StructuredOutput;
-use ui_message_stream::approval::{Approvals, ApprovedCall, ToolInfo, ToolOutcome, Toolbox};
+use ui_message_stream::approval::{
+    Approvals, ApprovedCall, Progress, ToolInfo, ToolOutcome, Toolbox,
+};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::json::Json;
 use ui_message_stream::message::UiMessage;
@@ -259,8 +261,8 @@ impl Toolbox for Agent {
         self.0.tools.editable_tool()
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
-        self.0.tools.run_approved(call)
+    fn run(&self, call: ApprovedCall, progress: Progress) -> BoxFuture<'static, ToolOutcome> {
+        self.0.tools.run_approved(call, progress)
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
 use crate::tool_loop::ToolEvent;
-use ui_message_stream::approval::{Principal, RecordId};
+use ui_message_stream::approval::{Principal, Progress, RecordId};
 use ui_message_stream::event::{Data, File, Source, Text};
 use ui_message_stream::id::{ChatId, ToolCallId};
 use ui_message_stream::json::{Json, JsonError};
@@ -69,9 +69,8 @@ impl ToolContext {
 
     /// Adds application data to the message, as another part `data-<name>`.
     ///
-    /// The model does not read the data. If a user approved the call, this method sends nothing:
-    /// the call may run while no client is connected, so the client receives only the final output.
-    /// This holds for all `emit` methods.
+    /// The model does not read the data. The call of a user who has left continues, and what all `emit` methods
+    /// add is in the message when the user returns.
     ///
     /// ```
     /// # use ui_message_stream_agent::{ToolError, Tool, ToolContext};
@@ -193,9 +192,17 @@ pub enum EmitError {
 /// Sends the parts and preliminary outputs of one running call, within its limits.
 #[derive(Debug, Clone)]
 pub(super) struct PartEmitter {
-    events: mpsc::Sender<ToolEvent>,
+    target: Target,
     max_bytes: usize,
     emitted: Arc<Mutex<EmittedParts>>,
+}
+
+/// Where the parts of a call go.
+#[derive(Debug, Clone)]
+enum Target {
+    Step(mpsc::Sender<ToolEvent>),
+    /// The call was approved, and runs before the next step.
+    Approved(Progress),
 }
 
 /// The size of the parts that one call added to the message. The client sends them back with every
@@ -210,7 +217,12 @@ struct EmittedParts {
 
 impl PartEmitter {
     pub(super) fn new(events: mpsc::Sender<ToolEvent>, max_bytes: usize) -> Self {
-        PartEmitter { events, max_bytes, emitted: Arc::default() }
+        PartEmitter { target: Target::Step(events), max_bytes, emitted: Arc::default() }
+    }
+
+    /// Creates the emitter of an approved call.
+    pub(super) fn of_approved(progress: Progress, max_bytes: usize) -> Self {
+        PartEmitter { target: Target::Approved(progress), max_bytes, emitted: Arc::default() }
     }
 
     /// Sends an event, then yields: the reader of the events and the timeout of the tool must be
@@ -246,8 +258,11 @@ impl PartEmitter {
             ToolEvent::File(file) => self.reserve(&[&file.url, &file.media_type], None)?,
             _ => {}
         }
-        // The receiver may be closed. The tool continues to run.
-        let _ = self.events.send(event).await;
+        match &self.target {
+            // The receiver may be closed. The tool continues to run.
+            Target::Step(events) => drop(events.send(event).await),
+            Target::Approved(progress) => emit_progress(progress, event)?,
+        }
         Ok(())
     }
 
@@ -275,6 +290,17 @@ impl PartEmitter {
         }
         Ok(())
     }
+}
+
+fn emit_progress(progress: &Progress, event: ToolEvent) -> Result<(), EmitError> {
+    let emitted = match event {
+        ToolEvent::Preliminary(output) => return Ok(progress.emit(output)?),
+        ToolEvent::Data(data) => progress.emit_data(*data),
+        ToolEvent::Source(source) => progress.emit_source(*source),
+        ToolEvent::File(file) => progress.emit_file(*file),
+        ToolEvent::Output(_) | ToolEvent::Failed(_) => Ok(()),
+    };
+    emitted.map_err(|_| EmitError::TooMany)
 }
 
 /// The maximum number of parts that one call may add to the message. The default limit for all

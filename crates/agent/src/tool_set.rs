@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jsonschema::Validator;
 use serde_json::Value;
 
-use super::context::{ApprovalContext, ToolContext};
+use super::context::{ApprovalContext, PartEmitter, ToolContext};
 use super::dyn_tool::{DynTool, DynToolDefinition};
 use super::tool_policy::ApprovalRequirement;
 use super::tool_run::{self, ToolRun};
@@ -16,8 +16,8 @@ use crate::schema::compile_validator;
 use crate::tool_loop::CallDecision;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{
-    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, PendingToolCall, ToolInfo,
-    ToolOutcome,
+    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, PendingToolCall, Progress,
+    ToolInfo, ToolOutcome,
 };
 use ui_message_stream::event::{Executor, ToolCall};
 use ui_message_stream::json::Json;
@@ -270,8 +270,12 @@ impl ToolSet {
     }
 
     /// Runs an approved call to its end.
-    pub(super) fn run_approved(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
-        let context = ToolContext {
+    pub(super) fn run_approved(
+        &self,
+        call: ApprovedCall,
+        progress: Progress,
+    ) -> BoxFuture<'static, ToolOutcome> {
+        let mut context = ToolContext {
             tool_call_id: call.tool_call_id.clone(),
             principal: call.requester.clone(),
             chat_id: call.chat_id.clone(),
@@ -284,6 +288,8 @@ impl ToolSet {
             return Box::pin(ready(outcome));
         };
         let tool = registered.tool.clone();
+        let max_bytes = tool.policy().max_output_bytes;
+        context.emitter = Some(PartEmitter::of_approved(progress, max_bytes));
         Box::pin(async move {
             match tool_run::execute(tool, call.input, context).await {
                 Ok(output) => ToolOutcome::Output(output),

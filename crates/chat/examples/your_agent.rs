@@ -13,7 +13,8 @@ use axum::Router;
 use futures::Stream;
 use tokio::net::TcpListener;
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, DeferredOutcome, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox,
+    Approvals, ApprovedCall, DeferredOutcome, DefinitionDigest, Progress, ToolInfo, ToolOutcome,
+    Toolbox,
 };
 use ui_message_stream::axum::{LocalAddress, without_authentication};
 use ui_message_stream::event::ToolCall;
@@ -39,7 +40,7 @@ impl Toolbox for Files {
         Box::pin(ready(call.input.decode::<String>().is_ok()))
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, call: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = files.len();
         files.retain(|file| call.input.decode().ok().as_ref() != Some(file));

@@ -379,7 +379,11 @@ impl Driver {
             Outcome::Redeeming(closing, redeemed) => self.redeeming(closing, *redeemed),
             Outcome::Result(result, calls) => {
                 self.turn.handle(Input::Settled(result));
-                self.running.push(Effects::next_result(calls));
+                self.running.push(Effects::next_update(calls));
+            }
+            Outcome::Progress(event, calls) => {
+                self.turn.handle(Input::Progress(event));
+                self.running.push(Effects::next_update(calls));
             }
             Outcome::Redeemed => self.turn.handle(Input::Redeemed(true)),
             Outcome::NotRedeemed(failure) => {
@@ -407,7 +411,7 @@ impl Driver {
     }
 
     fn redeeming(&mut self, closing: Option<EffectId>, redeemed: Redeemed) {
-        let Redeemed { known, accepted, deferred, executing, calls } = redeemed;
+        let Redeemed { known, accepted, deferred, executing, progress, calls } = redeemed;
         if let Some(sender) = self.accepted.take() {
             // The caller may have been dropped.
             let _ = sender.send(Ok(accepted));
@@ -421,7 +425,10 @@ impl Driver {
                     self.turn.handle(Input::Settled(Box::new(result)));
                 }
                 self.turn.handle(Input::Executing(executing));
-                self.running.push(Effects::next_result(calls));
+                for event in progress {
+                    self.turn.handle(Input::Progress(Box::new(event)));
+                }
+                self.running.push(Effects::next_update(calls));
             }
         }
     }

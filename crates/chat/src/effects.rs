@@ -25,9 +25,10 @@ use crate::{Chat, ChatError};
 use ui_message_stream::BoxError;
 use ui_message_stream::approval::store::LedgerStoreError;
 use ui_message_stream::approval::{
-    ChatApprovals, LeaseHolderId, PendingApproval, PendingToolCall, Principal, ResumePlan,
-    RunningCalls,
+    CallUpdate, ChatApprovals, LeaseHolderId, PendingApproval, PendingToolCall, Principal,
+    ResumePlan, RunningCalls,
 };
+use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::log_causes;
 use ui_message_stream::request::ChatRequest;
 use ui_message_stream::retry::repeat;
@@ -56,6 +57,7 @@ pub(super) enum Outcome {
     /// Answers are redeemed, perhaps to close calls for this effect, and approved calls are executed.
     Redeeming(Option<EffectId>, Box<Redeemed>),
     Result(Box<ReceivedResult>, Box<RunningCalls>),
+    Progress(Box<AgentEvent>, Box<RunningCalls>),
     /// All answered calls have results.
     Redeemed,
     NotRedeemed(ChatError),
@@ -116,11 +118,16 @@ impl Effects {
         .boxed()
     }
 
-    /// Waits for the next result of the calls that are executed.
-    pub(super) fn next_result(mut calls: Box<RunningCalls>) -> BoxFuture<'static, Outcome> {
+    /// Waits for what the calls that are executed show next, or for the next result.
+    pub(super) fn next_update(mut calls: Box<RunningCalls>) -> BoxFuture<'static, Outcome> {
         async move {
-            match calls.next().await {
-                Some(result) => Outcome::Result(Box::new(received(&calls, &result)), calls),
+            match calls.next_update().await {
+                Some(CallUpdate::Settled(result)) => {
+                    Outcome::Result(Box::new(received(&calls, &result)), calls)
+                }
+                Some(CallUpdate::Progress(event)) => Outcome::Progress(Box::new(event), calls),
+                // A kind that this version does not know.
+                Some(_) => Self::next_update(calls).await,
                 None if calls.is_incomplete() => {
                     let lost = LedgerStoreError::new("an answer could not be stored");
                     Outcome::NotRedeemed(lost.into())

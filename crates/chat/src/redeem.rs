@@ -11,8 +11,8 @@ use super::conversation::{Chat, ReceivedResult};
 use super::inner::Inner;
 use ui_message_stream::approval::store::LedgerStoreError;
 use ui_message_stream::approval::{
-    ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, PendingApproval,
-    PendingToolCall, ResolvedRequest, ResumePlan, RunningCalls,
+    CallUpdate, ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults,
+    PendingApproval, PendingToolCall, ResolvedRequest, ResumePlan, RunningCalls,
 };
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{ApprovalId, ToolCallId, log_causes};
@@ -25,6 +25,8 @@ pub(super) struct Redeemed {
     pub(super) deferred: DeferredToolResults,
     /// The calls that are still being executed, with the data that shows that they are approved.
     pub(super) executing: Vec<(ToolCallId, AgentEvent)>,
+    /// What these calls have shown so far.
+    pub(super) progress: Vec<AgentEvent>,
     /// The approved calls, which are executed.
     pub(super) calls: Box<RunningCalls>,
 }
@@ -74,9 +76,12 @@ impl Redeemed {
         known.extend(
             void.map(|call| ReceivedResult::new(call.with_outcome(DeferredOutcome::Revoked), None)),
         );
+        let mut progress = Vec::new();
         let is_executing = loop {
-            match calls.next().now_or_never() {
-                Some(Some(result)) => known.push(received(&calls, &result)),
+            match calls.next_update().now_or_never() {
+                Some(Some(CallUpdate::Settled(result))) => known.push(received(&calls, &result)),
+                Some(Some(CallUpdate::Progress(event))) => progress.push(event),
+                Some(Some(_)) => {}
                 all => break all.is_none(),
             }
         };
@@ -91,7 +96,7 @@ impl Redeemed {
         let executing = calls.executing().map(|(call, data)| (call.clone(), data)).collect();
         let answers = answers.into_iter().filter(|(id, _)| calls.is_accepted(id)).collect();
         let accepted = Accepted { answers, is_executing, is_incomplete: calls.is_incomplete() };
-        Ok(Redeemed { known, accepted, deferred, executing, calls })
+        Ok(Redeemed { known, accepted, deferred, executing, progress, calls })
     }
 }
 

@@ -43,6 +43,7 @@ mod ledger_requests;
 mod limits;
 mod notifier;
 mod outcome;
+mod progress;
 mod request_ledger;
 mod running_call;
 mod running_calls;
@@ -65,8 +66,9 @@ pub use self::inbox::{InboxQuery, PendingApproval, PendingApprovals};
 pub use self::issued_approval::{CallToApprove, IssuedApproval, RequestApprovalError, log_refused};
 pub use self::limits::ApprovalLimits;
 pub use self::notifier::{ApprovalNotice, Notifier};
-pub use self::running_call::{Progress, RunningCall};
-pub use self::running_calls::RunningCalls;
+pub use self::progress::{Progress, TooManyParts};
+pub use self::running_call::RunningCall;
+pub use self::running_calls::{CallUpdate, RunningCalls};
 pub use self::settled_call::SettledCall;
 pub use self::tool_list::ToolList;
 pub use self::toolbox::{ApprovedCall, EmptyToolbox, ToolInfo, Toolbox};
@@ -102,7 +104,9 @@ use crate::id::{ChatId, MessageId};
 /// use ui_message_stream::Json;
 /// use ui_message_stream::approval::{ApprovalDecision, Approvals, DeferredOutcome, Principal};
 /// # use ui_message_stream::BoxFuture;
-/// # use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
+/// # use ui_message_stream::approval::{
+/// #     ApprovedCall, DefinitionDigest, Progress, ToolInfo, ToolOutcome, Toolbox,
+/// # };
 /// #
 /// # #[derive(Debug)]
 /// # struct Bell;
@@ -117,7 +121,7 @@ use crate::id::{ChatId, MessageId};
 /// #         Box::pin(std::future::ready(true))
 /// #     }
 /// #
-/// #     fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+/// #     fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
 /// #         Box::pin(async { ToolOutcome::Output(Json::string("it rang")) })
 /// #     }
 /// # }

@@ -4,23 +4,20 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use futures_util::FutureExt;
-use futures_util::task::AtomicWaker;
-use serde::Serialize;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use super::ApprovedCall;
 use super::claimed_call::ClaimedCall;
+use super::progress::Progress;
 use super::settled_call::SettledCall;
 use crate::approval::{DeferredOutcome, TOOL_FAILED, ToolOutcome};
 use crate::event::AgentEvent;
 use crate::id::{log_error, log_text};
-use crate::json::{Json, JsonError};
 
 impl ClaimedCall {
     /// Executes the call on its own task, stores its outcome, and returns the events of the call.
@@ -47,13 +44,13 @@ impl ClaimedCall {
         F: FnOnce(ApprovedCall, Progress) -> Fut + Send + 'static,
         Fut: Future<Output: Into<ToolOutcome>> + Send,
     {
-        let progress = Progress(Arc::default());
+        let progress = Progress::default();
         let report = self.report().clone();
         let (call, emitter) = (self.call().clone(), progress.clone());
         let tool = async move { run(call, emitter).await.into() };
         let tool = tokio::spawn(tool.in_current_span());
         let settling = tokio::spawn(self.settle_after(tool).in_current_span());
-        let changed = report.input_event();
+        let changed = AgentEvent::input_changed(report.result());
         let state = State::Running(settling);
         RunningCall { report, progress, state, changed, events: VecDeque::new() }
     }
@@ -107,16 +104,22 @@ impl RunningCall {
         poll_fn(|cx| self.poll_settled(cx).map(Clone::clone)).await
     }
 
-    /// Returns the event of the changed input, or of the preliminary output, that was not returned yet.
-    pub(super) fn next_preliminary(&mut self, cx: &mut Context<'_>) -> Option<AgentEvent> {
-        self.progress.0.reader.register(cx.waker());
-        match self.state {
-            State::Running(_) => self.changed.take().or_else(|| {
-                let output = self.progress.take()?;
-                self.report.preliminary_event(output)
-            }),
-            State::Settled(_) => None,
-        }
+    /// Returns the event of the changed input, of a part, or of the preliminary output, that was not returned
+    /// yet.
+    pub(super) fn next_progress(&mut self, cx: &mut Context<'_>) -> Option<AgentEvent> {
+        self.progress.register(cx.waker());
+        let is_running = matches!(self.state, State::Running(_));
+        let changed = self.changed.take().filter(|_| is_running);
+        changed.or_else(|| self.progress.take_part()).or_else(|| {
+            let output = self.progress.take_output().filter(|_| is_running)?;
+            let id = self.report.result().tool_call_id.clone();
+            Some(AgentEvent::preliminary_output(id, output))
+        })
+    }
+
+    /// Returns whether a response can show this event of the call.
+    pub(super) fn shows(&self, event: &AgentEvent) -> bool {
+        self.report.shows(event)
     }
 
     pub(super) fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<&SettledCall> {
@@ -139,55 +142,27 @@ impl Stream for RunningCall {
     type Item = AgentEvent;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
-        if let Some(event) = self.next_preliminary(cx) {
-            return Poll::Ready(Some(event));
+        loop {
+            let mut progress = self.next_progress(cx);
+            if progress.is_none() {
+                if self.poll_settled(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                // The tool may have emitted parts before it ended.
+                progress = self.next_progress(cx);
+            }
+            match progress {
+                Some(event) if self.shows(&event) => return Poll::Ready(Some(event)),
+                Some(_) => {}
+                None => return Poll::Ready(self.events.pop_front()),
+            }
         }
-        if self.poll_settled(cx).is_pending() {
-            return Poll::Pending;
-        }
-        Poll::Ready(self.events.pop_front())
     }
 }
 
 impl fmt::Debug for RunningCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunningCall").field("call", &self.report).finish_non_exhaustive()
-    }
-}
-
-/// Emits the preliminary outputs of a running call. Each replaces the one before.
-#[derive(Clone)]
-pub struct Progress(Arc<LatestOutput>);
-
-/// The latest preliminary output that the reader has not read. A slow reader skips older ones, so
-/// that it neither stops the tool nor fills the memory.
-#[derive(Default)]
-struct LatestOutput {
-    output: Mutex<Option<Json>>,
-    reader: AtomicWaker,
-}
-
-impl Progress {
-    /// Sends a preliminary output to the client. It never waits, even if the client has
-    /// disconnected.
-    ///
-    /// # Errors
-    /// [`JsonError`] if the output cannot be written as [`Json`].
-    pub fn emit(&self, output: impl Serialize) -> Result<(), JsonError> {
-        let output = Json::from_serialize(&output)?;
-        *self.0.output.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
-        self.0.reader.wake();
-        Ok(())
-    }
-
-    fn take(&self) -> Option<Json> {
-        self.0.output.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Progress").finish_non_exhaustive()
     }
 }
 
@@ -198,6 +173,7 @@ mod tests {
     use super::*;
     use crate::approval::{Approvals, DeferredCall, Principal, ToolList};
     use crate::event::ToolCall;
+    use crate::json::Json;
     use crate::request::{ChatRequest, Limits};
 
     #[tokio::test]

@@ -21,7 +21,8 @@ use super::claimed_call::ClaimedCall;
 use super::deferred_call::DeferredCall;
 use super::deferred_calls::{AnsweredRequests, Answers, DeferredCalls};
 use super::ledger_requests::provider_lease;
-use super::running_call::{Progress, RunningCall};
+use super::progress::Progress;
+use super::running_call::RunningCall;
 use super::settled_call::SettledCall;
 use super::{Approvals, ApprovedCall, ChatApprovals};
 use crate::approval::store::{LedgerStoreError, RedeemError, update};
@@ -297,7 +298,7 @@ impl ChatApprovals {
         let approvals = self.clone();
         spawned(async move {
             let deferred = answers.redeem(&approvals).await?;
-            Ok(deferred.run(move |call, _| toolbox.run(call)))
+            Ok(deferred.run(move |call, progress| toolbox.run(call, progress)))
         })
         .await
     }
@@ -430,14 +431,27 @@ impl RunningCalls {
     /// No result is lost if the future is dropped. This function can be called again.
     pub async fn next(&mut self) -> Option<DeferredToolResult> {
         loop {
-            match self.next_update().await? {
-                Update::Preliminary(_) => {}
-                Update::Settled(call) => return Some(call.into_result()),
+            if let CallUpdate::Settled(result) = self.next_update().await? {
+                return Some(result);
             }
         }
     }
 
-    /// Waits for the next event to stream: a preliminary output, or the outcome of a call. Returns
+    /// Waits for the next update: an event that a call shows before its outcome, or the result of a call.
+    /// Returns `None` if all results were returned.
+    ///
+    /// The calls are in the order of [`next`](Self::next).
+    ///
+    /// # Cancel safety
+    /// No update is lost if the future is dropped. This function can be called again.
+    pub async fn next_update(&mut self) -> Option<CallUpdate> {
+        Some(match self.next_call_update().await? {
+            Update::Progress { event, .. } => CallUpdate::Progress(event),
+            Update::Settled(call) => CallUpdate::Settled(call.into_result()),
+        })
+    }
+
+    /// Waits for the next event to stream: a preliminary output or a part, or the outcome of a call. Returns
     /// `None` if all calls have an outcome and its events were returned.
     ///
     /// The calls are in the order of [`next`](Self::next).
@@ -449,8 +463,9 @@ impl RunningCalls {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            match self.next_update().await? {
-                Update::Preliminary(event) => return Some(event),
+            match self.next_call_update().await? {
+                Update::Progress { event, is_shown: true } => return Some(event),
+                Update::Progress { is_shown: false, .. } => {}
                 Update::Settled(call) => self.events.extend(call.events()),
             }
         }
@@ -460,7 +475,7 @@ impl RunningCalls {
     /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred). A denial is
     /// the outcome [`Denied`](DeferredOutcome::Denied), with the user's reason.
     ///
-    /// Call this function after [`next_event`](Self::next_event) or [`next`](Self::next) has
+    /// Call this function after [`next_event`](Self::next_event), [`next_update`](Self::next_update) or [`next`](Self::next) has
     /// returned `None`. Before that, a call that is still being executed has the outcome
     /// [`Executing`](DeferredOutcome::Executing).
     pub fn into_results(self) -> DeferredToolResults {
@@ -478,7 +493,7 @@ impl RunningCalls {
         self.results.with_results(results)
     }
 
-    async fn next_update(&mut self) -> Option<Update> {
+    async fn next_call_update(&mut self) -> Option<Update> {
         let update = match self.ready.pop_front() {
             Some(call) => Some(Update::Settled(call)),
             None => self.executing.next().await,
@@ -496,9 +511,23 @@ impl fmt::Debug for RunningCalls {
     }
 }
 
+/// An update of an answered call.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum CallUpdate {
+    /// A call that is being executed shows this: its changed input, a preliminary output or a part.
+    Progress(AgentEvent),
+    /// A call has an outcome.
+    Settled(DeferredToolResult),
+}
+
 /// What is reported of a call that is being executed.
 enum Update {
-    Preliminary(AgentEvent),
+    /// Whether the response can show the event.
+    Progress {
+        event: AgentEvent,
+        is_shown: bool,
+    },
     Settled(SettledCall),
 }
 
@@ -537,10 +566,19 @@ impl Stream for Execution {
                     continue;
                 }
                 Execution::Here(call) => {
-                    if let Some(event) = call.next_preliminary(cx) {
-                        return Poll::Ready(Some(Update::Preliminary(event)));
+                    let mut progress = call.next_progress(cx);
+                    let settled = match progress {
+                        Some(_) => None,
+                        None => Some(ready!(call.poll_settled(cx)).clone()),
+                    };
+                    // The tool may have emitted parts before it ended.
+                    progress = progress.or_else(|| call.next_progress(cx));
+                    if let Some(event) = progress {
+                        let is_shown = call.shows(&event);
+                        return Poll::Ready(Some(Update::Progress { event, is_shown }));
                     }
-                    ready!(call.poll_settled(cx)).clone()
+                    let Some(settled) = settled else { continue };
+                    settled
                 }
                 Execution::Settled(call) => call.clone(),
                 Execution::Ended => return Poll::Ready(None),

@@ -62,16 +62,12 @@ impl SettledCall {
         result.into_iter().flatten().chain(data)
     }
 
-    /// Returns the event that replaces the input of the call with the one that the approver changed,
-    /// unless the client cannot show it.
-    pub(super) fn input_event(&self) -> Option<AgentEvent> {
-        AgentEvent::input_changed(&self.result).filter(|_| self.is_continued)
-    }
-
-    /// Returns the event of a preliminary output, unless the client cannot show it.
-    pub(super) fn preliminary_event(&self, output: Json) -> Option<AgentEvent> {
-        let id = self.result.tool_call_id.clone();
-        self.is_continued.then(|| AgentEvent::preliminary_output(id, output))
+    /// Returns whether a response can show this event of the running call: every part, and what belongs to the
+    /// call only if the response continues its message.
+    pub(super) fn shows(&self, event: &AgentEvent) -> bool {
+        let is_of_call =
+            matches!(event, AgentEvent::ToolOutput { .. } | AgentEvent::InputChanged { .. });
+        self.is_continued || !is_of_call
     }
 
     pub(super) fn with_outcome(mut self, outcome: DeferredOutcome) -> Self {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 
+use super::progress::Progress;
 use super::toolbox::{ApprovedCall, ToolInfo, Toolbox};
 use crate::approval::{DefinitionDigest, EditableInput, REFUSED, ToolOutcome};
 use crate::boxed::BoxFuture;
@@ -130,7 +131,7 @@ impl Toolbox for ToolList {
         Box::pin(ready(true))
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, call: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         tracing::error!(
             tool = &*log_text(&call.tool_name),
             "a `ToolList` cannot execute an approved call: call `Approvals::run` with a function that \

@@ -5,6 +5,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::progress::Progress;
 use crate::approval::{
     ApprovalRecord, Claim, DefinitionDigest, EditableInput, OnNewMessage, Principal, REFUSED,
     RecordId, RecordedDecision, ToolOutcome,
@@ -24,7 +25,9 @@ use crate::json::Json;
 /// use std::future::ready;
 ///
 /// use ui_message_stream::{BoxFuture, Json};
-/// use ui_message_stream::approval::{ApprovedCall, DefinitionDigest, ToolInfo, ToolOutcome, Toolbox};
+/// use ui_message_stream::approval::{
+///     ApprovedCall, DefinitionDigest, Progress, ToolInfo, ToolOutcome, Toolbox,
+/// };
 ///
 /// #[derive(Debug)]
 /// struct Bell;
@@ -40,7 +43,7 @@ use crate::json::Json;
 ///         Box::pin(ready(call.input.is_object()))
 ///     }
 ///
-///     fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+///     fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
 ///         Box::pin(async { ToolOutcome::Output(Json::string("it rang")) })
 ///     }
 /// }
@@ -90,8 +93,9 @@ pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
     /// Executes an approved and claimed call.
     ///
     /// The returned future is polled to completion on its own task, even if no request waits for
-    /// the outcome any more. A panic counts as a failure of the tool.
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome>;
+    /// the outcome any more. A panic counts as a failure of the tool. What it emits with `progress`
+    /// reaches the stream and the message before the outcome.
+    fn run(&self, call: ApprovedCall, progress: Progress) -> BoxFuture<'static, ToolOutcome>;
 }
 
 impl<T: Toolbox + ?Sized> Toolbox for Arc<T> {
@@ -115,8 +119,8 @@ impl<T: Toolbox + ?Sized> Toolbox for Arc<T> {
         (**self).editable_tool()
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
-        (**self).run(call)
+    fn run(&self, call: ApprovedCall, progress: Progress) -> BoxFuture<'static, ToolOutcome> {
+        (**self).run(call, progress)
     }
 }
 
@@ -273,7 +277,7 @@ impl Toolbox for EmptyToolbox {
         Box::pin(ready(false))
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(ready(ToolOutcome::Failed(REFUSED.to_owned())))
     }
 }

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RecordList};
 use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, KeyRing, NewApprovalRequest, Principal, ResumePlan,
-    ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    ApprovalDecision, Approvals, ApprovedCall, KeyRing, NewApprovalRequest, Principal, Progress,
+    ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
@@ -108,8 +108,8 @@ impl Toolbox for Prints {
         self.0.permits(call)
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
-        self.0.run(call)
+    fn run(&self, call: ApprovedCall, progress: Progress) -> BoxFuture<'static, ToolOutcome> {
+        self.0.run(call, progress)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod agent;
 mod approval_orderings_http;
+mod approved_progress;
 mod authorization;
 mod changed_inputs;
 mod chunk_order;

@@ -30,7 +30,8 @@ pub(crate) enum OtherEntry {
     Request(RequestChange),
     /// A run begins. It writes this message: a new one, or one that it continues.
     Begin { run: RunId, message_id: MessageId },
-    /// A chunk of which the client of the run reads less than the message gets.
+    /// A chunk of which the client of the run reads less than the message gets, or one that the message does not
+    /// get: its text is empty.
     Chunk { frame: String, chunk: String },
     /// A call waits for a user, or for the client that executes it: the message with this call alone, and
     /// the frames that show it.

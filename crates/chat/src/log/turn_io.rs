@@ -155,6 +155,8 @@ pub(crate) enum Input {
     Settled(Box<ReceivedResult>),
     /// All answered calls have their results. `false` if the ledger has failed.
     Redeemed(bool),
+    /// A call that is being executed shows this.
+    Progress(Box<AgentEvent>),
     /// Those of the approvals that the run has claimed. `None` if the ledger has failed.
     Claimed {
         run: RunId,

@@ -70,6 +70,17 @@ impl EntryWriter {
         }
     }
 
+    /// Writes a preliminary output of an approved call. Clients read it, and the message does not get it: its call
+    /// waits for the result of the ledger.
+    pub(crate) fn preliminary_output(&mut self, event: &AgentEvent, queue: &mut Queue) {
+        let client = self.client;
+        let handled = self.translator.handle_event(event, &mut |chunk| {
+            let frame = encoded(&chunk.for_version(client.version()));
+            queue.push(OtherEntry::Chunk { frame, chunk: String::new() });
+        });
+        self.dropped.extend(handled.err());
+    }
+
     /// Writes the end of a model call: an event after which the agent emits nothing, or `None` if it has
     /// stopped without one. What the client reads last is sent with the end of the run.
     pub(crate) fn end_call(

@@ -17,7 +17,7 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal,
-    RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox,
+    Progress, RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessageStream};
@@ -126,7 +126,7 @@ impl Toolbox for Tool {
         })
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, call: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         let (stop, effects, idempotent) =
             (self.stop.clone(), self.effects.clone(), self.idempotent);
         Box::pin(async move {

@@ -10,8 +10,8 @@ use test_support::external_processes::redis_server::RedisServer;
 use ui_message_stream::approval::store::{LedgerStore, RecordList};
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing,
-    LeaseHolderId, OUTCOME_UNKNOWN, Principal, REFUSED, RecordId, RecordedDecision, ResumePlan,
-    ToolInfo, ToolOutcome, Toolbox,
+    LeaseHolderId, OUTCOME_UNKNOWN, Principal, Progress, REFUSED, RecordId, RecordedDecision,
+    ResumePlan, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::{ToolState, UiMessage};
@@ -293,7 +293,7 @@ impl Toolbox for Tool {
         Box::pin(async { true })
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         self.effects.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { ToolOutcome::Output(Json::string("deleted")) })
     }

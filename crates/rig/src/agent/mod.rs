@@ -53,8 +53,8 @@ use crate::model::{awaited_calls, messages};
 use ui_message_stream::BoxError;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, DefinitionDigest, OnNewMessage, Principal, ToolInfo, ToolOutcome,
-    Toolbox,
+    Approvals, ApprovedCall, DefinitionDigest, OnNewMessage, Principal, Progress, ToolInfo,
+    ToolOutcome, Toolbox,
 };
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
@@ -516,7 +516,7 @@ impl Toolbox for RigAgent {
         })
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, call: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         let tools = self.0.agent.tool_server_handle().clone();
         let mut context = self.context(&call.requester, &call.chat_id);
         let ToolPolicy { timeout: max_time, max_output_bytes: max_bytes, .. } = self.0.limits;

@@ -364,8 +364,11 @@ impl ChatState {
         match chunk {
             Chunk::FinishStep {} => live.is_in_step = false,
             Chunk::Start { .. } | Chunk::StartStep {} | Chunk::MessageMetadata { .. } => {}
-            // The data of a call that is being executed, before the model is called.
-            Chunk::Data { .. } => {}
+            // Parts of a call that is being executed, before the model is called.
+            Chunk::Data { .. }
+            | Chunk::SourceUrl { .. }
+            | Chunk::SourceDocument { .. }
+            | Chunk::File { .. } => {}
             _ => live.is_in_step = true,
         }
         live.open.push(chunk);

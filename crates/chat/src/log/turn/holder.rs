@@ -53,6 +53,31 @@ impl LogTurn {
         view.state.return_message();
     }
 
+    /// Shows what a call that is being executed has emitted.
+    pub(super) fn show_progress(&mut self, event: &AgentEvent) {
+        let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
+        if hold.phase != Phase::Redeeming {
+            return;
+        }
+        let message = view.state.live_message();
+        let mut writer = EntryWriter::new(&message, self.client);
+        match event {
+            AgentEvent::ToolOutput { tool_call_id, .. } => {
+                // Another output or the result replaces it. The log may be slow.
+                let has_call = message.tool_parts().any(|part| part.tool_call_id == *tool_call_id);
+                if has_call && !hold.queue.is_full() {
+                    writer.preliminary_output(event, &mut hold.queue);
+                }
+            }
+            AgentEvent::Data(_) | AgentEvent::Source(_) | AgentEvent::File(_) => {
+                writer.event(event, &mut view.state, &mut hold.queue);
+            }
+            // The changed input is shown with the result.
+            _ => {}
+        }
+        view.state.return_message();
+    }
+
     /// Ends the run of this turn, and its model call.
     pub(super) fn end_early(&mut self, end: RunEnd) {
         let Some(hold) = &mut self.hold else { return };

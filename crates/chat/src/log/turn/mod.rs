@@ -176,6 +176,7 @@ impl LogTurn {
             Input::Agent(event) => self.handle_event(&event),
             Input::AgentEnded => self.end_call(None),
             Input::Executing(calls) => self.show_executing(&calls),
+            Input::Progress(event) => self.show_progress(&event),
             Input::Changed => self.is_stale |= self.hold.is_some(),
             Input::Tick => {
                 if let Some(hold) = &mut self.hold {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, DeferredOutcome, DeferredToolResult,
-    DefinitionDigest, EXPIRED, OUTCOME_UNKNOWN, Principal, REFUSED, REVOKED, ToolInfo, ToolOutcome,
-    Toolbox,
+    DefinitionDigest, EXPIRED, OUTCOME_UNKNOWN, Principal, Progress, REFUSED, REVOKED, ToolInfo,
+    ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::Role;
@@ -29,7 +29,7 @@ impl Toolbox for FailsWith {
         Box::pin(std::future::ready(true))
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(std::future::ready(ToolOutcome::Failed(self.0.to_owned())))
     }
 }

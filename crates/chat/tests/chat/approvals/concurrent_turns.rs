@@ -11,8 +11,8 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome,
-    Toolbox,
+    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, Progress, ToolInfo,
+    ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::request::Limits;
@@ -32,7 +32,7 @@ impl Toolbox for Slow {
         Box::pin(std::future::ready(true))
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         let permits = Arc::clone(&self.0);
         Box::pin(async move {
             permits.acquire().await.unwrap().forget();

@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal, ToolInfo,
-    ToolOutcome, Toolbox,
+    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal, Progress,
+    ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ApprovalId;
@@ -35,7 +35,7 @@ impl Toolbox for Bell {
         Box::pin(std::future::ready(true))
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
     }
 }

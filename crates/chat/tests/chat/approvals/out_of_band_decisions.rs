@@ -18,7 +18,7 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, Approvals, ApprovedCall, DefinitionDigest, Principal,
-    RecordId, ToolInfo, ToolOutcome, Toolbox,
+    Progress, RecordId, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::AnswerEnd;
@@ -146,7 +146,7 @@ impl Toolbox for Bell {
         Box::pin(std::future::ready(true))
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
     }
 }

@@ -9,8 +9,8 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome,
-    Toolbox,
+    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, Progress, ToolInfo,
+    ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::Part;
@@ -32,7 +32,7 @@ impl Toolbox for Deletes {
         Box::pin(std::future::ready(true))
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         Box::pin(std::future::ready(ToolOutcome::Output(Json::string("deleted"))))
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use test_support::external_processes::{ask_judge, node_project};
 use tokio::sync::Semaphore;
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, DefinitionDigest, Principal, ToolInfo, ToolOutcome, Toolbox,
+    Approvals, ApprovedCall, DefinitionDigest, Principal, Progress, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::chunk::{FinishReason, ReceivedChunk};
 use ui_message_stream::event::ToolCall;
@@ -32,7 +32,7 @@ impl Toolbox for Bell {
         Box::pin(std::future::ready(true))
     }
 
-    fn run(&self, _: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use ui_message_stream::approval::{
-    ApprovedCall, DefinitionDigest, EditableInput, ToolInfo, ToolOutcome, Toolbox,
+    ApprovedCall, DefinitionDigest, EditableInput, Progress, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::{BoxFuture, Json, UiMessage};
 use ui_message_stream_agent::ApprovalContext;
@@ -186,7 +186,7 @@ impl Toolbox for Tools {
         })
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, call: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         let tools = self.clone();
         let mut open = self.open.subscribe();
         Box::pin(async move {
