@@ -8,6 +8,7 @@ pub mod external_processes;
 pub mod fixture_files;
 pub mod js_numbers;
 pub mod message_contents;
+pub mod notifier_kills;
 pub mod prompt_rules;
 pub mod random_messages;
 pub mod recorded_streams;

@@ -6,8 +6,11 @@
 //! that is killed. Otherwise it starts the server, kills it, and checks the effect log, the ledger
 //! in a real Redis, and what the client shows. `KILLS` sets the number of kills at each point (1),
 //! for a tool that runs at most once and for an idempotent one.
+//!
+//! After that, [servers with a notifier](notices) are killed at random moments, `KILLS` times (at least 20).
 
 mod effects;
+mod notices;
 mod points;
 mod program;
 mod trial;
@@ -18,6 +21,7 @@ use std::thread;
 
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{number, say};
+use test_support::notifier_kills::Server;
 
 use points::Point;
 use trial::{Observed, Trial};
@@ -25,6 +29,9 @@ use trial::{Observed, Trial};
 fn main() {
     if let Some(settings) = program::Settings::from_environment() {
         return block_on(program::serve(settings));
+    }
+    if let Some(server) = Server::from_environment() {
+        return block_on(notices::serve(server));
     }
     let Some(redis) = RedisServer::start() else { return };
     let kills = number("KILLS", 1);
@@ -57,6 +64,8 @@ fn main() {
         killed += count;
     }
     say(&format!("{killed} processes killed, no effect twice, every chat continued"));
+    let delivered = block_on(notices::each_event_is_delivered_at_least_once_and_in_order(&redis));
+    say(&format!("redis, notices: {delivered}"));
 }
 
 fn block_on<T>(run: impl Future<Output = T>) -> T {

@@ -1,7 +1,9 @@
 //! [`Role`]: what a process does.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use test_support::notifier_kills::Server;
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::process::wait_for_go;
@@ -42,6 +44,10 @@ impl Role {
             "answer" => bytes::answer(SqliteStore::open(&file).await.unwrap()).await,
             "claim" => claims::claim_all(SqliteStore::open(&file).await.unwrap()).await,
             "deliver" => deliveries::deliver(SqliteStore::open(&file).await.unwrap()).await,
+            "notify" => {
+                let store = SqliteStore::open(&file).await.unwrap();
+                Server::from_environment().unwrap().serve(Arc::new(store)).await;
+            }
             "write" => kills::write(SqliteStore::open(&file).await.unwrap()).await,
             "save" => limits::save(SqliteStore::open(&file).await.unwrap()).await,
             "fill" => limits::fill(SqliteStore::open(&file).await.unwrap()).await,
