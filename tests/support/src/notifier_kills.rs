@@ -22,7 +22,8 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalEvent, ApprovalNotice, ApprovalRecord, Approvals, ApprovedCall,
-    DefinitionDigest, KeyRing, Notifier, Principal, RecordId, ToolInfo, ToolOutcome, Toolbox,
+    DefinitionDigest, KeyRing, Notifier, Principal, Progress, RecordId, ToolInfo, ToolOutcome,
+    Toolbox,
 };
 use ui_message_stream::{BoxError, BoxFuture, Json};
 
@@ -279,7 +280,7 @@ impl Toolbox for Tool {
         Box::pin(async { true })
     }
 
-    fn run(&self, call: ApprovedCall) -> BoxFuture<'static, ToolOutcome> {
+    fn run(&self, call: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         Box::pin(async {
             sleep(Duration::from_millis(20)).await;
             ToolOutcome::Output(call.input)
