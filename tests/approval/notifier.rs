@@ -95,7 +95,7 @@ fn server_with(approvals: Approvals) -> Server {
     let (delivered, mut new_events) = (approvals.clone(), approvals.new_events());
     let task = tokio::spawn(async move {
         loop {
-            let _ = delivered.deliver_due().await;
+            while delivered.deliver_due().await.is_ok_and(|has_more| has_more) {}
             let _ = timeout(Duration::from_secs(30), new_events.next()).await;
         }
     });

@@ -69,8 +69,9 @@ impl ToolContext {
 
     /// Adds application data to the message, as another part `data-<name>`.
     ///
-    /// The model does not read the data. The call of a user who has left continues, and what all `emit` methods
-    /// add is in the message when the user returns.
+    /// The model does not read the data. If a user approved the call, it runs before the model is called, also if
+    /// no client is connected. What the `emit` methods add to the message is then lost if the answer is stopped
+    /// or replaced meanwhile, or if another answer is being written in the chat when the call is approved.
     ///
     /// ```
     /// # use ui_message_stream_agent::{ToolError, Tool, ToolContext};

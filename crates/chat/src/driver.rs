@@ -34,7 +34,7 @@ use crate::run_counts::CountedRun;
 use crate::shutdown::Counted;
 use crate::started_turn::{AcceptedResult, StartedTurn};
 use crate::store::{AppendResult, ChatStoreError, Epoch, LogHead, LogKey, system_time};
-use ui_message_stream::approval::{DeferredToolResults, Principal};
+use ui_message_stream::approval::{DeferredToolResults, Principal, RunningCalls};
 use ui_message_stream::id::{ChatId, MessageId, RunId, log_causes};
 use ui_message_stream::request::ChatRequest;
 use ui_message_stream::retry::{MAX_FAILURES, MAX_FAILURES_BEFORE_RESPONSE, Retries};
@@ -57,6 +57,8 @@ pub(crate) struct Driver {
     failure: Option<ChatError>,
     /// The writes that have failed since the log had this length.
     failed_writes: (u64, Retries),
+    /// The calls that are executed, while the log has to take what they have shown.
+    waiting_calls: Option<Box<RunningCalls>>,
     /// The run of this turn, and what its readers are shown.
     run: Option<(CountedRun, TailWriter)>,
     /// The server is shut down.
@@ -145,6 +147,7 @@ impl Driver {
             deferred: DeferredToolResults::default(),
             failure: None,
             failed_writes: (0, Retries::default()),
+            waiting_calls: None,
             run: None,
             is_closing: false,
             counted: Some(counted),
@@ -383,7 +386,7 @@ impl Driver {
             }
             Outcome::Progress(event, calls) => {
                 self.turn.handle(Input::Progress(event));
-                self.running.push(Effects::next_update(calls));
+                self.waiting_calls = Some(calls);
             }
             Outcome::Redeemed => self.turn.handle(Input::Redeemed(true)),
             Outcome::NotRedeemed(failure) => {
@@ -406,6 +409,9 @@ impl Driver {
         if self.is_closing {
             // The turn may have begun a run since.
             self.turn.handle(Input::HandOver);
+        }
+        if let Some(calls) = self.waiting_calls.take_if(|_| self.turn.accepts_progress()) {
+            self.running.push(Effects::next_update(calls));
         }
         self.known_length.store(self.turn.known_length(), Ordering::Relaxed);
     }

@@ -7,21 +7,26 @@ use futures_util::future;
 use tokio::time::timeout;
 
 use super::inner::{Inner, running};
+use ui_message_stream::approval::NewEvents;
 use ui_message_stream::id::log_causes;
 
 /// Delivers events until the server is dropped or shuts down, which waits for those that were begun.
-pub(super) async fn notify_often(chats: &Weak<Inner>) {
+pub(super) async fn notify_often(chats: &Weak<Inner>, mut new_events: NewEvents) {
     let Some(server) = running(chats) else { return };
     let (approvals, closed) = (server.approvals.clone(), server.shutdown.closed());
-    let mut new_events = approvals.new_events();
     drop(server);
     let deliver = async {
         while let Some(counted) = running(chats).and_then(|chats| chats.shutdown.count_delivery()) {
-            if let Err(error) = approvals.deliver_due().await {
-                let error = log_causes(&error);
-                tracing::warn!(error, "the events of approvals cannot be read");
-            }
+            let delivered = approvals.deliver_due().await;
             drop(counted);
+            match delivered {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => {
+                    let error = log_causes(&error);
+                    tracing::warn!(error, "the events of approvals cannot be read");
+                }
+            }
             let _ = timeout(LOOK_INTERVAL, new_events.next()).await;
         }
     };

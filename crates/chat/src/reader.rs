@@ -154,11 +154,13 @@ impl LogReader {
             }
         }
         let client = self.client;
-        let front = begun.and_then(|begun| front(posted, &client.shown(begun), client.version()));
-        if let Some(front) = front {
+        let front = |begun| front(posted, &client.shown(begun), client.version());
+        if let Some(begun) = begun
+            && let Some(front) = front(begun)
+        {
             // These frames replace the first frame of the run, and have no `id:`.
             self.front = Some(Box::new(self.reader.clone().pieces(front)?));
-            self.frames.set_results_before(length);
+            self.frames.set_results_before(length, begun);
             self.position += 1;
         }
         Ok(self)

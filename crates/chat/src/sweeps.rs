@@ -26,11 +26,14 @@ pub(super) fn start(chats: &Arc<Inner>) {
     let Ok(runtime) = Handle::try_current() else { return };
     if !chats.is_sweeping.swap(true, Ordering::Relaxed) {
         let started = Started(Arc::clone(&chats.is_sweeping));
+        // Before the first event.
+        let new_events = chats.approvals.new_events();
         let chats = Arc::downgrade(chats);
         runtime.spawn(async move {
             // A sink or a notifier that hangs does not delay what is removed.
             let (sweep, deliver) = (sweep_often(&chats), deliver_often(&chats));
-            future::join4(sweep, deliver, expire_often(&chats), notify_often(&chats)).await;
+            let notify = notify_often(&chats, new_events);
+            future::join4(sweep, deliver, expire_often(&chats), notify).await;
             drop(started);
         });
     }

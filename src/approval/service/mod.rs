@@ -390,8 +390,9 @@ impl Approvals {
         self.configure(|inner| inner.notices = Some(Arc::new(Notices::new(notifier))))
     }
 
-    /// Delivers the events that are due to the [notifier](Self::with_notifier), also those that another server
-    /// has left. Returns after the notifier has answered, or has not answered in time.
+    /// Delivers the first events that are due to the [notifier](Self::with_notifier), at most 16 of them, also
+    /// those that another server has left. Returns after the notifier has answered, or has not answered in
+    /// time: whether more may be due.
     ///
     /// A `ChatServer` does this in time. Any other host calls it from one task:
     ///
@@ -404,8 +405,10 @@ impl Approvals {
     /// async fn deliver(approvals: Approvals) {
     ///     let mut new_events = approvals.new_events();
     ///     loop {
-    ///         if let Err(error) = approvals.deliver_due().await {
-    ///             tracing::warn!(%error, "the events of approvals cannot be read");
+    ///         match approvals.deliver_due().await {
+    ///             Ok(true) => continue,
+    ///             Ok(false) => {}
+    ///             Err(error) => tracing::warn!(%error, "the events of approvals cannot be read"),
     ///         }
     ///         // Others may have failed meanwhile.
     ///         let _ = timeout(Duration::from_secs(30), new_events.next()).await;
@@ -419,10 +422,10 @@ impl Approvals {
     ///
     /// # Cancel safety
     /// The events that were begun are delivered again if the future is dropped.
-    pub async fn deliver_due(&self) -> Result<(), LedgerStoreError> {
+    pub async fn deliver_due(&self) -> Result<bool, LedgerStoreError> {
         match &self.0.notices {
             Some(notices) => notices.deliver_due(&*self.0.ledger).await,
-            None => Ok(()),
+            None => Ok(false),
         }
     }
 

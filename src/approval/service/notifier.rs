@@ -5,8 +5,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -166,8 +166,9 @@ impl Notices {
     pub(super) fn wake(&self) {
         self.new.send_replace(());
         if !self.has_task.swap(true, Ordering::Relaxed) {
-            tracing::error!(
-                "events of approvals are not delivered: a task has to call `Approvals::deliver_due`"
+            tracing::warn!(
+                "this process delivers no events of approvals: a task has to call \
+                 `Approvals::deliver_due`, here or in another process"
             );
         }
     }
@@ -177,43 +178,39 @@ impl Notices {
         self.new.subscribe()
     }
 
-    /// Delivers the events that are due now.
+    /// Delivers the first events that are due. Returns whether there may be more.
     pub(super) async fn deliver_due(
         &self,
         ledger: &dyn LedgerStore,
-    ) -> Result<(), LedgerStoreError> {
+    ) -> Result<bool, LedgerStoreError> {
         self.has_task.store(true, Ordering::Relaxed);
         let list = RecordList::to_notify();
         let mut page = ListRecords { list: &list, after: None, limit: MAX_AT_ONCE };
-        let (mut delivering, mut until) = (FuturesUnordered::new(), None);
-        loop {
-            let ListedRecords { now, records, next } = ledger.read_list(page).await?;
-            // What fails is due again later than that.
-            let until = *until.get_or_insert(now);
-            let is_due = |record: &ApprovalRecord| {
-                NoticeDelivery::due_at(record).is_some_and(|at| at <= until)
-            };
-            for stored in records.into_iter().filter(|stored| is_due(&stored.record)) {
-                delivering.push(self.deliver(ledger, stored.record.id));
-                if delivering.len() >= MAX_AT_ONCE {
-                    delivering.next().await;
-                }
+        let ListedRecords { now, records, next } = loop {
+            let listed = ledger.read_list(page).await?;
+            // Records that cannot be read are left out of a page.
+            match listed.next {
+                Some(_) if listed.records.is_empty() => page.after = listed.next,
+                _ => break listed,
             }
-            page.after = next.filter(|next| next.at <= until);
-            if page.after.is_none() {
-                break;
-            }
-        }
-        while delivering.next().await.is_some() {}
-        Ok(())
+        };
+        let is_due =
+            |record: &ApprovalRecord| NoticeDelivery::due_at(record).is_some_and(|at| at <= now);
+        let due = records.iter().map(|stored| &stored.record).filter(|record| is_due(record));
+        let begun = join_all(due.map(|record| self.deliver(ledger, record.id))).await;
+        // What was begun is not due any more. If the ledger cannot be written, nothing was.
+        Ok(begun.contains(&true) && next.is_some_and(|next| next.at <= now))
     }
 
-    /// Delivers the events of one record, in their order. What fails is logged.
-    async fn deliver(&self, ledger: &dyn LedgerStore, id: RecordId) {
-        if let Err(error) = self.deliver_all(ledger, id).await {
-            let error = log_causes(&error);
+    /// Delivers the events of one record, in their order. What fails is logged. Returns whether the ledger could
+    /// be written.
+    async fn deliver(&self, ledger: &dyn LedgerStore, id: RecordId) -> bool {
+        let delivered = self.deliver_all(ledger, id).await;
+        if let Err(error) = &delivered {
+            let error = log_causes(error);
             tracing::warn!(record = %id, error, "an event of an approval may be delivered again");
         }
+        delivered.is_ok()
     }
 
     async fn deliver_all(

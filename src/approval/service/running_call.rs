@@ -25,7 +25,7 @@ impl ClaimedCall {
     /// The call is executed to its end and its outcome is stored even if the returned value is
     /// dropped, for example because the client disconnected. A panic counts as a failure of the
     /// tool. `run` returns a [`ToolOutcome`], or what can be converted to one: the output as
-    /// [`Json`], or a `Result` of it with an error text for the user and the model.
+    /// [`Json`](crate::Json), or a `Result` of it with an error text for the user and the model.
     ///
     /// ```
     /// use ui_message_stream::approval::{ClaimedCall, RunningCall};
@@ -73,7 +73,8 @@ impl ClaimedCall {
 
 /// An approved tool call that is being executed on its own task.
 ///
-/// It is a stream of the events to send: the preliminary outputs, then the events of the outcome.
+/// It is a stream of the events to send: the changed input, the preliminary outputs and the parts, then the
+/// events of the outcome.
 /// If this value is dropped, the call is executed to its end nevertheless.
 pub struct RunningCall {
     report: SettledCall,

@@ -425,7 +425,8 @@ impl RunningCalls {
     /// results were returned.
     ///
     /// The denied calls come first, then the other calls whose outcome is already known, then the
-    /// calls that are being executed, in the order in which they end.
+    /// calls that are being executed, in the order in which they end. What these show before is left out:
+    /// [`next_update`](Self::next_update) and [`next_event`](Self::next_event) return it.
     ///
     /// # Cancel safety
     /// No result is lost if the future is dropped. This function can be called again.

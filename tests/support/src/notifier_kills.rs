@@ -56,7 +56,7 @@ impl Server {
 async fn deliver(approvals: &Approvals) {
     let mut new_events = approvals.new_events();
     loop {
-        approvals.deliver_due().await.unwrap();
+        while approvals.deliver_due().await.unwrap() {}
         approvals.expire_due().await.unwrap();
         let _ = timeout(Duration::from_millis(50), new_events.next()).await;
     }
@@ -140,7 +140,7 @@ async fn deliver_the_rest(store: Arc<dyn LedgerStore>, files: &Files) -> Vec<App
         let id = record.approval_id(&keys(), record.requested_at).unwrap();
         approvals.for_chat(&ada(), &record.chat_id).outcomes(&[id]).await.unwrap();
     }
-    approvals.deliver_due().await.unwrap();
+    while approvals.deliver_due().await.unwrap() {}
     let left = store.read_list((&RecordList::to_notify()).into()).await.unwrap().records;
     assert!(left.is_empty(), "not delivered: {left:?}");
     let records = store.load(&requested).await.unwrap().records;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_stream::stream;
+use async_stream::stream as events;
 use axum::Router;
 use axum::body::{Body, BodyDataStream};
 use axum::http::{Method, Request, StatusCode, header};
 use chat_test_support::calling_model::Calls;
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use ui_message_stream::axum::without_authentication;
 use ui_message_stream::checker::Checker;
 use ui_message_stream::event::Source;
 use ui_message_stream::message::{ToolState, UiMessage};
+use ui_message_stream::model::{Model, ModelRequest, ModelStream};
 use ui_message_stream_agent::{Agent, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
@@ -32,19 +33,34 @@ struct Host {
     routes: Router,
     /// Lets the tool go on.
     gate: Arc<Semaphore>,
+    /// Lets the model answer. It has permits.
+    answer: Arc<Semaphore>,
+}
+
+/// A model that waits for a permit before each answer.
+#[derive(Debug)]
+struct Waits(Calls, Arc<Semaphore>);
+
+impl Model for Waits {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let (answer, permit) = (self.0.call(request), self.1.clone());
+        let waits = async move { permit.acquire().await.unwrap().forget() };
+        Box::pin(stream::once(waits).flat_map(move |()| stream::empty()).chain(answer))
+    }
 }
 
 impl Host {
     fn new(tool: impl FnOnce(Arc<Semaphore>) -> Tool<Build>) -> Self {
         let gate = Arc::new(Semaphore::new(0));
-        let model = Calls::of(&[("build", json!({}))]);
+        let answer = Arc::new(Semaphore::new(9));
+        let model = Waits(Calls::of(&[("build", json!({}))]), answer.clone());
         let agent = Agent::new(model).tool(tool(gate.clone()).needs_approval());
         let chats = ChatServer::new(agent.clone(), Approvals::new(agent));
         let routes = Router::new()
             .nest("/api/chat", chat_routes(chats.clone()))
             .nest("/api/approvals", approval_routes(chats))
             .layer(without_authentication());
-        Host { routes, gate }
+        Host { routes, gate, answer }
     }
 
     /// A tool that emits everything, and waits before it ends.
@@ -171,7 +187,7 @@ async fn a_streaming_tool_streams_although_it_was_approved() {
     let host = Host::new(|gate| {
         Tool::streaming("build", move |_: Build, _| {
             let gate = gate.clone();
-            stream! {
+            events! {
                 for step in 1..=3 {
                     yield Ok::<_, ToolError>(step);
                     gate.acquire().await.unwrap().forget();
@@ -198,4 +214,28 @@ async fn a_call_that_is_approved_by_another_route_streams_to_the_page_that_follo
     read_until(&mut stream, &[PRELIMINARY, "data-log"]).await;
     host.gate.add_permits(1);
     assert!(read(stream).await.contains(r#""output":"built""#));
+}
+
+/// The outcome is the last thing that any page reads of the call, whenever it joins, and no step begins before the
+/// model is called.
+#[tokio::test]
+async fn a_page_that_joins_after_the_result_reads_no_older_output() {
+    let host = Host::emitting();
+    let asked = host.ask().await;
+    // The answer of the model waits, so that the run lives after the result.
+    host.answer.forget_permits(9);
+    let mut response = host.approve("/api/chat/chat/answers", &asked).await;
+    let shown = read_until(&mut response, &[PRELIMINARY, "source-url"]).await;
+    assert!(!shown.contains("start-step"), "{shown}");
+    host.gate.add_permits(1);
+    let shown = format!("{shown}{}", read_until(&mut response, &[r#""output":"built""#]).await);
+    let (preliminary, output) = (shown.rfind(PRELIMINARY), shown.find(r#""output":"built""#));
+    assert!(preliminary < output, "{shown}");
+
+    let mut late = host.send(Method::GET, "/api/chat/chat/stream", &Value::Null).await;
+    let begun = read_until(&mut late, &[r#""output":"built""#]).await;
+    host.answer.add_permits(1);
+    let text = format!("{begun}{}", read(late).await);
+    assert!(text.rfind(PRELIMINARY) < text.find(r#""output":"built""#), "{text}");
+    assert!(read(response).await.contains("[DONE]"));
 }

@@ -30,9 +30,10 @@ pub(crate) enum OtherEntry {
     Request(RequestChange),
     /// A run begins. It writes this message: a new one, or one that it continues.
     Begin { run: RunId, message_id: MessageId },
-    /// A chunk of which the client of the run reads less than the message gets, or one that the message does not
-    /// get: its text is empty.
+    /// A chunk of which the client of the run reads less than the message gets.
     Chunk { frame: String, chunk: String },
+    /// A preliminary output of an approved call. The message does not get it: the call waits for its result.
+    Preliminary { call: ToolCallId, frame: String },
     /// A call waits for a user, or for the client that executes it: the message with this call alone, and
     /// the frames that show it.
     Call { message: UiMessage, frames: String },
@@ -138,12 +139,20 @@ impl Entry {
         match self {
             Entry::Frame(frame) => frame,
             Entry::Other(other) => match &**other {
-                OtherEntry::Chunk { frame, .. } | OtherEntry::Settled { frame, .. } => {
-                    frame.as_bytes()
-                }
+                OtherEntry::Chunk { frame, .. }
+                | OtherEntry::Preliminary { frame, .. }
+                | OtherEntry::Settled { frame, .. } => frame.as_bytes(),
                 OtherEntry::Call { frames, .. } => frames.as_bytes(),
                 _ => &[],
             },
+        }
+    }
+
+    /// Returns the approved call of which this is a preliminary output.
+    pub(crate) fn preliminary_of(&self) -> Option<&ToolCallId> {
+        match self.other() {
+            Some(OtherEntry::Preliminary { call, .. }) => Some(call),
+            _ => None,
         }
     }
 
@@ -184,7 +193,7 @@ impl Entry {
     pub(crate) fn kind(&self) -> EntryKind {
         let Entry::Other(other) = self else { return EntryKind::Frame };
         match &**other {
-            OtherEntry::Chunk { .. } => EntryKind::Frame,
+            OtherEntry::Chunk { .. } | OtherEntry::Preliminary { .. } => EntryKind::Frame,
             OtherEntry::Step
             | OtherEntry::StepEnd(_)
             | OtherEntry::Claimed { .. }

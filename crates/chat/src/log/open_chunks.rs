@@ -19,6 +19,10 @@ impl OpenChunks {
         !self.text.is_empty() || !self.reasoning.is_empty()
     }
 
+    pub(crate) fn has_step(&self) -> bool {
+        self.step
+    }
+
     /// Returns the chunks that end what is open.
     pub(crate) fn ends(&self) -> Vec<Chunk<'static>> {
         let id = |id: &String| Cow::Owned(id.clone());

@@ -6,6 +6,7 @@ use bytes::BytesMut;
 
 use super::entry::{Entry, OtherEntry};
 use ui_message_stream::chunk::Chunk;
+use ui_message_stream::id::ToolCallId;
 use ui_message_stream::sse::Encoder;
 
 /// Entries in the order in which they are appended, and frames after them. All frames that wait become one
@@ -54,6 +55,11 @@ impl Queue {
     /// Removes the first entry if it is this one, which the log has. Returns whether it is.
     pub(crate) fn remove(&mut self, entry: &Entry) -> bool {
         self.entries.front() == Some(entry) && self.entries.pop_front().is_some()
+    }
+
+    /// Removes the preliminary outputs of a call, which has a result.
+    pub(crate) fn remove_outputs_of(&mut self, call: &ToolCallId) {
+        self.entries.retain(|entry| entry.preliminary_of() != Some(call));
     }
 
     /// Removes the last entry.

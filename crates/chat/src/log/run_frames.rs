@@ -32,6 +32,8 @@ pub(crate) struct RunFrames {
     message_id: Option<MessageId>,
     /// The client has the results of calls before this position.
     results_before: u64,
+    /// The calls with such a result.
+    settled_before: Vec<ToolCallId>,
     step_end: Option<StepEnd>,
     /// Why the model has stopped in its last call, if the frames do not say it.
     reason: Option<FinishReason>,
@@ -59,6 +61,7 @@ impl RunFrames {
             version,
             message_id: None,
             results_before: 0,
+            settled_before: Vec::new(),
             step_end: None,
             reason: None,
         }
@@ -83,7 +86,11 @@ impl RunFrames {
     }
 
     fn push_entry(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
-        self.frame(position, entry.frames(), out);
+        let mut output_of = entry.preliminary_of().into_iter();
+        // A result that the client has is newer.
+        if !output_of.any(|call| self.settled_before.contains(call)) {
+            self.frame(position, entry.frames(), out);
+        }
         let Some(other) = entry.other() else { return Next::More };
         match other {
             OtherEntry::Begin { message_id, .. } => {
@@ -115,6 +122,7 @@ impl RunFrames {
                 return Next::Ended;
             }
             OtherEntry::Chunk { .. }
+            | OtherEntry::Preliminary { .. }
             | OtherEntry::Settled { .. }
             | OtherEntry::Call { .. }
             | OtherEntry::Import { .. }
@@ -228,8 +236,10 @@ impl RunFrames {
         self.message_id = Some(id);
     }
 
-    /// The client reads a message that has the results of calls before this position.
-    pub(crate) fn set_results_before(&mut self, position: u64) {
+    /// The client reads this message, which has the results of calls before this position.
+    pub(crate) fn set_results_before(&mut self, position: u64, message: &UiMessage) {
+        let settled = message.tool_parts().filter(|part| part.is_settled());
+        self.settled_before = settled.map(|part| part.tool_call_id.clone()).collect();
         self.results_before = position;
     }
 

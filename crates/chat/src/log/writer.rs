@@ -72,11 +72,16 @@ impl EntryWriter {
 
     /// Writes a preliminary output of an approved call. Clients read it, and the message does not get it: its call
     /// waits for the result of the ledger.
-    pub(crate) fn preliminary_output(&mut self, event: &AgentEvent, queue: &mut Queue) {
+    pub(crate) fn preliminary_output(
+        &mut self,
+        call: &ToolCallId,
+        event: &AgentEvent,
+        queue: &mut Queue,
+    ) {
         let client = self.client;
         let handled = self.translator.handle_event(event, &mut |chunk| {
             let frame = encoded(&chunk.for_version(client.version()));
-            queue.push(OtherEntry::Chunk { frame, chunk: String::new() });
+            queue.push(OtherEntry::Preliminary { call: call.clone(), frame });
         });
         self.dropped.extend(handled.err());
     }

@@ -224,7 +224,9 @@ impl ChatState {
     /// As [`apply`](Self::apply).
     pub(crate) fn apply_own(&mut self, entry: &Entry) -> Result<(), FoldError> {
         match entry.other() {
-            None | Some(OtherEntry::Chunk { .. }) => self.live_of("frame").map(drop)?,
+            None | Some(OtherEntry::Chunk { .. } | OtherEntry::Preliminary { .. }) => {
+                self.live_of("frame").map(drop)?;
+            }
             Some(OtherEntry::Call { message, .. }) => self.add_client_call(message),
             Some(OtherEntry::Claimed { .. }) => {}
             Some(other) => self.apply_other(other)?,
@@ -276,6 +278,7 @@ impl ChatState {
                 self.live_of("chunk")?;
                 self.push_received(ReceivedChunk::parse(chunk).ok());
             }
+            OtherEntry::Preliminary { .. } => drop(self.live_of("preliminary")?),
             OtherEntry::Call { message, frames } => {
                 self.live_of("call")?;
                 self.apply_call(message, frames)?;
@@ -365,10 +368,9 @@ impl ChatState {
             Chunk::FinishStep {} => live.is_in_step = false,
             Chunk::Start { .. } | Chunk::StartStep {} | Chunk::MessageMetadata { .. } => {}
             // Parts of a call that is being executed, before the model is called.
-            Chunk::Data { .. }
-            | Chunk::SourceUrl { .. }
-            | Chunk::SourceDocument { .. }
-            | Chunk::File { .. } => {}
+            Chunk::Data { .. } => {}
+            Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } | Chunk::File { .. }
+                if !live.open.has_step() => {}
             _ => live.is_in_step = true,
         }
         live.open.push(chunk);

@@ -56,17 +56,21 @@ impl LogTurn {
     /// Shows what a call that is being executed has emitted.
     pub(super) fn show_progress(&mut self, event: &AgentEvent) {
         let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
-        if hold.phase != Phase::Redeeming {
+        if hold.phase != Phase::Redeeming || hold.early_end.is_some() || hold.is_handed_over {
             return;
         }
         let message = view.state.live_message();
         let mut writer = EntryWriter::new(&message, self.client);
         match event {
             AgentEvent::ToolOutput { tool_call_id, .. } => {
-                // Another output or the result replaces it. The log may be slow.
                 let has_call = message.tool_parts().any(|part| part.tool_call_id == *tool_call_id);
-                if has_call && !hold.queue.is_full() {
-                    writer.preliminary_output(event, &mut hold.queue);
+                // The other half is left to what the message gets.
+                let has_room = hold.bytes < self.mine.settings.limits.max_log_bytes() / 2;
+                let mut results = self.mine.outbox.iter();
+                let has_result = results.any(|it| it.result.tool_call_id == *tool_call_id);
+                if has_call && has_room && !has_result {
+                    hold.queue.remove_outputs_of(tool_call_id);
+                    writer.preliminary_output(tool_call_id, event, &mut hold.queue);
                 }
             }
             AgentEvent::Data(_) | AgentEvent::Source(_) | AgentEvent::File(_) => {
@@ -76,6 +80,9 @@ impl LogTurn {
             _ => {}
         }
         view.state.return_message();
+        for dropped in writer.take_dropped() {
+            self.actions.push_back(Action::Report(dropped));
+        }
     }
 
     /// Ends the run of this turn, and its model call.

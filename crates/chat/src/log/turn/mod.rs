@@ -153,6 +153,12 @@ impl LogTurn {
         hold.is_some_and(|hold| hold.phase == Phase::Agent && !hold.queue.is_full())
     }
 
+    /// Returns whether the driver may read what calls that are being executed show: not while too much of it is
+    /// not in the log.
+    pub(crate) fn accepts_progress(&self) -> bool {
+        self.hold.as_ref().is_none_or(|hold| !hold.queue.is_full())
+    }
+
     /// Handles an input. The reply to an effect for which the turn does not wait is ignored.
     pub(crate) fn handle(&mut self, input: Input) {
         if self.is_over {
@@ -164,7 +170,13 @@ impl LogTurn {
                     self.handle_reply(effect, reply);
                 }
             }
-            Input::Settled(result) => self.mine.outbox.push(*result),
+            Input::Settled(result) => {
+                if let Some(hold) = &mut self.hold {
+                    // The result is appended before what waits, and is newer.
+                    hold.queue.remove_outputs_of(&result.result.tool_call_id);
+                }
+                self.mine.outbox.push(*result);
+            }
             Input::Redeemed(is_redeemed) => {
                 self.mine.redemption =
                     if is_redeemed { Redemption::Done } else { Redemption::Failed };
