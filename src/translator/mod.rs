@@ -393,16 +393,6 @@ impl Translator {
         }
     }
 
-    /// Opens the step of a source or a file. Before the first step of a response that continues a message, it
-    /// belongs to a call of the message, which an approved tool executes: a step would end that of the calls.
-    fn open_step_of_part(&mut self, out: &mut Out<'_>) {
-        let is_of_call = self.step.number == 0 && !self.step.open && !self.step.announced;
-        match is_of_call && !self.begins_message {
-            true => self.ensure_started(out),
-            false => self.open_step(out),
-        }
-    }
-
     /// Returns whether the next content begins another step, although the agent marks none.
     fn is_step_answered(&self) -> bool {
         let may_end = self.step.open && self.step.implied && !self.parts.has_named();
@@ -489,7 +479,7 @@ impl Translator {
         {
             return Err(TranslateError::SourceUrl(source_id.to_string()));
         }
-        self.open_step_of_part(out);
+        self.open_step(out);
         out.emit(chunk);
         Ok(())
     }
@@ -503,7 +493,7 @@ impl Translator {
         if !has_scheme(&file.url, FILE_SCHEMES) {
             return Err(TranslateError::FileUrl);
         }
-        self.open_step_of_part(out);
+        self.open_step(out);
         self.parts.close_unnamed(out);
         let chunk = Chunk::File {
             url: Cow::Borrowed(&file.url),

@@ -70,6 +70,23 @@ impl EntryWriter {
         }
     }
 
+    /// Writes a part of an approved call. It stays in the step of the calls: a step of its own would end that of a
+    /// call that still waits.
+    pub(crate) fn part_of_call(
+        &mut self,
+        event: &AgentEvent,
+        state: &mut ChatState,
+        queue: &mut Queue,
+    ) {
+        let client = self.client;
+        let handled = self.translator.handle_event(event, &mut |chunk| {
+            if !matches!(chunk, Chunk::StartStep {}) {
+                write(&chunk, client, state, queue);
+            }
+        });
+        self.dropped.extend(handled.err());
+    }
+
     /// Writes a preliminary output of an approved call. Clients read it, and the message does not get it: its call
     /// waits for the result of the ledger.
     pub(crate) fn preliminary_output(

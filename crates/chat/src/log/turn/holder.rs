@@ -74,7 +74,7 @@ impl LogTurn {
                 }
             }
             AgentEvent::Data(_) | AgentEvent::Source(_) | AgentEvent::File(_) => {
-                writer.event(event, &mut view.state, &mut hold.queue);
+                writer.part_of_call(event, &mut view.state, &mut hold.queue);
             }
             // The changed input is shown with the result.
             _ => {}
