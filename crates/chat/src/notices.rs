@@ -13,12 +13,13 @@ use ui_message_stream::id::log_causes;
 /// Delivers events until the server is dropped or shuts down, which waits for those that were begun.
 pub(super) async fn notify_often(chats: &Weak<Inner>, mut new_events: NewEvents) {
     let Some(server) = running(chats) else { return };
-    let (approvals, closed) = (server.approvals.clone(), server.shutdown.closed());
+    let closed = server.shutdown.closed();
     drop(server);
     let deliver = async {
-        while let Some(counted) = running(chats).and_then(|chats| chats.shutdown.count_delivery()) {
-            let delivered = approvals.deliver_due().await;
-            drop(counted);
+        while let Some(server) = running(chats) {
+            let Some(counted) = server.shutdown.count_delivery() else { return };
+            let delivered = server.approvals.deliver_due().await;
+            drop((counted, server));
             match delivered {
                 Ok(true) => continue,
                 Ok(false) => {}
