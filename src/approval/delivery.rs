@@ -89,7 +89,8 @@ impl NoticeDelivery {
                     failures: delivery.failures.saturating_add(1),
                     ..delivery
                 };
-                leased.of(record, Some(delivery.delivered))
+                let next = ApprovalRecord { delivery: Some(leased), ..record.clone() };
+                Transition { output: Some(delivery.delivered), next: Some(next) }
             }
             _ => Transition { output: None, next: None },
         }
@@ -105,25 +106,10 @@ impl NoticeDelivery {
         if record.delivery.is_none_or(|delivery| delivery.delivered != event) {
             return Transition { output: None, next: None };
         }
-        let delivered = event + 1;
-        let delivery = NoticeDelivery { delivered, ..NoticeDelivery::default() };
+        let delivery = NoticeDelivery { delivered: event + 1, ..NoticeDelivery::default() };
         let record = ApprovalRecord { delivery: Some(delivery), ..record.clone() };
-        match ApprovalEvent::all_of(&record).len() > delivered {
-            true => {
-                let leased = NoticeDelivery {
-                    leased_until: now.after(FIRST_LEASE),
-                    failures: 1,
-                    ..delivery
-                };
-                leased.of(&record, Some(delivered))
-            }
-            false => Transition { output: None, next: Some(record) },
-        }
-    }
-
-    fn of<T>(self, record: &ApprovalRecord, output: T) -> Transition<T> {
-        let next = ApprovalRecord { delivery: Some(self), ..record.clone() };
-        Transition { output, next: Some(next) }
+        let Transition { output, next } = Self::lease(&record, now);
+        Transition { output, next: next.or(Some(record)) }
     }
 }
 

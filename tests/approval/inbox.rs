@@ -14,8 +14,8 @@ fn user(id: &str) -> Principal {
     Principal::new(id).with_tenant("acme")
 }
 
-/// Everyone whose id begins with the name of a team belongs to it. `transfer` asks finance, `delete` asks
-/// finance and the board, `odd` asks more than are allowed, and `ring` nobody else.
+/// A user belongs to the teams whose names the id of the user contains. The audience of `transfer` is finance,
+/// that of `delete` is finance and the board, and `ring` has none. `odd` has more audiences than are allowed.
 fn approvals(ledger: &Arc<InMemoryLedger>) -> Approvals {
     let tools = ["transfer", "delete", "odd", "ring"];
     let tools = tools

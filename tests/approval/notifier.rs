@@ -1,4 +1,4 @@
-//! A notifier is told of each event at least once, in order, also after errors and crashes.
+//! Each event is delivered to the notifier at least once and in order, also after errors and crashes.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};

@@ -160,8 +160,8 @@ use self::keys::Keys;
 /// - `undelivered`: the chats of which a sink may have to get something, as in `sweep`.
 /// - `sweep`: the chats of which something is to be removed, each as its tenant, its user and its id. If a server
 ///   runs, a deleted chat is removed from it within about three minutes.
-/// - `record:` with the id of an approval, `chat:`, `person:` and `all:` with a digest, `clock`, `pending`,
-///   and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
+/// - `record:` with the id of an approval, `list:` with the name of a list of approvals, `all:` with a digest,
+///   `clock`, and `use:` with the id of an approval that a guard keeps. All expire: a record and a use
 ///   [`RECORD_RETENTION`](ui_message_stream::approval::store::RECORD_RETENTION) after the approval
 ///   request has expired.
 /// - `deleted:` with a digest, for a day after a user was deleted.

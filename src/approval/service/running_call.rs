@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
 use futures_util::FutureExt;
@@ -107,7 +107,7 @@ impl RunningCall {
 
     /// Returns the event of the changed input, of a part, or of the preliminary output, that was not returned
     /// yet.
-    pub(super) fn next_progress(&mut self, cx: &mut Context<'_>) -> Option<AgentEvent> {
+    fn next_progress(&mut self, cx: &mut Context<'_>) -> Option<AgentEvent> {
         self.progress.register(cx.waker());
         let is_running = matches!(self.state, State::Running(_));
         let changed = self.changed.take().filter(|_| is_running);
@@ -118,6 +118,17 @@ impl RunningCall {
         })
     }
 
+    /// Returns what the call shows next, or `None` if it has an outcome and has shown everything.
+    pub(super) fn poll_progress(&mut self, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
+        let progress = self.next_progress(cx);
+        if progress.is_some() {
+            return Poll::Ready(progress);
+        }
+        ready!(self.poll_settled(cx));
+        // The tool may have emitted parts before it ended.
+        Poll::Ready(self.next_progress(cx))
+    }
+
     /// Returns whether a response can show this event of the call.
     pub(super) fn shows(&self, event: &AgentEvent) -> bool {
         self.report.shows(event)
@@ -125,7 +136,7 @@ impl RunningCall {
 
     pub(super) fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<&SettledCall> {
         if let State::Running(settling) = &mut self.state {
-            let settled = std::task::ready!(settling.poll_unpin(cx));
+            let settled = ready!(settling.poll_unpin(cx));
             // The task panics only in the store or in the audit sink, or if the runtime ends.
             let unknown = || self.report.clone().with_outcome(DeferredOutcome::OutcomeUnknown);
             let settled = settled.unwrap_or_else(|_| unknown());
@@ -144,15 +155,7 @@ impl Stream for RunningCall {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<AgentEvent>> {
         loop {
-            let mut progress = self.next_progress(cx);
-            if progress.is_none() {
-                if self.poll_settled(cx).is_pending() {
-                    return Poll::Pending;
-                }
-                // The tool may have emitted parts before it ended.
-                progress = self.next_progress(cx);
-            }
-            match progress {
+            match ready!(self.poll_progress(cx)) {
                 Some(event) if self.shows(&event) => return Poll::Ready(Some(event)),
                 Some(_) => {}
                 None => return Poll::Ready(self.events.pop_front()),

@@ -476,8 +476,8 @@ impl RunningCalls {
     /// [`ToModelMessages::with_deferred`](crate::model::ToModelMessages::with_deferred). A denial is
     /// the outcome [`Denied`](DeferredOutcome::Denied), with the user's reason.
     ///
-    /// Call this function after [`next_event`](Self::next_event), [`next_update`](Self::next_update) or [`next`](Self::next) has
-    /// returned `None`. Before that, a call that is still being executed has the outcome
+    /// Call this function after [`next_event`](Self::next_event), [`next_update`](Self::next_update) or
+    /// [`next`](Self::next) has returned `None`. Before that, a call that is still being executed has the outcome
     /// [`Executing`](DeferredOutcome::Executing).
     pub fn into_results(self) -> DeferredToolResults {
         let mut results = self.results.results().to_vec();
@@ -567,19 +567,11 @@ impl Stream for Execution {
                     continue;
                 }
                 Execution::Here(call) => {
-                    let mut progress = call.next_progress(cx);
-                    let settled = match progress {
-                        Some(_) => None,
-                        None => Some(ready!(call.poll_settled(cx)).clone()),
-                    };
-                    // The tool may have emitted parts before it ended.
-                    progress = progress.or_else(|| call.next_progress(cx));
-                    if let Some(event) = progress {
+                    if let Some(event) = ready!(call.poll_progress(cx)) {
                         let is_shown = call.shows(&event);
                         return Poll::Ready(Some(Update::Progress { event, is_shown }));
                     }
-                    let Some(settled) = settled else { continue };
-                    settled
+                    ready!(call.poll_settled(cx)).clone()
                 }
                 Execution::Settled(call) => call.clone(),
                 Execution::Ended => return Poll::Ready(None),

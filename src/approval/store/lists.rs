@@ -15,8 +15,8 @@ use crate::id::ChatId;
 /// their ids where the times are equal.
 ///
 /// Which lists have a record is a [rule](Self::places_of): a store knows nothing of pending
-/// records, chats or tools. A name is a text of at most 80 letters, digits, colons and hyphens. Different
-/// lists have different names, whatever the ids of their users and chats are.
+/// records, chats or tools. A name is a text of at most 80 letters, digits, colons and hyphens. Two
+/// lists never have the same name: it holds a digest of the ids by which the list is selected.
 ///
 /// ```
 /// use ui_message_stream::approval::Principal;
