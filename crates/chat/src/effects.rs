@@ -391,8 +391,8 @@ const MIN_UNREAD: Duration = Duration::from_secs(30);
 const MAX_TAIL_BYTES: usize = 1 << 20;
 
 /// How long a turn waits for the holder of a run whose lease has passed, before it looks again. It looks
-/// several times: together a quarter of the lease, which is longer than the pause after which the holder
-/// repeats an append ([`MAX_PAUSE`](ui_message_stream::retry::MAX_PAUSE)).
+/// several times: together a quarter of the lease, at most 2.5 seconds, which is longer than the pause after
+/// which the holder repeats an append ([`MAX_PAUSE`](ui_message_stream::retry::MAX_PAUSE)).
 const MAX_RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long a turn waits for the first entry of a run before it looks again.

@@ -63,8 +63,8 @@ use ui_message_stream::request::{ChatRequest, ParseRequestError};
 /// A conversation as the server stores it.
 ///
 /// It is serialized as JSON with the number of its format, which is 1. A chat of a newer format is an
-/// error that names the format. A store can also keep each message by itself, beside the JSON of the
-/// rest; see `Snapshot` in the module `chat::store`.
+/// error that names the format. A chat server stores each message by itself, beside the JSON of the
+/// rest: see [`Snapshot`](crate::store::Snapshot).
 ///
 /// ```
 /// use ui_message_stream::ChatRequest;

@@ -141,8 +141,9 @@ fn unknown_calls(chat: &Chat, message_id: &MessageId) -> Vec<Entry> {
 /// How often a turn waits for the first entry of a run, a hundredth of a second each time.
 const MAX_WAITS_FOR_ENTRY: u32 = 20;
 
-/// How often a turn waits for the results of calls that a lost server may still execute: three leases. A
-/// result that comes later is appended by the turn that executes the call.
+/// How often a turn waits for the results of calls that a lost server may still execute, a twentieth of the
+/// lease each time, at most half a second: 40 seconds with the default lease. A result that comes later is
+/// appended by the turn that executes the call.
 const MAX_WAITS_FOR_RESULT: u32 = 80;
 
 /// How many reads in a row find the lease of a run passed before the run is ended.

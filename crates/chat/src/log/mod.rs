@@ -15,7 +15,7 @@
 //! | `writer`, `queue` | events of the agent become entries |
 //! | `run_frames`, `end_message`, `replay`, `held_position`, `open_chunks` | what clients read of a run |
 //!
-//! Nothing here does I/O: `chat::driver`, `chat::effects` and `chat::reader` wait for stores, agents and clients.
+//! Nothing here does I/O: `driver`, `effects` and `reader` wait for stores, agents and clients.
 //! The chapter "One log for each chat" of `DESIGN.md` gives the rules.
 
 pub(super) mod client;
