@@ -94,6 +94,41 @@ impl ProviderMetadata {
     }
 }
 
+/// The metadata of a call that an agent makes inside another call.
+#[derive(Serialize, Deserialize)]
+struct Inner {
+    #[serde(rename = "ui-message-stream-agent")]
+    inner: InnerFields,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InnerFields {
+    outer_call_id: ToolCallId,
+}
+
+impl ProviderMetadata {
+    /// Creates the metadata of a call that is made inside another call: the tool of the outer call is
+    /// an agent, and the user has to approve what that agent wants to do. Returns `None` if the id is
+    /// not text that JSON can hold.
+    ///
+    /// ```
+    /// use ui_message_stream::metadata::ProviderMetadata;
+    ///
+    /// let inner = ProviderMetadata::of_inner_call(&"call_1".into()).unwrap();
+    /// assert_eq!(inner.outer_call().as_deref(), Some("call_1"));
+    /// ```
+    pub fn of_inner_call(outer: &ToolCallId) -> Option<Self> {
+        let inner = InnerFields { outer_call_id: outer.clone() };
+        Self::new(Json::from_serialize(&Inner { inner }).ok()?).ok()
+    }
+
+    /// Returns the id of the call inside which this call is made, if it is made inside one.
+    pub fn outer_call(&self) -> Option<ToolCallId> {
+        self.0.decode::<Inner>().ok().map(|Inner { inner }| inner.outer_call_id)
+    }
+}
+
 /// Metadata of the application about a tool call: an object.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]

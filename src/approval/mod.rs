@@ -71,7 +71,7 @@ pub use self::new_request::NewApprovalRequest;
 pub use self::pending_call::{CallProgress, PendingToolCall};
 pub use self::principal::Principal;
 pub use self::record::{
-    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, NoticeDelivery, OnNewMessage,
+    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, NoticeDelivery, OnNewMessage, OuterCall,
     RecordedDecision, RevocationReason, TOOL_FAILED, ToolOutcome,
 };
 pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};

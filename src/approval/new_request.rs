@@ -139,6 +139,7 @@ impl NewApprovalRequest {
             editable: self.editable,
             audience: Vec::new(),
             delivery: None,
+            outer: None,
             description,
             state: ApprovalState::Pending,
         })

@@ -78,10 +78,36 @@ pub struct ApprovalRecord {
     /// Which events were delivered to a notifier. `None` if the host had none when it made the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<NoticeDelivery>,
+    /// The call inside which this one is made. `None` if the model of the chat has made the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outer: Option<OuterCall>,
     /// The description that the user reads.
     pub description: Box<str>,
     /// The state of the approval request.
     pub state: ApprovalState,
+}
+
+/// A call whose tool is an agent. It waits while the user decides about a call that the agent wants to
+/// make, and goes on from the state that it has left.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct OuterCall {
+    /// The id of the call.
+    pub tool_call_id: ToolCallId,
+    /// The names of the agents from the outermost one to the one that asks.
+    pub agents: Vec<Box<str>>,
+    /// What the tool needs to go on, as it has left it.
+    pub state: Json,
+}
+
+debug_without_content!(OuterCall { tool_call_id, agents });
+
+impl OuterCall {
+    /// Creates an outer call that goes on from this state.
+    pub fn new(tool_call_id: ToolCallId, agents: Vec<Box<str>>, state: Json) -> Self {
+        OuterCall { tool_call_id, agents, state }
+    }
 }
 
 /// Leaves out the input, the description, the reason and the outcome.
@@ -364,7 +390,9 @@ impl ApprovalRecord {
 
     /// Returns whether a newer message of the requester closes this request.
     pub(super) fn lapses_on_new_message(&self) -> bool {
-        self.on_new_message == OnNewMessage::Lapse && !self.decided_by_others
+        // The message ends the outer call, so nothing would read the result.
+        self.outer.is_some()
+            || self.on_new_message == OnNewMessage::Lapse && !self.decided_by_others
     }
 
     /// Returns whether an approval by this principal is one of its own request, although others
@@ -427,6 +455,8 @@ impl ApprovalRecord {
     /// - `hidesCharacters`: `true` if the input holds characters that a reader does not see as they
     ///   are; absent otherwise
     /// - `decidedByOthers`: `true` if the requester cannot approve the call; absent otherwise
+    /// - `agents`: the names of the agents that ask, from the outermost one, if the call is made
+    ///   [inside](OuterCall) another one; absent otherwise
     /// - `approvedBy` and `respondedAt`, once there is an approval or a denial
     /// - `reason`, if the user gave one with the approval or denial
     ///
@@ -444,6 +474,7 @@ impl ApprovalRecord {
             changed_input: self.changed_input(),
             hides_characters: has_hidden_characters(self.approved_input()),
             decided_by_others: self.decided_by_others,
+            agents: self.outer.as_ref().map(|outer| &*outer.agents),
             approved_by: decision.map(|decision| decision.decided_by.to_string()),
             responded_at: decision.map(|decision| decision.decided_at),
             reason: decision.and_then(|decision| decision.reason.as_deref()),
@@ -539,6 +570,8 @@ struct Descriptor<'a> {
     hides_characters: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     decided_by_others: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents: Option<&'a [Box<str>]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     approved_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

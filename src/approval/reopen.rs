@@ -87,6 +87,7 @@ impl SentCall<'_> {
             editable: EditableInput::Nothing,
             audience: Vec::new(),
             delivery: None,
+            outer: None,
             // What the host described is not known any more. It is not bound to the id.
             description: default_description(self.tool_name, &input),
             input,

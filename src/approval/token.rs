@@ -169,6 +169,7 @@ mod tests {
             editable: Default::default(),
             audience: Vec::new(),
             delivery: None,
+            outer: None,
             description: "Delete".into(),
             state: ApprovalState::Pending,
         }

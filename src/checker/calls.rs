@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{Rule, Violation};
 use crate::chunk::Chunk;
-use crate::id::ApprovalId;
+use crate::id::{ApprovalId, ToolCallId};
 use crate::message::{ToolPart, ToolState};
 
 /// The tool calls of the message by id, and the number of the current step.
@@ -12,6 +12,8 @@ use crate::message::{ToolPart, ToolState};
 pub(super) struct Calls {
     by_id: HashMap<Box<str>, Call>,
     approval_ids: HashSet<ApprovalId>,
+    /// The calls that are made inside other calls: the id of each, and of its outer call.
+    inner: Vec<(Box<str>, ToolCallId)>,
     /// The calls whose input began in this step, so that the end of the step does not search all
     /// calls.
     started_in_step: HashSet<Box<str>>,
@@ -138,7 +140,15 @@ impl Calls {
             {
                 self.changed = Some(Box::from(&**tool_call_id));
             }
-            Chunk::ToolInputAvailable { tool_call_id, dynamic, provider_executed, .. } => {
+            Chunk::ToolInputAvailable {
+                tool_call_id,
+                dynamic,
+                provider_executed,
+                provider_metadata,
+                ..
+            } => {
+                let outer = provider_metadata.as_ref().and_then(|metadata| metadata.outer_call());
+                self.inner.extend(outer.map(|outer| (Box::from(&**tool_call_id), outer)));
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::InputAvailable;
             }
@@ -321,14 +331,21 @@ impl Calls {
     }
 
     /// Returns the calls of the stream that have no result, although a later step has content. In
-    /// the last step, the page may execute the tool.
+    /// the last step, the page may execute the tool. A call waits for the calls inside it that wait for
+    /// an approval.
     pub(super) fn ids_without_output(&self) -> Vec<Box<str>> {
-        self.ids_where(|call| {
+        let mut ids = self.ids_where(|call| {
             call.state == State::InputAvailable
                 && call.step < self.shown_step
                 && call.is_of_stream
                 && !call.is_provider_executed
-        })
+        });
+        ids.retain(|id| {
+            let mut inner = self.inner.iter().filter(|(_, outer)| **outer == **id);
+            let asked = |call: &Call| call.state == State::ApprovalRequested;
+            !inner.any(|(inner, _)| self.by_id.get(inner).is_some_and(asked))
+        });
+        ids
     }
 
     /// Returns whether one of the SDK's `sendAutomaticallyWhen` predicates holds for the last step.

@@ -462,6 +462,14 @@ impl ToolCall {
         self
     }
 
+    /// Marks the call as one that is made inside the call with this id: the tool of that call is an
+    /// agent, which asks the user for this call. The metadata of a provider is replaced.
+    #[must_use]
+    pub fn inside(self, outer: &ToolCallId) -> Self {
+        let outer = outer.shortened().unwrap_or_else(|| outer.clone());
+        ToolCall { provider_metadata: ProviderMetadata::of_inner_call(&outer), ..self }
+    }
+
     /// Attaches metadata that the provider expects back with the next request.
     #[must_use]
     pub fn with_provider_metadata(mut self, metadata: ProviderMetadata) -> Self {

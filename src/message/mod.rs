@@ -108,6 +108,20 @@ impl UiMessage {
         self.parts.iter().filter_map(Part::as_tool)
     }
 
+    /// Returns the calls that can go on: each has no result, its tool has asked for calls
+    /// [inside](ToolPart::outer_call) it, and all of those have a result.
+    pub fn answered_outer_calls(&self) -> Vec<&ToolPart> {
+        let mut open: Vec<&ToolPart> =
+            self.tool_parts().filter(|part| !part.is_settled()).collect();
+        let asks = |outer: &ToolPart| {
+            let mut inner = self.tool_parts();
+            inner.any(|part| part.outer_call().as_ref() == Some(&outer.tool_call_id))
+        };
+        let waiting: Vec<_> = open.iter().filter_map(|part| part.outer_call()).collect();
+        open.retain(|part| !waiting.contains(&part.tool_call_id) && asks(part));
+        open
+    }
+
     /// Iterates over the tool calls of the message, to answer them. Examples at
     /// [`ToolPart::respond`] and [`ToolPart::set_output`].
     pub fn tool_parts_mut(&mut self) -> impl Iterator<Item = &mut ToolPart> {

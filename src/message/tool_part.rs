@@ -162,6 +162,12 @@ impl ToolPart {
         }
     }
 
+    /// Returns the id of the call inside which this call is made: the tool of that call is an agent,
+    /// which asks for this one. The model that has made the outer call does not read this call.
+    pub fn outer_call(&self) -> Option<ToolCallId> {
+        self.call_provider_metadata.as_ref()?.outer_call()
+    }
+
     /// Returns the id of the call's approval, if the user was asked.
     pub fn approval_id(&self) -> Option<&ApprovalId> {
         match &self.state {

@@ -33,6 +33,7 @@ use crate::message::{
 /// | a tool name that providers reject | unchanged | `_` replaces each rejected character |
 /// | an approval of a call that the provider executes | forwarded | forwarded only with [`with_deferred`](Self::with_deferred) |
 /// | a call whose approver changed the input (`data-approval`) | the changed input | the input of the model; the result says what it ran with |
+/// | a call [inside](crate::event::ToolCall::inside) another one | a call of the model | left out: the agent that made it has read its result |
 /// | approvals of settled calls, and of tools executed here | beside the call | omitted, because the result states it |
 /// | a blank text, an empty file, reasoning that nothing follows | kept | left out |
 /// | metadata of a part that was still streaming | kept | left out, because it may be incomplete |
@@ -255,6 +256,8 @@ impl<'a> ToModelMessages<'a> {
                     transcript.push_step(std::mem::take(&mut step));
                     continue;
                 }
+                // The model has not made this call: an agent that it called has.
+                Part::Tool(part) if part.outer_call().is_some() => continue,
                 Part::Tool(part) => {
                     // Two settled calls with one id are two calls: some providers count from the
                     // beginning in each step.

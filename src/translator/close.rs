@@ -32,8 +32,11 @@ pub(super) fn close_calls(
     // The turn waits for another answer. The turn after it sends the user's approval to the
     // provider.
     let is_paused = up_to == Executor::Server && calls.has_pending_calls();
+    let outer = calls.waiting_outer_calls();
     for call in calls.iter_mut() {
         match call.state {
+            // It goes on after the answer, which can still come.
+            CallState::Ready | CallState::Running if outer.contains(&call.wire_id) => {}
             CallState::ApprovalResponded { approved: true }
                 if call.executed_by == Executor::Provider && (is_paused || call.is_answered) => {}
             // The approval may have been sent to the provider or not: the translator cannot

@@ -16,6 +16,7 @@ use crate::event::{Executor, Text, ToolCall};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
 use crate::message::{ToolPart, ToolState};
+use crate::metadata::ProviderMetadata;
 
 use super::TranslateError;
 
@@ -109,6 +110,8 @@ pub(super) struct Call {
     pub(super) is_answered: bool,
     /// The input that the approver changed, until it is written.
     pub(super) changed_input: Option<Json>,
+    /// The id of the call inside which it is made.
+    outer: Option<ToolCallId>,
     /// Another part of the continued message has the same id. It depends on the client's version
     /// which of them a chunk changes.
     has_duplicate_id: bool,
@@ -193,6 +196,7 @@ impl ToolCalls {
             needs_result: false,
             is_answered: false,
             changed_input: None,
+            outer: part.outer_call(),
             has_duplicate_id: false,
             // A call in a state of a later version is left alone.
             is_overridden: matches!(part.state, ToolState::Unknown { .. }),
@@ -326,6 +330,7 @@ impl ToolCalls {
             needs_result: true,
             is_answered: false,
             changed_input: None,
+            outer: call.provider_metadata.as_ref().and_then(ProviderMetadata::outer_call),
             has_duplicate_id: false,
             is_overridden: false,
         });
@@ -374,6 +379,12 @@ impl ToolCalls {
             CallState::Ready => call.executed_by == Executor::Client,
             _ => false,
         })
+    }
+
+    /// Returns the ids of the calls inside which other calls wait for the user's approval.
+    pub(super) fn waiting_outer_calls(&self) -> HashSet<ToolCallId> {
+        let asked = |call: &&Call| matches!(call.state, CallState::ApprovalRequested);
+        self.calls.iter().filter(asked).filter_map(|call| call.outer.clone()).collect()
     }
 
     /// Returns whether a client would resubmit automatically because of the tool calls in the last

@@ -16,6 +16,7 @@ use super::issued_approval::{
 };
 use super::request_ledger::RequestLedger;
 use super::{AuditEvent, AuditEventKind, ToolInfo};
+use crate::approval::changed_input::MAX_INPUT_BYTES;
 use crate::approval::reopen::{KnownFacts, SentCall, canonical_input, stateless_message_id};
 use crate::approval::store::{
     LedgerStoreError, PendingLimit, PendingLimits, RecordList, Snapshot, VersionedRecord,
@@ -23,8 +24,8 @@ use crate::approval::store::{
 };
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, EditableInput, NewApprovalRequest,
-    NoticeDelivery, OnNewMessage, Principal, RecordId, RecordedDecision, RejectionReason,
-    ResumePlan, RevocationReason, UnixMillis, UnverifiedApprovalResponse,
+    NoticeDelivery, OnNewMessage, OuterCall, Principal, RecordId, RecordedDecision,
+    RejectionReason, ResumePlan, RevocationReason, UnixMillis, UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_causes};
@@ -186,6 +187,28 @@ impl ChatApprovals {
         let outcome = granted.or_else(|| record.outcome_at(now)).filter(|_| is_own)?;
         let descriptor = record.descriptor(now).ok();
         Some(ResolvedRequest { approval_id: id.clone(), outcome, descriptor })
+    }
+
+    /// Returns the state that the call `outer` has left for the calls inside it, which have these
+    /// approval requests. Returns `None` if none of them is an approval request of this chat that was
+    /// made inside that call.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails.
+    pub async fn outer_call_state(
+        &self,
+        outer: &ToolCallId,
+        ids: &[ApprovalId],
+    ) -> Result<Option<Json>, LedgerStoreError> {
+        let (keys, now) = (&self.inner.keys, system_time());
+        let named = |id: &ApprovalId| ApprovalRecord::record_id_from_token(id, keys, now);
+        let records: Vec<RecordId> = ids.iter().filter_map(named).collect();
+        let loaded = self.inner.ledger.load(&records).await?.records.into_iter();
+        let own = loaded.map(|versioned| versioned.record).find(|record| {
+            ids.iter().any(|id| self.is_own_request(record, id, now))
+                && record.outer.as_ref().is_some_and(|it| it.tool_call_id == *outer)
+        });
+        Ok(own.and_then(|record| record.outer).map(|outer| outer.state))
     }
 
     /// Returns whether this id was sealed for this record, and the record belongs to this chat.
@@ -410,8 +433,9 @@ impl ChatApprovals {
         &self,
         message_id: &MessageId,
         call: CallToApprove,
-    ) -> Result<NewApprovalRequest, RequestApprovalError> {
-        let CallToApprove { tool_call_id, tool_name, input, description, provider_executed } = call;
+    ) -> Result<(NewApprovalRequest, Option<OuterCall>), RequestApprovalError> {
+        let CallToApprove { tool_call_id, tool_name, input, description, provider_executed, outer } =
+            call;
         let tool = match provider_executed {
             true => Some(ToolInfo::new(provider_definition(&tool_name))),
             false => self.inner.toolbox.tool(&tool_name),
@@ -421,7 +445,13 @@ impl ChatApprovals {
         if description.as_ref().is_some_and(|description| description.len() > limit) {
             return Err(RequestApprovalError::DescriptionTooLong { limit });
         }
-        Ok(NewApprovalRequest {
+        if outer.is_some() && self.inner.stateless.is_some() {
+            return Err(RequestApprovalError::NeedsLedger);
+        }
+        if outer.as_ref().is_some_and(|outer| outer.state.as_str().len() > MAX_INPUT_BYTES) {
+            return Err(RequestApprovalError::StateTooLong);
+        }
+        let request = NewApprovalRequest {
             requester: self.owner.clone(),
             chat_id: self.chat.clone(),
             message_id: message_id.clone(),
@@ -436,13 +466,14 @@ impl ChatApprovals {
             editable: tool.editable,
             description,
             approval_ttl: tool.approval_ttl.unwrap_or(self.inner.approval_ttl),
-        })
+        };
+        Ok((request, outer))
     }
 
     /// Creates the record of an approval request, and what is sent of it to the client.
     fn prepare(
         &self,
-        mut request: NewApprovalRequest,
+        (mut request, outer): (NewApprovalRequest, Option<OuterCall>),
         id: RecordId,
         now: UnixMillis,
     ) -> Result<(ApprovalRecord, IssuedApproval), RequestApprovalError> {
@@ -455,6 +486,7 @@ impl ChatApprovals {
             request.editable = EditableInput::Nothing;
         }
         let mut record = request.into_record(&inner.keys, id, now)?;
+        record.outer = outer;
         if inner.stateless.is_none() {
             record.audience = (inner.audience_of)(&record);
             record.audience.sort_unstable();
@@ -479,7 +511,7 @@ impl ChatApprovals {
     /// Each operation is repeated while the ledger fails, as the operations of a turn are.
     async fn issue_all(
         &self,
-        requests: Vec<Result<NewApprovalRequest, RequestApprovalError>>,
+        requests: Vec<Result<(NewApprovalRequest, Option<OuterCall>), RequestApprovalError>>,
     ) -> Result<Vec<Result<IssuedApproval, RequestApprovalError>>, LedgerStoreError> {
         let inner = &self.inner;
         if !self.can_request {

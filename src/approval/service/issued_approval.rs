@@ -2,8 +2,9 @@
 //! the agent emits. [`RequestApprovalError`] is the reason why no approval was requested.
 
 use super::inbox::{MAX_AUDIENCE_BYTES, MAX_AUDIENCES};
+use crate::approval::changed_input::MAX_INPUT_BYTES;
 use crate::approval::store::LedgerStoreError;
-use crate::approval::{InexactInputError, NOT_ANSWERABLE, RecordId};
+use crate::approval::{InexactInputError, NOT_ANSWERABLE, OuterCall, RecordId};
 use crate::event::{AgentEvent, ApprovalRequestDetails};
 use crate::id::{ApprovalId, ToolCallId, log_causes};
 use crate::json::{Json, JsonError};
@@ -17,6 +18,7 @@ pub struct CallToApprove {
     pub(super) input: Json,
     pub(super) description: Option<Box<str>>,
     pub(super) provider_executed: bool,
+    pub(super) outer: Option<OuterCall>,
 }
 
 debug_without_content!(CallToApprove { tool_call_id, tool_name, provider_executed });
@@ -35,6 +37,7 @@ impl CallToApprove {
             input,
             description: None,
             provider_executed: false,
+            outer: None,
         }
     }
 
@@ -50,6 +53,15 @@ impl CallToApprove {
     #[must_use]
     pub fn provider_executed(mut self) -> Self {
         self.provider_executed = true;
+        self
+    }
+
+    /// Sets the call inside which this one is made. The record keeps its state until the user has
+    /// answered; see [`ChatApprovals::outer_call_state`](super::ChatApprovals::outer_call_state). A
+    /// newer message of the user closes such a request in any case.
+    #[must_use]
+    pub fn inside(mut self, outer: OuterCall) -> Self {
+        self.outer = Some(outer);
         self
     }
 }
@@ -116,6 +128,12 @@ pub enum RequestApprovalError {
          more than {MAX_AUDIENCE_BYTES} bytes"
     )]
     TooManyAudiences,
+    /// The state of the [outer call](OuterCall) is longer than a record may be.
+    #[error("the state of an agent that asks is longer than {MAX_INPUT_BYTES} bytes")]
+    StateTooLong,
+    /// Nothing keeps the state of the outer call: the approvals are stateless.
+    #[error("an agent inside a call cannot ask: it needs a ledger, as `Approvals::new` has one")]
+    NeedsLedger,
     /// The client of the response cannot answer approval requests: its version does not know them
     /// ([`Version::V5`](crate::chunk::Version::V5)), or they are
     /// [disabled](super::ChatApprovals::without_requests).
