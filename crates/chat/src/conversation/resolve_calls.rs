@@ -1,6 +1,10 @@
 //! What a request changes in a conversation, and the results of its open calls.
 
-use super::call_state::{is_approved_provider_call, is_call, is_call_of, state_of_result};
+use std::collections::HashSet;
+
+use super::call_state::{
+    error_state, is_approved_provider_call, is_call, is_call_of, state_of_result,
+};
 use super::live_run::ReceivedResult;
 use super::recorder::call_outcome;
 use super::request_change::kept_messages;
@@ -330,6 +334,18 @@ impl Chat {
         (is_due && !self.has_open_calls(last)).then_some(&last.id)
     }
 
+    /// Ends the calls that wait for calls inside them: a newer message of the user follows, and closes those.
+    pub(super) fn end_outer_calls(&mut self) {
+        let inner = self.messages.with_unsettled_calls().flat_map(UiMessage::tool_parts);
+        let outer: HashSet<ToolCallId> = inner.filter_map(ToolPart::outer_call).collect();
+        for id in outer {
+            let place = self.last_place(|_, part| part.tool_call_id == id && !part.is_settled());
+            let Some(place) = place else { continue };
+            let input = self.part(place).and_then(ToolPart::input).cloned();
+            self.set_state(place, error_state(input, None, OUTER_CALL_ENDED.to_owned()));
+        }
+    }
+
     /// Returns whether a call of this message waits for the user or the client.
     pub(crate) fn has_open_calls(&self, message: &UiMessage) -> bool {
         message.tool_parts().any(|part| match &part.state {
@@ -374,3 +390,7 @@ struct Place {
     message: usize,
     part: usize,
 }
+
+/// The error text of a call whose tool has asked the user for a call inside it, and got no answer.
+const OUTER_CALL_ENDED: &str = "This tool call was not completed: it waited for the user, who sent a new \
+                                message. What it did until then is not known here.";

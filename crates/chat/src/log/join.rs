@@ -58,7 +58,7 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
         return Decision::WaitForHolder;
     }
     let mut entries = accepted(chat, &known.results);
-    entries.extend(unknown_calls(chat, &live.message_id));
+    entries.extend(unknown_calls(chat, live));
     let mut next = view.state.clone();
     if !entries.iter().all(|entry| next.apply(entry).is_ok()) {
         return Decision::Done(Response::Failed);
@@ -117,13 +117,24 @@ fn ends_with_calls(message: &UiMessage) -> bool {
 }
 
 /// The results of the calls of a lost run that its server may have executed.
-fn unknown_calls(chat: &Chat, message_id: &MessageId) -> Vec<Entry> {
-    let parts = chat.message(message_id).into_iter().flat_map(UiMessage::tool_parts);
+fn unknown_calls(chat: &Chat, live: &Live) -> Vec<Entry> {
+    let message_id = &live.message_id;
+    // A call that waits for the calls inside it goes on with the step that has their results.
+    let parts = || chat.message(message_id).into_iter().flat_map(UiMessage::tool_parts);
+    let waits = |outer: &_| {
+        let mut inner = parts().filter(|part| part.outer_call().as_ref() == Some(outer));
+        inner.any(|part| {
+            matches!(part.state, ToolState::ApprovalRequested { .. }) || !live.is_in_step
+        })
+    };
     let is_of_client = |id: &_| chat.client_executed.iter().any(|call| call.tool_call_id == *id);
-    let started = parts.filter(|part| {
+    let started = parts().filter(|part| {
         let is_started = matches!(part.state, ToolState::InputAvailable { .. })
             || matches!(part.state, ToolState::OutputAvailable { .. }) && !part.is_settled();
-        is_started && part.approval_id().is_none() && !is_of_client(&part.tool_call_id)
+        is_started
+            && part.approval_id().is_none()
+            && !is_of_client(&part.tool_call_id)
+            && !waits(&part.tool_call_id)
     });
     let unknown = started.map(|part| {
         let call = PendingToolCall::client_executed(

@@ -291,6 +291,14 @@ impl ChatState {
                 let live = self.live_of("step")?;
                 live.step_end = None;
                 live.claimed.clear();
+                let message = live.message_id.clone();
+                self.return_message();
+                let message = self.chat.message(&message);
+                // The agent goes on with them before it emits anything.
+                let has_outer = message.is_some_and(|it| !it.answered_outer_calls().is_empty());
+                if let Some(live) = &mut self.live {
+                    live.is_in_step |= has_outer;
+                }
                 self.read_results();
             }
             OtherEntry::StepEnd(end) => self.end_step(end)?,
