@@ -5,6 +5,7 @@
 //! for the model are built from the messages of the chat and from the events that the run has
 //! emitted so far, so the model of the next turn reads the same messages.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use futures_util::stream;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::driver::AgentRun;
+use super::driver::{AgentRun, Approver};
 use super::dyn_tool::IntoTool;
 use super::settings::Settings;
 use super::structured_output::StructuredOutput;
@@ -66,7 +67,7 @@ use ui_message_stream_chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 /// Cloning an `Agent` is cheap. The builder methods on a clone do not change the original, so each
 /// turn can have its own instructions; see [`ChatAgent`].
 #[derive(Clone)]
-pub struct Agent(Arc<Settings>);
+pub struct Agent(pub(super) Arc<Settings>);
 
 impl Agent {
     /// Creates an agent for this model, without tools.
@@ -254,7 +255,7 @@ impl Toolbox for Agent {
     }
 
     fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
-        self.0.tools.validate_input(name, input)
+        self.0.tools.validate_asked(name, input)
     }
 
     fn editable_tool(&self) -> Option<Box<str>> {
@@ -278,7 +279,10 @@ impl ChatAgent for Agent {
 
     fn respond(&self, turn: Turn) -> AgentEventStream {
         let events: AgentEventStream = match self.0.tools_for(turn.request.as_deref()) {
-            Ok(tools) => Box::pin(AgentRun::new(Arc::clone(&self.0), tools, turn)),
+            Ok(tools) => {
+                let settings = Arc::clone(&self.0);
+                Box::pin(AgentRun::new(settings, tools, turn, Approver::User, HashMap::new()))
+            }
             // A `ChatServer` has validated the request, and a host with `Turn::new` may not have.
             Err(error) => {
                 tracing::error!(%error, "a turn failed: its request defines invalid tools");

@@ -9,7 +9,10 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
+use super::inner_calls::{InnerCalls, Resumed};
+use super::tool_error::{ToolError, cannot_ask};
 use crate::tool_loop::ToolEvent;
+use ui_message_stream::BoxError;
 use ui_message_stream::approval::{Principal, Progress, RecordId};
 use ui_message_stream::event::{Data, File, Source, Text};
 use ui_message_stream::id::{ChatId, ToolCallId};
@@ -52,6 +55,9 @@ pub struct ToolContext {
     /// no approval.
     pub idempotency_key: Option<RecordId>,
     pub(super) emitter: Option<PartEmitter>,
+    /// The calls that the tool asks for. `None` if it cannot ask.
+    pub(super) inner: Option<InnerCalls>,
+    pub(super) resumed: Option<Arc<Resumed>>,
 }
 
 impl ToolContext {
@@ -64,7 +70,78 @@ impl ToolContext {
             chat_id: ChatId::new(""),
             idempotency_key: None,
             emitter: None,
+            inner: None,
+            resumed: None,
         }
+    }
+
+    /// Asks the user to approve a call of one of the [inner tools](super::Tool::with_inner_tools) of this
+    /// tool. Returns the id of the call. The handler then returns the error of [`suspend`](Self::suspend);
+    /// it is called again when all calls that it has asked for have results.
+    ///
+    /// The inner tool runs as every approved call does: once, with the input that the user has seen.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::{Deserialize, Serialize};
+    /// use ui_message_stream::BoxError;
+    /// use ui_message_stream::id::ToolCallId;
+    /// use ui_message_stream_agent::{Tool, ToolContext};
+    ///
+    /// /// Deletes a file.
+    /// #[derive(Serialize, Deserialize, JsonSchema)]
+    /// struct Delete {
+    ///     path: String,
+    /// }
+    ///
+    /// /// Tidies up a folder.
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct TidyUp {
+    ///     folder: String,
+    /// }
+    ///
+    /// let delete = Tool::new("delete", async |delete: Delete| Ok::<_, BoxError>(delete.path));
+    /// let tidy_up = Tool::new("tidy_up", async |input: TidyUp, context: ToolContext| {
+    ///     let Some(resumed) = context.resumed() else {
+    ///         let path = format!("{}/old.txt", input.folder);
+    ///         let call = context.request_approval("delete", &Delete { path })?;
+    ///         return Err(context.suspend(&call));
+    ///     };
+    ///     let call: ToolCallId = resumed.state()?;
+    ///     let result = resumed.result(&call).map(|result| result.text().into_owned());
+    ///     Ok::<_, BoxError>(result.unwrap_or_default())
+    /// });
+    /// let tidy_up = tidy_up.with_inner_tools([delete.needs_approval()]);
+    /// # let _ = tidy_up;
+    /// ```
+    ///
+    /// # Errors
+    /// [`ToolError`] if the input cannot be written as JSON, and if this call cannot ask: the user has
+    /// approved it itself, or the context is that of a test.
+    pub fn request_approval(
+        &self,
+        tool: &str,
+        input: &(impl Serialize + ?Sized),
+    ) -> Result<ToolCallId, ToolError> {
+        let Some(inner) = &self.inner else { return Err(cannot_ask()) };
+        let input = Json::from_serialize(input).map_err(|error| ToolError(error.to_string()))?;
+        let number = self.resumed().map_or(0, Resumed::count) + inner.count();
+        Ok(inner.add(&number.to_string().into(), tool, &[], input))
+    }
+
+    /// Returns the error that a handler returns to wait for the results of the calls that it has
+    /// asked for. `state` is what it needs to go on: at most 256 KiB of JSON, which the ledger keeps.
+    pub fn suspend(&self, state: &(impl Serialize + ?Sized)) -> BoxError {
+        match (&self.inner, Json::from_serialize(state)) {
+            (Some(inner), Ok(state)) => inner.suspend(state),
+            (None, Ok(_)) => cannot_ask().into(),
+            (_, Err(error)) => error.into(),
+        }
+    }
+
+    /// Returns what the handler goes on with. `None` if the call begins.
+    pub fn resumed(&self) -> Option<&Resumed> {
+        self.resumed.as_deref()
     }
 
     /// Adds application data to the message, as another part `data-<name>`.
@@ -299,7 +376,7 @@ fn emit_progress(progress: &Progress, event: ToolEvent) -> Result<(), EmitError>
         ToolEvent::Data(data) => progress.emit_data(*data),
         ToolEvent::Source(source) => progress.emit_source(*source),
         ToolEvent::File(file) => progress.emit_file(*file),
-        ToolEvent::Output(_) | ToolEvent::Failed(_) => Ok(()),
+        ToolEvent::Output(_) | ToolEvent::Failed(_) | ToolEvent::Suspended { .. } => Ok(()),
     };
     emitted.map_err(|_| EmitError::TooMany)
 }

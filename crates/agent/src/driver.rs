@@ -1,31 +1,35 @@
 //! [`AgentRun`]: one turn of an agent that is executing. It performs the effects of the
 //! [`ToolLoop`] and passes the resulting inputs back to it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready as poll_ready};
 
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, stream};
 use tracing::{Instrument, Span};
 
+use super::inner_calls::{InnerCalls, Resumed, last_approvals};
 use super::model_inputs::ModelInputs;
 use super::settings::Settings;
 use super::structured_output::StructuredOutput;
 use super::telemetry::{record_failure, record_usage, run_span, step_span};
+use super::tool_error::cannot_ask;
+use super::tool_run::ToolRun;
 use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::metrics::count_tokens;
-use crate::tool_loop::{Action, Effect, Input, ToolEvent, ToolLoop};
+use crate::tool_loop::{Action, Effect, InnerCall, Input, RunEnd, ToolEvent, ToolLoop};
 use ui_message_stream::BoxError;
-use ui_message_stream::approval::{CallToApprove, PendingToolCall, log_refused};
+use ui_message_stream::approval::{CallToApprove, OuterCall, PendingToolCall, log_refused};
 use ui_message_stream::event::AgentEvent;
-use ui_message_stream::id::ToolCallId;
+use ui_message_stream::id::{ToolCallId, log_causes};
+use ui_message_stream::json::Json;
 use ui_message_stream::message::UiMessage;
 use ui_message_stream::model::ModelRequest;
 use ui_message_stream::model::Usage;
-use ui_message_stream_chat::Turn;
+use ui_message_stream_chat::{Chat, Turn};
 
 /// The inputs that one effect produces.
 type InputStream = Pin<Box<dyn Stream<Item = Input> + Send>>;
@@ -34,6 +38,17 @@ type InputStream = Pin<Box<dyn Stream<Item = Input> + Send>>;
 struct RunningEffect {
     is_model_call: bool,
     inputs: InputStream,
+}
+
+/// Who decides about the calls of a run that need an approval.
+#[derive(Debug, Clone)]
+pub(super) enum Approver {
+    /// The user of the chat, by its ledger.
+    User,
+    /// The run is the tool of a call, whose chat asks.
+    OuterCall(InnerCalls),
+    /// The run is the tool of a call that the user has approved itself: the calls fail.
+    Nobody,
 }
 
 /// One turn that is executing.
@@ -45,6 +60,13 @@ pub(super) struct AgentRun {
     turn: Arc<Turn>,
     transcript: Transcript,
     effects: VecDeque<RunningEffect>,
+    /// Who decides about the calls.
+    approver: Approver,
+    /// The states of the suspended calls of this run, and of those that the run goes on with.
+    suspended: HashMap<ToolCallId, Json>,
+    /// The calls inside them: the outer call of each, and the agents that ask.
+    inner: HashMap<ToolCallId, (ToolCallId, Vec<Box<str>>)>,
+    end: Option<RunEnd>,
     /// The span of the run.
     span: Span,
     /// The span of the current step, inside `span`.
@@ -52,11 +74,19 @@ pub(super) struct AgentRun {
 }
 
 impl AgentRun {
-    /// Creates the run that answers this turn.
-    pub(super) fn new(settings: Arc<Settings>, tools: ToolSet, turn: Turn) -> Self {
+    /// Creates the run that answers this turn. `suspended` are the states of calls that the ledger does
+    /// not keep.
+    pub(super) fn new(
+        settings: Arc<Settings>,
+        tools: ToolSet,
+        turn: Turn,
+        approver: Approver,
+        suspended: HashMap<ToolCallId, Json>,
+    ) -> Self {
         let mut tool_loop = ToolLoop::new(settings.max_steps)
             .with_max_step_calls(settings.max_step_calls)
-            .with_known_call_ids(call_ids(&turn));
+            .with_known_call_ids(call_ids(&turn))
+            .with_suspended_calls(suspended_calls(&turn));
         if settings.output.is_some() {
             tool_loop = tool_loop.with_output_check();
         }
@@ -71,8 +101,68 @@ impl AgentRun {
             transcript: Transcript::new(&turn),
             turn: Arc::new(turn),
             effects: VecDeque::new(),
+            approver,
+            suspended,
+            inner: HashMap::new(),
+            end: None,
             settings,
         }
+    }
+
+    /// Returns how the run has ended. `None` before its end.
+    pub(super) fn end(&self) -> Option<&RunEnd> {
+        self.end.as_ref()
+    }
+
+    /// Returns the chat with what the run has written, and the states of its suspended calls.
+    pub(super) fn into_chat(mut self) -> (Chat, HashMap<ToolCallId, Json>) {
+        (self.transcript.chat().clone(), std::mem::take(&mut self.suspended))
+    }
+
+    /// Keeps what a suspended call needs to ask and to go on.
+    fn keep_suspended(&mut self, outer: &ToolCallId, event: &ToolEvent) {
+        let ToolEvent::Suspended { state, calls } = event else { return };
+        self.suspended.insert(outer.clone(), state.clone());
+        for InnerCall { call, agents, .. } in calls {
+            self.inner.insert(call.id.clone(), (outer.clone(), agents.clone()));
+        }
+    }
+
+    /// Returns the call of an effect that names only its id.
+    fn resume(&mut self, id: ToolCallId) -> InputStream {
+        let wire_id = id.shortened().unwrap_or_else(|| id.clone());
+        let message = self.transcript.current_message().clone();
+        let part = message.tool_parts().find(|part| part.tool_call_id == wire_id);
+        let call = part.map(|part| {
+            let input = part.input().cloned().unwrap_or_else(Json::null);
+            PendingToolCall::client_executed(id.clone(), part.tool_name.clone(), input)
+        });
+        let Some(call) = call else { return Box::pin(ToolRun::failed(id)) };
+        let (tools, turn) = (self.tools.clone(), Arc::clone(&self.turn));
+        let kept = self.suspended.remove(&id);
+        let run = async move {
+            let outcomes = &turn.chat.call_outcomes;
+            let state = match kept {
+                Some(state) => Some(state),
+                None => {
+                    let asked = last_approvals(&message, outcomes, &wire_id);
+                    let state = turn.approvals.outer_call_state(&wire_id, &asked).await;
+                    state.unwrap_or_else(|error| {
+                        let error = log_causes(&error);
+                        tracing::error!(error, "the state of a waiting call cannot be read");
+                        None
+                    })
+                }
+            };
+            match state {
+                Some(state) => {
+                    let resumed = Resumed::new(&wire_id, state, &message, outcomes);
+                    tools.run(call, &turn, Some(Arc::new(resumed)))
+                }
+                None => ToolRun::failed(id),
+            }
+        };
+        Box::pin(run.in_current_span().flatten_stream())
     }
 
     /// Starts an effect. Decisions about calls are polled before the model, so that the events of a
@@ -96,7 +186,7 @@ impl AgentRun {
 
     /// Performs an effect and returns the inputs that it produces.
     fn perform(&mut self, effect: Effect) -> InputStream {
-        let AgentRun { settings, tools, turn, transcript, .. } = self;
+        let AgentRun { settings, tools, turn, transcript, approver, suspended, inner, .. } = self;
         match effect {
             Effect::CallModel { step } => {
                 let mut request = ModelRequest::new(transcript.model_messages(turn, step, tools));
@@ -126,11 +216,34 @@ impl AgentRun {
             }
             Effect::RequestApprovals(calls) => {
                 let (tools, turn) = (tools.clone(), Arc::clone(turn));
-                let requested = async move { request_approvals(&tools, &turn, calls).await };
-                let inputs = stream::once(requested.in_current_span());
-                Box::pin(inputs.flat_map(stream::iter))
+                let calls = calls.into_iter().map(|call| {
+                    let inner = inner.get(&call.tool_call_id);
+                    let outer = inner.and_then(|(outer, agents)| {
+                        let state = suspended.get(outer)?.clone();
+                        let id = outer.shortened().unwrap_or_else(|| outer.clone());
+                        Some(OuterCall::new(id, agents.clone(), state))
+                    });
+                    (call, outer)
+                });
+                let calls: Vec<_> = calls.collect();
+                let outer = match approver {
+                    Approver::User => {
+                        let requested =
+                            async move { request_approvals(&tools, &turn, calls).await };
+                        let inputs = stream::once(requested.in_current_span());
+                        return Box::pin(inputs.flat_map(stream::iter));
+                    }
+                    Approver::OuterCall(outer) => Some(&*outer),
+                    Approver::Nobody => None,
+                };
+                let asked: Vec<Input> = calls
+                    .into_iter()
+                    .map(|(call, inside)| ask_outer(outer, call, inside))
+                    .collect();
+                Box::pin(stream::iter(asked))
             }
-            Effect::RunTool(call) => Box::pin(tools.run(call, turn)),
+            Effect::RunTool(call) => Box::pin(tools.run(call, turn, None)),
+            Effect::ResumeTool(id) => self.resume(id),
             Effect::CheckOutput => {
                 let output = settings.output.as_ref();
                 let checked = output
@@ -194,6 +307,9 @@ impl Stream for AgentRun {
                 Action::Wait => {
                     match poll_ready!(this.poll_effects(cx)) {
                         Some(input) => {
+                            if let Input::Tool { tool_call_id, event } = &input {
+                                this.keep_suspended(tool_call_id, event);
+                            }
                             this.tool_loop.handle(input);
                             if !this.tool_loop.is_reading_model() {
                                 this.effects.retain(|effect| !effect.is_model_call);
@@ -204,7 +320,10 @@ impl Stream for AgentRun {
                         None => return Poll::Ready(None),
                     }
                 }
-                Action::End(_) => return Poll::Ready(None),
+                Action::End(end) => {
+                    this.end = Some(end);
+                    return Poll::Ready(None);
+                }
             }
         }
     }
@@ -221,11 +340,24 @@ fn call_ids(turn: &Turn) -> impl Iterator<Item = ToolCallId> {
 async fn request_approvals(
     tools: &ToolSet,
     turn: &Turn,
-    calls: Vec<PendingToolCall>,
+    mut calls: Vec<(PendingToolCall, Option<OuterCall>)>,
 ) -> Vec<Input> {
-    let to_approve = calls.iter().map(|call| {
+    // The agent inside may know other tools than this one.
+    let mut inputs = Vec::new();
+    calls.retain(|(call, outer)| {
+        let checked = outer.as_ref().map(|_| tools.validate_asked(&call.tool_name, &call.input));
+        let Some(Err(problem)) = checked else { return true };
+        let (tool_call_id, event) = (call.tool_call_id.clone(), ToolEvent::Failed(problem));
+        inputs.push(Input::Tool { tool_call_id, event });
+        false
+    });
+    let to_approve = calls.iter().map(|(call, outer)| {
         let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
         let to_approve = CallToApprove::new(tool_call_id.clone(), tool_name.clone(), input.clone());
+        let to_approve = match outer.clone() {
+            Some(outer) => to_approve.inside(outer),
+            None => to_approve,
+        };
         if *provider_executed {
             return to_approve.provider_executed();
         }
@@ -236,7 +368,7 @@ async fn request_approvals(
     });
     let requested = turn.approvals.request_approvals(&turn.message_id, to_approve.collect()).await;
     log_refused(&requested);
-    let inputs = calls.into_iter().zip(requested).map(|(call, issued)| {
+    inputs.extend(calls.into_iter().zip(requested).map(|((call, _), issued)| {
         let tool_call_id = call.tool_call_id;
         match issued {
             Ok(issued) => Input::ApprovalRequested {
@@ -248,8 +380,36 @@ async fn request_approvals(
                 Input::Tool { tool_call_id, event: ToolEvent::Failed(error.error_text()) }
             }
         }
+    }));
+    inputs
+}
+
+/// Has the outer call ask for a call of this run.
+fn ask_outer(
+    outer: Option<&InnerCalls>,
+    call: PendingToolCall,
+    inside: Option<OuterCall>,
+) -> Input {
+    let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
+    let Some(outer) = outer.filter(|_| !provider_executed) else {
+        let event = ToolEvent::Failed(cannot_ask().0);
+        return Input::Tool { tool_call_id, event };
+    };
+    let agents = inside.map(|inside| inside.agents).unwrap_or_default();
+    let wire_id = tool_call_id.shortened().unwrap_or_else(|| tool_call_id.clone());
+    let asked = outer.add(&wire_id, &tool_name, &agents, input);
+    Input::ApprovalRequested { tool_call_id, approval_id: asked.as_str().into(), details: None }
+}
+
+/// Returns the calls of the message whose tools have waited for calls inside them, which have results now.
+fn suspended_calls(turn: &Turn) -> Vec<PendingToolCall> {
+    let message = turn.chat.message(&turn.message_id);
+    let calls = message.map(UiMessage::answered_outer_calls).unwrap_or_default().into_iter();
+    let calls = calls.map(|part| {
+        let input = part.input().cloned().unwrap_or_else(Json::null);
+        PendingToolCall::client_executed(part.tool_call_id.clone(), part.tool_name.clone(), input)
     });
-    inputs.collect()
+    calls.collect()
 }
 
 /// Returns a stream of one input, within the current span.

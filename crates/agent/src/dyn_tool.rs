@@ -84,6 +84,12 @@ pub trait DynTool: Send + Sync + fmt::Debug + 'static {
     /// The reason why the tool does not accept the input. The model and the user read it.
     fn check(&self, input: &Json) -> Result<(), String>;
 
+    /// Returns the tools that a running call may ask for. See
+    /// [`ToolContext::request_approval`](super::ToolContext::request_approval). The default is none.
+    fn inner_tools(&self) -> &[Arc<dyn DynTool>] {
+        &[]
+    }
+
     /// Runs the tool.
     fn call(&self, input: Json, context: ToolContext)
     -> BoxFuture<'static, Result<Json, BoxError>>;

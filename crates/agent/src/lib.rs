@@ -10,11 +10,13 @@
 #[macro_use]
 mod debug;
 
+mod agent_tool;
 mod builder;
 mod client_tools;
 mod context;
 mod driver;
 mod dyn_tool;
+mod inner_calls;
 mod metrics;
 mod model_inputs;
 mod schema;
@@ -22,6 +24,7 @@ mod settings;
 mod structured_output;
 mod telemetry;
 mod tool;
+mod tool_error;
 mod tool_handler;
 pub mod tool_loop;
 pub mod tool_policy;
@@ -29,8 +32,11 @@ mod tool_run;
 mod tool_set;
 mod transcript;
 
+pub use self::agent_tool::AgentInput;
 pub use self::builder::Agent;
 pub use self::context::{ApprovalContext, EmitError, ToolContext};
 pub use self::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
+pub use self::inner_calls::Resumed;
 pub use self::tool::{ClientExecuted, Tool};
-pub use self::tool_handler::{ToolError, ToolHandler, WithContext, WithoutContext};
+pub use self::tool_error::ToolError;
+pub use self::tool_handler::{ToolHandler, WithContext, WithoutContext};

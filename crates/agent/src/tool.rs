@@ -50,6 +50,7 @@ pub struct Tool<I> {
     policy: ToolPolicy,
     check: fn(&Json) -> Result<(), String>,
     handler: Box<HandlerFn>,
+    inner_tools: Vec<Arc<dyn DynTool>>,
     input: PhantomData<fn(I)>,
 }
 
@@ -199,6 +200,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
                 Ok(input) => handler(input, context),
                 Err(error) => Box::pin(ready(Err(error.into()))),
             }),
+            inner_tools: Vec::new(),
             input: PhantomData,
         }
     }
@@ -508,6 +510,7 @@ impl Tool<ClientExecuted> {
             handler: Box::new(|_, _| {
                 Box::pin(ready(Err("a client-executed tool has no handler here".into())))
             }),
+            inner_tools: Vec::new(),
             input: PhantomData,
         }
     }
@@ -527,6 +530,15 @@ impl<I> Tool<I> {
         self.definition.title = Some(title.into());
         self
     }
+
+    /// Adds tools that a running call may ask the user for, with
+    /// [`ToolContext::request_approval`]. The model of the chat does not see them. They are asked for
+    /// as `<tool>__<inner tool>`.
+    #[must_use]
+    pub fn with_inner_tools(mut self, tools: impl IntoIterator<Item: IntoTool>) -> Self {
+        self.inner_tools.extend(tools.into_iter().map(IntoTool::into_tool));
+        self
+    }
 }
 
 impl<I: 'static> DynTool for Tool<I> {
@@ -544,6 +556,10 @@ impl<I: 'static> DynTool for Tool<I> {
 
     fn check(&self, input: &Json) -> Result<(), String> {
         (self.check)(input)
+    }
+
+    fn inner_tools(&self) -> &[Arc<dyn DynTool>] {
+        &self.inner_tools
     }
 
     fn call(

@@ -1,5 +1,4 @@
-//! [`ToolHandler`]: the function of the host that runs a tool, and [`ToolError`], its error for the
-//! user.
+//! [`ToolHandler`]: the function of the host that runs a tool.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -11,7 +10,6 @@ use tokio::task::yield_now;
 
 use super::context::{PartEmitter, ToolContext};
 use crate::tool_loop::ToolEvent;
-use ui_message_stream::approval::TOOL_FAILED;
 use ui_message_stream::json::Json;
 use ui_message_stream::{BoxError, BoxFuture};
 
@@ -64,28 +62,6 @@ where
     }
 }
 
-/// A tool error whose message is shown to the model and the user, up to 10 000 characters. All
-/// other errors are logged and shown as "The tool failed."
-///
-/// In a handler that also returns other errors, the error type is
-/// [`BoxError`](ui_message_stream::BoxError), to which `?` converts every error. Return a `ToolError`
-/// there with `Err(ToolError("…".into()).into())`.
-///
-/// ```
-/// use ui_message_stream_agent::ToolError;
-///
-/// fn check(amount: u64) -> Result<(), ToolError> {
-///     match amount {
-///         0 => Err(ToolError("The amount must be at least 1.".into())),
-///         _ => Ok(()),
-///     }
-/// }
-/// assert_eq!(check(0).unwrap_err().to_string(), "The amount must be at least 1.");
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ToolError(pub String);
-
 /// Emits each output as a preliminary one and returns the last output of the stream.
 pub(super) async fn emit_outputs<O: Serialize, E: Into<BoxError>>(
     outputs: impl Stream<Item = Result<O, E>>,
@@ -104,14 +80,3 @@ pub(super) async fn emit_outputs<O: Serialize, E: Into<BoxError>>(
     }
     last.ok_or_else(|| "the tool ended without an output".into())
 }
-
-/// Returns the text of an error that the model and the user read.
-pub(super) fn user_message(error: &BoxError) -> String {
-    match error.downcast_ref::<ToolError>() {
-        Some(ToolError(message)) => message.chars().take(MAX_USER_MESSAGE_CHARS).collect(),
-        None => TOOL_FAILED.to_owned(),
-    }
-}
-
-/// The maximum number of characters of an error message that are shown.
-const MAX_USER_MESSAGE_CHARS: usize = 10_000;

@@ -14,8 +14,9 @@ use tracing::Instrument;
 
 use super::context::{PartEmitter, ToolContext};
 use super::dyn_tool::DynTool;
+use super::inner_calls::Suspended;
 use super::telemetry::{record_failure, tool_span};
-use super::tool_handler::{ToolError, user_message};
+use super::tool_error::{ToolError, user_message};
 use super::tool_policy::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::tool_loop::{Input, ToolEvent};
 use ui_message_stream::approval::{OUTCOME_UNKNOWN, TOOL_FAILED};
@@ -28,7 +29,7 @@ pub(super) struct ToolRun {
     events: mpsc::Receiver<ToolEvent>,
     /// `None` after the call has ended. The task has its own timer, so the timeout applies even if
     /// this stream is not polled.
-    task: Option<AbortOnDropHandle<Result<Json, String>>>,
+    task: Option<AbortOnDropHandle<ToolEvent>>,
     /// The final event, until it is emitted.
     end: Option<ToolEvent>,
 }
@@ -64,8 +65,7 @@ impl Stream for ToolRun {
         {
             self.task = None;
             self.end = Some(match result {
-                Ok(Ok(output)) => ToolEvent::Output(output),
-                Ok(Err(message)) => ToolEvent::Failed(message),
+                Ok(end) => end,
                 // The runtime shuts down. The tool may have done its work.
                 Err(_) => ToolEvent::Failed(OUTCOME_UNKNOWN.to_owned()),
             });
@@ -100,7 +100,7 @@ pub(super) async fn execute(
     tool: Arc<dyn DynTool>,
     input: Json,
     context: ToolContext,
-) -> Result<Json, String> {
+) -> ToolEvent {
     let span = tool_span(tool.name(), &context);
     let (max_time, max_bytes) = (tool.policy().timeout, tool.policy().max_output_bytes);
     let call = async move { tool.call(input, context).await };
@@ -109,9 +109,16 @@ pub(super) async fn execute(
     let _entered = span.enter();
     let (kind, message) = match result {
         Ok(Ok(Ok(output))) if output.as_str().len() <= max_bytes => {
-            return Ok(output);
+            return ToolEvent::Output(output);
         }
         Ok(Ok(Ok(_))) => ("too_large", OUTPUT_TOO_LARGE.to_owned()),
+        Ok(Ok(Err(error))) if error.is::<Suspended>() => match error.downcast::<Suspended>() {
+            Ok(suspended) => {
+                let Suspended { state, calls } = *suspended;
+                return ToolEvent::Suspended { state, calls };
+            }
+            Err(_) => ("tool", TOOL_FAILED.to_owned()),
+        },
         Ok(Ok(Err(error))) if error.is::<ToolError>() => ("tool_error", user_message(&error)),
         Ok(Ok(Err(error))) => {
             tracing::error!(error = %log_error(&error), "a tool failed");
@@ -124,7 +131,7 @@ pub(super) async fn execute(
         Err(_) => ("timeout", TOOL_TIMED_OUT.to_owned()),
     };
     record_failure(&span, kind);
-    Err(message)
+    ToolEvent::Failed(message)
 }
 
 /// Waits for the end of a task. A task that was cancelled has no end.

@@ -10,14 +10,15 @@ use serde_json::Value;
 
 use super::context::{ApprovalContext, PartEmitter, ToolContext};
 use super::dyn_tool::{DynTool, DynToolDefinition};
+use super::inner_calls::{InnerCalls, Resumed, inner_name};
 use super::tool_policy::ApprovalRequirement;
 use super::tool_run::{self, ToolRun};
 use crate::schema::compile_validator;
-use crate::tool_loop::CallDecision;
+use crate::tool_loop::{CallDecision, ToolEvent};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{
     ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, PendingToolCall, Progress,
-    ToolInfo, ToolOutcome,
+    TOOL_FAILED, ToolInfo, ToolOutcome,
 };
 use ui_message_stream::event::{Executor, ToolCall};
 use ui_message_stream::json::Json;
@@ -28,6 +29,9 @@ use ui_message_stream_chat::{Chat, Turn};
 #[derive(Debug, Clone, Default)]
 pub(super) struct ToolSet {
     tools: Vec<RegisteredTool>,
+    /// The tools that calls of these tools may ask for, by the names under which they are asked for.
+    /// The model cannot call them.
+    inner: Vec<(Box<str>, RegisteredTool)>,
     /// Whether tools without an approval policy of the host need a user's approval.
     pub(super) is_approval_default: bool,
 }
@@ -47,6 +51,24 @@ struct CompiledDefinition {
 }
 
 impl RegisteredTool {
+    /// # Panics
+    /// If no model could call the tool, or its schema is not valid.
+    #[track_caller]
+    fn checked(tool: Arc<dyn DynTool>) -> Self {
+        let registered = RegisteredTool { tool, last_definition: Arc::default() };
+        let name = registered.tool.name();
+        assert!(
+            is_callable(name),
+            "no model could call {name:?}: a name has letters, digits, `_` and `-`, at most 64"
+        );
+        let is_gone = registered.tool.definition().is_none();
+        assert!(
+            is_gone || registered.compiled_definition().is_some(),
+            "the schema of tool {name:?} is not a valid JSON Schema"
+        );
+        registered
+    }
+
     /// Returns the current definition. `None` if the tool is not available or its schema is
     /// invalid.
     fn compiled_definition(&self) -> Option<Arc<CompiledDefinition>> {
@@ -75,19 +97,22 @@ impl ToolSet {
     /// Adds a tool. Panics if the name is taken or cannot be called, or if the schema is invalid.
     #[track_caller]
     pub(super) fn add(&mut self, tool: Arc<dyn DynTool>) {
-        let registered = RegisteredTool { tool, last_definition: Arc::default() };
+        let registered = RegisteredTool::checked(tool);
         let name = registered.tool.name();
-        assert!(self.find(name).is_none(), "there are two tools named {name:?}");
-        assert!(
-            is_callable(name),
-            "no model could call {name:?}: a name has letters, digits, `_` and `-`, at most 64"
-        );
-        let is_gone = registered.tool.definition().is_none();
-        assert!(
-            is_gone || registered.compiled_definition().is_some(),
-            "the schema of tool {name:?} is not a valid JSON Schema"
-        );
+        assert!(self.find_any(name).is_none(), "there are two tools named {name:?}");
+        self.add_inner(name, &*registered.tool);
         self.tools.push(registered);
+    }
+
+    /// Adds the tools that a call of this tool may ask for, and those that their calls may ask for.
+    #[track_caller]
+    fn add_inner(&mut self, name: &str, tool: &dyn DynTool) {
+        for tool in tool.inner_tools() {
+            let name = inner_name(name, tool.name());
+            assert!(self.find_any(&name).is_none(), "there are two tools named {name:?}");
+            self.inner.push((name.clone(), RegisteredTool::checked(tool.clone())));
+            self.add_inner(&name, &**tool);
+        }
     }
 
     /// Returns a copy of this set with other tools. The caller has checked that their names are
@@ -99,6 +124,11 @@ impl ToolSet {
         all
     }
 
+    /// Returns the tools that the model may call.
+    pub(super) fn all(&self) -> Vec<Arc<dyn DynTool>> {
+        self.tools.iter().map(|registered| registered.tool.clone()).collect()
+    }
+
     pub(super) fn contains(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
@@ -106,7 +136,7 @@ impl ToolSet {
     /// Updates the definition of a tool from its origin. Returns `false` if the origin cannot be
     /// reached.
     pub(super) async fn refresh(&self, name: &str) -> bool {
-        match self.find(name) {
+        match self.find_any(name) {
             Some(registered) => registered.tool.refresh().await,
             None => true,
         }
@@ -143,7 +173,7 @@ impl ToolSet {
     /// Returns the facts of a tool that its approval is bound to. `None` if the tool is not
     /// available.
     pub(super) fn info(&self, name: &str) -> Option<ToolInfo> {
-        let registered = self.find(name)?;
+        let registered = self.find_any(name)?;
         let (tool, compiled) = (&registered.tool, registered.compiled_definition()?);
         let DynToolDefinition { model, extras, .. } = &compiled.definition;
         let digest = DefinitionDigest::new(&model.name, &model.description, &model.input_schema);
@@ -161,7 +191,8 @@ impl ToolSet {
 
     /// Returns the name of a tool whose input an approver may change.
     pub(super) fn editable_tool(&self) -> Option<Box<str>> {
-        let mut tools = self.tools.iter().map(|registered| &registered.tool);
+        let all = self.tools.iter().chain(self.inner.iter().map(|(_, registered)| registered));
+        let mut tools = all.map(|registered| &registered.tool);
         tools.find(|tool| !tool.policy().editable.is_nothing()).map(|tool| tool.name().into())
     }
 
@@ -171,7 +202,7 @@ impl ToolSet {
     }
 
     pub(super) fn approval_description(&self, name: &str, input: &Json) -> Option<String> {
-        self.find(name)?.tool.policy().approval_description(name, input)
+        self.find_any(name)?.tool.policy().approval_description(name, input)
     }
 
     /// Validates an input against the schema of a tool and with the tool's own check.
@@ -179,8 +210,20 @@ impl ToolSet {
     /// # Errors
     /// The reason why the tool does not accept the input. The model and the user read it.
     pub(super) fn validate_input(&self, name: &str, input: &Json) -> Result<(), String> {
-        let registered = self
-            .find(name)
+        Self::validate(self.find(name), name, input)
+    }
+
+    /// Validates the input of a call that the user is asked for, or has approved.
+    pub(super) fn validate_asked(&self, name: &str, input: &Json) -> Result<(), String> {
+        Self::validate(self.find_any(name), name, input)
+    }
+
+    fn validate(
+        registered: Option<&RegisteredTool>,
+        name: &str,
+        input: &Json,
+    ) -> Result<(), String> {
+        let registered = registered
             .and_then(|registered| Some((&registered.tool, registered.compiled_definition()?)));
         let Some((tool, compiled)) = registered else {
             return Err(format!("there is no tool named {name:?}"));
@@ -248,20 +291,29 @@ impl ToolSet {
     /// Returns whether an approved call may still run: its tool accepts the input, and its requester
     /// is authorized.
     pub(super) async fn permits(&self, call: &ApprovedCall) -> bool {
-        let Some(registered) = self.find(&call.tool_name) else { return false };
+        let Some(registered) = self.find_any(&call.tool_name) else { return false };
         let policy = registered.tool.policy();
-        self.validate_input(&call.tool_name, &call.input).is_ok()
+        self.validate_asked(&call.tool_name, &call.input).is_ok()
             && policy.authorizes(&call.tool_name, &call.requester, &call.input).await
     }
 
-    /// Runs a call that needs no approval.
-    pub(super) fn run(&self, call: PendingToolCall, turn: &Turn) -> ToolRun {
+    /// Runs a call that needs no approval, from its begin or with the results that it has waited for.
+    pub(super) fn run(
+        &self,
+        call: PendingToolCall,
+        turn: &Turn,
+        resumed: Option<Arc<Resumed>>,
+    ) -> ToolRun {
+        let id = &call.tool_call_id;
+        let outer = id.shortened().unwrap_or_else(|| id.clone());
         let context = ToolContext {
+            inner: Some(InnerCalls::new(outer, &call.tool_name)),
             tool_call_id: call.tool_call_id,
             principal: turn.principal.clone(),
             chat_id: turn.chat.id.clone(),
             idempotency_key: None,
             emitter: None,
+            resumed,
         };
         match self.find(&call.tool_name) {
             Some(registered) => ToolRun::start(registered.tool.clone(), call.input, context),
@@ -281,8 +333,10 @@ impl ToolSet {
             chat_id: call.chat_id.clone(),
             idempotency_key: Some(call.idempotency_key),
             emitter: None,
+            inner: None,
+            resumed: None,
         };
-        let Some(registered) = self.find(&call.tool_name) else {
+        let Some(registered) = self.find_any(&call.tool_name) else {
             let outcome =
                 ToolOutcome::Failed(format!("there is no tool named {:?}", call.tool_name));
             return Box::pin(ready(outcome));
@@ -292,14 +346,23 @@ impl ToolSet {
         context.emitter = Some(PartEmitter::of_approved(progress, max_bytes));
         Box::pin(async move {
             match tool_run::execute(tool, call.input, context).await {
-                Ok(output) => ToolOutcome::Output(output),
-                Err(message) => ToolOutcome::Failed(message),
+                ToolEvent::Output(output) => ToolOutcome::Output(output),
+                ToolEvent::Failed(message) => ToolOutcome::Failed(message),
+                // It could not have asked.
+                _ => ToolOutcome::Failed(TOOL_FAILED.to_owned()),
             }
         })
     }
 
+    /// Finds a tool that the model may call.
     fn find(&self, name: &str) -> Option<&RegisteredTool> {
         self.tools.iter().find(|registered| registered.tool.name() == name)
+    }
+
+    /// Finds a tool that the user may be asked for.
+    fn find_any(&self, name: &str) -> Option<&RegisteredTool> {
+        let inner = || self.inner.iter().find(|(inner, _)| **inner == *name);
+        self.find(name).or_else(|| inner().map(|(_, registered)| registered))
     }
 }
 

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use ui_message_stream::approval::PendingToolCall;
-use ui_message_stream::event::{AgentEvent, ApprovalRequestDetails, Data, File, Source, Text};
+use ui_message_stream::event::{
+    AgentEvent, ApprovalRequestDetails, Data, File, Source, Text, ToolCall,
+};
 use ui_message_stream::id::{ApprovalId, ToolCallId};
 use ui_message_stream::json::Json;
 use ui_message_stream::model::ModelEvent;
@@ -69,8 +71,11 @@ pub enum Effect {
     ///
     /// Started once in a step: after the model has finished, and after all its calls were decided.
     RequestApprovals(Vec<PendingToolCall>),
-    /// Run the tool. Produces [`Input::Tool`] until an output or a failure.
+    /// Run the tool. Produces [`Input::Tool`] until an output, a failure, or [`ToolEvent::Suspended`].
     RunTool(PendingToolCall),
+    /// Run a tool that was suspended again, with the results of the calls that it has asked for.
+    /// Produces the same inputs as [`Effect::RunTool`].
+    ResumeTool(ToolCallId),
     /// Check the text of the last step against the schema of the structured output. Produces
     /// [`Input::OutputChecked`].
     CheckOutput,
@@ -151,4 +156,23 @@ pub enum ToolEvent {
     Output(Json),
     /// The failure, as text for the user and the model.
     Failed(String),
+    /// The tool is an agent, which needs the results of these calls. It ends, and is resumed later.
+    Suspended {
+        /// What it needs to go on.
+        state: Json,
+        /// The calls. Each needs the user's approval.
+        calls: Vec<InnerCall>,
+    },
+}
+
+/// A call that an agent makes inside the call of which it is the tool.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct InnerCall {
+    /// The call, with the id of the [outer one](ToolCall::inside).
+    pub call: ToolCall,
+    /// Its input.
+    pub input: Json,
+    /// The names of the agents, from the outermost one to the one that asks.
+    pub agents: Vec<Box<str>>,
 }

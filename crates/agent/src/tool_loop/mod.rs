@@ -19,7 +19,7 @@ mod io;
 
 use std::collections::{HashSet, VecDeque};
 
-pub use self::io::{Action, CallDecision, Effect, Input, RunEnd, ToolEvent};
+pub use self::io::{Action, CallDecision, Effect, InnerCall, Input, RunEnd, ToolEvent};
 
 use self::call_ids::CallIdMap;
 use ui_message_stream::approval::{NOT_PERMITTED, PendingToolCall};
@@ -56,6 +56,9 @@ pub struct ToolLoop {
     /// The state of the model call of this step.
     model: ModelState,
     calls: Vec<Call>,
+    /// The calls inside calls of this step, until they are announced.
+    inner_calls: Vec<InnerCall>,
+    has_open_step: bool,
     call_ids: CallIdMap,
     /// The calls of all steps whose results come from this loop or from the client, not from the
     /// provider.
@@ -96,6 +99,13 @@ struct Call {
     state: CallState,
 }
 
+impl Call {
+    /// Returns the id of the call inside which it is made.
+    fn outer(&self) -> Option<ToolCallId> {
+        self.tool_call.provider_metadata.as_ref()?.outer_call()
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallState {
     /// The call was not announced yet.
@@ -105,6 +115,8 @@ enum CallState {
     NeedsApproval,
     RequestingApproval,
     Running,
+    /// Its tool waits for the results of the calls inside it.
+    Suspended,
     Waiting,
     Finished,
 }
@@ -117,6 +129,8 @@ impl ToolLoop {
             max_steps,
             model: ModelState::NotCalled,
             calls: Vec::new(),
+            inner_calls: Vec::new(),
+            has_open_step: false,
             left_out: 0,
             call_ids: CallIdMap::new(64),
             local_calls: HashSet::new(),
@@ -170,6 +184,23 @@ impl ToolLoop {
     #[must_use]
     pub fn with_known_call_ids(mut self, ids: impl IntoIterator<Item = ToolCallId>) -> Self {
         self.call_ids.reserve(ids);
+        self
+    }
+
+    /// Resumes the tools of these calls before the model is called. The message holds the calls and the
+    /// results of all calls inside them.
+    #[must_use]
+    pub fn with_suspended_calls(
+        mut self,
+        calls: impl IntoIterator<Item = PendingToolCall>,
+    ) -> Self {
+        for pending in calls {
+            let tool_call =
+                ToolCall::new(pending.tool_call_id.clone(), pending.tool_name.to_string());
+            self.local_calls.insert(pending.tool_call_id.clone());
+            self.calls.push(Call { tool_call, pending, state: CallState::Suspended });
+            self.model = ModelState::Finished(FinishReason::ToolCalls);
+        }
         self
     }
 
@@ -473,6 +504,12 @@ impl ToolLoop {
             ToolEvent::Failed(message) => {
                 self.finish_call(&id, AgentEvent::tool_failed(id.clone(), message))
             }
+            ToolEvent::Suspended { calls, .. } => {
+                if let Some(call) = self.call(&id, CallState::Running) {
+                    call.state = CallState::Suspended;
+                    self.inner_calls.extend(calls);
+                }
+            }
         }
     }
 
@@ -497,13 +534,55 @@ impl ToolLoop {
         self.call_ids.next_step();
         self.left_out = 0;
         self.had_invalid_input = false;
-        self.actions.push_back(Action::Emit(AgentEvent::StepStart));
+        self.start_step();
         self.actions.push_back(Action::Start(Effect::CallModel { step: self.step }));
+    }
+
+    fn start_step(&mut self) {
+        self.emit(AgentEvent::StepStart);
+        self.has_open_step = true;
+    }
+
+    /// Announces the calls inside calls, in a step of their own: a client sends its answers when all
+    /// calls of the last step have one, and the outer calls have none.
+    fn start_inner_step(&mut self) {
+        self.start_step();
+        for InnerCall { call, input, .. } in std::mem::take(&mut self.inner_calls) {
+            let name: Box<str> = (&*call.tool_name).into();
+            let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
+            self.local_calls.insert(call.id.clone());
+            self.emit(AgentEvent::tool_input(call.clone(), input));
+            self.calls.push(Call { tool_call: call, pending, state: CallState::NeedsApproval });
+        }
+    }
+
+    /// Resumes the suspended calls inside which no call waits. Returns whether there are any.
+    fn resume_calls(&mut self) -> bool {
+        let waiting = self.calls.iter().filter(|call| call.state == CallState::Waiting);
+        let waiting: Vec<ToolCallId> = waiting.filter_map(Call::outer).collect();
+        let is_ready = |call: &&mut Call| {
+            call.state == CallState::Suspended && !waiting.contains(&call.pending.tool_call_id)
+        };
+        let mut has_any = false;
+        for call in self.calls.iter_mut().filter(is_ready) {
+            (call.state, has_any) = (CallState::Running, true);
+            let id = call.pending.tool_call_id.clone();
+            self.actions.push_back(Action::Start(Effect::ResumeTool(id)));
+        }
+        has_any
     }
 
     /// Ends a step: the model has finished, and no tool is running.
     fn end_step(&mut self, reason: FinishReason) {
-        self.actions.push_back(Action::Emit(AgentEvent::StepFinish));
+        if std::mem::take(&mut self.has_open_step) {
+            self.emit(AgentEvent::StepFinish);
+        }
+        if !self.inner_calls.is_empty() {
+            return self.start_inner_step();
+        }
+        if self.resume_calls() {
+            return;
+        }
         let is_waiting = |call: &&Call| call.state == CallState::Waiting;
         let waiting: Vec<PendingToolCall> =
             self.calls.iter().filter(is_waiting).map(|call| call.pending.clone()).collect();
@@ -543,7 +622,9 @@ impl ToolLoop {
 
     /// Returns whether a call of this step is still being validated, decided, requested or run.
     fn is_busy(&self) -> bool {
-        let is_busy = |call: &Call| !matches!(call.state, CallState::Waiting | CallState::Finished);
+        let is_busy = |call: &Call| {
+            !matches!(call.state, CallState::Waiting | CallState::Suspended | CallState::Finished)
+        };
         self.calls.iter().any(is_busy)
     }
 

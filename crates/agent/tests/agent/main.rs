@@ -12,6 +12,7 @@ mod failing_ledger;
 mod failing_model;
 mod hostile_ids;
 mod incomplete_histories;
+mod inner_agents;
 mod limits;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -1,0 +1,173 @@
+//! An agent as a tool of another agent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::builder::Agent;
+use super::context::ToolContext;
+use super::driver::{AgentRun, Approver};
+use super::settings::Settings;
+use super::tool::Tool;
+use super::tool_error::ToolError;
+use crate::tool_loop::RunEnd;
+use ui_message_stream::BoxError;
+use ui_message_stream::approval::{Approvals, EmptyToolbox};
+use ui_message_stream::id::{MessageId, ToolCallId};
+use ui_message_stream::json::Json;
+use ui_message_stream::message::{Part, Role, UiMessage};
+use ui_message_stream_chat::{Chat, Turn};
+
+/// The input of an agent that is a tool.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct AgentInput {
+    /// What the agent has to do, with all that it needs to know: it does not see the conversation.
+    pub task: String,
+}
+
+impl Agent {
+    /// Makes this agent a tool of another one. Its input is an [`AgentInput`]; its output is the text
+    /// of the agent's last answer, or its [structured output](Self::with_output).
+    ///
+    /// The agent sees the task, and nothing else of the chat. Each call begins a new conversation. What
+    /// its tools need an approval for, the user of the chat is asked for, under the name
+    /// `<name>__<tool>`: as a call in a step of its own, with the names of the agents in its
+    /// `data-approval` part. Meanwhile the call of this agent waits. The answer resumes the agent where
+    /// it stopped, also in another process: the ledger keeps its conversation, of at most 256 KiB. The
+    /// calls that it has made before are not repeated.
+    ///
+    /// | meanwhile | the call inside | the call of the agent |
+    /// |---|---|---|
+    /// | approved | runs once | goes on with the output when all of its questions have an answer |
+    /// | denied | does not run | goes on with the denial and its reason |
+    /// | one of several expires | does not run | goes on with that when the others have an answer |
+    /// | all expire | do not run | ends with the next message of the user |
+    /// | a newer message | does not run, also if the tool [stays open](Tool::on_new_message) | ends with an error |
+    /// | a stop | waits on; an approval runs it | waits on, and ends with the next message |
+    /// | the server is lost before the answer | waits on | waits on |
+    /// | the server is lost afterwards | ran at most once | ends: it is not known what it has done |
+    ///
+    /// Calls of the agent need no approval themselves, unless the tool
+    /// [demands it](Tool::needs_approval): such a call cannot ask, because the user has approved it
+    /// itself. Approvals [without a ledger](Approvals::stateless_replayable) cannot ask either: the agent
+    /// reads that its call was not executed. Tools that the client or the provider executes after an
+    /// approval are not for an agent that is a tool: its calls of them fail.
+    ///
+    /// A call may run for ten minutes; [`Tool::with_timeout`] sets another time.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// use ui_message_stream::BoxError;
+    /// use ui_message_stream_agent::{Agent, Tool};
+    /// # use ui_message_stream::model::{Model, ModelRequest, ModelStream};
+    /// # #[derive(Debug)]
+    /// # struct MyModel;
+    /// # impl Model for MyModel {
+    /// #     fn call(&self, _: ModelRequest) -> ModelStream { unimplemented!() }
+    /// # }
+    ///
+    /// /// Deletes a file.
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Delete {
+    ///     path: String,
+    /// }
+    ///
+    /// let delete = Tool::new("delete", async |delete: Delete| Ok::<_, BoxError>(delete.path));
+    /// let janitor = Agent::new(MyModel).tool(delete.needs_approval());
+    /// let agent = Agent::new(MyModel).tool(janitor.as_tool("janitor", "Tidies up folders."));
+    /// # let _ = agent;
+    /// ```
+    #[track_caller]
+    pub fn as_tool(
+        &self,
+        name: impl Into<Box<str>>,
+        description: impl Into<Box<str>>,
+    ) -> Tool<AgentInput> {
+        let settings = Arc::clone(&self.0);
+        // They request nothing: the chat of the outer call does.
+        let approvals = Approvals::new(EmptyToolbox);
+        let inner_tools = settings.tools.all();
+        let handler = move |input: AgentInput, context: ToolContext| {
+            run(Arc::clone(&settings), approvals.clone(), input, context)
+        };
+        Tool::new(name, handler)
+            .with_description(description)
+            .with_timeout(MAX_TIME)
+            .never_needs_approval()
+            .with_inner_tools(inner_tools)
+    }
+}
+
+/// What an agent needs to go on.
+#[derive(Serialize, Deserialize)]
+struct State {
+    chat: Chat,
+    suspended: HashMap<ToolCallId, Json>,
+}
+
+async fn run(
+    settings: Arc<Settings>,
+    approvals: Approvals,
+    input: AgentInput,
+    context: ToolContext,
+) -> Result<Json, BoxError> {
+    let State { chat, suspended } = match context.resumed() {
+        Some(resumed) => {
+            let mut state: State = serde_json::from_str(&resumed.state::<String>()?)?;
+            let Chat { messages, call_outcomes, .. } = &mut state.chat;
+            let last = messages.len().saturating_sub(1);
+            messages.update(last, |message| resumed.record_in(message, call_outcomes));
+            state
+        }
+        None => {
+            let mut chat = Chat::new(context.chat_id.clone(), context.principal.clone());
+            let task = Part::text(input.task);
+            chat.messages.push(UiMessage::new("task", Role::User, vec![task]));
+            State { chat, suspended: HashMap::new() }
+        }
+    };
+    let answer = MessageId::from("answer");
+    let turn = Turn::new(chat, answer.clone(), &approvals);
+    let approver = match &context.inner {
+        Some(inner) => Approver::OuterCall(inner.clone()),
+        None => Approver::Nobody,
+    };
+    let tools = settings.tools.clone();
+    let mut run = AgentRun::new(Arc::clone(&settings), tools, turn, approver, suspended);
+    while run.next().await.is_some() {}
+    match run.end() {
+        Some(RunEnd::Finished) => {}
+        Some(RunEnd::AwaitingApproval { waiting })
+            if waiting.iter().all(|call| call.approval_id.is_some()) =>
+        {
+            let (chat, suspended) = run.into_chat();
+            // As text: a state of an agent inside this one nests deeper than JSON may.
+            let state = serde_json::to_string(&State { chat, suspended })?;
+            return Err(context.suspend(&state));
+        }
+        Some(RunEnd::AwaitingApproval { .. } | RunEnd::AwaitingClient { .. }) => {
+            return Err(ToolError(WAITS_FOR_CLIENT.to_owned()).into());
+        }
+        Some(RunEnd::StepLimit) => return Err(ToolError(STEP_LIMIT.to_owned()).into()),
+        Some(RunEnd::Failed) | None => return Err(ToolError(AGENT_FAILED.to_owned()).into()),
+    }
+    let (chat, _) = run.into_chat();
+    let Some(message) = chat.message(&answer) else { return Err(AGENT_FAILED.into()) };
+    match &settings.output {
+        Some(output) => Ok(output.parse_message(message).map_err(|e| ToolError(e.to_string()))?),
+        None => Ok(Json::string(&message.last_text())),
+    }
+}
+
+/// How long a call of an agent may run.
+const MAX_TIME: Duration = Duration::from_secs(600);
+
+const WAITS_FOR_CLIENT: &str =
+    "The agent stopped: it called a tool that only the client of a chat can execute.";
+const STEP_LIMIT: &str = "The agent stopped: it made as many steps as it may.";
+const AGENT_FAILED: &str = "The agent failed.";

@@ -1,0 +1,359 @@
+//! Agents inside agents: a tool that is an agent asks the user of the chat for the calls of its own tools, and
+//! goes on with the answers, also on another server.
+
+use std::sync::{Arc, Mutex};
+
+use futures::stream;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::{Approvals, KeyRing, OnNewMessage, Principal};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::id::ToolCallId;
+use ui_message_stream::message::{ToolPart, UiMessage};
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::testing::Conversation;
+use ui_message_stream::{BoxError, ChatRequest};
+use ui_message_stream_agent::{Agent, Tool, ToolContext};
+use ui_message_stream_chat::ChatServer;
+use ui_message_stream_chat::store::InMemoryLogStore;
+
+/// A model that makes the calls of one step after the other, then repeats the last results that it has read.
+/// It reads from its messages which step is next, so it knows no more than the messages do.
+#[derive(Debug, Clone)]
+struct Steps {
+    steps: Arc<[Vec<(&'static str, Value)>]>,
+    read: Arc<Mutex<Vec<String>>>,
+}
+
+impl Steps {
+    fn of(steps: impl Into<Arc<[Vec<(&'static str, Value)>]>>) -> Self {
+        Steps { steps: steps.into(), read: Arc::default() }
+    }
+}
+
+impl Model for Steps {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        self.read.lock().unwrap().push(serde_json::to_string(&request.messages).unwrap());
+        let results = request.messages.iter().filter_map(|message| match message {
+            ModelMessage::Tool { content } => Some(serde_json::to_string(content).unwrap()),
+            _ => None,
+        });
+        let results: Vec<String> = results.collect();
+        let Some(calls) = self.steps.get(results.len()) else {
+            let last = results.last().cloned().unwrap_or_default();
+            let text = ModelEvent::Event(AgentEvent::text(format!("Read {last}")));
+            return Box::pin(stream::iter([
+                Ok(text),
+                Ok(ModelEvent::Finished(FinishReason::Stop)),
+            ]));
+        };
+        let step = results.len();
+        let calls = calls.iter().enumerate().map(|(at, (tool, input))| {
+            let call = ToolCall::new(format!("{tool}_{step}{at}"), *tool);
+            Ok(ModelEvent::ToolCall(Box::new(call), input.to_string()))
+        });
+        let calls: Vec<_> =
+            calls.chain([Ok(ModelEvent::Finished(FinishReason::ToolCalls))]).collect();
+        Box::pin(stream::iter(calls))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+struct Path {
+    path: String,
+}
+
+/// What has happened outside of the chat.
+#[derive(Debug, Clone, Default)]
+struct World(Arc<Mutex<Vec<String>>>);
+
+impl World {
+    fn tool(&self, name: &'static str) -> Tool<Path> {
+        let world = self.clone();
+        Tool::new(name, move |input: Path| {
+            world.0.lock().unwrap().push(format!("{name} {}", input.path));
+            async move { Ok::<_, BoxError>(format!("{name} {} is done", input.path)) }
+        })
+    }
+
+    fn effects(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn path(path: &str) -> Value {
+    json!({ "path": path })
+}
+
+fn task(task: &str) -> Value {
+    json!({ "task": task })
+}
+
+/// The stores that all servers share.
+#[derive(Clone, Default)]
+struct Stores {
+    ledger: Arc<InMemoryLedger>,
+    logs: Arc<InMemoryLogStore>,
+}
+
+impl Stores {
+    /// A server with this agent.
+    fn server(&self, agent: Agent) -> ChatServer {
+        let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
+        let approvals = Approvals::new(agent.clone()).with_keys(keys);
+        let approvals = approvals.with_ledger(self.ledger.clone());
+        ChatServer::new(agent, approvals).with_store(self.logs.clone())
+    }
+}
+
+fn page(chats: &ChatServer) -> Conversation<'static> {
+    let chats = chats.clone();
+    Conversation::new(async move |chat: ChatRequest| {
+        chats.stream_response(&Principal::new("ada"), chat).await.unwrap()
+    })
+    .with_id("chat")
+}
+
+/// An agent whose tool `janitor` looks, and then deletes two files, which needs an approval.
+struct Janitors {
+    world: World,
+    outer: Steps,
+    inner: Steps,
+}
+
+impl Janitors {
+    fn new() -> Self {
+        let deletes = vec![("delete", path("a")), ("delete", path("b"))];
+        Janitors {
+            world: World::default(),
+            outer: Steps::of([vec![("janitor", task("Tidy up"))]]),
+            inner: Steps::of([vec![("look", path("folder"))], deletes]),
+        }
+    }
+
+    fn agent_with(&self, delete: Tool<Path>) -> Agent {
+        let inner = Agent::new(self.inner.clone()).tool(self.world.tool("look")).tool(delete);
+        Agent::new(self.outer.clone()).tool(inner.as_tool("janitor", "Tidies up."))
+    }
+
+    fn agent(&self) -> Agent {
+        self.agent_with(self.world.tool("delete").needs_approval())
+    }
+}
+
+fn tool_part<'m>(message: &'m UiMessage, id: &str) -> &'m ToolPart {
+    let mut parts = message.tool_parts();
+    parts.find(|part| part.tool_call_id.as_str() == id).unwrap_or_else(|| panic!("{message:?}"))
+}
+
+const OUTER: &str = "janitor_00";
+const FIRST: &str = "janitor_00__delete_10";
+const SECOND: &str = "janitor_00__delete_11";
+
+#[tokio::test]
+async fn an_agent_inside_a_call_asks_in_a_step_of_its_own_and_goes_on_with_both_answers() {
+    let janitors = Janitors::new();
+    let chats = Stores::default().server(janitors.agent());
+    let mut page = page(&chats);
+    page.send("Tidy up").await;
+    let message = page.messages().last().unwrap().clone();
+    assert_eq!(janitors.world.effects(), ["look folder"]);
+    let steps = serde_json::to_value(&message.parts).unwrap();
+    let kinds: Vec<&str> =
+        steps.as_array().unwrap().iter().map(|part| part["type"].as_str().unwrap()).collect();
+    let expected = [
+        "step-start",
+        "tool-janitor",
+        "step-start",
+        "dynamic-tool",
+        "dynamic-tool",
+        "data-approval",
+        "data-approval",
+    ];
+    assert_eq!(kinds, expected);
+    assert_eq!(steps[1]["state"], "input-available");
+    assert_eq!(steps[3]["toolName"], "janitor__delete");
+    assert_eq!(steps[3]["input"], path("a"));
+    assert_eq!(steps[5]["data"]["agents"], json!(["janitor"]));
+    assert_eq!(tool_part(&message, FIRST).outer_call(), Some(OUTER.into()));
+
+    page.approve(FIRST).await;
+    assert_eq!(janitors.world.effects(), ["look folder"], "the page sends both answers at once");
+    page.deny(SECOND, "keep b").await;
+    assert_eq!(janitors.world.effects(), ["look folder", "delete a"]);
+    let message = page.messages().last().unwrap();
+    assert!(message.tool_parts().all(ToolPart::is_settled), "{message:?}");
+    // The agent inside has read both results, and its conversation was not repeated.
+    let inner = janitors.inner.read.lock().unwrap().clone();
+    assert_eq!(inner.len(), 3);
+    assert!(inner[2].contains("delete a is done") && inner[2].contains("keep b"), "{}", inner[2]);
+    // The model of the chat has read the answer of the agent, and none of its calls.
+    let outer = janitors.outer.read.lock().unwrap().clone();
+    assert_eq!(outer.len(), 2);
+    assert!(!outer[1].contains("janitor__delete"), "{}", outer[1]);
+    assert!(outer[1].contains("Read") && outer[1].contains("keep b"), "{}", outer[1]);
+}
+
+#[tokio::test]
+async fn another_server_resumes_the_agent_where_it_stopped() {
+    let (stores, janitors) = (Stores::default(), Janitors::new());
+    let mut asked = page(&stores.server(janitors.agent()));
+    asked.send("Tidy up").await;
+    // The same program in another process: it shares the stores, and nothing else.
+    let mut answered = page(&stores.server(janitors.agent())).with_messages(asked.messages());
+    answered.approve(FIRST).await;
+    answered.approve(SECOND).await;
+    assert_eq!(janitors.world.effects(), ["look folder", "delete a", "delete b"]);
+    assert!(answered.last_text().contains("delete b is done"), "{}", answered.last_text());
+}
+
+#[tokio::test]
+async fn agents_two_levels_down_ask_with_their_path_and_both_go_on() {
+    let world = World::default();
+    let inner = Steps::of([vec![("delete", path("x"))]]);
+    let middle = Steps::of([vec![("janitor", task("Delete x"))]]);
+    let outer = Steps::of([vec![("house", task("Tidy up"))]]);
+    let janitor = Agent::new(inner.clone()).tool(world.tool("delete").needs_approval());
+    let house = Agent::new(middle.clone()).tool(janitor.as_tool("janitor", "Deletes."));
+    let agent = Agent::new(outer.clone()).tool(house.as_tool("house", "Keeps the house."));
+    let chats = Stores::default().server(agent);
+    let mut page = page(&chats);
+    page.send("Go").await;
+    let message = page.messages().last().unwrap().clone();
+    let parts = serde_json::to_value(&message.parts).unwrap();
+    let question = &parts[3];
+    assert_eq!(question["toolName"], "house__janitor__delete", "{parts}");
+    assert_eq!(parts[4]["data"]["agents"], json!(["house", "janitor"]));
+    let id = question["toolCallId"].as_str().unwrap().to_owned();
+    page.approve(&id).await;
+    assert_eq!(world.effects(), ["delete x"]);
+    for (model, calls) in [(&inner, 2), (&middle, 2), (&outer, 2)] {
+        assert_eq!(model.read.lock().unwrap().len(), calls);
+    }
+    assert!(page.last_text().contains("delete x is done"), "{}", page.last_text());
+}
+
+#[tokio::test]
+async fn an_agent_may_ask_again_after_an_answer() {
+    let world = World::default();
+    let inner = Steps::of([vec![("delete", path("a"))], vec![("delete", path("b"))]]);
+    let outer = Steps::of([vec![("janitor", task("Tidy up"))]]);
+    let janitor = Agent::new(inner.clone()).tool(world.tool("delete").needs_approval());
+    let agent = Agent::new(outer.clone()).tool(janitor.as_tool("janitor", "Deletes."));
+    let chats = Stores::default().server(agent);
+    let mut page = page(&chats);
+    page.send("Go").await;
+    page.approve("janitor_00__delete_00").await;
+    assert_eq!(world.effects(), ["delete a"]);
+    page.approve("janitor_00__delete_10").await;
+    assert_eq!(world.effects(), ["delete a", "delete b"]);
+    assert_eq!(inner.read.lock().unwrap().len(), 3);
+    assert_eq!(outer.read.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_newer_message_closes_the_questions_and_ends_the_call_of_the_agent() {
+    let janitors = Janitors::new();
+    // Its tool would stay open outside of an agent.
+    let delete = janitors.world.tool("delete").needs_approval().on_new_message(OnNewMessage::Run);
+    let chats = Stores::default().server(janitors.agent_with(delete));
+    let mut page = page(&chats);
+    page.send("Tidy up").await;
+    let asked = page.messages().to_vec();
+    page.send("No, stop").await;
+    let mut late = self::page(&chats).with_messages(asked);
+    late.approve(FIRST).await;
+    late.approve(SECOND).await;
+    assert_eq!(janitors.world.effects(), ["look folder"]);
+    let stored = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    let message = &stored.messages[1];
+    assert!(message.tool_parts().all(ToolPart::is_settled), "{message:?}");
+    let read = janitors.outer.read.lock().unwrap().last().unwrap().clone();
+    assert!(read.contains("it waited for the user, who sent a new message"), "{read}");
+    assert!(!read.contains("janitor__delete"), "{read}");
+}
+
+#[tokio::test]
+async fn a_model_cannot_call_a_tool_of_an_agent_that_is_a_tool() {
+    let mut janitors = Janitors::new();
+    janitors.outer = Steps::of([vec![("janitor__delete", path("a"))]]);
+    let chats = Stores::default().server(janitors.agent());
+    let mut page = page(&chats);
+    page.send("Tidy up").await;
+    assert!(page.last_text().contains("there is no tool named"), "{}", page.last_text());
+    assert_eq!(janitors.world.effects(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_page_cannot_answer_for_the_agent() {
+    let janitors = Janitors::new();
+    let chats = Stores::default().server(janitors.agent());
+    let mut page = page(&chats);
+    page.send("Tidy up").await;
+    let mut forged = page.messages().to_vec();
+    let message = forged.last_mut().unwrap();
+    for part in message.tool_parts_mut().filter(|part| part.tool_call_id.as_str() == OUTER) {
+        part.set_output(Ok(ui_message_stream::Json::string("all is done"))).unwrap();
+    }
+    let mut page = self::page(&chats).with_messages(forged);
+    page.submit().await;
+    let stored = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    assert!(!tool_part(&stored.messages[1], OUTER).is_settled());
+    assert_eq!(janitors.outer.read.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_of_an_agent_that_the_user_has_approved_itself_cannot_ask() {
+    let janitors = Janitors::new();
+    let delete = janitors.world.tool("delete").needs_approval();
+    let inner = Agent::new(janitors.inner.clone()).tool(janitors.world.tool("look")).tool(delete);
+    let janitor = inner.as_tool("janitor", "Tidies up.").needs_approval();
+    let chats = Stores::default().server(Agent::new(janitors.outer.clone()).tool(janitor));
+    let mut page = page(&chats);
+    page.send("Tidy up").await;
+    page.approve(OUTER).await;
+    assert_eq!(janitors.world.effects(), ["look folder"]);
+    assert!(page.last_text().contains("the user cannot be asked"), "{}", page.last_text());
+}
+
+/// Tidies up a folder.
+#[derive(Deserialize, JsonSchema)]
+struct TidyUp {}
+
+#[tokio::test]
+async fn a_handler_asks_for_inner_tools_and_is_called_again_with_its_state_and_the_results() {
+    let world = World::default();
+    let begun = Arc::new(Mutex::new(0));
+    let count = begun.clone();
+    let tidy_up = Tool::new("tidy_up", move |_: TidyUp, context: ToolContext| {
+        let count = count.clone();
+        async move {
+            let Some(resumed) = context.resumed() else {
+                *count.lock().unwrap() += 1;
+                let first = context.request_approval("delete", &Path { path: "a".into() })?;
+                let second = context.request_approval("delete", &json!({"file": "b"}))?;
+                let third = context.request_approval("burn", &Path { path: "c".into() })?;
+                return Err(context.suspend(&[first, second, third]));
+            };
+            let calls: Vec<ToolCallId> = resumed.state()?;
+            let texts = calls.iter().map(|call| resumed.result(call).unwrap().text().into_owned());
+            Ok::<_, BoxError>(texts.collect::<Vec<_>>())
+        }
+    });
+    let tidy_up = tidy_up.with_inner_tools([world.tool("delete")]);
+    let model = Steps::of([vec![("tidy_up", json!({}))]]);
+    let chats = Stores::default().server(Agent::new(model).tool(tidy_up));
+    let mut page = page(&chats);
+    page.send("Go").await;
+    page.approve("tidy_up_00__0").await;
+    assert_eq!(*begun.lock().unwrap(), 1);
+    assert_eq!(world.effects(), ["delete a"]);
+    let text = page.last_text();
+    // A call that no inner tool accepts fails, and the user is not asked for it.
+    for wanted in ["delete a is done", "does not fit the schema", "there is no tool named"] {
+        assert!(text.contains(wanted), "{text}");
+    }
+}
