@@ -161,7 +161,7 @@ impl Driver {
     }
 
     /// Has a lost run ended or resumed, or what the ledger knows stored, as this goal says. One turn of a server
-    /// is enough: others wait for a moment.
+    /// is enough: while there is one, this waits for a moment and returns `false`.
     ///
     /// # Errors
     /// The turn has failed, which it has logged.
@@ -170,13 +170,13 @@ impl Driver {
         key: LogKey,
         client: Client,
         goal: Goal,
-    ) -> Result<(), ChatError> {
+    ) -> Result<bool, ChatError> {
         let Some(_mending) = Mending::begin(&chats.mending, &key) else {
             sleep(QUIET).await;
-            return Ok(());
+            return Ok(false);
         };
         let request = TurnRequest::of_owner(key, client, goal);
-        Self::start(&chats, request)?.response().await.map(drop)
+        Self::start(&chats, request)?.response().await.map(|_| true)
     }
 
     /// Has the live run of this log ended or resumed if it is lost, and does not wait for it.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use tokio::time::{sleep, timeout};
 
 use super::driver::Driver;
@@ -42,10 +42,16 @@ async fn expire(chats: &Arc<Inner>) -> Option<Duration> {
     let keys = expired.records.into_iter();
     let keys: HashSet<LogKey> =
         keys.map(|record| LogKey { owner: record.requester, chat: record.chat_id }).collect();
-    let settling = keys.into_iter().map(|key| {
-        // The next one who loads the chat tries again.
+    let settling = keys.into_iter().map(|key| async move {
         let client = chats.clients.any_client();
-        Driver::mend(Arc::clone(chats), key, client, Goal::Settle).map(drop)
+        for _ in 0..MAX_TURNS_BEFORE {
+            // Another turn may mend the chat, and may have read the ledger before.
+            let mended = Driver::mend(Arc::clone(chats), key.clone(), client, Goal::Settle).await;
+            // After a failure the next one who loads the chat tries again.
+            if !matches!(mended, Ok(false)) {
+                break;
+            }
+        }
     });
     let mut settling = stream::iter(settling).buffer_unordered(MAX_AT_ONCE);
     while !chats.shutdown.has_begun() && settling.next().await.is_some() {}
@@ -54,6 +60,9 @@ async fn expire(chats: &Arc<Inner>) -> Option<Duration> {
 
 /// The time after which a server looks again in any case: a server that has requested an approval may be lost.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often an expiry waits for another turn that mends its chat.
+const MAX_TURNS_BEFORE: u32 = 20;
 
 /// The time after which a server tries again if the ledger fails.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryFutureExt};
 use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -410,7 +410,7 @@ impl LogReader {
     /// Starts a turn that ends or resumes a lost run, unless its lease is renewed.
     fn mend(&self, run: RunId) -> BoxFuture<'static, Result<(), ChatError>> {
         let (chats, key) = (Arc::clone(&self.chats), self.key.clone());
-        Driver::mend(chats, key, self.client, Goal::Mend(run)).boxed()
+        Driver::mend(chats, key, self.client, Goal::Mend(run)).map_ok(drop).boxed()
     }
 
     /// Waits for the log to change, at most for a tick, which begins with the last page or the last tick.

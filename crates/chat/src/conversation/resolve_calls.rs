@@ -334,6 +334,13 @@ impl Chat {
         (is_due && !self.has_open_calls(last)).then_some(&last.id)
     }
 
+    /// Returns the id of the message to continue if no run does so: there was no place for one when the
+    /// results came. After a run that has failed only a request continues it.
+    pub(crate) fn message_without_run(&self) -> Option<&MessageId> {
+        let is_free = self.runs.live.is_none() && self.runs.ended.is_none();
+        self.message_to_continue().filter(|_| is_free)
+    }
+
     /// Ends the calls that wait for calls inside them: a newer message of the user follows, and closes those.
     pub(super) fn end_outer_calls(&mut self) {
         let inner = self.messages.with_unsettled_calls().flat_map(UiMessage::tool_parts);

@@ -72,10 +72,17 @@ pub(crate) fn answer(
 }
 
 /// Appends the outcomes that the ledger has for open calls: they have expired, or the turn that was to append
-/// them was lost. If a user has decided, the run begins that reads them.
+/// them was lost. If a user has decided, the run begins that reads them, also if there was no place for it
+/// when the results came.
 pub(crate) fn settle(view: &View, mine: &Mine) -> Decision {
     let (state, open) = (&view.state, view.state.chat().undecided_calls());
-    if state.live().is_some() || open.is_empty() {
+    if state.live().is_some() {
+        return Decision::Done(Response::Nothing);
+    }
+    if let Some(due) = state.chat().message_without_run().filter(|_| !mine.has_no_place()) {
+        return mine.append(view.control(), vec![mine.begin(due)]);
+    }
+    if open.is_empty() {
         return Decision::Done(Response::Nothing);
     }
     let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
