@@ -335,6 +335,8 @@ impl DeferredToolResults {
                 | DeferredOutcome::ForwardToProvider { approved: false, .. } => {
                     CallProgress::Denied
                 }
+                // An approval of a denied call: denied before, or by a newer message.
+                DeferredOutcome::Rejected if result.is_final => CallProgress::Denied,
                 DeferredOutcome::Lapsed => CallProgress::Lapsed,
                 _ => continue,
             };
@@ -564,6 +566,10 @@ pub const EXPIRED: &str = "This tool call was not executed: nobody approved it i
 /// The error text shown to the user for a call whose approval request was superseded.
 pub const SUPERSEDED: &str =
     "This tool call was not executed: a new message was sent instead of an answer.";
+
+/// The reason of a denial that the user did not write: a newer message counts as the denial of an
+/// unanswered approval request, as [`OnNewMessage::Deny`](super::OnNewMessage::Deny) says.
+pub const DENIED_BY_MESSAGE: &str = "The user sent a new message instead of an answer.";
 
 /// The error text shown to the user for a call whose approval lapsed.
 pub const LAPSED: &str =

@@ -57,9 +57,9 @@ mod transitions;
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::changed_input::{APPROVAL_DATA_NAME, ChangedInput, EditableInput, InputError};
 pub use self::deferred::{
-    DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder, EXPIRED,
-    FORGOTTEN, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED, OUTCOME_UNKNOWN, REFUSED, REVOKED,
-    SUPERSEDED,
+    DENIED_BY_MESSAGE, DeferredOutcome, DeferredToolResult, DeferredToolResults,
+    DeferredToolResultsBuilder, EXPIRED, FORGOTTEN, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED,
+    OUTCOME_UNKNOWN, REFUSED, REVOKED, SUPERSEDED,
 };
 pub use self::delivery::ApprovalEvent;
 pub use self::history::{

@@ -243,13 +243,26 @@ pub enum OnNewMessage {
     /// lapses: the tool does not run, and the model may request the approval again.
     #[default]
     Lapse,
+    /// The message denies an unanswered request in the name of its requester, with the reason
+    /// [`DENIED_BY_MESSAGE`](super::DENIED_BY_MESSAGE). An approval that arrives with or after the
+    /// message does not count: the request is denied as if there were no approval.
+    Deny,
     /// The request stays open, and an approval that arrives later runs the tool. Use it for
     /// approval requests that do not depend on the conversation. A request that
     /// [others decide](ApprovalRecord::decided_by_others) on always stays open.
+    ///
+    /// The name `keep` of other servers is read as this one.
+    #[doc(alias = "keep")]
+    #[serde(alias = "keep")]
     Run,
 }
 
 impl OnNewMessage {
+    /// Returns whether a newer message closes the request.
+    pub(super) fn closes(self) -> bool {
+        self != OnNewMessage::Run
+    }
+
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -389,10 +402,9 @@ impl ApprovalRecord {
     }
 
     /// Returns whether a newer message of the requester closes this request.
-    pub(super) fn lapses_on_new_message(&self) -> bool {
+    pub(super) fn is_closed_by_new_message(&self) -> bool {
         // The message ends the outer call, so nothing would read the result.
-        self.outer.is_some()
-            || self.on_new_message == OnNewMessage::Lapse && !self.decided_by_others
+        self.outer.is_some() || self.on_new_message.closes() && !self.decided_by_others
     }
 
     /// Returns whether an approval by this principal is one of its own request, although others

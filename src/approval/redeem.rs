@@ -255,7 +255,7 @@ impl Redemption {
             );
             let is_pending = record.is_some_and(ApprovalRecord::is_pending);
             answer.lapses = record.is_some_and(|record| {
-                record.lapses_on_new_message()
+                record.is_closed_by_new_message()
                     && self.plan.has_newer_message(record, &response.approval_id)
             });
             let accepted = accepted.and_then(|()| {
@@ -391,7 +391,7 @@ impl Redemption {
         unanswered: impl IntoIterator<Item = (&'r ApprovalRecord, &'r ApprovalId)>,
     ) -> Vec<RecordId> {
         let records = unanswered.into_iter().filter(|(record, id)| {
-            record.lapses_on_new_message() && self.plan.has_newer_message(record, id)
+            record.is_closed_by_new_message() && self.plan.has_newer_message(record, id)
         });
         records.map(|(record, _)| record.id).collect()
     }
@@ -417,7 +417,7 @@ impl Redemption {
                 Some(DeferredOutcome::Superseded) if self.plan.is_superseded(id) => open.push(call),
                 // The model gets the rejection of that response and is called, so the call is not
                 // pending.
-                None if !record.lapses_on_new_message() && self.plan.is_superseded(id) => {
+                None if !record.is_closed_by_new_message() && self.plan.is_superseded(id) => {
                     pending.push(call);
                 }
                 None if self.has_rejected_response(record, id) => {}
@@ -469,8 +469,8 @@ fn pending_call(record: &ApprovalRecord, approval_id: ApprovalId) -> PendingTool
         provider_executed: record.provider_executed,
         progress: CallProgress::Open,
         on_new_message: match record.outer {
-            Some(_) => OnNewMessage::Lapse,
-            None => record.on_new_message,
+            Some(_) if !record.on_new_message.closes() => OnNewMessage::Lapse,
+            _ => record.on_new_message,
         },
     }
 }

@@ -12,9 +12,9 @@ use super::history::{
 #[cfg(feature = "approvals")]
 use super::reopen::SentCall;
 use super::{
-    ApprovalRecord, CallProgress, ClientToolResult, DeferredOutcome, DeferredToolResult,
-    DeferredToolResults, OnNewMessage, PendingToolCall, UnverifiedApprovalRequest,
-    UnverifiedApprovalResponse, UnverifiedToolOutput,
+    ApprovalRecord, CallProgress, ClientToolResult, DENIED_BY_MESSAGE, DeferredOutcome,
+    DeferredToolResult, DeferredToolResults, OnNewMessage, PendingToolCall,
+    UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
 use crate::id::{ApprovalId, MessageId};
 use crate::json::{Json, json_or_null, optional_text};
@@ -312,7 +312,7 @@ impl ResumePlan {
     /// - An approved call runs if the record holds the same approval id and the call is open. It
     ///   runs with the tool and input of the record. If the record does not hold the id, the
     ///   approval is rejected. If the history holds a newer message of the user, the approval
-    ///   lapses, unless [`PendingToolCall::on_new_message`] is `Run`.
+    ///   lapses if [`PendingToolCall::on_new_message`] is `Lapse`, and is rejected if it is `Deny`.
     /// - A denial counts, unless the call was handed out before.
     /// - A call that was [handed out](CallProgress::HandedOut) before has an unknown outcome, and a
     ///   [completed](CallProgress::Completed) one has its outcome. An approval after a denial is
@@ -321,8 +321,8 @@ impl ResumePlan {
     ///   message than the continued one: it was settled earlier.
     /// - An output is accepted for a call that the client executes. An output for a call that waits
     ///   for a user's approval is rejected.
-    /// - Every other open call of the record is still pending, or superseded if the user has sent
-    ///   another message.
+    /// - Every other open call of the record is still pending, or superseded or denied if the user
+    ///   has sent another message.
     ///
     /// Before the host runs a tool, it must store what it hands out:
     /// [`DeferredToolResults::record_in`] says how, so that no call can run twice. The tool call ids
@@ -339,9 +339,16 @@ impl ResumePlan {
             let is_relevant = known.is_some() || is_continued;
             is_relevant.then(|| ResponseResult {
                 tool_name: known.map(|call| call.tool_name.clone()),
-                outcome: match known.filter(|call| lapses(call) && call.progress.is_open()) {
-                    Some(_) if response.approved && self.is_superseded(&response.approval_id) => {
-                        DeferredOutcome::Lapsed
+                outcome: match known.filter(|call| call.progress.is_open()) {
+                    Some(call)
+                        if call.on_new_message.closes()
+                            && response.approved
+                            && self.is_superseded(&response.approval_id) =>
+                    {
+                        match call.on_new_message {
+                            OnNewMessage::Deny => DeferredOutcome::Rejected,
+                            _ => DeferredOutcome::Lapsed,
+                        }
                     }
                     _ => decided_outcome(response, known),
                 },
@@ -359,7 +366,7 @@ impl ResumePlan {
         let closed = closed.collect();
         let (pending, open) = open.into_iter().partition(|call| {
             let id = call.approval_id.as_ref();
-            !lapses(call) && id.is_some_and(|id| self.is_superseded(id))
+            !call.on_new_message.closes() && id.is_some_and(|id| self.is_superseded(id))
         });
         let open: Vec<PendingToolCall> = open;
         self.build_results(answers, &open, closed, pending)
@@ -505,7 +512,14 @@ impl ResumePlan {
     /// Resolves a call whose approval request has no response.
     fn resolve_request(&self, call: &PendingToolCall, approval_id: &ApprovalId) -> CallResolution {
         if self.is_superseded(approval_id) {
-            return CallResolution::Superseded;
+            return match call.on_new_message {
+                OnNewMessage::Deny => {
+                    let reason = Some(DENIED_BY_MESSAGE.to_owned());
+                    let denied = DeferredOutcome::Denied { reason };
+                    CallResolution::Resolved(self.request_result(call, approval_id, denied))
+                }
+                _ => CallResolution::Superseded,
+            };
         }
         let request = self.history.requests.get(approval_id);
         // The client already shows a result, so the user can no longer respond.
@@ -584,10 +598,6 @@ fn decided_outcome(
         Some(call) => DeferredOutcome::Approved { input: call.input.clone(), claim: None },
         None => DeferredOutcome::Rejected,
     }
-}
-
-fn lapses(call: &PendingToolCall) -> bool {
-    call.on_new_message == OnNewMessage::Lapse
 }
 
 /// Returns the outcome of a call that was decided by an earlier request.

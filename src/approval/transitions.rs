@@ -15,8 +15,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{
-    ApprovalRecord, ApprovalState, Claim, DeferredOutcome, LeaseHolderId, RecordedDecision,
-    RevocationReason, ToolOutcome, UnixMillis,
+    ApprovalRecord, ApprovalState, Claim, DENIED_BY_MESSAGE, DeferredOutcome, LeaseHolderId,
+    OnNewMessage, RecordedDecision, RevocationReason, ToolOutcome, UnixMillis,
 };
 
 /// The output of a rule and the next state of the record.
@@ -235,7 +235,7 @@ impl ApprovalRecord {
     }
 
     /// Records that an approval arrived with or after a newer message of the user. The tool does not
-    /// run.
+    /// run. If a newer message [denies](OnNewMessage::Deny) the request, the request is denied.
     ///
     /// A request that is not pending any more keeps its state, and its outcome stands.
     pub fn lapse(&self, decision: &RecordedDecision) -> Transition<ClaimResult> {
@@ -244,6 +244,11 @@ impl ApprovalRecord {
                 ClaimResult::Rejected(RejectionReason::Expired),
                 ApprovalState::Expired,
             ),
+            ApprovalState::Pending if self.on_new_message == OnNewMessage::Deny => self
+                .transition_to(
+                    ClaimResult::Rejected(RejectionReason::AlreadyDecided),
+                    self.denied_by_message(decision.decided_at),
+                ),
             ApprovalState::Pending => self.transition_to(
                 ClaimResult::Rejected(RejectionReason::Lapsed),
                 ApprovalState::Lapsed { decision: decision.clone() },
@@ -256,11 +261,15 @@ impl ApprovalRecord {
     }
 
     /// Records that the user sent another message instead of a response, unless the request is not
-    /// pending any more.
+    /// pending any more. If a newer message [denies](OnNewMessage::Deny) the request, the request is
+    /// denied, otherwise superseded.
     pub fn supersede(&self, at: UnixMillis) -> Transition<()> {
         match &self.state {
             ApprovalState::Pending if self.expires_at <= at => {
                 self.transition_to((), ApprovalState::Expired)
+            }
+            ApprovalState::Pending if self.on_new_message == OnNewMessage::Deny => {
+                self.transition_to((), self.denied_by_message(at))
             }
             ApprovalState::Pending => self.transition_to((), ApprovalState::Superseded { at }),
             _ => self.unchanged(()),
@@ -481,6 +490,13 @@ impl ApprovalRecord {
     pub(crate) fn can_be_executed_again(&self, now: UnixMillis) -> bool {
         let ApprovalState::Claimed { lease_until, .. } = &self.state else { return false };
         self.idempotent && !self.provider_executed && *lease_until <= now
+    }
+
+    /// Returns the state of a request that a newer message of its requester has denied.
+    fn denied_by_message(&self, at: UnixMillis) -> ApprovalState {
+        let reason = Some(DENIED_BY_MESSAGE.to_owned());
+        let by_requester = RecordedDecision::new(self.requester.clone(), at);
+        ApprovalState::Denied { decision: RecordedDecision { reason, ..by_requester } }
     }
 
     fn accepts_input_of(&self, decision: &RecordedDecision) -> bool {

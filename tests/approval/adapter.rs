@@ -22,9 +22,9 @@ use ui_message_stream::approval::store::{
     ListRecords, ListedRecords, PendingLimits, ReplayGuard, Snapshot,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, Approvals, ApprovedCall, DeferredCall, DeferredOutcome, DeferredToolResults,
-    DefinitionDigest, InexactInputError, KeyRing, OnNewMessage, Principal, Progress, RecordId,
-    RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
+    ApprovalRecord, Approvals, ApprovedCall, DENIED_BY_MESSAGE, DeferredCall, DeferredOutcome,
+    DeferredToolResults, DefinitionDigest, InexactInputError, KeyRing, OnNewMessage, Principal,
+    Progress, RecordId, RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ApprovalId;
@@ -598,6 +598,29 @@ async fn an_unanswered_request_is_superseded_and_never_reads_as_denied() {
             assert!(results.results().is_empty(), "{mode:?} {results:?}");
             let is_denial = |event: &AgentEvent| matches!(event, AgentEvent::Data(data) if data.data.as_str().contains("denied"));
             assert!(!events.iter().any(is_denial), "{mode:?} {events:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_message_denies_an_unanswered_request_wherever_records_are_kept() {
+    for mode in MODES {
+        let mut host = Host::new(mode);
+        host.approvals = host.approvals.on_new_message(OnNewMessage::Deny);
+        let part = host.ask().await;
+        let reason = Some(DENIED_BY_MESSAGE.to_owned());
+        let denied = DeferredOutcome::Denied { reason };
+        let request = with_new_message(body("chat", &[&part]));
+        for request in [request.clone(), request] {
+            let (events, results) = host.post(&ada(), &request).await;
+            assert_eq!(results.results()[0].outcome, denied, "{mode:?}");
+            // The message is not the one that the response continues, so the call itself cannot change.
+            let is_data = |event: &AgentEvent| matches!(event, AgentEvent::Data(data) if data.data.as_str().contains("denied"));
+            assert!(events.iter().any(is_data), "{mode:?} {events:?}");
+        }
+        if mode != Mode::Stateless {
+            let late = host.outcome(&answer(&part, true)).await;
+            assert_eq!((late, host.effects()), (DeferredOutcome::Rejected, 0), "{mode:?}");
         }
     }
 }

@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalState, AuditEventKind, DeferredOutcome, IssuedApproval, OnNewMessage,
-    Principal, RejectionReason,
+    ApprovalDecision, ApprovalEvent, ApprovalState, AuditEventKind, DENIED_BY_MESSAGE,
+    DeferredOutcome, IssuedApproval, OnNewMessage, Principal, RecordedDecision, RejectionReason,
 };
 
 use super::one_tool::{Bench, ada, body, body_with_new_message, call, unanswered};
@@ -103,6 +103,63 @@ async fn the_policy_of_a_tool_overrides_that_of_all_tools() {
     }
 }
 
+fn denied_by_message() -> DeferredOutcome {
+    DeferredOutcome::Denied { reason: Some(DENIED_BY_MESSAGE.to_owned()) }
+}
+
+#[tokio::test]
+async fn a_newer_message_denies_a_request_if_the_policy_says_so_with_or_without_an_approval() {
+    for (of_all, of_tool) in
+        [(OnNewMessage::Deny, None), (OnNewMessage::Run, Some(OnNewMessage::Deny))]
+    {
+        for approved in [false, true] {
+            let bench = bench(of_all, of_tool);
+            let issued = bench.ask("call_1", notes()).await;
+            let (sent, outcome, rejections) = match approved {
+                false => (unanswered("call_1", &issued), denied_by_message(), 0),
+                // A page that shows an approval does not accept a denial.
+                true => (call("call_1", &issued, true), DeferredOutcome::Rejected, 1),
+            };
+            let (results, outcomes) = bench.settled(&ada(), body_with_new_message(&[sent])).await;
+            assert_eq!(outcomes, [outcome]);
+            assert!(results.pending().is_empty() && results.superseded().is_empty());
+
+            let loaded = bench.ledger.load(&[issued.record]).await.unwrap();
+            let record = &loaded.records[0].record;
+            let ApprovalState::Denied { decision } = &record.state else { panic!("{record:?}") };
+            let reason = Some(DENIED_BY_MESSAGE.to_owned());
+            let expected = RecordedDecision::new(ada(), loaded.now);
+            assert_eq!(*decision, RecordedDecision { reason, ..expected });
+            let events = ApprovalEvent::all_of(record);
+            assert_eq!(events[1..], [(ApprovalEvent::Denied, loaded.now)]);
+            let audited = |kinds: usize| {
+                let events = bench.audit_events(issued.record);
+                let kinds_now: Vec<_> = events.into_iter().map(|event| event.kind).collect();
+                let reason = Some(DENIED_BY_MESSAGE.to_owned());
+                assert_eq!(kinds_now[1], AuditEventKind::Denied { reason });
+                let cause = RejectionReason::AlreadyDecided;
+                assert_eq!(kinds_now[2..], vec![AuditEventKind::Rejected { cause }; kinds]);
+            };
+            audited(rejections);
+
+            let late = body(&[call("call_1", &issued, true)]);
+            assert_eq!(bench.outcomes(&late).await, [DeferredOutcome::Rejected]);
+            audited(rejections + 1);
+            assert!(bench.effects().is_empty());
+        }
+    }
+}
+
+#[test]
+fn policies_are_stored_by_their_names_and_keep_is_read_as_run() {
+    use OnNewMessage::{Deny, Lapse, Run};
+    for (policy, name) in [(Lapse, "lapse"), (Deny, "deny"), (Run, "run")] {
+        assert_eq!(serde_json::to_value(policy).unwrap(), name);
+        assert_eq!(serde_json::from_value::<OnNewMessage>(json!(name)).unwrap(), policy);
+    }
+    assert_eq!(serde_json::from_value::<OnNewMessage>(json!("keep")).unwrap(), Run);
+}
+
 #[tokio::test]
 async fn the_policy_at_the_time_of_the_request_applies() {
     let bench = bench(OnNewMessage::Lapse, None);
@@ -112,11 +169,12 @@ async fn the_policy_at_the_time_of_the_request_applies() {
     assert!(bench.effects().is_empty());
 }
 
-/// Every policy is the default one.
 #[tokio::test]
 async fn a_message_of_the_requester_does_not_close_what_others_decide_on() {
-    for decided_by_others in [true, false] {
-        let bench = Bench::new().with(|approvals| {
+    use OnNewMessage::{Deny, Lapse};
+    for (policy, decided_by_others) in [(Lapse, true), (Lapse, false), (Deny, true), (Deny, false)]
+    {
+        let bench = bench(policy, None).with(|approvals| {
             approvals.authorize_decision(|principal, _| principal.id() == Some("boss"))
         });
         bench.tool(|tool| tool.decided_by_others = decided_by_others);

@@ -7,8 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use ui_message_stream::approval::{
-    CallProgress, DeferredOutcome, DeferredToolResult, DeferredToolResults, OnNewMessage,
-    PendingToolCall, ResumePlan, ToolOutcome,
+    CallProgress, DENIED_BY_MESSAGE, DeferredOutcome, DeferredToolResult, DeferredToolResults,
+    OnNewMessage, PendingToolCall, ResumePlan, ToolOutcome,
 };
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::request::Limits;
@@ -477,7 +477,7 @@ fn a_new_user_message_supersedes_the_open_calls() {
 }
 
 #[test]
-fn an_approval_with_a_newer_message_lapses_and_stays_closed_unless_the_call_says_otherwise() {
+fn an_approval_with_a_newer_message_runs_only_if_the_call_says_so_and_otherwise_stays_closed() {
     let answered = json!([
         user("m1"),
         message("m2", "assistant", json!([responded("c1", "ap1", true), requested("c2", "ap2")])),
@@ -498,6 +498,15 @@ fn an_approval_with_a_newer_message_lapses_and_stays_closed_unless_the_call_says
     assert_eq!(outcomes(&mut record, &with_new_message), lapsed);
     // The client leaves the newer message out.
     let closed = vec![DeferredOutcome::Lapsed, DeferredOutcome::Superseded];
+    assert_eq!(outcomes(&mut record, &answered), (closed, 0, 0));
+
+    let mut record = [awaiting_approval("c1", "ap1"), awaiting_approval("c2", "ap2")];
+    record.iter_mut().for_each(|call| call.on_new_message = OnNewMessage::Deny);
+    let denied = |reason: Option<&str>| DeferredOutcome::Denied { reason: reason.map(Into::into) };
+    let results = vec![DeferredOutcome::Rejected, denied(Some(DENIED_BY_MESSAGE))];
+    assert_eq!(outcomes(&mut record, &with_new_message), (results, 0, 0));
+    assert!(record.iter().all(|call| call.progress == CallProgress::Denied), "{record:?}");
+    let closed = vec![DeferredOutcome::Rejected, denied(None)];
     assert_eq!(outcomes(&mut record, &answered), (closed, 0, 0));
 
     let mut record = [awaiting_approval("c1", "ap1"), awaiting_approval("c2", "ap2")];

@@ -376,7 +376,7 @@ impl ChatApprovals {
         let (mut records, mut approved) = (Vec::new(), HashMap::new());
         for (approval, call) in plan.sent_calls() {
             let Some(mut facts) = self.known_facts(call, stateless_message_id()) else { continue };
-            if guard.guard.is_none() {
+            if guard.guard.is_none() && !facts.on_new_message.closes() {
                 // Every later message repeats the approval, which would execute the call again.
                 facts.on_new_message = OnNewMessage::Lapse;
             }

@@ -288,6 +288,8 @@ impl Approvals {
     /// Sets what happens to an approval request when its requester sends a newer message. The
     /// default is [`OnNewMessage::Lapse`]: a newer message closes unanswered requests, and an
     /// approval that arrives in the same request as that message, or later, does not run the tool.
+    /// With [`OnNewMessage::Deny`] the message denies them, and with [`OnNewMessage::Run`] they stay
+    /// open.
     ///
     /// [`ToolInfo::on_new_message`] overrides it for one tool.
     #[must_use]

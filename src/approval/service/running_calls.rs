@@ -266,8 +266,8 @@ impl ChatApprovals {
     ///
     /// A call without a response stays pending until its approval request expires. If the user sent
     /// a new message instead of a response, the call is superseded, and an approval that arrives with
-    /// that message lapses, unless its tool is set to
-    /// [`OnNewMessage::Run`](crate::approval::OnNewMessage::Run). An invalid approval response is
+    /// that message lapses. Its tool, or [`Approvals::on_new_message`](super::Approvals::on_new_message),
+    /// may set that the call is denied, or stays pending. An invalid approval response is
     /// rejected and changes nothing in the ledger. `client_executed` are the calls that the client
     /// executes, from the host's own record.
     ///

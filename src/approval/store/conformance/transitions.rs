@@ -11,12 +11,13 @@ use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{check_listed, insert, load_one, new_chat_id, new_principal, new_record, now};
 use crate::approval::store::update;
 use crate::approval::{
-    self, ApprovalRecord, ApprovalState, ClaimResult, EditableInput, LeaseHolderId, Principal,
-    RecordedDecision, RevocationReason, ToolOutcome, Transition, UnixMillis,
+    self, ApprovalRecord, ApprovalState, ClaimResult, DENIED_BY_MESSAGE, EditableInput,
+    LeaseHolderId, OnNewMessage, Principal, RecordedDecision, RevocationReason, ToolOutcome,
+    Transition, UnixMillis,
 };
 use crate::json::Json;
 
-use By::{Editor, Other, Requester};
+use By::{Editor, Message, Other, Requester};
 use Rule::{Claim, Complete, Deny, Expire, Lapse, Renew, Revoke, Supersede};
 use State::{
     Claimed, Completed, Denied, Expired, Granted, Lapsed, OutcomeUnknown, Pending, Revoked,
@@ -158,6 +159,20 @@ const CHANGED_INPUTS: &[Rows] = &[
     (CHANGED, &[Complete(1, "a")], "Stored", Some(Completed(Editor, 10, 1, "a", 19))),
 ];
 
+/// A newer message of the requester denies the request.
+const DENYING_MESSAGES: &[Rows] = &[
+    (DENIABLE, &[Claim(Requester, 1)], "Granted(1)", Some(Claimed(Requester, 59, 1, 1, 69))),
+    (DENIABLE, &[Deny(Requester)], "Denied", Some(Denied(Requester, 59))),
+    (DENIABLE, &[Supersede], "()", Some(Denied(Message, 59))),
+    (DENIABLE, &[Lapse], "Rejected(AlreadyDecided)", Some(Denied(Message, 59))),
+    (DENIABLE_PAST_EXPIRY, &[Supersede], "()", Some(Expired)),
+    (DENIABLE_PAST_EXPIRY, &[Lapse], "Rejected(Expired)", Some(Expired)),
+    (DENIED_BEFORE, CLAIMS, "Rejected(AlreadyDecided)", None),
+    (DENIED_BEFORE, DENIALS, "Denied", None),
+    (DENIED_BEFORE, &[Supersede], "()", None),
+    (DENIED_BEFORE, &[Lapse], "Rejected(AlreadyDecided)", None),
+];
+
 const CLAIMS: &[Rule] = &[Claim(Requester, 1), Claim(Requester, 2), Claim(Other, 2)];
 const DENIALS: &[Rule] = &[Deny(Requester), Deny(Other)];
 const DECISIONS: &[Rule] =
@@ -174,6 +189,17 @@ const OF_LEASE_HOLDERS: &[Rule] =
 const PENDING: Given = Given::new("pending", Pending, 59);
 const EDITABLE: Given = Given { name: "pending, editable", editable: true, ..PENDING };
 const PAST_EXPIRY: Given = Given::new("pending, past its expiry", Pending, 60);
+const DENIABLE: Given =
+    Given { name: "pending, denied by a message", on_new_message: OnNewMessage::Deny, ..PENDING };
+const DENIABLE_PAST_EXPIRY: Given = Given {
+    name: "pending, denied by a message, past its expiry",
+    on_new_message: OnNewMessage::Deny,
+    ..PAST_EXPIRY
+};
+const DENIED_BEFORE: Given = Given {
+    on_new_message: OnNewMessage::Deny,
+    ..Given::new("denied by a message", Denied(Message, 10), 20)
+};
 const DENIED: Given = Given::new("denied", Denied(Requester, 10), 20);
 const EXPIRED: Given = Given::new("expired", Expired, 70);
 const REVOKED: Given = Given::new("revoked", Revoked(10), 20);
@@ -215,6 +241,7 @@ struct Given {
     idempotent: bool,
     provider_executed: bool,
     editable: bool,
+    on_new_message: OnNewMessage,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -263,6 +290,8 @@ enum By {
     Other,
     /// The requester, with a changed input.
     Editor,
+    /// The requester, who sent a message instead of an answer.
+    Message,
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -276,7 +305,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn rows() -> impl Iterator<Item = Row> {
-    rows_of(TABLE).chain(rows_of(CHANGED_INPUTS))
+    [TABLE, CHANGED_INPUTS, DENYING_MESSAGES].into_iter().flat_map(rows_of)
 }
 
 fn rows_of(table: &'static [Rows]) -> impl Iterator<Item = Row> {
@@ -309,18 +338,20 @@ async fn run(store: Store, (given, rule, output, after): Row) -> Result<(), Case
 
 impl Given {
     const fn new(name: &'static str, state: State, minute: u64) -> Self {
-        Given { name, state, minute, idempotent: false, provider_executed: false, editable: false }
+        let (idempotent, provider_executed, editable) = (false, false, false);
+        let on_new_message = OnNewMessage::Lapse;
+        Given { name, state, minute, idempotent, provider_executed, editable, on_new_message }
     }
 
     /// Returns a new record, which is still pending.
     fn pending_record(&self, now: UnixMillis) -> ApprovalRecord {
         let record = new_record(&new_principal(), &new_chat_id(), now);
-        let Given { idempotent, provider_executed, .. } = *self;
+        let Given { idempotent, provider_executed, on_new_message, .. } = *self;
         let editable = match self.editable {
             true => EditableInput::Everything,
             false => EditableInput::Nothing,
         };
-        ApprovalRecord { idempotent, provider_executed, editable, ..record }
+        ApprovalRecord { idempotent, provider_executed, editable, on_new_message, ..record }
     }
 }
 
@@ -402,11 +433,14 @@ impl By {
     fn decision(self, record: &ApprovalRecord, minute: u64) -> RecordedDecision {
         RecordedDecision {
             decided_by: match self {
-                Requester | Editor => record.requester.clone(),
+                Requester | Editor | Message => record.requester.clone(),
                 Other => Principal::new("another person"),
             },
             decided_at: minute_of(record, minute),
-            reason: Some("because of \"this\"\n".to_owned()),
+            reason: Some(match self {
+                Message => DENIED_BY_MESSAGE.to_owned(),
+                _ => "because of \"this\"\n".to_owned(),
+            }),
             changed_input: (self == Editor).then(|| Json::string("changed")),
         }
     }

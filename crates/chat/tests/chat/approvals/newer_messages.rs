@@ -14,7 +14,7 @@ use ui_message_stream::approval::store::{
     InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
     PendingLimits, Snapshot,
 };
-use ui_message_stream::approval::{ApprovalRecord, RecordId};
+use ui_message_stream::approval::{ApprovalRecord, DENIED_BY_MESSAGE, OnNewMessage, RecordId};
 
 /// Posts a decision from a second screen. Returns whether it counts.
 async fn decide(host: &Host, person: &str, id: &str, approved: bool) -> bool {
@@ -91,6 +91,41 @@ async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_ar
     assert!(!decide(&host, "alice", &id, true).await);
     assert!(host.tools.effects().is_empty());
     assert!(host.pending("alice").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_newer_message_denies_a_request_with_or_without_an_approval_if_the_policy_says_so() {
+    for approved in [false, true] {
+        let host = Host::with(Vec::new(), |approvals| approvals.on_new_message(OnNewMessage::Deny));
+        let mut browser = Client::new("alice", "chat");
+        browser.say(&host, "delete notes.txt").await;
+        let id = browser.approval_ids()[0].clone();
+        let late = browser.answered(true);
+        if approved {
+            browser.messages = late["messages"].as_array().unwrap().clone();
+        }
+        browser.say(&host, "hello").await;
+        let stored = host.get("alice", "/api/chat/chat").await.json();
+        let parts = stored["messages"][1]["parts"].as_array().unwrap();
+        let of_type = |kind: &str| parts.iter().find(|part| part["type"] == kind).unwrap();
+        let call = of_type("tool-delete_file");
+        assert_eq!(call["state"], "output-denied", "{call:#}");
+        let denial = json!({"id": id, "approved": false, "reason": DENIED_BY_MESSAGE});
+        assert_eq!(call["approval"], denial);
+        let data = &of_type("data-approval")["data"];
+        assert_eq!((&data["state"], &data["approvedBy"]), (&json!("denied"), &json!("alice")));
+        let prompts = host.model.prompts();
+        assert!(prompts.last().unwrap().contains(DENIED_BY_MESSAGE), "{prompts:#?}");
+
+        // The first outcome stands.
+        assert!(!decide(&host, "alice", &id, true).await);
+        host.chat("alice", late.to_string()).await;
+        assert_eq!(
+            host.get("alice", "/api/chat/chat").await.json()["messages"][1],
+            stored["messages"][1]
+        );
+        assert!(host.tools.effects().is_empty() && host.pending("alice").await.is_empty());
+    }
 }
 
 /// A ledger whose writes fail while `fails` is set.
