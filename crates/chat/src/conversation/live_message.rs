@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::call_state::{error_state, is_approved_provider_call};
+use super::call_state::{error_state, is_approved_provider_call, is_call_of};
 use super::recorder::call_outcome;
 use super::{Chat, HistoryCompleteness, is_outcome_of, is_outcome_unknown};
 use ui_message_stream::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
@@ -166,6 +166,7 @@ pub(crate) fn accepts_result(chat: &Chat, result: &DeferredToolResult) -> bool {
     let is_granted = matches!(result.outcome, DeferredOutcome::ForwardToProvider { .. })
         && is_approved_provider_call(part);
     let can_be_recorded = result.is_final
+        && (result.approval_id.is_some() || is_call_of(part, result))
         && !matches!(
             result.outcome,
             DeferredOutcome::Approved { .. }

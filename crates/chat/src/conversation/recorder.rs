@@ -84,15 +84,22 @@ impl Recorder {
     /// not contain it either.
     pub fn handle_event(&mut self, event: &AgentEvent) {
         self.has_events = true;
-        if let AgentEvent::ToolInput { call, input } = event
-            && call.executed_by == Executor::Client
-        {
-            let pending = PendingToolCall::client_executed(
-                call.id.shortened().unwrap_or_else(|| call.id.clone()),
-                call.tool_name.to_string(),
-                input.clone(),
-            );
-            self.client_executed.push(pending);
+        let stored_id = |id: &ToolCallId| id.shortened().unwrap_or_else(|| id.clone());
+        match event {
+            AgentEvent::ToolInput { call, input } if call.executed_by == Executor::Client => {
+                let (id, name) = (stored_id(&call.id), call.tool_name.to_string());
+                self.client_executed.push(PendingToolCall::client_executed(
+                    id,
+                    name,
+                    input.clone(),
+                ));
+            }
+            // The output of a client would need no approval.
+            AgentEvent::ApprovalRequested { tool_call_id, .. } => {
+                let id = stored_id(tool_call_id);
+                self.client_executed.retain(|call| call.tool_call_id != id);
+            }
+            _ => {}
         }
         let reducer = &mut self.reducer;
         // The response reports the error of an invalid event.

@@ -235,8 +235,15 @@ impl ChatState {
         Ok(())
     }
 
+    /// A call with an approval request is not for the client, whose output would need no approval.
     fn add_client_call(&mut self, call: &UiMessage) {
-        for part in call.tool_parts().filter(|part| part.approval_id().is_none()) {
+        for part in call.tool_parts() {
+            if part.approval_id().is_some() {
+                self.chat
+                    .client_executed
+                    .retain(|of_client| of_client.tool_call_id != part.tool_call_id);
+                continue;
+            }
             let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
             let input = part.input().cloned().unwrap_or_else(ui_message_stream::Json::null);
             let call = PendingToolCall::client_executed(id, name, input);

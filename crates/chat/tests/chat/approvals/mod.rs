@@ -1,6 +1,7 @@
 //! A call runs only after a permitted person has approved it, once, however late and from wherever the decision comes.
 
 mod call_outcomes;
+mod client_executed;
 mod concurrent_turns;
 mod decisions_in_live_runs;
 mod expiry;
