@@ -51,6 +51,9 @@ pub(super) fn with_request_tools(
         if !tool.input_schema.as_str().starts_with('{') {
             return Err(FieldError::new("inputSchema", "expected an object").within(&path));
         }
+        if tool.requires_approval {
+            return Err(FieldError::new("requiresApproval", ASKS_BY_ITSELF).within(&path));
+        }
     }
     Ok(tools.with(client_tools.into_iter().map(ClientTool::into_tool)))
 }
@@ -67,6 +70,9 @@ struct ClientTool {
     description: Box<str>,
     #[serde(default = "any_object", alias = "input_schema", alias = "parameters")]
     input_schema: Json,
+    /// It is refused, because an approval that the client asks of itself would be ignored here.
+    #[serde(default, alias = "requires_approval", alias = "default_requires_approval")]
+    requires_approval: bool,
 }
 
 impl ClientTool {
@@ -86,6 +92,9 @@ fn any_object() -> Json {
 fn invalid_field(problem: Cow<'static, str>) -> FieldError {
     FieldError::new(FIELD, problem)
 }
+
+const ASKS_BY_ITSELF: &str =
+    "is not supported: the client that executes the tool asks its user before it does";
 
 const EXPECTED_SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"?}`";
 

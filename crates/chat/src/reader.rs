@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{FutureExt, TryFutureExt};
 use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::{FutureExt, TryFutureExt};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::driver::Driver;

@@ -148,6 +148,10 @@ async fn a_request_with_answers_by_id_declares_client_tools_too() {
 async fn a_request_can_neither_replace_a_server_tool_nor_declare_an_invalid_one() {
     let tool = |name: &str| json!({"name": name, "inputSchema": {}});
     for (client_tools, expected_error) in [
+        (
+            json!([{"name": "locate", "default_requires_approval": true}]),
+            "clientTools[0].requiresApproval: is not supported",
+        ),
         (json!([tool("weather")]), "clientTools[0].name: is a tool of the server"),
         (json!([tool("a"), tool("weather")]), "clientTools[1].name: is a tool of the server"),
         (json!([tool("a"), tool("a")]), "clientTools[1].name: given twice"),
