@@ -10,6 +10,7 @@ use ui_message_stream::approval::DeferredToolResult;
 use ui_message_stream::chunk::Chunk;
 use ui_message_stream::event::{AgentEvent, MASKED_ERROR};
 use ui_message_stream::id::{RunId, ToolCallId};
+use ui_message_stream::message::ToolPart;
 
 impl LogTurn {
     /// Handles an event of the agent.
@@ -63,7 +64,8 @@ impl LogTurn {
         let mut writer = EntryWriter::new(&message, self.client);
         match event {
             AgentEvent::ToolOutput { tool_call_id, .. } => {
-                let has_call = message.tool_parts().any(|part| part.tool_call_id == *tool_call_id);
+                let is_it = |part: &ToolPart| part.tool_call_id == *tool_call_id;
+                let has_call = message.tool_parts().any(|part| is_it(part) && !part.is_settled());
                 // The other half is left to what the message gets.
                 let has_room = hold.bytes < self.mine.settings.limits.max_log_bytes() / 2;
                 let mut results = self.mine.outbox.iter();

@@ -366,6 +366,10 @@ impl LogTurn {
             let hold = self.hold.as_mut().filter(|it| live.is_some_and(|live| live.run == it.run));
             let is_own = hold.is_some_and(|hold| {
                 hold.bytes += entry.stored_len();
+                if let Some(OtherEntry::Result { received, .. }) = entry.other() {
+                    // Another turn was first. What the call has shown would follow its result.
+                    hold.queue.remove_outputs_of(&received.result.tool_call_id);
+                }
                 hold.queue.remove(entry)
             });
             let applied = match is_own {

@@ -37,6 +37,9 @@ counts! {
     // Effects of approvals, and those of them that a provider had.
     effects,
     sent,
+    // What approved calls showed before their results: entries of outputs, and parts.
+    preliminary_outputs,
+    parts_of_calls,
     // Results that a turn appended to the run of another one, or to none.
     late_results,
     // Calls that a new message closed.

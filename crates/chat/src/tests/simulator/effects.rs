@@ -373,9 +373,12 @@ impl Step<'_> {
         }
     }
 
-    /// Goes on with an approved call: the effect, and then its record.
+    /// Goes on with an approved call: what it shows, the effect, and then its record.
     fn execute(&mut self, tool: usize) {
         let (id, is_executed) = self.world.drivers[self.at].tools[tool].clone();
+        if self.random.one_in(2) && self.world.drivers[self.at].turn.accepts_progress() {
+            return self.show_progress(&id);
+        }
         if !is_executed {
             self.world.effect(&id);
             self.world.drivers[self.at].tools[tool].1 = true;
@@ -385,6 +388,19 @@ impl Step<'_> {
         let result = self.world.ledger.execute(&id, self.world.now);
         result.into_iter().for_each(|it| self.deliver(Input::Settled(Box::new(it))));
         self.end_redemption();
+    }
+
+    fn show_progress(&mut self, id: &ApprovalId) {
+        let Some(call) = self.world.ledger.call(id).cloned() else { return };
+        let output = Json::string(&format!("so far {}", self.world.fresh()));
+        let event = match self.random.one_in(2) {
+            true => AgentEvent::preliminary_output(call, output),
+            false => {
+                self.world.counts.parts_of_calls += 1;
+                AgentEvent::data("log", output)
+            }
+        };
+        self.deliver(Input::Progress(Box::new(event)));
     }
 
     fn call_agent(&mut self, call: CallAgent) {

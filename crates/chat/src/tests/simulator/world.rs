@@ -207,6 +207,16 @@ impl World {
             .then(|| format!("an append at {first}, after {} entries", shadow.entries.len()));
         for entry in entries {
             let read = Entry::read(&entry).unwrap();
+            if let Some(call) = read.preliminary_of() {
+                self.counts.preliminary_outputs += 1;
+                shadow.state.return_message();
+                let live = shadow.state.live().map(|live| &live.message_id);
+                let message = live.and_then(|live| shadow.state.chat().message(live));
+                let mut calls = message.into_iter().flat_map(|message| message.tool_parts());
+                // Clients would show the call as running again.
+                let is_late = calls.any(|part| part.tool_call_id == *call && part.is_settled());
+                found = found.or(is_late.then(|| format!("{call:?} goes on after its result")));
+            }
             let applied = shadow.state.apply(&read);
             found = found.or(applied.err().map(|error| error.to_string()));
             let live = shadow.state.live().map(|live| live.run.clone());
