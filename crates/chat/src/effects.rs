@@ -16,7 +16,7 @@ use crate::ChatLimits;
 use crate::agent::events::Revoke;
 use crate::conversation::ReceivedResult;
 use crate::inner::Inner;
-use crate::redeem::{Redeemed, decided, received, revoke, revoker};
+use crate::redeem::{Redeemed, decided, received, revoke, revoke_all, revoker};
 use crate::store::{
     AppendLog, AppendResult, ChatStoreError, Epoch, ListedChat, LoadLog, LoadedLog, LogKey,
     LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, Undelivered, UserLimits,
@@ -303,7 +303,7 @@ impl Context {
         let load = LoadLog { key: &self.key, has_frames: false, has_messages: false };
         let log = self.logs.load(load).await?;
         if log.is_none_or(|log| Some(log.head.epoch) == epoch) {
-            self.revoke_all(pending).await?;
+            revoke_all(&self.chats, pending).await?;
         }
         Ok(())
     }
@@ -327,14 +327,7 @@ impl Context {
             let is_shown = calls.any(|part| part.approval_id() == Some(&pending.approval_id));
             !is_shown && live != Some(&pending.record.message_id)
         });
-        self.revoke_all(pending).await
-    }
-
-    async fn revoke_all(&self, pending: Vec<PendingApproval>) -> Result<(), ChatError> {
-        for pending in pending {
-            self.chats.approvals.revoke(pending.record.id).await?;
-        }
-        Ok(())
+        Ok(revoke_all(&self.chats, pending).await?)
     }
 }
 

@@ -177,7 +177,10 @@ pub(super) fn revoker(chats: &Arc<Inner>, approvals: ChatApprovals) -> Revoke {
     })
 }
 
-async fn revoke_all(chats: &Inner, pending: Vec<PendingApproval>) -> Result<(), LedgerStoreError> {
+pub(super) async fn revoke_all(
+    chats: &Inner,
+    pending: Vec<PendingApproval>,
+) -> Result<(), LedgerStoreError> {
     for pending in pending {
         chats.approvals.revoke(pending.record.id).await?;
     }
