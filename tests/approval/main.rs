@@ -11,5 +11,6 @@ mod ledger_store;
 mod new_message;
 mod notifier;
 mod one_tool;
+mod random_orders;
 mod resume_plan;
 mod stored_formats;
