@@ -39,6 +39,7 @@ mod hidden_characters;
 mod history;
 mod key_ring;
 mod new_request;
+mod outer_call;
 mod pending_call;
 mod principal;
 mod record;
@@ -46,6 +47,8 @@ mod redeem;
 #[cfg(feature = "approvals")]
 mod reopen;
 mod resume;
+#[cfg(feature = "approvals")]
+mod resumed_call;
 #[cfg(feature = "approvals")]
 mod service;
 #[cfg(feature = "approvals")]
@@ -68,14 +71,17 @@ pub use self::history::{
 pub use self::ids::{DefinitionDigest, HexError, KeyId, LeaseHolderId, RecordId};
 pub use self::key_ring::{KeyRing, KeyRingError};
 pub use self::new_request::NewApprovalRequest;
+pub use self::outer_call::OuterCall;
 pub use self::pending_call::{CallProgress, PendingToolCall};
 pub use self::principal::Principal;
 pub use self::record::{
-    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, NoticeDelivery, OnNewMessage, OuterCall,
+    ApprovalRecord, ApprovalState, ApprovalStatus, Claim, NoticeDelivery, OnNewMessage,
     RecordedDecision, RevocationReason, TOOL_FAILED, ToolOutcome,
 };
 pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};
+#[cfg(feature = "approvals")]
+pub use self::resumed_call::ResumedCall;
 #[cfg(feature = "approvals")]
 pub use self::service::ResolvedRequest;
 #[cfg(feature = "approvals")]

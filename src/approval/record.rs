@@ -9,7 +9,8 @@ use super::canonical_json::is_same_value;
 use super::hidden_characters::has_hidden_characters;
 use super::token::Token;
 use super::{
-    DefinitionDigest, EditableInput, KeyId, KeyRing, LeaseHolderId, Principal, RecordId, UnixMillis,
+    DefinitionDigest, EditableInput, KeyId, KeyRing, LeaseHolderId, OuterCall, Principal, RecordId,
+    UnixMillis,
 };
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::{Format, FormatError, Json, JsonError, RecordKind, check_format, json_or_null};
@@ -85,29 +86,6 @@ pub struct ApprovalRecord {
     pub description: Box<str>,
     /// The state of the approval request.
     pub state: ApprovalState,
-}
-
-/// A call whose tool is an agent. It waits while the user decides about a call that the agent wants to
-/// make, and goes on from the state that it has left.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct OuterCall {
-    /// The id of the call.
-    pub tool_call_id: ToolCallId,
-    /// The names of the agents from the outermost one to the one that asks.
-    pub agents: Vec<Box<str>>,
-    /// What the tool needs to go on, as it has left it.
-    pub state: Json,
-}
-
-debug_without_content!(OuterCall { tool_call_id, agents });
-
-impl OuterCall {
-    /// Creates an outer call that goes on from this state.
-    pub fn new(tool_call_id: ToolCallId, agents: Vec<Box<str>>, state: Json) -> Self {
-        OuterCall { tool_call_id, agents, state }
-    }
 }
 
 /// Leaves out the input, the description, the reason and the outcome.
@@ -403,7 +381,7 @@ impl ApprovalRecord {
 
     /// Returns whether a newer message of the requester closes this request.
     pub(super) fn is_closed_by_new_message(&self) -> bool {
-        // The message ends the outer call, so nothing would read the result.
+        // A message ends the outer call, so nothing would read the result.
         self.outer.is_some() || self.on_new_message.closes() && !self.decided_by_others
     }
 
@@ -467,8 +445,8 @@ impl ApprovalRecord {
     /// - `hidesCharacters`: `true` if the input holds characters that a reader does not see as they
     ///   are; absent otherwise
     /// - `decidedByOthers`: `true` if the requester cannot approve the call; absent otherwise
-    /// - `agents`: the names of the agents that ask, from the outermost one, if the call is made
-    ///   [inside](OuterCall) another one; absent otherwise
+    /// - `agents`: the names of the tools that ask, from the outermost one, if the call is made
+    ///   [inside](super::OuterCall) another one; absent otherwise
     /// - `approvedBy` and `respondedAt`, once there is an approval or a denial
     /// - `reason`, if the user gave one with the approval or denial
     ///

@@ -23,8 +23,8 @@ use super::resume::ResponseResult;
 use super::token::{Token, has_newer_format};
 use super::{
     ApprovalRecord, CallProgress, ClaimResult, DeferredOutcome, DeferredToolResults, DenyResult,
-    KeyRing, OnNewMessage, PendingToolCall, Principal, RecordId, RejectionReason, ResumePlan,
-    UnixMillis, UnverifiedApprovalResponse,
+    KeyRing, PendingToolCall, Principal, RecordId, RejectionReason, ResumePlan, UnixMillis,
+    UnverifiedApprovalResponse,
 };
 #[cfg(feature = "approvals")]
 use crate::id::MessageId;
@@ -468,10 +468,7 @@ fn pending_call(record: &ApprovalRecord, approval_id: ApprovalId) -> PendingTool
         approval_id: Some(approval_id),
         provider_executed: record.provider_executed,
         progress: CallProgress::Open,
-        on_new_message: match record.outer {
-            Some(_) if !record.on_new_message.closes() => OnNewMessage::Lapse,
-            _ => record.on_new_message,
-        },
+        on_new_message: record.on_new_message,
     }
 }
 

@@ -113,12 +113,15 @@ impl UiMessage {
     pub fn answered_outer_calls(&self) -> Vec<&ToolPart> {
         let mut open: Vec<&ToolPart> =
             self.tool_parts().filter(|part| !part.is_settled()).collect();
-        let asks = |outer: &ToolPart| {
-            let mut inner = self.tool_parts();
-            inner.any(|part| part.outer_call().as_ref() == Some(&outer.tool_call_id))
-        };
-        let waiting: Vec<_> = open.iter().filter_map(|part| part.outer_call()).collect();
-        open.retain(|part| !waiting.contains(&part.tool_call_id) && asks(part));
+        if open.is_empty() {
+            return open;
+        }
+        let inner: Vec<_> =
+            self.tool_parts().filter_map(|part| Some((part.outer_call()?, part))).collect();
+        open.retain(|outer| {
+            let of_it = || inner.iter().filter(|(id, _)| *id == outer.tool_call_id);
+            of_it().next().is_some() && of_it().all(|(_, part)| part.is_settled())
+        });
         open
     }
 

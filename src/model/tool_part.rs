@@ -3,10 +3,10 @@
 use super::call_updates::CallUpdate;
 use super::content::{ToolCallContent, object_with};
 use super::{NotExecutedReason, ToolResult};
-use crate::approval::{ChangedInput, DeferredOutcome, DeferredToolResult};
+use crate::approval::{DeferredOutcome, DeferredToolResult};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
-use crate::message::{SettledApproval, ToolKind, ToolPart, ToolState, UiMessage};
+use crate::message::{SettledApproval, ToolKind, ToolPart, ToolState};
 use crate::metadata::ProviderMetadata;
 
 /// What the model messages contain for a call besides the call itself.
@@ -52,24 +52,6 @@ impl CallContent {
                 _ => ToolResult::OutcomeUnknown { so_far: None },
             });
         Some(CallContent::Result(result))
-    }
-}
-
-/// The result of a call in a message.
-impl ToolResult {
-    /// Returns the result of a call that a message holds. `outcome` is its recorded outcome, for a call
-    /// of which the message has only an error text. If the approver changed the input, the result says
-    /// so. Returns `None` for a call without a result.
-    pub fn in_message(
-        message: &UiMessage,
-        call: &ToolPart,
-        outcome: Option<&DeferredOutcome>,
-    ) -> Option<Self> {
-        let result = result_in_part(call, outcome)?;
-        Some(match ChangedInput::of_call(message, call) {
-            Some(input) => result.of_changed_input(&input.changed),
-            None => result,
-        })
     }
 }
 

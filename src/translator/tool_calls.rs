@@ -381,10 +381,11 @@ impl ToolCalls {
         })
     }
 
-    /// Returns the ids of the calls inside which other calls wait for the user's approval.
+    /// Returns the ids on the wire of the calls inside which other calls wait for the user's approval.
     pub(super) fn waiting_outer_calls(&self) -> HashSet<ToolCallId> {
         let asked = |call: &&Call| matches!(call.state, CallState::ApprovalRequested);
-        self.calls.iter().filter(asked).filter_map(|call| call.outer.clone()).collect()
+        let outer = self.calls.iter().filter(asked).filter_map(|call| call.outer.as_ref());
+        outer.filter_map(|outer| Some(self.find(outer)?.wire_id.clone())).collect()
     }
 
     /// Returns whether a client would resubmit automatically because of the tool calls in the last

@@ -18,14 +18,16 @@ use super::request_ledger::RequestLedger;
 use super::{AuditEvent, AuditEventKind, ToolInfo};
 use crate::approval::changed_input::MAX_INPUT_BYTES;
 use crate::approval::reopen::{KnownFacts, SentCall, canonical_input, stateless_message_id};
+use crate::approval::resumed_call::take_state;
 use crate::approval::store::{
     LedgerStoreError, PendingLimit, PendingLimits, RecordList, Snapshot, VersionedRecord,
-    system_time,
+    system_time, update,
 };
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, EditableInput, NewApprovalRequest,
-    NoticeDelivery, OnNewMessage, OuterCall, Principal, RecordId, RecordedDecision,
-    RejectionReason, ResumePlan, RevocationReason, UnixMillis, UnverifiedApprovalResponse,
+    NoticeDelivery, OnNewMessage, OuterCall, PendingToolCall, Principal, RecordId,
+    RecordedDecision, RejectionReason, ResumePlan, ResumedCall, RevocationReason, UnixMillis,
+    UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
 use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_causes};
@@ -189,26 +191,43 @@ impl ChatApprovals {
         Some(ResolvedRequest { approval_id: id.clone(), outcome, descriptor })
     }
 
-    /// Returns the state that the call `outer` has left for the calls inside it, which have these
-    /// approval requests. Returns `None` if none of them is an approval request of this chat that was
-    /// made inside that call.
+    /// Takes what a call goes on with, whose tool has asked for the calls with these approval requests.
+    /// It can be taken once. Returns `None` if it was taken before, if one of the requests is not of this
+    /// message or was not made inside this call with this tool and input, or if one has no result yet.
     ///
     /// # Errors
-    /// [`LedgerStoreError`] if the ledger fails.
-    pub async fn outer_call_state(
+    /// [`LedgerStoreError`] if the ledger fails. The state may be taken.
+    pub async fn take_outer_call(
         &self,
-        outer: &ToolCallId,
-        ids: &[ApprovalId],
-    ) -> Result<Option<Json>, LedgerStoreError> {
-        let (keys, now) = (&self.inner.keys, system_time());
-        let named = |id: &ApprovalId| ApprovalRecord::record_id_from_token(id, keys, now);
-        let records: Vec<RecordId> = ids.iter().filter_map(named).collect();
-        let loaded = self.inner.ledger.load(&records).await?.records.into_iter();
-        let own = loaded.map(|versioned| versioned.record).find(|record| {
-            ids.iter().any(|id| self.is_own_request(record, id, now))
-                && record.outer.as_ref().is_some_and(|it| it.tool_call_id == *outer)
-        });
-        Ok(own.and_then(|record| record.outer).map(|outer| outer.state))
+        call: &PendingToolCall,
+        asked: &[ApprovalId],
+    ) -> Result<Option<ResumedCall>, LedgerStoreError> {
+        let (keys, system_now) = (&self.inner.keys, system_time());
+        let named = |id: &ApprovalId| ApprovalRecord::record_id_from_token(id, keys, system_now);
+        let ids: Vec<RecordId> = asked.iter().filter_map(named).collect();
+        let mut retries = Retries::default();
+        let Snapshot { now, records } = loop {
+            match self.inner.ledger.load(&ids).await {
+                Ok(snapshot) => break snapshot,
+                Err(error) => retries.pause(MAX_FAILURES, error, "load approvals").await?,
+            }
+        };
+        let records: Vec<ApprovalRecord> = records.into_iter().map(|it| it.record).collect();
+        let is_own = |record: &ApprovalRecord| {
+            record.message_id == self.message_id
+                && asked.iter().any(|id| self.is_own_request(record, id, system_now))
+        };
+        let all_own = records.len() == ids.len() && records.iter().all(is_own);
+        let Some(resumed) = ResumedCall::of(call, &records, now).filter(|_| all_own) else {
+            return Ok(None);
+        };
+        for record in records {
+            let taken = update(&*self.inner.ledger, record.id, |record, _| take_state(record));
+            if taken.await?.is_some_and(|(_, is_taken)| is_taken) {
+                return Ok(Some(resumed));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns whether this id was sealed for this record, and the record belongs to this chat.
@@ -448,7 +467,7 @@ impl ChatApprovals {
         if outer.is_some() && self.inner.stateless.is_some() {
             return Err(RequestApprovalError::NeedsLedger);
         }
-        if outer.as_ref().is_some_and(|outer| outer.state.as_str().len() > MAX_INPUT_BYTES) {
+        if outer.as_ref().is_some_and(|outer| outer.state_bytes() > MAX_INPUT_BYTES) {
             return Err(RequestApprovalError::StateTooLong);
         }
         let request = NewApprovalRequest {
@@ -486,6 +505,10 @@ impl ChatApprovals {
             request.editable = EditableInput::Nothing;
         }
         let mut record = request.into_record(&inner.keys, id, now)?;
+        if outer.is_some() {
+            // The message ends the outer call, too.
+            record.on_new_message = OnNewMessage::Lapse;
+        }
         record.outer = outer;
         if inner.stateless.is_none() {
             record.audience = (inner.audience_of)(&record);
@@ -529,11 +552,16 @@ impl ChatApprovals {
         let mut ids: Vec<RecordId> =
             requests.iter().map(|_| RecordId::from_bytes(random_bytes())).collect();
         ids.sort_unstable();
-        let mut records = Vec::new();
+        let (mut records, mut with_state) = (Vec::new(), HashSet::new());
         let mut issued: Vec<Result<IssuedApproval, RequestApprovalError>> = Vec::new();
         for (request, id) in requests.into_iter().zip(ids) {
             let prepared = request.and_then(|request| self.prepare(request, id, now));
-            issued.push(prepared.map(|(record, issued)| {
+            issued.push(prepared.map(|(mut record, issued)| {
+                if let Some(outer) = &mut record.outer
+                    && !with_state.insert(outer.tool_call_id.clone())
+                {
+                    outer.state = None;
+                }
                 records.push(record);
                 issued
             }));

@@ -56,9 +56,9 @@ impl CallToApprove {
         self
     }
 
-    /// Sets the call inside which this one is made. The record keeps its state until the user has
-    /// answered; see [`ChatApprovals::outer_call_state`](super::ChatApprovals::outer_call_state). A
-    /// newer message of the user closes such a request in any case.
+    /// Sets the call inside which this one is made. The ledger keeps its state until
+    /// [`ChatApprovals::take_outer_call`](super::ChatApprovals::take_outer_call). A newer message of the
+    /// user closes such a request in any case.
     #[must_use]
     pub fn inside(mut self, outer: OuterCall) -> Self {
         self.outer = Some(outer);

@@ -118,7 +118,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// | route | does |
 /// |---|---|
-/// | `GET /` | Returns the first 100 pending approval requests that the user has made, or may decide as one of an [audience](ui_message_stream::approval::Approvals::with_audiences), and that have not expired, in the order in which they expire, as `{"approvals": [{"approvalId", "chatId", "toolCallId", "toolName", "input", "description", "requestedAt", "expiresAt"?, "editable"?, "requestedBy"?, "decidedByOthers"?}, …], "after"?}`. `requestedBy` is another user. A response has `after` if there are more: `GET /?after=…` returns the next page. `chat` and `tool` select those of a chat and of a tool. |
+/// | `GET /` | Returns the first 100 pending approval requests that the user has made, or may decide as one of an [audience](ui_message_stream::approval::Approvals::with_audiences), and that have not expired, in the order in which they expire, as `{"approvals": [{"approvalId", "chatId", "toolCallId", "toolName", "input", "description", "requestedAt", "expiresAt"?, "editable"?, "requestedBy"?, "decidedByOthers"?, "agents"?}, …], "after"?}`. `requestedBy` is another user. A response has `after` if there are more: `GET /?after=…` returns the next page. `chat` and `tool` select those of a chat and of a tool. |
 /// | `POST /` | Decides the named approvals with `{"decisions": [{"approvalId", "approved", "reason"?, "input"?}, …]}`, or denies all pending approvals that the user has in one chat with `{"chatId", "approved": false, "reason"?}`. |
 ///
 /// An approval always names ids, because a new request may have appeared in the chat since the user
@@ -492,6 +492,9 @@ struct PendingApprovalBody<'a> {
     requested_by: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     decided_by_others: bool,
+    /// The tools that ask, from the outermost one, if an agent inside a call asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents: Option<&'a [Box<str>]>,
 }
 
 impl<'a> PendingApprovalBody<'a> {
@@ -512,6 +515,7 @@ impl<'a> PendingApprovalBody<'a> {
             editable: &record.editable,
             requested_by: (requester != principal).then(|| requester.to_string()),
             decided_by_others: record.decided_by_others,
+            agents: record.outer.as_ref().map(|outer| &*outer.agents),
         }
     }
 }
