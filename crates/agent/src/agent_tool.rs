@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::builder::Agent;
 use super::context::ToolContext;
-use super::driver::{AgentRun, Approver};
+use super::driver::{AgentRun, Approver, Inside};
 use super::settings::Settings;
 use super::tool::Tool;
 use super::tool_error::ToolError;
@@ -20,7 +20,7 @@ use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::id::{MessageId, ToolCallId};
 use ui_message_stream::json::Json;
 use ui_message_stream::message::{Part, Role, UiMessage};
-use ui_message_stream_chat::{Chat, Turn};
+use ui_message_stream_chat::{Chat, HistoryCompleteness, Turn};
 
 /// The input of an agent that is a tool.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -33,12 +33,13 @@ impl Agent {
     /// Makes this agent a tool of another one. Its input is an [`AgentInput`]; its output is the text
     /// of the agent's last answer, or its [structured output](Self::with_output).
     ///
-    /// The agent sees the task, and nothing else of the chat. Each call begins a new conversation. What
-    /// its tools need an approval for, the user of the chat is asked for, under the name
-    /// `<name>__<tool>`: as a call in a step of its own, with the names of the agents in its
-    /// `data-approval` part. Meanwhile the call of this agent waits. The answer resumes the agent where
-    /// it stopped, also in another process: the ledger keeps its conversation, of at most 256 KiB. The
-    /// calls that it has made before are not repeated.
+    /// The agent sees the task, and nothing else of the chat: a predicate of one of its tools reads an
+    /// [incomplete history](super::ApprovalContext). Each call begins a new conversation. What its tools
+    /// need an approval for, the user of the chat is asked for, under the name `<name>__<tool>`: as a call
+    /// in a step of its own, with the names of the agents in its `data-approval` part, when the other calls
+    /// of the step have ended. Meanwhile the call of this agent waits. The answers resume the agent where it
+    /// stopped, also in another process: the ledger keeps its conversation, of at most 256 KiB, and gives
+    /// it once. The calls that the agent has made before are not repeated.
     ///
     /// | meanwhile | the call inside | the call of the agent |
     /// |---|---|---|
@@ -48,14 +49,15 @@ impl Agent {
     /// | all expire | do not run | ends with the next message of the user |
     /// | a newer message | does not run, also if the tool [stays open](Tool::on_new_message) | ends with an error |
     /// | a stop | waits on; an approval runs it | waits on, and ends with the next message |
-    /// | the server is lost before the answer | waits on | waits on |
-    /// | the server is lost afterwards | ran at most once | ends: it is not known what it has done |
+    /// | the server is lost, or shut down, before the agent goes on | waits on, or ran at most once | goes on at another server |
+    /// | the server is lost when the agent goes on | ran at most once | ends: it is not known what it has done |
+    /// | another call of the step waits for the user or the client | – | is not executed; the model may make it again |
     ///
     /// Calls of the agent need no approval themselves, unless the tool
     /// [demands it](Tool::needs_approval): such a call cannot ask, because the user has approved it
     /// itself. Approvals [without a ledger](Approvals::stateless_replayable) cannot ask either: the agent
-    /// reads that its call was not executed. Tools that the client or the provider executes after an
-    /// approval are not for an agent that is a tool: its calls of them fail.
+    /// reads that its call was not executed. The [maximum number of steps](Self::with_max_steps) counts all
+    /// steps of a call. A [transform](Self::with_transform) of this agent is not used.
     ///
     /// A call may run for ten minutes; [`Tool::with_timeout`] sets another time.
     ///
@@ -82,7 +84,10 @@ impl Agent {
     /// let agent = Agent::new(MyModel).tool(janitor.as_tool("janitor", "Tidies up folders."));
     /// # let _ = agent;
     /// ```
-    #[track_caller]
+    ///
+    /// # Panics
+    /// The agent that gets the tool panics if a name `<name>__<tool>` is longer than 64 characters or the
+    /// name of another tool, and if the client executes a tool of this agent.
     pub fn as_tool(
         &self,
         name: impl Into<Box<str>>,
@@ -108,6 +113,8 @@ impl Agent {
 struct State {
     chat: Chat,
     suspended: HashMap<ToolCallId, Json>,
+    /// How many model calls it has made.
+    steps: u32,
 }
 
 async fn run(
@@ -116,38 +123,39 @@ async fn run(
     input: AgentInput,
     context: ToolContext,
 ) -> Result<Json, BoxError> {
-    let State { chat, suspended } = match context.resumed() {
+    let State { chat, suspended, steps } = match context.resumed() {
         Some(resumed) => {
             let mut state: State = serde_json::from_str(&resumed.state::<String>()?)?;
-            let Chat { messages, call_outcomes, .. } = &mut state.chat;
-            let last = messages.len().saturating_sub(1);
-            messages.update(last, |message| resumed.record_in(message, call_outcomes));
+            resumed.record_in(&mut state.chat);
             state
         }
         None => {
             let mut chat = Chat::new(context.chat_id.clone(), context.principal.clone());
             let task = Part::text(input.task);
             chat.messages.push(UiMessage::new("task", Role::User, vec![task]));
-            State { chat, suspended: HashMap::new() }
+            // A predicate that reads it does not see what has led to the task.
+            chat.history = HistoryCompleteness::Truncated;
+            State { chat, suspended: HashMap::new(), steps: 0 }
         }
     };
     let answer = MessageId::from("answer");
     let turn = Turn::new(chat, answer.clone(), &approvals);
     let approver = match &context.inner {
         Some(inner) => Approver::OuterCall(inner.clone()),
-        None => Approver::Nobody,
+        None => Approver::None,
     };
     let tools = settings.tools.clone();
-    let mut run = AgentRun::new(Arc::clone(&settings), tools, turn, approver, suspended);
+    let inside = Inside { approver, suspended, steps };
+    let mut run = AgentRun::new(Arc::clone(&settings), tools, turn, inside);
     while run.next().await.is_some() {}
     match run.end() {
         Some(RunEnd::Finished) => {}
         Some(RunEnd::AwaitingApproval { waiting })
             if waiting.iter().all(|call| call.approval_id.is_some()) =>
         {
-            let (chat, suspended) = run.into_chat();
+            let (chat, suspended, steps) = run.into_chat();
             // As text: a state of an agent inside this one nests deeper than JSON may.
-            let state = serde_json::to_string(&State { chat, suspended })?;
+            let state = serde_json::to_string(&State { chat, suspended, steps })?;
             return Err(context.suspend(&state));
         }
         Some(RunEnd::AwaitingApproval { .. } | RunEnd::AwaitingClient { .. }) => {
@@ -156,7 +164,7 @@ async fn run(
         Some(RunEnd::StepLimit) => return Err(ToolError(STEP_LIMIT.to_owned()).into()),
         Some(RunEnd::Failed) | None => return Err(ToolError(AGENT_FAILED.to_owned()).into()),
     }
-    let (chat, _) = run.into_chat();
+    let (chat, ..) = run.into_chat();
     let Some(message) = chat.message(&answer) else { return Err(AGENT_FAILED.into()) };
     match &settings.output {
         Some(output) => Ok(output.parse_message(message).map_err(|e| ToolError(e.to_string()))?),

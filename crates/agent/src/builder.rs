@@ -5,7 +5,6 @@
 //! for the model are built from the messages of the chat and from the events that the run has
 //! emitted so far, so the model of the next turn reads the same messages.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use futures_util::stream;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::driver::{AgentRun, Approver};
+use super::driver::{AgentRun, Inside};
 use super::dyn_tool::IntoTool;
 use super::settings::Settings;
 use super::structured_output::StructuredOutput;
@@ -281,7 +280,7 @@ impl ChatAgent for Agent {
         let events: AgentEventStream = match self.0.tools_for(turn.request.as_deref()) {
             Ok(tools) => {
                 let settings = Arc::clone(&self.0);
-                Box::pin(AgentRun::new(settings, tools, turn, Approver::User, HashMap::new()))
+                Box::pin(AgentRun::new(settings, tools, turn, Inside::of_user()))
             }
             // A `ChatServer` has validated the request, and a host with `Turn::new` may not have.
             Err(error) => {

@@ -125,7 +125,7 @@ impl ToolContext {
     ) -> Result<ToolCallId, ToolError> {
         let Some(inner) = &self.inner else { return Err(cannot_ask()) };
         let input = Json::from_serialize(input).map_err(|error| ToolError(error.to_string()))?;
-        let number = self.resumed().map_or(0, Resumed::count) + inner.count();
+        let number = self.resumed().map_or(0, |resumed| resumed.asked) + inner.count();
         Ok(inner.add(&number.to_string().into(), tool, &[], input))
     }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready as poll_ready};
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use tracing::{Instrument, Span};
 
-use super::inner_calls::{InnerCalls, Resumed, last_approvals};
+use super::inner_calls::{InnerCalls, Resumed, approval_of, last_round, result_in};
 use super::model_inputs::ModelInputs;
 use super::settings::Settings;
 use super::structured_output::StructuredOutput;
@@ -20,13 +20,18 @@ use super::tool_run::ToolRun;
 use super::tool_set::ToolSet;
 use super::transcript::Transcript;
 use crate::metrics::count_tokens;
-use crate::tool_loop::{Action, Effect, InnerCall, Input, RunEnd, ToolEvent, ToolLoop};
+use crate::tool_loop::{
+    Action, CallDecision, Effect, InnerCall, Input, RunEnd, ToolEvent, ToolLoop,
+};
 use ui_message_stream::BoxError;
-use ui_message_stream::approval::{CallToApprove, OuterCall, PendingToolCall, log_refused};
-use ui_message_stream::event::AgentEvent;
+use ui_message_stream::approval::{
+    CallToApprove, DeferredOutcome, DeferredToolResult, NOT_PERMITTED, OUTCOME_UNKNOWN, OuterCall,
+    PendingToolCall, ToolOutcome, log_refused,
+};
+use ui_message_stream::event::{AgentEvent, ApprovalRequestDetails};
 use ui_message_stream::id::{ToolCallId, log_causes};
 use ui_message_stream::json::Json;
-use ui_message_stream::message::UiMessage;
+use ui_message_stream::message::{ToolPart, UiMessage};
 use ui_message_stream::model::ModelRequest;
 use ui_message_stream::model::Usage;
 use ui_message_stream_chat::{Chat, Turn};
@@ -48,7 +53,23 @@ pub(super) enum Approver {
     /// The run is the tool of a call, whose chat asks.
     OuterCall(InnerCalls),
     /// The run is the tool of a call that the user has approved itself: the calls fail.
-    Nobody,
+    None,
+}
+
+/// Where a run stands, and what it goes on with.
+pub(super) struct Inside {
+    pub(super) approver: Approver,
+    /// The states of suspended calls that the ledger does not keep.
+    pub(super) suspended: HashMap<ToolCallId, Json>,
+    /// How many model calls it has made before.
+    pub(super) steps: u32,
+}
+
+impl Inside {
+    /// A run that answers the user.
+    pub(super) fn of_user() -> Self {
+        Inside { approver: Approver::User, suspended: HashMap::new(), steps: 0 }
+    }
 }
 
 /// One turn that is executing.
@@ -65,7 +86,7 @@ pub(super) struct AgentRun {
     /// The states of the suspended calls of this run, and of those that the run goes on with.
     suspended: HashMap<ToolCallId, Json>,
     /// The calls inside them: the outer call of each, and the agents that ask.
-    inner: HashMap<ToolCallId, (ToolCallId, Vec<Box<str>>)>,
+    inner: HashMap<ToolCallId, (PendingToolCall, Vec<Box<str>>)>,
     end: Option<RunEnd>,
     /// The span of the run.
     span: Span,
@@ -74,18 +95,13 @@ pub(super) struct AgentRun {
 }
 
 impl AgentRun {
-    /// Creates the run that answers this turn. `suspended` are the states of calls that the ledger does
-    /// not keep.
-    pub(super) fn new(
-        settings: Arc<Settings>,
-        tools: ToolSet,
-        turn: Turn,
-        approver: Approver,
-        suspended: HashMap<ToolCallId, Json>,
-    ) -> Self {
+    /// Creates the run that answers this turn.
+    pub(super) fn new(settings: Arc<Settings>, tools: ToolSet, turn: Turn, inside: Inside) -> Self {
+        let Inside { approver, suspended, steps } = inside;
         let mut tool_loop = ToolLoop::new(settings.max_steps)
             .with_max_step_calls(settings.max_step_calls)
             .with_known_call_ids(call_ids(&turn))
+            .with_prior_steps(steps)
             .with_suspended_calls(suspended_calls(&turn));
         if settings.output.is_some() {
             tool_loop = tool_loop.with_output_check();
@@ -114,52 +130,54 @@ impl AgentRun {
         self.end.as_ref()
     }
 
-    /// Returns the chat with what the run has written, and the states of its suspended calls.
-    pub(super) fn into_chat(mut self) -> (Chat, HashMap<ToolCallId, Json>) {
-        (self.transcript.chat().clone(), std::mem::take(&mut self.suspended))
+    /// Returns the chat with what the run has written, the states of its suspended calls, and how many
+    /// model calls it has made.
+    pub(super) fn into_chat(mut self) -> (Chat, HashMap<ToolCallId, Json>, u32) {
+        let chat = self.transcript.chat().clone();
+        (chat, std::mem::take(&mut self.suspended), self.tool_loop.steps())
     }
 
     /// Keeps what a suspended call needs to ask and to go on.
-    fn keep_suspended(&mut self, outer: &ToolCallId, event: &ToolEvent) {
+    fn keep_suspended(&mut self, id: &ToolCallId, event: &ToolEvent) {
         let ToolEvent::Suspended { state, calls } = event else { return };
-        self.suspended.insert(outer.clone(), state.clone());
+        let Some(outer) = self.tool_loop.running_call(id).cloned() else { return };
+        self.suspended.insert(id.clone(), state.clone());
         for InnerCall { call, agents, .. } in calls {
             self.inner.insert(call.id.clone(), (outer.clone(), agents.clone()));
         }
     }
 
-    /// Returns the call of an effect that names only its id.
-    fn resume(&mut self, id: ToolCallId) -> InputStream {
-        let wire_id = id.shortened().unwrap_or_else(|| id.clone());
+    /// Starts the tool of a call again, with the results of the calls that it has asked for last.
+    fn resume(&mut self, call: PendingToolCall) -> InputStream {
+        let outer = &call.tool_call_id;
+        let outer = outer.shortened().unwrap_or_else(|| outer.clone());
         let message = self.transcript.current_message().clone();
-        let part = message.tool_parts().find(|part| part.tool_call_id == wire_id);
-        let call = part.map(|part| {
-            let input = part.input().cloned().unwrap_or_else(Json::null);
-            PendingToolCall::client_executed(id.clone(), part.tool_name.clone(), input)
-        });
-        let Some(call) = call else { return Box::pin(ToolRun::failed(id)) };
+        let asked = message.tool_parts().filter(|part| part.outer_call().as_ref() == Some(&outer));
+        let asked = asked.count();
         let (tools, turn) = (self.tools.clone(), Arc::clone(&self.turn));
-        let kept = self.suspended.remove(&id);
+        let kept = self.suspended.remove(&call.tool_call_id);
         let run = async move {
-            let outcomes = &turn.chat.call_outcomes;
-            let state = match kept {
-                Some(state) => Some(state),
-                None => {
-                    let asked = last_approvals(&message, outcomes, &wire_id);
-                    let state = turn.approvals.outer_call_state(&wire_id, &asked).await;
-                    state.unwrap_or_else(|error| {
-                        let error = log_causes(&error);
-                        tracing::error!(error, "the state of a waiting call cannot be read");
-                        None
-                    })
-                }
-            };
-            match state {
+            let (round, outcomes) = (last_round(&message, &outer), &turn.chat.call_outcomes);
+            let resumed = match kept {
                 Some(state) => {
-                    let resumed = Resumed::new(&wire_id, state, &message, outcomes);
+                    let results =
+                        round.iter().filter_map(|part| result_in(&message, part, outcomes));
+                    Some((state, results.collect()))
+                }
+                None => take_outer_call(&turn, &call, &message, &round).await,
+            };
+            let Some((state, results)) = resumed else {
+                return ToolRun::failed(call.tool_call_id, OUTCOME_UNKNOWN);
+            };
+            // The message may be the word of a client, and what is permitted may have changed.
+            let may_run = tools.validate_input(&call.tool_name, &call.input).is_ok()
+                && tools.decide(&call, Arc::clone(&turn.chat)).await == CallDecision::RunLast;
+            match may_run {
+                true => {
+                    let resumed = Resumed::new(outer, state, results, asked);
                     tools.run(call, &turn, Some(Arc::new(resumed)))
                 }
-                None => ToolRun::failed(id),
+                false => ToolRun::failed(call.tool_call_id, NOT_PERMITTED),
             }
         };
         Box::pin(run.in_current_span().flatten_stream())
@@ -219,9 +237,9 @@ impl AgentRun {
                 let calls = calls.into_iter().map(|call| {
                     let inner = inner.get(&call.tool_call_id);
                     let outer = inner.and_then(|(outer, agents)| {
-                        let state = suspended.get(outer)?.clone();
-                        let id = outer.shortened().unwrap_or_else(|| outer.clone());
-                        Some(OuterCall::new(id, agents.clone(), state))
+                        let state = suspended.get(&outer.tool_call_id)?.clone();
+                        let PendingToolCall { tool_call_id, tool_name, input, .. } = outer;
+                        Some(OuterCall::new(tool_call_id, tool_name, input, agents.clone(), state))
                     });
                     (call, outer)
                 });
@@ -234,7 +252,7 @@ impl AgentRun {
                         return Box::pin(inputs.flat_map(stream::iter));
                     }
                     Approver::OuterCall(outer) => Some(&*outer),
-                    Approver::Nobody => None,
+                    Approver::None => None,
                 };
                 let asked: Vec<Input> = calls
                     .into_iter()
@@ -243,7 +261,7 @@ impl AgentRun {
                 Box::pin(stream::iter(asked))
             }
             Effect::RunTool(call) => Box::pin(tools.run(call, turn, None)),
-            Effect::ResumeTool(id) => self.resume(id),
+            Effect::ResumeTool(call) => self.resume(call),
             Effect::CheckOutput => {
                 let output = settings.output.as_ref();
                 let checked = output
@@ -344,13 +362,19 @@ async fn request_approvals(
 ) -> Vec<Input> {
     // The agent inside may know other tools than this one.
     let mut inputs = Vec::new();
-    calls.retain(|(call, outer)| {
-        let checked = outer.as_ref().map(|_| tools.validate_asked(&call.tool_name, &call.input));
-        let Some(Err(problem)) = checked else { return true };
-        let (tool_call_id, event) = (call.tool_call_id.clone(), ToolEvent::Failed(problem));
-        inputs.push(Input::Tool { tool_call_id, event });
-        false
-    });
+    let mut refused = Vec::new();
+    for (at, (call, outer)) in calls.iter().enumerate() {
+        if outer.is_some()
+            && let Err(problem) = tools.check_asked(call, &turn.principal).await
+        {
+            refused.push(at);
+            let (tool_call_id, event) = (call.tool_call_id.clone(), ToolEvent::Failed(problem));
+            inputs.push(Input::Tool { tool_call_id, event });
+        }
+    }
+    for at in refused.into_iter().rev() {
+        calls.remove(at);
+    }
     let to_approve = calls.iter().map(|(call, outer)| {
         let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
         let to_approve = CallToApprove::new(tool_call_id.clone(), tool_name.clone(), input.clone());
@@ -398,7 +422,34 @@ fn ask_outer(
     let agents = inside.map(|inside| inside.agents).unwrap_or_default();
     let wire_id = tool_call_id.shortened().unwrap_or_else(|| tool_call_id.clone());
     let asked = outer.add(&wire_id, &tool_name, &agents, input);
-    Input::ApprovalRequested { tool_call_id, approval_id: asked.as_str().into(), details: None }
+    // A changed input is written there.
+    let details = ApprovalRequestDetails { descriptor: Json::parse("{}").ok(), signature: None };
+    let (approval_id, details) = (asked.as_str().into(), Some(Box::new(details)));
+    Input::ApprovalRequested { tool_call_id, approval_id, details }
+}
+
+/// Takes the state of a call, and the results of the calls that it has asked for last.
+async fn take_outer_call(
+    turn: &Turn,
+    call: &PendingToolCall,
+    message: &UiMessage,
+    round: &[&ToolPart],
+) -> Option<(Json, Vec<DeferredToolResult>)> {
+    let outcomes = &turn.chat.call_outcomes;
+    let asked = round.iter().filter_map(|part| approval_of(message, part, outcomes));
+    let taken = turn.approvals.take_outer_call(call, &asked.collect::<Vec<_>>()).await;
+    let taken = taken.unwrap_or_else(|error| {
+        let error = log_causes(&error);
+        tracing::error!(error, "the state of a waiting call cannot be read");
+        None
+    })?;
+    let mut results = taken.results;
+    // What was not asked has only its error, which no ledger knows.
+    let refused = round.iter().filter(|part| approval_of(message, part, outcomes).is_none());
+    results.extend(refused.filter_map(|part| result_in(message, part, outcomes)).filter(|it| {
+        matches!(it.outcome, DeferredOutcome::Executed { outcome: ToolOutcome::Failed(_) })
+    }));
+    Some((taken.state, results))
 }
 
 /// Returns the calls of the message whose tools have waited for calls inside them, which have results now.

@@ -12,12 +12,13 @@ use serde::de::DeserializeOwned;
 
 use crate::tool_loop::InnerCall;
 use ui_message_stream::BoxError;
-use ui_message_stream::approval::DeferredToolResult;
+use ui_message_stream::approval::{ChangedInput, DeferredOutcome, DeferredToolResult, ToolOutcome};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::{ApprovalId, ToolCallId};
 use ui_message_stream::json::Json;
-use ui_message_stream::message::{Part, ToolPart, UiMessage};
-use ui_message_stream::model::{ToolResult, sanitize_tool_name};
+use ui_message_stream::message::{Part, ToolPart, ToolState, UiMessage};
+use ui_message_stream::model::ToolResult;
+use ui_message_stream_chat::Chat;
 
 /// The calls that the tool of a running call asks for.
 #[derive(Debug, Clone)]
@@ -73,53 +74,30 @@ pub(super) struct Suspended {
     pub(super) calls: Vec<InnerCall>,
 }
 
-/// What a handler goes on with: its state, and the results of the calls that it has asked for.
+/// What a handler goes on with: its state, and the results of the calls that it has asked for last.
 ///
 /// [`ToolContext::resumed`](super::ToolContext::resumed) returns it, with an example.
 #[derive(Debug)]
 pub struct Resumed {
     state: Json,
     outer: ToolCallId,
-    calls: Vec<AnsweredCall>,
-}
-
-/// A call that has a result.
-#[derive(Debug)]
-struct AnsweredCall {
-    part: ToolPart,
-    result: Option<ToolResult>,
-    outcome: Option<DeferredToolResult>,
-    /// The `data-approval` part of the call.
-    descriptor: Option<Part>,
+    results: Vec<(DeferredToolResult, ToolResult)>,
+    /// How many calls the handler has asked for, in all of its rounds.
+    pub(super) asked: usize,
 }
 
 impl Resumed {
-    /// Collects the results of the calls inside this call.
     pub(super) fn new(
-        outer: &ToolCallId,
+        outer: ToolCallId,
         state: Json,
-        message: &UiMessage,
-        outcomes: &[DeferredToolResult],
+        results: Vec<DeferredToolResult>,
+        asked: usize,
     ) -> Self {
-        let parts = message.tool_parts();
-        let inner = parts.filter(|part| part.outer_call().as_ref() == Some(outer));
-        let calls = inner.map(|part| {
-            let id = &part.tool_call_id;
-            let is_it = |known: &&DeferredToolResult| {
-                known.message_id.as_ref() == Some(&message.id) && known.tool_call_id == *id
-            };
-            let outcome = outcomes.iter().find(is_it);
-            let is_descriptor = |part: &&Part| {
-                matches!(part, Part::Data(data) if data.id.as_deref() == Some(id.as_str()))
-            };
-            AnsweredCall {
-                result: ToolResult::in_message(message, part, outcome.map(|known| &known.outcome)),
-                outcome: outcome.cloned(),
-                descriptor: message.parts.iter().find(is_descriptor).cloned(),
-                part: part.clone(),
-            }
+        let results = results.into_iter().map(|result| {
+            let read = ToolResult::from(&result);
+            (result, read)
         });
-        Resumed { state, outer: outer.clone(), calls: calls.collect() }
+        Resumed { state, outer, results: results.collect(), asked }
     }
 
     /// Returns the state with which the handler has stopped.
@@ -133,71 +111,88 @@ impl Resumed {
     /// Returns the result of a call, by the id that
     /// [`ToolContext::request_approval`](super::ToolContext::request_approval) has returned.
     pub fn result(&self, id: &ToolCallId) -> Option<&ToolResult> {
-        self.calls.iter().find(|call| call.part.tool_call_id == *id)?.result.as_ref()
+        let mut results = self.results.iter();
+        results.find(|(result, _)| result.tool_call_id == *id).map(|(_, read)| read)
     }
 
-    /// Returns how many calls the handler has asked for, in all of its rounds.
-    pub(super) fn count(&self) -> usize {
-        self.calls.len()
-    }
-
-    /// Writes the results into the message of the agent, which holds these calls under their own ids.
-    pub(super) fn record_in(
-        &self,
-        message: &mut UiMessage,
-        outcomes: &mut Vec<DeferredToolResult>,
-    ) {
-        let id = message.id.clone();
-        let mut descriptors = Vec::new();
-        for own in message.tool_parts_mut().filter(|part| part.awaits_approval()) {
-            let outer_id = inner_id(&self.outer, &own.tool_call_id);
-            let mut calls = self.calls.iter();
-            let Some(call) = calls.find(|call| call.part.tool_call_id == outer_id) else {
-                continue;
+    /// Records the results in the chat of an agent, which holds these calls under their own ids.
+    pub(super) fn record_in(&self, chat: &mut Chat) {
+        for own in chat.open_approvals() {
+            let id = inner_id(&self.outer, &own.tool_call_id);
+            let result = self.results.iter().find(|(result, _)| result.tool_call_id == id);
+            let (outcome, changed) = match result {
+                Some((result, _)) => (result.outcome.clone(), result.changed_input.clone()),
+                None => (DeferredOutcome::Revoked, None),
             };
-            own.state = call.part.state.clone();
-            outcomes.extend(call.outcome.clone().map(|mut known| {
-                known.message_id = Some(id.clone());
-                known.tool_call_id = own.tool_call_id.clone();
-                known
-            }));
-            if let Some(Part::Data(data)) = &call.descriptor {
-                let mut data = data.clone();
-                data.id = Some(own.tool_call_id.to_string().into());
-                descriptors.push(Part::Data(data));
-            }
+            let mut result = own.with_outcome(outcome);
+            let descriptor = changed.as_ref().and_then(|it| Json::from_serialize(it).ok());
+            result.changed_input = changed;
+            chat.record_result(&result, descriptor.as_ref());
         }
-        message.parts.extend(descriptors);
     }
 }
 
-/// Returns the approval requests of the calls that this call has asked for last.
-pub(super) fn last_approvals(
-    message: &UiMessage,
-    outcomes: &[DeferredToolResult],
-    outer: &ToolCallId,
-) -> Vec<ApprovalId> {
+/// The calls that a call has asked for last, in the message that holds them.
+pub(super) fn last_round<'m>(message: &'m UiMessage, outer: &ToolCallId) -> Vec<&'m ToolPart> {
     let steps = message.parts.rsplit(|part| matches!(part, Part::StepStart { .. }));
-    let inner = |parts: &[Part]| -> Vec<ToolPart> {
+    let of_outer = |parts: &'m [Part]| -> Vec<&'m ToolPart> {
         let parts = parts.iter().filter_map(Part::as_tool);
-        parts.filter(|part| part.outer_call().as_ref() == Some(outer)).cloned().collect()
+        parts.filter(|part| part.outer_call().as_ref() == Some(outer)).collect()
     };
-    let last = steps.map(inner).find(|parts| !parts.is_empty()).unwrap_or_default();
-    let approvals = last.iter().filter_map(|part| {
-        // A call that was closed without a decision has no approval any more.
-        let closed = || {
-            let mut known =
-                outcomes.iter().filter(|known| known.message_id.as_ref() == Some(&message.id));
-            known.find(|known| known.tool_call_id == part.tool_call_id)?.approval_id.clone()
-        };
-        part.approval_id().cloned().or_else(closed)
-    });
-    approvals.collect()
+    steps.map(of_outer).find(|parts| !parts.is_empty()).unwrap_or_default()
+}
+
+/// Returns the approval request of a call, also if it was closed without a decision.
+pub(super) fn approval_of(
+    message: &UiMessage,
+    part: &ToolPart,
+    outcomes: &[DeferredToolResult],
+) -> Option<ApprovalId> {
+    let closed = || outcome_of(message, part, outcomes)?.approval_id.clone();
+    part.approval_id().cloned().or_else(closed)
+}
+
+/// Returns the result of a call as its message holds it. Only a message that the server has written itself is
+/// read so.
+pub(super) fn result_in(
+    message: &UiMessage,
+    part: &ToolPart,
+    outcomes: &[DeferredToolResult],
+) -> Option<DeferredToolResult> {
+    let executed = |outcome| DeferredOutcome::Executed { outcome };
+    let outcome = match &part.state {
+        ToolState::OutputAvailable { output, .. } => {
+            executed(ToolOutcome::Output(output.clone().unwrap_or_else(Json::null)))
+        }
+        ToolState::OutputError { error_text, .. } => match outcome_of(message, part, outcomes) {
+            Some(known) => known.outcome.clone(),
+            None => executed(ToolOutcome::Failed(error_text.clone())),
+        },
+        ToolState::OutputDenied { approval, .. } => {
+            let reason = approval.as_ref().and_then(|approval| approval.reason.clone());
+            DeferredOutcome::Denied { reason }
+        }
+        _ => return None,
+    };
+    let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+    let mut result = DeferredToolResult::new(message.id.clone(), id, name, outcome);
+    result.changed_input = ChangedInput::of_call(message, part);
+    Some(result)
+}
+
+fn outcome_of<'o>(
+    message: &UiMessage,
+    part: &ToolPart,
+    outcomes: &'o [DeferredToolResult],
+) -> Option<&'o DeferredToolResult> {
+    let mut of_message =
+        outcomes.iter().filter(|known| known.message_id.as_ref() == Some(&message.id));
+    of_message.find(|known| known.tool_call_id == part.tool_call_id)
 }
 
 /// Returns the name by which a tool of an agent is asked for.
 pub(super) fn inner_name(agent: &str, tool: &str) -> Box<str> {
-    sanitize_tool_name(&format!("{agent}__{tool}"))
+    format!("{agent}__{tool}").into()
 }
 
 /// Returns the id that a call inside a call has in the message of the chat.

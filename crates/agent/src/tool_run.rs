@@ -45,9 +45,9 @@ impl ToolRun {
     }
 
     /// Returns a run that fails immediately.
-    pub(super) fn failed(tool_call_id: ToolCallId) -> Self {
+    pub(super) fn failed(tool_call_id: ToolCallId, error: &str) -> Self {
         let (_, events) = mpsc::channel(1);
-        let end = Some(ToolEvent::Failed(TOOL_FAILED.to_owned()));
+        let end = Some(ToolEvent::Failed(error.to_owned()));
         ToolRun { tool_call_id, events, task: None, end }
     }
 

@@ -17,8 +17,8 @@ use crate::schema::compile_validator;
 use crate::tool_loop::{CallDecision, ToolEvent};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{
-    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, PendingToolCall, Progress,
-    TOOL_FAILED, ToolInfo, ToolOutcome,
+    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, NOT_PERMITTED,
+    PendingToolCall, Principal, Progress, TOOL_FAILED, ToolInfo, ToolOutcome,
 };
 use ui_message_stream::event::{Executor, ToolCall};
 use ui_message_stream::json::Json;
@@ -99,9 +99,9 @@ impl ToolSet {
     pub(super) fn add(&mut self, tool: Arc<dyn DynTool>) {
         let registered = RegisteredTool::checked(tool);
         let name = registered.tool.name();
-        assert!(self.find_any(name).is_none(), "there are two tools named {name:?}");
+        assert!(self.find_asked(name).is_none(), "there are two tools named {name:?}");
+        self.tools.push(registered.clone());
         self.add_inner(name, &*registered.tool);
-        self.tools.push(registered);
     }
 
     /// Adds the tools that a call of this tool may ask for, and those that their calls may ask for.
@@ -109,7 +109,15 @@ impl ToolSet {
     fn add_inner(&mut self, name: &str, tool: &dyn DynTool) {
         for tool in tool.inner_tools() {
             let name = inner_name(name, tool.name());
-            assert!(self.find_any(&name).is_none(), "there are two tools named {name:?}");
+            assert!(self.find_asked(&name).is_none(), "there are two tools named {name:?}");
+            assert!(
+                is_callable(&name),
+                "{name:?}, a tool of an agent, is longer than 64 characters"
+            );
+            assert!(
+                !tool.definition().is_some_and(|it| it.is_client_executed),
+                "{name:?} is executed by the client, which an agent that is a tool has not"
+            );
             self.inner.push((name.clone(), RegisteredTool::checked(tool.clone())));
             self.add_inner(&name, &**tool);
         }
@@ -130,13 +138,13 @@ impl ToolSet {
     }
 
     pub(super) fn contains(&self, name: &str) -> bool {
-        self.find(name).is_some()
+        self.find_asked(name).is_some()
     }
 
     /// Updates the definition of a tool from its origin. Returns `false` if the origin cannot be
     /// reached.
     pub(super) async fn refresh(&self, name: &str) -> bool {
-        match self.find_any(name) {
+        match self.find_asked(name) {
             Some(registered) => registered.tool.refresh().await,
             None => true,
         }
@@ -173,7 +181,7 @@ impl ToolSet {
     /// Returns the facts of a tool that its approval is bound to. `None` if the tool is not
     /// available.
     pub(super) fn info(&self, name: &str) -> Option<ToolInfo> {
-        let registered = self.find_any(name)?;
+        let registered = self.find_asked(name)?;
         let (tool, compiled) = (&registered.tool, registered.compiled_definition()?);
         let DynToolDefinition { model, extras, .. } = &compiled.definition;
         let digest = DefinitionDigest::new(&model.name, &model.description, &model.input_schema);
@@ -202,7 +210,7 @@ impl ToolSet {
     }
 
     pub(super) fn approval_description(&self, name: &str, input: &Json) -> Option<String> {
-        self.find_any(name)?.tool.policy().approval_description(name, input)
+        self.find_asked(name)?.tool.policy().approval_description(name, input)
     }
 
     /// Validates an input against the schema of a tool and with the tool's own check.
@@ -215,7 +223,25 @@ impl ToolSet {
 
     /// Validates the input of a call that the user is asked for, or has approved.
     pub(super) fn validate_asked(&self, name: &str, input: &Json) -> Result<(), String> {
-        Self::validate(self.find_any(name), name, input)
+        Self::validate(self.find_asked(name), name, input)
+    }
+
+    /// Checks a call that the user is to be asked for.
+    ///
+    /// # Errors
+    /// The text of the problem, for the model and the user.
+    pub(super) async fn check_asked(
+        &self,
+        call: &PendingToolCall,
+        principal: &Principal,
+    ) -> Result<(), String> {
+        let (name, input) = (&*call.tool_name, &call.input);
+        self.validate_asked(name, input)?;
+        let policy = self.find_asked(name).map(|registered| registered.tool.policy());
+        match policy {
+            Some(policy) if policy.authorizes(name, principal, input).await => Ok(()),
+            _ => Err(NOT_PERMITTED.to_owned()),
+        }
     }
 
     fn validate(
@@ -284,6 +310,7 @@ impl ToolSet {
         let context = ApprovalContext::new(call.tool_call_id.clone(), chat);
         match policy.requires_approval(&call.tool_name, &call.input, context).await {
             true => CallDecision::RequireApproval,
+            false if !tool.inner_tools().is_empty() => CallDecision::RunLast,
             false => CallDecision::Run,
         }
     }
@@ -291,7 +318,7 @@ impl ToolSet {
     /// Returns whether an approved call may still run: its tool accepts the input, and its requester
     /// is authorized.
     pub(super) async fn permits(&self, call: &ApprovedCall) -> bool {
-        let Some(registered) = self.find_any(&call.tool_name) else { return false };
+        let Some(registered) = self.find_asked(&call.tool_name) else { return false };
         let policy = registered.tool.policy();
         self.validate_asked(&call.tool_name, &call.input).is_ok()
             && policy.authorizes(&call.tool_name, &call.requester, &call.input).await
@@ -317,7 +344,7 @@ impl ToolSet {
         };
         match self.find(&call.tool_name) {
             Some(registered) => ToolRun::start(registered.tool.clone(), call.input, context),
-            None => ToolRun::failed(context.tool_call_id),
+            None => ToolRun::failed(context.tool_call_id, TOOL_FAILED),
         }
     }
 
@@ -336,7 +363,7 @@ impl ToolSet {
             inner: None,
             resumed: None,
         };
-        let Some(registered) = self.find_any(&call.tool_name) else {
+        let Some(registered) = self.find_asked(&call.tool_name) else {
             let outcome =
                 ToolOutcome::Failed(format!("there is no tool named {:?}", call.tool_name));
             return Box::pin(ready(outcome));
@@ -360,7 +387,7 @@ impl ToolSet {
     }
 
     /// Finds a tool that the user may be asked for.
-    fn find_any(&self, name: &str) -> Option<&RegisteredTool> {
+    fn find_asked(&self, name: &str) -> Option<&RegisteredTool> {
         let inner = || self.inner.iter().find(|(inner, _)| **inner == *name);
         self.find(name).or_else(|| inner().map(|(_, registered)| registered))
     }

@@ -49,9 +49,10 @@ async fn expire(chats: &Arc<Inner>) -> Option<Duration> {
             let mended = Driver::mend(Arc::clone(chats), key.clone(), client, Goal::Settle).await;
             // After a failure the next one who loads the chat tries again.
             if !matches!(mended, Ok(false)) {
-                break;
+                return;
             }
         }
+        tracing::warn!(chat_id = key.chat.as_str(), "the next load of the chat stores an expiry");
     });
     let mut settling = stream::iter(settling).buffer_unordered(MAX_AT_ONCE);
     while !chats.shutdown.has_begun() && settling.next().await.is_some() {}

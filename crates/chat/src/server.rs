@@ -360,7 +360,7 @@ impl ChatServer {
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
         let mut chat = self.stored_chat(principal, id).await?;
-        let is_due = chat.message_without_run().is_some();
+        let is_due = chat.due_message().is_some();
         if show_outcomes(&self.0, &mut chat).await || is_due {
             Driver::settle_calls(&self.0, LogKey { owner: principal.clone(), chat: id.clone() });
         }

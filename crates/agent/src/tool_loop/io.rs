@@ -75,7 +75,7 @@ pub enum Effect {
     RunTool(PendingToolCall),
     /// Run a tool that was suspended again, with the results of the calls that it has asked for.
     /// Produces the same inputs as [`Effect::RunTool`].
-    ResumeTool(ToolCallId),
+    ResumeTool(PendingToolCall),
     /// Check the text of the last step against the schema of the structured output. Produces
     /// [`Input::OutputChecked`].
     CheckOutput,
@@ -131,6 +131,10 @@ pub enum Input {
 pub enum CallDecision {
     /// The call runs on the server.
     Run,
+    /// The call runs on the server, and its tool may ask for calls inside it. It runs when all other
+    /// calls of the step are decided, and fails if one of them waits: a client sends the answers to
+    /// calls of two steps only if those of the last one come last.
+    RunLast,
     /// The call needs a user's approval first.
     RequireApproval,
     /// The client executes the call.

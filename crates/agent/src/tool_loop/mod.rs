@@ -97,6 +97,8 @@ struct Call {
     tool_call: ToolCall,
     pending: PendingToolCall,
     state: CallState,
+    /// Whether it has gone on in this run without an answer of the user: none could be asked for.
+    went_on: bool,
 }
 
 impl Call {
@@ -114,6 +116,8 @@ enum CallState {
     /// The approval is requested together with those of the other calls of the step.
     NeedsApproval,
     RequestingApproval,
+    /// Its tool may ask. It runs if no other call of the step waits.
+    RunsLast,
     Running,
     /// Its tool waits for the results of the calls inside it.
     Suspended,
@@ -195,13 +199,33 @@ impl ToolLoop {
         calls: impl IntoIterator<Item = PendingToolCall>,
     ) -> Self {
         for pending in calls {
-            let tool_call =
-                ToolCall::new(pending.tool_call_id.clone(), pending.tool_name.to_string());
-            self.local_calls.insert(pending.tool_call_id.clone());
-            self.calls.push(Call { tool_call, pending, state: CallState::Suspended });
+            let (id, name) = (pending.tool_call_id.clone(), pending.tool_name.to_string());
+            self.local_calls.insert(id.clone());
+            self.actions.push_back(Action::Start(Effect::ResumeTool(pending.clone())));
+            let (tool_call, state) = (ToolCall::new(id, name), CallState::Running);
+            self.calls.push(Call { tool_call, pending, state, went_on: false });
             self.model = ModelState::Finished(FinishReason::ToolCalls);
         }
         self
+    }
+
+    /// Counts model calls that an earlier run of the same agent has made against the maximum.
+    #[must_use]
+    pub fn with_prior_steps(mut self, steps: u32) -> Self {
+        self.step = steps;
+        self
+    }
+
+    /// Returns how many model calls were made, with those [before](Self::with_prior_steps).
+    pub fn steps(&self) -> u32 {
+        self.step
+    }
+
+    /// Returns the call with this id, if its tool runs.
+    pub fn running_call(&self, id: &ToolCallId) -> Option<&PendingToolCall> {
+        let is_it =
+            |call: &&Call| call.state == CallState::Running && call.pending.tool_call_id == *id;
+        self.calls.iter().find(is_it).map(|call| &call.pending)
     }
 
     /// Returns the token usage of all model calls so far.
@@ -226,8 +250,14 @@ impl ToolLoop {
             }
             match &self.model {
                 ModelState::NotCalled => self.call_model(),
-                ModelState::Finished(_) if self.can_request_approvals() => self.request_approvals(),
-                ModelState::Interrupted(_) if self.has_call(CallState::NeedsApproval) => {
+                ModelState::Finished(_) if self.can_start(CallState::RunsLast) => self.run_last(),
+                ModelState::Finished(_) if self.can_start(CallState::NeedsApproval) => {
+                    self.request_approvals()
+                }
+                ModelState::Interrupted(_)
+                    if self.has_call(CallState::NeedsApproval)
+                        || self.has_call(CallState::RunsLast) =>
+                {
                     self.fail_unrequested();
                 }
                 ModelState::Finished(reason) if !self.is_busy() => self.end_step(*reason),
@@ -395,15 +425,23 @@ impl ToolLoop {
     }
 
     /// Adds a call that the provider executes after the user's approval.
-    fn add_provider_call(&mut self, call: ToolCall, input: Json) {
+    fn add_provider_call(&mut self, mut call: ToolCall, input: Json) {
+        call.provider_metadata = call.provider_metadata.filter(|it| it.outer_call().is_none());
         let name: Box<str> = (&*call.tool_name).into();
         let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
         let pending = pending.provider_executed();
         self.emit(AgentEvent::tool_input(call.clone(), input));
-        self.calls.push(Call { tool_call: call, pending, state: CallState::NeedsApproval });
+        self.calls.push(Call {
+            tool_call: call,
+            pending,
+            state: CallState::NeedsApproval,
+            went_on: false,
+        });
     }
 
-    fn add_call(&mut self, call: ToolCall, input: Json) {
+    fn add_call(&mut self, mut call: ToolCall, input: Json) {
+        // Only this loop makes calls inside calls: the model would not read the result.
+        call.provider_metadata = call.provider_metadata.filter(|it| it.outer_call().is_none());
         if call.executed_by == Executor::Provider {
             return self.emit(AgentEvent::tool_input(call, input));
         }
@@ -411,7 +449,12 @@ impl ToolLoop {
         let pending = PendingToolCall::client_executed(call.id.clone(), name, input);
         self.local_calls.insert(pending.tool_call_id.clone());
         self.actions.push_back(Action::Start(Effect::ValidateInput(pending.clone())));
-        self.calls.push(Call { tool_call: call, pending, state: CallState::ValidatingInput });
+        self.calls.push(Call {
+            tool_call: call,
+            pending,
+            state: CallState::ValidatingInput,
+            went_on: false,
+        });
     }
 
     fn handle_validation(&mut self, id: &ToolCallId, result: Result<(), String>) {
@@ -454,17 +497,39 @@ impl ToolLoop {
                 call.state = CallState::NeedsApproval;
                 return;
             }
+            CallDecision::RunLast => {
+                call.state = CallState::RunsLast;
+                return;
+            }
             CallDecision::Run => call.state = CallState::Running,
         }
         self.actions.push_back(Action::Start(Effect::RunTool(pending)));
     }
 
-    /// Returns whether calls need an approval that can be requested now, with those of all other calls
-    /// of the step.
-    fn can_request_approvals(&self) -> bool {
-        self.has_call(CallState::NeedsApproval)
+    /// Returns whether calls are in this state, and all calls of the step are decided.
+    fn can_start(&self, state: CallState) -> bool {
+        self.has_call(state)
             && !self.has_call(CallState::ValidatingInput)
             && !self.has_call(CallState::DecidingApproval)
+    }
+
+    /// Runs the calls that may ask for calls inside them, unless another call of the step waits.
+    fn run_last(&mut self) {
+        let waits = |call: &Call| {
+            matches!(
+                call.state,
+                CallState::NeedsApproval | CallState::RequestingApproval | CallState::Waiting
+            )
+        };
+        let is_alone = !self.calls.iter().any(waits);
+        for call in self.calls.iter_mut().filter(|call| call.state == CallState::RunsLast) {
+            let pending = call.pending.clone();
+            call.state = if is_alone { CallState::Running } else { CallState::Finished };
+            self.actions.push_back(match is_alone {
+                true => Action::Start(Effect::RunTool(pending)),
+                false => Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, RUNS_ALONE)),
+            });
+        }
     }
 
     fn request_approvals(&mut self) {
@@ -478,7 +543,9 @@ impl ToolLoop {
 
     /// Ends the calls whose approval was not requested before the model failed.
     fn fail_unrequested(&mut self) {
-        for call in self.calls.iter_mut().filter(|call| call.state == CallState::NeedsApproval) {
+        let is_open =
+            |call: &&mut Call| matches!(call.state, CallState::NeedsApproval | CallState::RunsLast);
+        for call in self.calls.iter_mut().filter(is_open) {
             call.state = CallState::Finished;
             let event = AgentEvent::tool_failed(call.pending.tool_call_id.clone(), NOT_STARTED);
             self.actions.push_back(Action::Emit(event));
@@ -524,7 +591,7 @@ impl ToolLoop {
     }
 
     fn call_model(&mut self) {
-        if self.step == self.max_steps {
+        if self.step >= self.max_steps {
             self.finish(FinishReason::ToolCalls, RunEnd::StepLimit);
             return;
         }
@@ -551,12 +618,19 @@ impl ToolLoop {
             let name: Box<str> = (&*call.tool_name).into();
             let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
             self.local_calls.insert(call.id.clone());
+            self.call_ids.reserve([call.id.clone()]);
             self.emit(AgentEvent::tool_input(call.clone(), input));
-            self.calls.push(Call { tool_call: call, pending, state: CallState::NeedsApproval });
+            self.calls.push(Call {
+                tool_call: call,
+                pending,
+                state: CallState::NeedsApproval,
+                went_on: false,
+            });
         }
     }
 
-    /// Resumes the suspended calls inside which no call waits. Returns whether there are any.
+    /// Resumes the suspended calls inside which no call waits. Returns whether there are any. A tool that
+    /// asks again when none of its calls could be asked for has failed.
     fn resume_calls(&mut self) -> bool {
         let waiting = self.calls.iter().filter(|call| call.state == CallState::Waiting);
         let waiting: Vec<ToolCallId> = waiting.filter_map(Call::outer).collect();
@@ -565,9 +639,14 @@ impl ToolLoop {
         };
         let mut has_any = false;
         for call in self.calls.iter_mut().filter(is_ready) {
-            (call.state, has_any) = (CallState::Running, true);
-            let id = call.pending.tool_call_id.clone();
-            self.actions.push_back(Action::Start(Effect::ResumeTool(id)));
+            has_any = true;
+            let goes_on = !std::mem::replace(&mut call.went_on, true);
+            call.state = if goes_on { CallState::Running } else { CallState::Finished };
+            let pending = call.pending.clone();
+            self.actions.push_back(match goes_on {
+                true => Action::Start(Effect::ResumeTool(pending)),
+                false => Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, NOT_ASKED)),
+            });
         }
         has_any
     }
@@ -647,6 +726,13 @@ fn is_cut(reason: FinishReason) -> bool {
 /// How many calls of a step are left out, each with its error, before the response of the model is cut
 /// off.
 const MAX_LEFT_OUT: usize = 1_000;
+
+/// The error text of a call that may ask, if another call of its step waits.
+const RUNS_ALONE: &str = "This tool call was not executed, because other calls of the same step wait for the \
+                          user. Make it again when they have results.";
+
+/// The error text of a call whose tool asks again and again.
+const NOT_ASKED: &str = "The tool stopped: the user cannot be asked for what it needs.";
 
 /// The error text of a call that was about to run when the model failed.
 const NOT_STARTED: &str = "This tool call was not executed: the model broke off.";

@@ -124,9 +124,14 @@ pub(crate) fn is_waiting(chat: &Chat, message: &UiMessage, call: &ToolCallId) ->
     parts.any(|part| part.tool_call_id == *call && !part.is_settled() && waits(chat, part))
 }
 
-/// Ends the texts of this message, and its calls that have no result and wait for nobody.
-pub(crate) fn close_message(chat: &mut Chat, id: &MessageId) {
+/// Ends the texts of this message, and its calls that have no result and wait for none. `is_in_step` is
+/// whether the agent was called: it may have gone on with calls that have waited for calls inside them.
+pub(crate) fn close_message(chat: &mut Chat, id: &MessageId, is_in_step: bool) {
     let Some(mut message) = lend_message(chat, id) else { return };
+    let inner = message
+        .tool_parts()
+        .filter(|part| matches!(part.state, ToolState::ApprovalRequested { .. }) || !is_in_step);
+    let waiting: Vec<ToolCallId> = inner.filter_map(ToolPart::outer_call).collect();
     for part in &mut message.parts {
         match part {
             Part::Text(text) if text.state == Some(TextState::Streaming) => {
@@ -135,7 +140,11 @@ pub(crate) fn close_message(chat: &mut Chat, id: &MessageId) {
             Part::Reasoning(text) if text.state == Some(TextState::Streaming) => {
                 text.state = Some(TextState::Done);
             }
-            Part::Tool(part) if !part.is_settled() && !waits(chat, part) => {
+            Part::Tool(part)
+                if !part.is_settled()
+                    && !waits(chat, part)
+                    && !waiting.contains(&part.tool_call_id) =>
+            {
                 part.state = error_state(part.input().cloned(), None, NO_RESULT.to_owned());
             }
             _ => {}

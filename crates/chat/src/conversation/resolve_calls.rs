@@ -336,7 +336,7 @@ impl Chat {
 
     /// Returns the id of the message to continue if no run does so: there was no place for one when the
     /// results came. After a run that has failed only a request continues it.
-    pub(crate) fn message_without_run(&self) -> Option<&MessageId> {
+    pub(crate) fn due_message(&self) -> Option<&MessageId> {
         let is_free = self.runs.live.is_none() && self.runs.ended.is_none();
         self.message_to_continue().filter(|_| is_free)
     }
@@ -399,5 +399,5 @@ struct Place {
 }
 
 /// The error text of a call whose tool has asked the user for a call inside it, and got no answer.
-const OUTER_CALL_ENDED: &str = "This tool call was not completed: it waited for the user, who sent a new \
-                                message. What it did until then is not known here.";
+const OUTER_CALL_ENDED: &str = "This tool call was not completed, because the user sent a new message \
+                                first. What it has done until then is not known here.";

@@ -79,18 +79,16 @@ pub(crate) fn settle(view: &View, mine: &Mine) -> Decision {
     if state.live().is_some() {
         return Decision::Done(Response::Nothing);
     }
-    if let Some(due) = state.chat().message_without_run().filter(|_| !mine.has_no_place()) {
-        return mine.append(view.control(), vec![mine.begin(due)]);
-    }
-    if open.is_empty() {
-        return Decision::Done(Response::Nothing);
-    }
     let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
-    match accepted(state.chat(), &known.results) {
+    let results = accepted(state.chat(), &known.results);
+    if !results.is_empty() {
+        return append_results(view, mine, results, None);
+    }
+    match state.chat().due_message().filter(|_| !mine.has_no_place()) {
+        Some(due) => mine.append(view.control(), vec![mine.begin(due)]),
         // The next one who loads the chat tries again.
-        results if results.is_empty() && known.has_failed => Decision::Done(Response::Failed),
-        results if results.is_empty() => Decision::Done(Response::Nothing),
-        results => append_results(view, mine, results, None),
+        None if known.has_failed => Decision::Done(Response::Failed),
+        None => Decision::Done(Response::Nothing),
     }
 }
 

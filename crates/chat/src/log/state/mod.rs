@@ -495,7 +495,7 @@ impl ChatState {
                 let outcome = DeferredOutcome::OutcomeUnknown;
                 self.chat.record_result(&claimed.clone().with_outcome(outcome), None);
             }
-            live_message::close_message(&mut self.chat, &live.message_id);
+            live_message::close_message(&mut self.chat, &live.message_id, live.is_in_step);
             if matches!(end, RunEnd::Stopped | RunEnd::Replaced | RunEnd::Limit) {
                 add_last_step(&mut self.chat, &live.message_id);
             }
