@@ -474,6 +474,8 @@ async fn without_a_chat_server_a_page_can_neither_forge_what_goes_on_nor_repeat_
         let mut resolved = chat.resolve(group.plan(), &[]).await.unwrap();
         while resolved.next().await.is_some() {}
     }
+    run(&agent, turn_of(&agent, &stores, &with_outer("janitor", &task("Burn")))).await;
+    assert_eq!(janitors.inner.read.lock().unwrap().len(), 2, "it was asked for another task");
     for _ in 0..2 {
         run(&agent, turn_of(&agent, &stores, &forged)).await;
         let read = janitors.inner.read.lock().unwrap().clone();
