@@ -11,7 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use test_support::external_processes::{Demo, built_example, missing, node_project, run_node, say};
+use test_support::external_processes::{
+    Demo, browser_scripts, built_example, node_project, run_node,
+};
 
 #[test]
 fn a_person_gets_through_both_pages() {
@@ -30,7 +32,7 @@ fn both_pages_show_each_part_of_a_live_answer_once_after_a_reload_a_cut_and_in_a
 
 #[test]
 fn the_page_goes_on_after_the_demo_is_killed_and_started_again() {
-    let Some(browser) = browser() else { return };
+    let Some(browser) = browser_scripts() else { return };
     let program = built_example("chat", &[]);
     let mut arguments = vec!["restarts.mjs", "--program", program.to_str().unwrap()];
     let screenshots = std::env::var("SCREENSHOTS");
@@ -43,7 +45,7 @@ fn the_page_goes_on_after_the_demo_is_killed_and_started_again() {
 
 #[test]
 fn a_second_browser_of_the_user_shows_what_the_first_one_does_without_a_reload() {
-    let Some(browser) = browser() else { return };
+    let Some(browser) = browser_scripts() else { return };
     let demo = Demo::start();
     let printed = run_node(&browser, &["followed.mjs", &demo.url]);
     assert!(printed.ends_with("each change was shown\n"), "{printed}");
@@ -56,7 +58,7 @@ fn a_hostile_page_reaches_nothing_of_the_demo() {
 
 #[test]
 fn cookies_pass_through_the_next_app_in_both_directions() {
-    let (Some(_), Some(next)) = (browser(), built_next_app()) else {
+    let (Some(_), Some(next)) = (browser_scripts(), built_next_app()) else {
         return;
     };
     let chat_server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,7 +89,7 @@ fn cookies_pass_through_the_next_app_in_both_directions() {
 /// Runs scripts of `tests/browser` one after the other with a fresh demo, and the Next.js app before
 /// it. Fails if a case of a script fails.
 fn run_with_both_pages(scripts: &[&str]) {
-    let (Some(browser), Some(next)) = (browser(), built_next_app()) else {
+    let (Some(browser), Some(next)) = (browser_scripts(), built_next_app()) else {
         return;
     };
     let demo = Demo::start();
@@ -109,20 +111,6 @@ fn read_head(connection: &mut TcpStream) -> String {
     let head: String =
         lines.take_while(|line| !line.is_empty()).map(|line| line + "\r\n").collect();
     head.to_lowercase()
-}
-
-/// The scripts that drive a browser, where that is asked for and can be done.
-fn browser() -> Option<PathBuf> {
-    let is_set = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
-    if !is_set("CI", "true") && !is_set("BROWSER", "1") {
-        say("SKIPPED, `BROWSER=1 cargo test -p demo browser` takes a browser to both pages");
-        return None;
-    }
-    if !Path::new("/usr/bin/chromium").exists() {
-        missing("Chromium is not at /usr/bin/chromium");
-        return None;
-    }
-    node_project("tests/browser")
 }
 
 /// The Next.js app, type-checked and built once for all tests. `None` if it cannot be built here.

@@ -35,6 +35,21 @@ pub fn node_project(folder: &str) -> Option<PathBuf> {
     }
 }
 
+/// Returns the folder of the scripts that drive a browser, with their packages installed. Returns `None`
+/// unless `CI=true` or `BROWSER=1` is set, and if Chromium, Node or the packages are missing.
+pub fn browser_scripts() -> Option<PathBuf> {
+    let is_set = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
+    if !is_set("CI", "true") && !is_set("BROWSER", "1") {
+        say("SKIPPED, `BROWSER=1` takes a browser to the pages");
+        return None;
+    }
+    if !Path::new("/usr/bin/chromium").exists() {
+        missing("Chromium is not at /usr/bin/chromium");
+        return None;
+    }
+    node_project("tests/browser")
+}
+
 /// Sends questions about streams to the real clients, one per line, and returns the answers.
 pub fn ask_judge(client: &Path, questions: &[Value]) -> Vec<Value> {
     let mut judge = Command::new("node")
