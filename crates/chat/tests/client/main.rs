@@ -4,3 +4,4 @@
 
 mod cut_conversations;
 mod front_ends;
+mod stock_page;

@@ -1,0 +1,257 @@
+//! Approvals on a stock page, `useChat` of v6 and v7 in Chromium: a changed input, a second user who decides, the
+//! progress of an approved tool, and an agent inside a call. `stock-page.mjs` of `tests/browser` has the cases.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::header;
+use axum::middleware::{Next, from_fn};
+use axum::response::{Html, Json, Response};
+use axum::routing::{get, post};
+use futures::stream;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use test_support::external_processes::{DataFolder, browser_scripts, node_project, run_node};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tower::ServiceExt;
+use ui_message_stream::approval::store::InMemoryLedger;
+use ui_message_stream::approval::{Approvals, KeyRing, Principal};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::model::{
+    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResultContent,
+    UserContent,
+};
+use ui_message_stream_agent::{Agent, Tool, ToolContext, ToolError};
+use ui_message_stream_chat::ChatServer;
+use ui_message_stream_chat::axum::{approval_routes, chat_routes};
+use ui_message_stream_chat::store::InMemoryLogStore;
+
+/// A model that makes the calls for which the user asks, and then repeats their results.
+#[derive(Debug, Clone, Default)]
+struct Scripted(Arc<AtomicUsize>);
+
+impl Model for Scripted {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let answer = match request.messages.last() {
+            Some(ModelMessage::User { content }) => self.calls(content),
+            Some(ModelMessage::Tool { content }) => vec![
+                ModelEvent::Event(AgentEvent::text(results(content))),
+                ModelEvent::Finished(FinishReason::Stop),
+            ],
+            other => panic!("{other:?}"),
+        };
+        Box::pin(stream::iter(answer.into_iter().map(Ok)))
+    }
+}
+
+impl Scripted {
+    fn calls(&self, content: &[UserContent]) -> Vec<ModelEvent> {
+        let [UserContent::Text(text)] = content else { panic!("{content:?}") };
+        let calls = match text.text.as_str() {
+            "Pay the bakery" => vec![("transfer", json!({"to": "bakery", "amount": 900}))],
+            "Order a desk" => vec![("order", json!({"item": "desk"}))],
+            "Build" => vec![("build", json!({"target": "site"}))],
+            "Tidy up" => vec![("janitor", json!({"task": "Delete the logs"}))],
+            // The janitor reads this.
+            "Delete the logs" => {
+                ["a.log", "b.log"].map(|path| ("delete", json!({"path": path}))).to_vec()
+            }
+            other => panic!("{other}"),
+        };
+        let calls = calls.into_iter().map(|(tool, input)| {
+            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            let call = ToolCall::new(format!("call_{number}"), tool);
+            ModelEvent::ToolCall(Box::new(call), input.to_string())
+        });
+        calls.chain([ModelEvent::Finished(FinishReason::ToolCalls)]).collect()
+    }
+}
+
+fn results(content: &[ToolContent]) -> String {
+    let texts = content.iter().filter_map(|content| match content {
+        ToolContent::Result(ToolResultContent { result, .. }) => Some(result.text().into_owned()),
+        _ => None,
+    });
+    format!("I read: {}", texts.collect::<Vec<_>>().join(", "))
+}
+
+/// Sends money.
+#[derive(Deserialize, Serialize, JsonSchema)]
+struct Transfer {
+    to: String,
+    amount: u32,
+}
+
+/// Orders an item.
+#[derive(Deserialize, JsonSchema)]
+struct Order {
+    item: String,
+}
+
+/// Builds a target.
+#[derive(Deserialize, JsonSchema)]
+struct Build {
+    target: String,
+}
+
+/// Deletes a file.
+#[derive(Deserialize, JsonSchema)]
+struct Delete {
+    path: String,
+}
+
+/// What outlives a server: what the tools have done in each chat, and the stores.
+#[derive(Clone)]
+struct World {
+    effects: Arc<Mutex<Vec<(String, String)>>>,
+    /// Lets `order` and `build` go on.
+    gate: Arc<Semaphore>,
+    model: Scripted,
+    ledger: Arc<InMemoryLedger>,
+    logs: Arc<InMemoryLogStore>,
+}
+
+impl World {
+    fn did(&self, context: &ToolContext, effect: String) -> String {
+        self.effects.lock().unwrap().push((context.chat_id.to_string(), effect.clone()));
+        effect
+    }
+
+    fn agent(&self) -> Agent {
+        let world = self.clone();
+        let transfer = Tool::new("transfer", move |Transfer { to, amount }, context| {
+            let done = world.did(&context, format!("sent {amount} to {to}"));
+            async move { Ok::<_, ToolError>(done) }
+        });
+        let world = self.clone();
+        let order = Tool::new("order", move |Order { item }, context| {
+            let world = world.clone();
+            async move {
+                world.gate.acquire().await.unwrap().forget();
+                Ok::<_, ToolError>(world.did(&context, format!("ordered a {item}")))
+            }
+        });
+        let world = self.clone();
+        let build = Tool::new("build", move |Build { target }, context: ToolContext| {
+            let world = world.clone();
+            async move {
+                world.did(&context, format!("began {target}"));
+                context.emit_preliminary("compiling").await.unwrap();
+                context.emit_data_with_id("progress", "p", "1 of 2 files").await.unwrap();
+                world.gate.acquire().await.unwrap().forget();
+                context.emit_data_with_id("progress", "p", "2 of 2 files").await.unwrap();
+                Ok::<_, ToolError>(world.did(&context, format!("built {target}")))
+            }
+        });
+        let world = self.clone();
+        let delete = Tool::new("delete", move |Delete { path }, context| {
+            let done = world.did(&context, format!("deleted {path}"));
+            async move { Ok::<_, ToolError>(done) }
+        });
+        let janitor = Agent::new(self.model.clone()).tool(delete.needs_approval());
+        Agent::new(self.model.clone())
+            .tool(transfer.needs_approval().editable_fields(["amount"]))
+            .tool(order.needs_approval().decided_by_others())
+            .tool(build.needs_approval())
+            .tool(janitor.as_tool("janitor", "Tidies up."))
+    }
+
+    /// A server without any state of its own, as it is after a start.
+    fn server(&self) -> Router {
+        let agent = self.agent();
+        let is_buyer = |principal: &Principal| principal.id() == Some("buyer");
+        let approvals = Approvals::new(agent.clone())
+            .with_keys(KeyRing::new(1, &test_support::secret(7)).unwrap())
+            .with_ledger(self.ledger.clone())
+            .with_audiences(
+                |record| match &*record.tool_name {
+                    "order" => vec!["purchasing".into()],
+                    _ => Vec::new(),
+                },
+                move |principal| match is_buyer(principal) {
+                    true => vec!["purchasing".into()],
+                    false => Vec::new(),
+                },
+            )
+            .authorize_decision(move |principal, record| match &*record.tool_name {
+                "order" => is_buyer(principal) && principal.tenant() == record.requester.tenant(),
+                _ => *principal == record.requester,
+            });
+        let chats = ChatServer::new(agent, approvals).with_store(self.logs.clone());
+        Router::new()
+            .nest("/api/chat", chat_routes(chats.clone()))
+            .nest("/api/approvals", approval_routes(chats))
+            .layer(from_fn(authenticate))
+    }
+}
+
+/// The cookie `user` is `<tenant>.<user>`.
+async fn authenticate(mut request: Request, next: Next) -> Response {
+    let cookie = request.headers().get(header::COOKIE).and_then(|cookie| cookie.to_str().ok());
+    let user = cookie.and_then(|cookie| cookie.strip_prefix("user=")?.split_once('.'));
+    if let Some((tenant, user)) = user {
+        let principal = Principal::new(user).with_tenant(tenant);
+        request.extensions_mut().insert(principal);
+    }
+    next.run(request).await
+}
+
+/// Serves the pages in a folder, a chat server that can be replaced by another one with the same stores, and what the
+/// tools have done.
+async fn serve(listener: TcpListener, pages: PathBuf) {
+    let world = World {
+        effects: Arc::default(),
+        gate: Arc::new(Semaphore::new(0)),
+        model: Scripted::default(),
+        ledger: Arc::default(),
+        logs: Arc::default(),
+    };
+    let server = Arc::new(Mutex::new(world.server()));
+    let (running, restarted) = (server.clone(), world.clone());
+    let page = async move |Path(version): Path<String>| {
+        Html(std::fs::read_to_string(pages.join(version + ".html")).unwrap())
+    };
+    let effects = async |State(world): State<World>, Path(chat): Path<String>| {
+        let effects = world.effects.lock().unwrap();
+        let of_chat = effects.iter().filter(|(in_chat, _)| *in_chat == chat);
+        Json(Value::from_iter(of_chat.map(|(_, effect)| effect.as_str())))
+    };
+    let routes = Router::new()
+        .route("/page/{version}", get(page))
+        .route("/effects/{chat}", get(effects))
+        .route("/gate", post(async |State(world): State<World>| world.gate.add_permits(1)))
+        .route("/restart", post(async move || *server.lock().unwrap() = restarted.server()))
+        .fallback(async move |request: Request| {
+            let server = running.lock().unwrap().clone();
+            server.oneshot(request).await
+        })
+        .with_state(world);
+    axum::serve(listener, routes).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stock_page_shows_what_approved_tools_have_done() {
+    let Some(browser) = browser_scripts() else { return };
+    let Some(client) = node_project("tests/client") else { return };
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let pages = DataFolder::new();
+    tokio::spawn(serve(listener, pages.path().to_owned()));
+    let printed = tokio::task::spawn_blocking(move || {
+        run_node(&client, &["stock-page.mjs", pages.path().to_str().unwrap()]);
+        let mut arguments = vec!["stock-page.mjs", &url];
+        let screenshots = std::env::var("SCREENSHOTS");
+        if let Ok(folder) = &screenshots {
+            arguments.extend(["--screenshots", folder]);
+        }
+        run_node(&browser, &arguments)
+    });
+    let printed = printed.await.unwrap();
+    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+}

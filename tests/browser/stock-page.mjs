@@ -1,0 +1,267 @@
+// A stock page with `useChat` of v6 and of v7: a changed input, a second user who decides, the progress of
+// an approved tool, and an agent inside a call. Each case compares what the page shows with what the tools
+// have done.
+//
+//   npm ci
+//   node stock-page.mjs URL [--screenshots DIR]
+//
+// `crates/chat/tests/client/stock_page.rs` has the server.
+
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { launch, SCREENS, until } from './chromium.mjs';
+import { Tab } from './tab.mjs';
+
+const { positionals, values: args } = parseArgs({
+  allowPositionals: true,
+  options: { screenshots: { type: 'string' } },
+});
+const [url] = positionals;
+if (!url) throw new Error('which server? node stock-page.mjs URL [--screenshots DIR]');
+
+const post = async path => assert((await fetch(new URL(path, url), { method: 'POST' })).ok, path);
+/** Lets a tool that waits go on. */
+const openGate = () => post('/gate');
+const restart = () => post('/restart');
+
+const browser = await launch();
+
+/** A browser of a user: `<tenant>.<user>`. */
+async function browserOf(user) {
+  const context = await browser.newContext({ ...SCREENS.phone, baseURL: url });
+  await context.addCookies([{ name: 'user', value: user, url }]);
+  return context;
+}
+
+/** A chat, and the page of its user. */
+class Visit {
+  /** How many requests the page has posted. */
+  posts = 0;
+
+  static async open(version, id) {
+    const visit = new Visit();
+    Object.assign(visit, { id, context: await browserOf('acme.alice') });
+    visit.context.on('request', request => (visit.posts += request.method() === 'POST'));
+    visit.tab = await visit.openTab(version);
+    visit.page = visit.tab.page;
+    return visit;
+  }
+
+  openTab = version => Tab.open(this.context, `${url}/page/${version}?chat=${this.id}`);
+
+  /** What the tools have done in this chat. */
+  effects = async () => (await fetch(`${url}/effects/${this.id}`)).json();
+
+  /** Sends a message, and waits until the page asks so many questions. */
+  async asks(text, questions = 1) {
+    await this.tab.write(text);
+    await this.isAsked(questions);
+  }
+
+  isAsked = questions =>
+    until(`${questions} questions are shown`, async () => {
+      return (await this.tab.isIdle()) && (await this.page.getByTestId('deny').count()) === questions;
+    });
+
+  /** The call of a tool on the page. */
+  call = (tool, place = 0) => this.page.getByTestId(`tool-${tool}`).nth(place);
+
+  approve = (tool, place) => this.call(tool, place).getByTestId('approve').click();
+
+  /** Waits until the page shows the whole answer. */
+  isAnswered = text =>
+    until(`the answer ${text} is shown`, async () => text.test(await this.tab.text()) && this.tab.isIdle());
+
+  async reload() {
+    await this.page.reload();
+    await this.page.getByTestId('input').waitFor();
+  }
+
+  async close() {
+    const errors = await this.page.getByTestId('error').allInnerTexts();
+    await this.context.close();
+    assert.deepEqual([...errors, ...this.tab.complaints], []);
+  }
+}
+
+const inputOf = async call => JSON.parse(await call.getByTestId('call-input').innerText());
+const stateOf = call => call.getAttribute('data-state');
+
+/** A janitor inside the call asks for two deletions. `interrupt` happens between question and answer. */
+const tidyUp = interrupt => async visit => {
+  const { page, tab, shoot } = visit;
+  await visit.asks('Tidy up', 2);
+  await shoot('asked');
+  const isAsked = async () => {
+    assert.equal(await stateOf(visit.call('janitor')), 'input-available');
+    for (const [place, path] of ['a.log', 'b.log'].entries()) {
+      const call = visit.call('janitor__delete', place);
+      assert.equal(await stateOf(call), 'approval-requested');
+      assert.deepEqual(await inputOf(call), { path });
+      assert.match(await call.innerText(), /asked by janitor/);
+    }
+    assert.deepEqual(await visit.effects(), []);
+  };
+  await isAsked();
+  await interrupt(visit);
+  await visit.isAsked(2);
+  await isAsked();
+
+  await visit.approve('janitor__delete', 0);
+  assert.equal(visit.posts, 1, 'the page sends both answers at once');
+  const second = visit.call('janitor__delete', 1);
+  await second.getByTestId('deny-reason').fill('keep b');
+  await second.getByTestId('deny').click();
+  // The chat's model repeats the answer of the janitor.
+  const answer = /I read: I read: deleted a\.log, This tool call was denied\..* Reason: keep b$/;
+  const isShown = async () => {
+    await visit.isAnswered(answer);
+    assert.equal(await stateOf(visit.call('janitor')), 'output-available');
+    assert.equal(await stateOf(visit.call('janitor__delete', 0)), 'output-available');
+    assert.equal(await stateOf(second), 'output-denied');
+    assert.match(await second.innerText(), /keep b/);
+    assert.equal((await tab.messages()).length, 2);
+    assert.equal(await page.getByTestId('approve').count(), 0);
+    assert.equal(visit.posts, 2);
+    assert.deepEqual(await visit.effects(), ['deleted a.log']);
+  };
+  await isShown();
+  await shoot('answered');
+  await visit.reload();
+  await isShown();
+};
+
+const CASES = {
+  async 'a changed amount is the one that is sent and shown'(visit) {
+    const { shoot } = visit;
+    await visit.asks('Pay the bakery');
+    const call = visit.call('transfer');
+    await call.getByTestId('amount').fill('100');
+    await shoot('changed');
+    assert.deepEqual(await visit.effects(), []);
+    await visit.approve('transfer');
+    const isShown = async () => {
+      await visit.isAnswered(/I read: .*sent 100 to bakery$/s);
+      assert.deepEqual(await inputOf(call), { to: 'bakery', amount: 100 });
+      assert.match(await call.innerText(), /It was: {"amount":900,"to":"bakery"}/);
+      assert.deepEqual(await visit.effects(), ['sent 100 to bakery']);
+    };
+    await isShown();
+    await shoot('sent');
+    await visit.reload();
+    await isShown();
+  },
+
+  async 'a second user finds the request, approves it, and the first page shows the result'(visit) {
+    const { page, shoot } = visit;
+    await visit.asks('Order a desk');
+    const call = visit.call('order');
+    assert(await call.getByTestId('approve').isDisabled(), 'somebody else has to approve');
+
+    const list = async request => {
+      const { approvals } = await (await request.get('/api/approvals?tool=order')).json();
+      return approvals.filter(({ chatId }) => chatId === visit.id);
+    };
+    const [buyer, stranger] = [await browserOf('acme.buyer'), await browserOf('other.buyer')];
+    assert.deepEqual(await list(stranger.request), [], 'a buyer of another tenant');
+    const [asked] = await list(buyer.request);
+    assert.deepEqual([asked.toolName, asked.requestedBy, asked.input], ['order', 'acme/alice', { item: 'desk' }]);
+    const data = { decisions: [{ approvalId: asked.approvalId, approved: true }] };
+    const decide = async user => {
+      const response = await user.request.post('/api/approvals', { data });
+      return (await response.json()).decisions[0].accepted;
+    };
+    assert.equal(await decide(visit.context), false);
+    assert.equal(await decide(stranger), false);
+    assert.equal(await decide(buyer), true);
+    assert.deepEqual(await list(buyer.request), []);
+    for (const context of [buyer, stranger]) await context.close();
+
+    // The tool runs now, and the page reads its response.
+    assert.equal(await stateOf(call), 'approval-requested');
+    await page.getByTestId('resume').click();
+    await page.locator('[data-testid="tool-order"][data-approval="approved"]').waitFor();
+    assert.equal(await call.getByTestId('deny').count(), 0, 'the question is closed');
+    assert.deepEqual(await visit.effects(), []);
+    await shoot('approved by another user');
+    await openGate();
+    const isShown = async () => {
+      await visit.isAnswered(/I read: ordered a desk$/);
+      assert.equal(await stateOf(call), 'output-available');
+      assert.match(await call.innerText(), /decided by acme\/buyer/);
+      assert.equal((await visit.tab.messages()).length, 2);
+      assert.deepEqual(await visit.effects(), ['ordered a desk']);
+    };
+    await isShown();
+    await shoot('ordered');
+    await visit.reload();
+    await isShown();
+  },
+
+  async 'an approved tool shows its progress while it runs'(visit) {
+    const { page, shoot } = visit;
+    await visit.asks('Build');
+    assert.deepEqual(await visit.effects(), []);
+    await visit.approve('build');
+    const isRunning = async page => {
+      await page.getByTestId('output').getByText('compiling').waitFor();
+      assert.deepEqual(await page.getByTestId('progress').allInnerTexts(), ['1 of 2 files']);
+      assert.deepEqual(await visit.effects(), ['began site']);
+    };
+    await page.getByTestId('progress').waitFor();
+    await isRunning(page);
+    await shoot('running');
+    // A page that is opened meanwhile shows the data, and its stream the preliminary output as well.
+    const { page: second, complaints } = await visit.openTab(visit.version);
+    await second.getByTestId('progress').getByText('1 of 2 files').waitFor();
+    await second.getByTestId('resume').click();
+    await isRunning(second);
+    await second.close();
+    assert.deepEqual(complaints, []);
+    await openGate();
+    const isShown = async () => {
+      await visit.isAnswered(/I read: built site$/);
+      assert.deepEqual(await page.getByTestId('progress').allInnerTexts(), ['2 of 2 files']);
+      assert.equal(await page.getByTestId('output').innerText(), '"built site"');
+      assert.deepEqual(await visit.effects(), ['began site', 'built site']);
+    };
+    await isShown();
+    await shoot('built');
+    await visit.reload();
+    await isShown();
+  },
+
+  'an agent inside a call asks, and goes on with the answers': tidyUp(async () => {}),
+  'an agent inside a call goes on after a reload': tidyUp(visit => visit.reload()),
+  'an agent inside a call goes on with another server': tidyUp(restart),
+  'an agent inside a call goes on with another server, after a reload': tidyUp(async visit => {
+    await restart();
+    await visit.reload();
+  }),
+};
+
+let ran = 0;
+let failed = 0;
+for (const version of ['v6', 'v7']) {
+  for (const [place, [name, act]] of Object.entries(CASES).entries()) {
+    const visit = await Visit.open(version, `${version}-${place}`);
+    visit.version = version;
+    visit.shoot = async moment => {
+      if (!args.screenshots) return;
+      const path = join(args.screenshots, `stock ${visit.id} ${moment}.png`.replaceAll(' ', '-'));
+      await visit.page.screenshot({ path, fullPage: true });
+    };
+    ran += 1;
+    try {
+      await act(visit);
+      await visit.close();
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED ${version}: ${name}: ${error.message}\n${await visit.page.innerText('body').catch(() => '')}`);
+    }
+  }
+}
+await browser.close();
+console.log(`stock page: ${ran} ran, ${failed} failed`);
+process.exitCode = failed ? 1 : 0;
