@@ -137,12 +137,13 @@ impl AgentRun {
         (chat, std::mem::take(&mut self.suspended), self.tool_loop.steps())
     }
 
-    /// Keeps what a suspended call needs to ask and to go on.
-    fn keep_suspended(&mut self, id: &ToolCallId, event: &ToolEvent) {
+    /// Keeps what a suspended call needs to ask and to go on, and gives its calls their titles.
+    fn keep_suspended(&mut self, id: &ToolCallId, event: &mut ToolEvent) {
         let ToolEvent::Suspended { state, calls } = event else { return };
         let Some(outer) = self.tool_loop.running_call(id).cloned() else { return };
         self.suspended.insert(id.clone(), state.clone());
         for InnerCall { call, agents, .. } in calls {
+            call.title = self.tools.title(&call.tool_name);
             self.inner.insert(call.id.clone(), (outer.clone(), agents.clone()));
         }
     }
@@ -324,8 +325,8 @@ impl Stream for AgentRun {
                 Action::Start(effect) => this.start(effect),
                 Action::Wait => {
                     match poll_ready!(this.poll_effects(cx)) {
-                        Some(input) => {
-                            if let Input::Tool { tool_call_id, event } = &input {
+                        Some(mut input) => {
+                            if let Input::Tool { tool_call_id, event } = &mut input {
                                 this.keep_suspended(tool_call_id, event);
                             }
                             this.tool_loop.handle(input);

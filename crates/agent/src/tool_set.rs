@@ -20,7 +20,7 @@ use ui_message_stream::approval::{
     ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, NOT_PERMITTED,
     PendingToolCall, Principal, Progress, TOOL_FAILED, ToolInfo, ToolOutcome,
 };
-use ui_message_stream::event::{Executor, ToolCall};
+use ui_message_stream::event::{Executor, Text, ToolCall};
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
 use ui_message_stream_chat::{Chat, Turn};
@@ -170,6 +170,12 @@ impl ToolSet {
         if let Some(title) = title {
             call.title = Some(title.to_string().into());
         }
+    }
+
+    /// Returns the title of a tool, also of one that only a running call may ask for.
+    pub(super) fn title(&self, name: &str) -> Option<Text> {
+        let known = self.find_asked(name)?.known_definition()?;
+        known.definition.title.as_ref().map(|title| title.to_string().into())
     }
 
     /// Returns the current definitions of all tools that are available.

@@ -147,7 +147,7 @@ impl Janitors {
     }
 
     fn agent(&self) -> Agent {
-        self.agent_with(self.world.tool("delete").needs_approval())
+        self.agent_with(self.world.tool("delete").with_title("Delete a file").needs_approval())
     }
 }
 
@@ -183,6 +183,7 @@ async fn an_agent_inside_a_call_asks_in_a_step_of_its_own_and_goes_on_with_both_
     assert_eq!(kinds, expected);
     assert_eq!(steps[1]["state"], "input-available");
     assert_eq!(steps[3]["toolName"], "janitor__delete");
+    assert_eq!(steps[3]["title"], "Delete a file");
     assert_eq!(steps[3]["input"], path("a"));
     assert_eq!(steps[5]["data"]["agents"], json!(["janitor"]));
     assert_eq!(tool_part(&message, FIRST).outer_call(), Some(OUTER.into()));
@@ -223,7 +224,8 @@ async fn agents_two_levels_down_ask_with_their_path_and_both_go_on() {
     let inner = Steps::of([vec![("delete", path("x"))]]);
     let middle = Steps::of([vec![("janitor", task("Delete x"))]]);
     let outer = Steps::of([vec![("house", task("Tidy up"))]]);
-    let janitor = Agent::new(inner.clone()).tool(world.tool("delete").needs_approval());
+    let delete = world.tool("delete").with_title("Delete a file");
+    let janitor = Agent::new(inner.clone()).tool(delete.needs_approval());
     let house = Agent::new(middle.clone()).tool(janitor.as_tool("janitor", "Deletes."));
     let agent = Agent::new(outer.clone()).tool(house.as_tool("house", "Keeps the house."));
     let chats = Stores::default().server(agent);
@@ -233,6 +235,7 @@ async fn agents_two_levels_down_ask_with_their_path_and_both_go_on() {
     let parts = serde_json::to_value(&message.parts).unwrap();
     let question = &parts[3];
     assert_eq!(question["toolName"], "house__janitor__delete", "{parts}");
+    assert_eq!(question["title"], "Delete a file", "{parts}");
     assert_eq!(parts[4]["data"]["agents"], json!(["house", "janitor"]));
     let id = question["toolCallId"].as_str().unwrap().to_owned();
     page.approve(&id).await;
