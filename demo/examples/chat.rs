@@ -1,8 +1,9 @@
 //! The demo: a chat whose tools ask for approval. It needs no API key, no service and no build
 //! step.
 //!
-//! Run `cargo run --example chat`, then open the page and ask it to delete a file. With a real
-//! provider: `OPENAI_API_KEY=… cargo run -p chat-openai`.
+//! Run `cargo run --example chat`, then open the page and ask it to delete a file. Ask it to tidy up, and
+//! an agent inside the agent asks to delete two files. With a real provider:
+//! `OPENAI_API_KEY=… cargo run -p chat-openai`.
 //!
 //! Chats, approvals and the world of the tools are in the file `chat.db`, or the one that `UIMS_DATA`
 //! names. Kill the demo, start it again, and the page goes on. `CHAT_STORE=memory` keeps nothing.

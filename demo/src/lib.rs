@@ -296,13 +296,20 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
     let weather =
         Tool::new("get_weather", async |input: Weather| Ok::<_, JsonError>(input.report()))
             .with_title("Look up the weather");
-    let delete = Tool::new("delete_file", move |input: DeleteFile| {
+    let delete = || {
         let world = Arc::clone(&delete_in);
-        async move {
-            sleep(input.duration()).await;
-            in_database(move || world.delete(&input)).await
-        }
-    });
+        let delete = Tool::new("delete_file", move |input: DeleteFile| {
+            let world = Arc::clone(&world);
+            async move {
+                sleep(input.duration()).await;
+                in_database(move || world.delete(&input)).await
+            }
+        });
+        delete
+            .with_title("Delete a file")
+            .with_approval_description(|input| format!("Delete {}", input.path))
+            .needs_approval()
+    };
     let transfer = Tool::new("transfer", move |input: Transfer| {
         let world = Arc::clone(&transfer_in);
         in_database(move || world.send(&input))
@@ -312,15 +319,16 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         "Where the person is, if they say so.",
         ui_message_stream::Json::parse(r#"{"type":"object"}"#)?,
     );
+    // An agent inside the agent. The user is asked for its deletions.
+    let janitor = Agent::new(Arc::clone(&model))
+        .with_instructions("You delete the files that the task names.")
+        .tool(delete())
+        .as_tool("janitor", "Tidies up: deletes files that are no longer needed.")
+        .with_title("Ask the janitor");
     Ok(Agent::new(model)
         .with_instructions("You look after the person's files and money, with your tools.")
         .tool(weather)
-        .tool(
-            delete
-                .with_title("Delete a file")
-                .with_approval_description(|input| format!("Delete {}", input.path))
-                .needs_approval(),
-        )
+        .tool(delete())
         .tool(
             transfer
                 .with_title("Transfer money")
@@ -328,7 +336,8 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
                 .editable_fields(["amount"])
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
-        .tool(location.with_title("Share your location")))
+        .tool(location.with_title("Share your location"))
+        .tool(janitor))
 }
 
 /// Works with the database of the world, which can make a thread wait.

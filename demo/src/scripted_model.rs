@@ -97,7 +97,18 @@ impl ScriptedModel {
         let amount = numbers.find(|&number| number > 1_000).unwrap_or(5_000);
         let transfer = ("transfer", json!({ "to": "Harbour Bakery", "amount": amount }));
         let weather = ("get_weather", json!({ "city": "Lisbon" }));
-        let (opening, calls) = if mentions("mixed") {
+        let (opening, calls) = if mentions("tidy") {
+            let files = self.world.now().map(|world| world.files).unwrap_or_default();
+            let two = files.into_iter().take(2).collect::<Vec<_>>().join(" and ");
+            let task = json!({ "task": format!("Clear out {two}.") });
+            ("The janitor can do that.", vec![("janitor", task)])
+        } else if mentions("clear out") {
+            // The janitor reads this.
+            let words = user_text.split_whitespace().map(|word| word.trim_end_matches('.'));
+            let files = words.filter(|word| word.contains('.'));
+            let delete = |path| ("delete_file", json!({ "path": path }));
+            ("", files.map(delete).collect())
+        } else if mentions("mixed") {
             ("Three things at once.", vec![weather, file, transfer])
         } else if mentions("delete") {
             ("I can delete that file for you.", vec![file])

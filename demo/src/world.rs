@@ -175,6 +175,7 @@ pub(crate) fn describe_output(tool: &str, output: &Value) -> String {
         "delete_file" => format!("{} was not there any more.", text("path")),
         "transfer" => format!("{} went to {}.", output["amount"], text("to")),
         "get_location" => format!("You are in {}.", text("city")),
+        "janitor" => format!("The janitor says: {}", output.as_str().unwrap_or_default()),
         other => format!("{other} said {output}."),
     }
 }

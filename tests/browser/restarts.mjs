@@ -109,6 +109,25 @@ const CASES = {
     await tab.say('Hello again');
   },
 
+  async 'an agent inside a call goes on after a restart'({ tab, shoot }) {
+    const before = (await server.world()).files;
+    await tab.write('Please tidy up');
+    const questions = tab.page.getByTestId('tool-janitor__delete_file');
+    await until('both questions are shown', async () => {
+      return (await tab.page.getByTestId('approve').count()) === 2 && tab.isIdle();
+    });
+    await server.restart();
+    assert.deepEqual((await server.world()).files, before);
+    await questions.nth(0).getByTestId('approve').click();
+    await questions.nth(1).getByTestId('deny').click();
+    await questions.nth(1).getByTestId('deny-confirm').click();
+    await until('the answer is complete', async () => /The janitor says: .* you denied it\.$/.test(await tab.text()));
+    await until('the page is idle', () => tab.isIdle());
+    await shoot('answered the janitor');
+    assert.deepEqual((await server.world()).files, before.slice(1));
+    await isStored(tab);
+  },
+
   async 'an answer that is cut off in a text says so, and Try again writes it'({ tab, shoot }) {
     await tab.write('slow 40');
     await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));

@@ -31,6 +31,11 @@ fn both_pages_show_each_part_of_a_live_answer_once_after_a_reload_a_cut_and_in_a
 }
 
 #[test]
+fn both_pages_show_the_questions_of_an_agent_inside_the_agent_and_their_answers() {
+    run_with_both_pages(&["inner-agents.mjs"]);
+}
+
+#[test]
 fn the_page_goes_on_after_the_demo_is_killed_and_started_again() {
     let Some(browser) = browser_scripts() else { return };
     let program = built_example("chat", &[]);

@@ -23,6 +23,8 @@ export type Data = {
     /** The input of the model, and the one with which the call ran, if the user changed it. */
     originalInput?: unknown;
     changedInput?: unknown;
+    /** The agents that ask, from the outermost one: its tool is one of the chat's. */
+    agents?: string[];
     /** Another user approves: the approval of this user does not count. */
     decidedByOthers?: true;
     approvedBy?: string;

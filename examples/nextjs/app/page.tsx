@@ -3,13 +3,14 @@
 import { useChat } from '@ai-sdk/react';
 import {
   generateId,
+  getToolName,
   isToolUIPart,
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
 import { type FormEvent, Fragment, use, useEffect, useRef, useState } from 'react';
 import { isChatId } from './chat-id';
-import type { ChatMessage, Data } from './messages';
+import type { ChatMessage, Data, ToolPart } from './messages';
 import { otherPages, storedChat } from './stored-chat';
 import { asksUser, isOpen, ToolCard } from './tool-card';
 
@@ -31,6 +32,15 @@ function approvalOf(messages: ChatMessage[], toolCallId: string): Data['approval
   const parts = messages.flatMap(message => message.parts);
   const newest = parts.findLast(part => part.type === 'data-approval' && part.id === toolCallId);
   return newest?.type === 'data-approval' ? newest.data : undefined;
+}
+
+/** Whether an agent, which is the tool of this call, waits for the answer to a question. */
+function isAsking({ messages, part }: { messages: ChatMessage[]; part: ToolPart }): boolean {
+  const calls = messages.at(-1)?.parts.filter(isToolUIPart) ?? [];
+  return calls.some(call => {
+    const asked = approvalOf(messages, call.toolCallId);
+    return asked?.agents?.[0] === getToolName(part) && asksUser(call, asked);
+  });
 }
 
 /** True when all that the model waits for is answered: approvals, tools of the browser. */
@@ -227,6 +237,7 @@ function Conversation({
                         asked={approvalOf(messages, part.toolCallId)}
                         answerable={message === last && !isWaiting}
                         live={busy && message === last}
+                        asking={message === last && isAsking({ messages, part })}
                         addToolApprovalResponse={chat.addToolApprovalResponse}
                         addToolOutput={chat.addToolOutput}
                       />

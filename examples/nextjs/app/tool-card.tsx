@@ -15,6 +15,8 @@ type Props = {
   answerable: boolean;
   /** False once nothing is written to the message any more. */
   live: boolean;
+  /** Whether the tool is an agent that waits for an answer to one of its own questions. */
+  asking: boolean;
   addToolApprovalResponse: ChatAddToolApproveResponseFunction;
   addToolOutput: ChatAddToolOutputFunction<ChatMessage>;
 };
@@ -24,6 +26,7 @@ export function ToolCard({
   asked,
   answerable,
   live,
+  asking,
   addToolApprovalResponse,
   addToolOutput,
 }: Props) {
@@ -36,7 +39,8 @@ export function ToolCard({
   const isAnswered = part.state === 'approval-requested' && !asks;
   const state = ended?.label ?? (unanswerable || STATES[isAnswered ? 'approval-responded' : part.state]);
   const isOverruled = asked?.state === 'approved' && part.approval?.approved === false;
-  const brokenOff = !live && !asks && part.state.startsWith('input-');
+  const isOpenCall = !live && !asks && part.state.startsWith('input-');
+  const unfinished = isOpenCall && (asking ? 'waiting for you' : 'interrupted');
   return (
     <section
       className="tool"
@@ -47,9 +51,12 @@ export function ToolCard({
     >
       <p className="tool-head">
         <strong>{visible(whatItDoes(part))}</strong>{' '}
-        <span className="badge">{brokenOff ? 'interrupted' : state}</span>
+        <span className="badge">{unfinished || state}</span>
       </p>
-      <p className="muted">{visible(name)}</p>
+      <p className="muted">
+        {visible(name)}
+        {asked?.agents && `, asked by ${visible(asked.agents.join(', '))}`}
+      </p>
       {!approves && part.input !== undefined && (
         <pre>{visibleJson(asked?.changedInput !== undefined ? asked.changedInput : part.input)}</pre>
       )}

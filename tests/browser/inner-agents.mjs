@@ -1,0 +1,97 @@
+// An agent inside the agent asks for two deletions, in both pages, the demo's and the Next.js one: the user
+// approves one of them and denies the other one, also after a reload.
+//
+//   npm ci
+//   node inner-agents.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
+//
+// The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY). The
+// demo's world loses four files.
+
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { launch, readArguments, SCREENS, until } from './chromium.mjs';
+import { Tab } from './tab.mjs';
+
+const args = readArguments();
+const browser = await launch();
+
+const files = async () => (await (await fetch(new URL('/api/world', args.demo))).json()).files;
+
+async function tidyUp({ tab, reloads, shoot }) {
+  const before = await files();
+  const [deleted, kept] = before;
+  await tab.write('Please tidy up');
+  const questions = tab.page.locator('[data-testid="tool-janitor__delete_file"]');
+  const janitor = tab.page.getByTestId('tool-janitor');
+  const isAsked = async () => {
+    await until('both questions are shown', async () => {
+      return (await tab.page.getByTestId('approve').count()) === 2 && tab.isIdle();
+    });
+    for (const [place, file] of [deleted, kept].entries()) {
+      const question = await questions.nth(place).innerText();
+      assert(question.includes(file), `${question} names ${file}`);
+      assert.match(question, /asked by janitor/i);
+    }
+    assert.match(await janitor.innerText(), /waiting for you/i);
+    assert.deepEqual(await files(), before);
+  };
+  await isAsked();
+  await shoot('asked');
+  if (reloads) {
+    await tab.page.reload();
+    await isAsked();
+  }
+
+  await questions.nth(0).getByTestId('approve').click();
+  await deny(tab.page, questions.nth(1));
+  const text = new RegExp(`The janitor says: ${deleted} is deleted\\. The file stays .*: still needed\\.$`);
+  const isShown = async () => {
+    await until('the answer is complete', async () => text.test(await tab.text()) && (await tab.isIdle()));
+    const [, answer, ...more] = await tab.messages();
+    assert.deepEqual(more, []);
+    const calls = ['janitor: output-available', 'janitor__delete_file: output-available', 'janitor__delete_file: output-denied'];
+    assert.deepEqual(answer.calls, calls);
+    assert(!(await tab.shows('error')));
+    assert.deepEqual(await files(), before.filter(file => file !== deleted));
+  };
+  await isShown();
+  await shoot('answered');
+  await tab.page.reload();
+  await isShown();
+}
+
+/** The demo's page asks for the reason after Deny is pressed, the Next.js one before. */
+async function deny(page, question) {
+  const reason = question.getByTestId('deny-reason');
+  if (!(await reason.isVisible())) await question.getByTestId('deny').click();
+  await reason.fill('still needed');
+  const confirm = question.getByTestId('deny-confirm');
+  await ((await confirm.count()) ? confirm : question.getByTestId('deny')).click();
+}
+
+let ran = 0;
+let failed = 0;
+for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) {
+  for (const [screen, options] of Object.entries(SCREENS)) {
+    const context = await browser.newContext(options);
+    const tab = await Tab.open(context, url);
+    const shoot = async moment => {
+      if (!args.screenshots) return;
+      const file = `inner-agents-${site}-${screen}-${moment}.png`;
+      await tab.page.screenshot({ path: join(args.screenshots, file) });
+    };
+    ran += 1;
+    try {
+      await tidyUp({ tab, reloads: screen === 'phone', shoot });
+      assert.deepEqual(tab.complaints, []);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED ${site} ${screen}: ${error.message}`);
+    }
+    await shoot('end');
+    await context.close();
+  }
+}
+await browser.close();
+console.log(`inner agents: ${ran} ran, ${failed} failed`);
+process.exitCode = failed ? 1 : 0;
