@@ -7,9 +7,11 @@
 //! in a real Redis, and what the client shows. `KILLS` sets the number of kills at each point (1),
 //! for a tool that runs at most once and for an idempotent one.
 //!
-//! After that, [servers with a notifier](notices) are killed at random moments, `KILLS` times (at least 20).
+//! After that, [servers with a notifier](notices), and [servers whose agents ask for calls](inner_agents), are
+//! killed at random moments, each `KILLS` times (at least 20).
 
 mod effects;
+mod inner_agents;
 mod notices;
 mod points;
 mod program;
@@ -19,9 +21,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use chat_test_support::inner_agent_kills;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{number, say};
-use test_support::notifier_kills::Server;
+use test_support::notifier_kills;
 
 use points::Point;
 use trial::{Observed, Trial};
@@ -30,8 +33,11 @@ fn main() {
     if let Some(settings) = program::Settings::from_environment() {
         return block_on(program::serve(settings));
     }
-    if let Some(server) = Server::from_environment() {
+    if let Some(server) = notifier_kills::Server::from_environment() {
         return block_on(notices::serve(server));
+    }
+    if let Some(server) = inner_agent_kills::Server::from_environment() {
+        return block_on(inner_agents::serve(server));
     }
     let Some(redis) = RedisServer::start() else { return };
     let kills = number("KILLS", 1);
@@ -66,6 +72,8 @@ fn main() {
     say(&format!("{killed} processes killed, no effect twice, every chat continued"));
     let delivered = block_on(notices::each_event_is_delivered_at_least_once_and_in_order(&redis));
     say(&format!("redis, notices: {delivered}"));
+    let asked = block_on(inner_agents::each_call_runs_at_most_once_and_no_question_is_lost(&redis));
+    say(&format!("redis, inner agents: {asked}"));
 }
 
 fn block_on<T>(run: impl Future<Output = T>) -> T {

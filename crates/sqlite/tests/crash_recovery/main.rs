@@ -1,5 +1,6 @@
 //! Several processes on one file: processes that are killed with SIGKILL at random moments while they
-//! write and deliver, that claim the same approvals, that create a file at once, and that may not write.
+//! write and deliver, and while their agents ask for calls, that claim the same approvals, that create a
+//! file at once, and that may not write.
 //!
 //! This program is each of these processes, and the test. Started with `ROLE` it is a
 //! [process](role); otherwise it starts processes and checks what is in the file. `KILLS` sets the
@@ -9,6 +10,7 @@ mod bytes;
 mod claims;
 mod creation;
 mod deliveries;
+mod inner_agents;
 mod kills;
 mod limits;
 mod modes;
@@ -30,7 +32,7 @@ fn main() {
 
 type Test = (&'static str, fn() -> String);
 
-const TESTS: [Test; 8] = [
+const TESTS: [Test; 9] = [
     ("bytes", bytes::a_long_answer_is_written_about_once),
     ("file modes", modes::the_file_and_its_log_are_private_with_any_umask),
     ("creation", creation::of_processes_that_create_a_file_at_once_one_does),
@@ -41,5 +43,6 @@ const TESTS: [Test; 8] = [
     ),
     ("limits", limits::a_file_that_cannot_grow_or_be_written_is_an_error_and_loses_nothing),
     ("notices", notices::each_event_is_delivered_at_least_once_and_in_order),
+    ("inner agents", inner_agents::each_call_runs_at_most_once_and_no_question_is_lost),
     ("kills", kills::what_was_reported_as_saved_survives_a_kill),
 ];

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use test_support::notifier_kills::Server;
+use chat_test_support::inner_agent_kills;
+use test_support::notifier_kills;
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::process::wait_for_go;
@@ -41,12 +42,18 @@ impl Role {
                 Ok(_) => println!("opened"),
                 Err(error) => println!("{error:?}"),
             },
+            "agents" => {
+                let store = SqliteStore::open(&file).await.unwrap();
+                let server = inner_agent_kills::Server::from_environment().unwrap();
+                server.serve(Arc::new(store)).await;
+            }
             "answer" => bytes::answer(SqliteStore::open(&file).await.unwrap()).await,
             "claim" => claims::claim_all(SqliteStore::open(&file).await.unwrap()).await,
             "deliver" => deliveries::deliver(SqliteStore::open(&file).await.unwrap()).await,
             "notify" => {
                 let store = SqliteStore::open(&file).await.unwrap();
-                Server::from_environment().unwrap().serve(Arc::new(store)).await;
+                let server = notifier_kills::Server::from_environment().unwrap();
+                server.serve(Arc::new(store)).await;
             }
             "write" => kills::write(SqliteStore::open(&file).await.unwrap()).await,
             "save" => limits::save(SqliteStore::open(&file).await.unwrap()).await,

@@ -4,6 +4,7 @@ pub mod browser;
 pub mod calling_model;
 pub mod deleted_users;
 pub mod faulted_operations;
+pub mod inner_agent_kills;
 pub mod kept_runs;
 pub mod log_double;
 pub mod log_hints;
