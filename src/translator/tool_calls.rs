@@ -385,7 +385,10 @@ impl ToolCalls {
     pub(super) fn waiting_outer_calls(&self) -> HashSet<ToolCallId> {
         let asked = |call: &&Call| matches!(call.state, CallState::ApprovalRequested);
         let outer = self.calls.iter().filter(asked).filter_map(|call| call.outer.as_ref());
-        outer.filter_map(|outer| Some(self.find(outer)?.wire_id.clone())).collect()
+        // A long id is named as it is on the wire.
+        let named =
+            |outer: &ToolCallId| self.find(outer).map_or(outer, |call| &call.wire_id).clone();
+        outer.map(named).collect()
     }
 
     /// Returns whether a client would resubmit automatically because of the tool calls in the last

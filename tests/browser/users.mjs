@@ -37,8 +37,14 @@ async function waiting(context) {
 }
 
 async function asks(page) {
-  await page.getByTestId('input').fill('delete old.log');
-  await page.getByTestId('send').click();
+  const [input, send] = [page.getByTestId('input'), page.getByTestId('send')];
+  // What is filled in before React has taken the page over is not read.
+  for (let tries = 0; tries < 100 && (await send.isDisabled()); tries += 1) {
+    await input.fill('');
+    await input.fill('delete old.log');
+    await page.waitForTimeout(50);
+  }
+  await send.click();
   await page.getByTestId('approve').waitFor();
 }
 

@@ -15,6 +15,7 @@
 //! loop: the driver builds them from the messages of the chat.
 
 mod call_ids;
+mod inner_calls;
 mod io;
 
 use std::collections::{HashSet, VecDeque};
@@ -101,13 +102,6 @@ struct Call {
     went_on: bool,
 }
 
-impl Call {
-    /// Returns the id of the call inside which it is made.
-    fn outer(&self) -> Option<ToolCallId> {
-        self.tool_call.provider_metadata.as_ref()?.outer_call()
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallState {
     /// The call was not announced yet.
@@ -188,24 +182,6 @@ impl ToolLoop {
     #[must_use]
     pub fn with_known_call_ids(mut self, ids: impl IntoIterator<Item = ToolCallId>) -> Self {
         self.call_ids.reserve(ids);
-        self
-    }
-
-    /// Resumes the tools of these calls before the model is called. The message holds the calls and the
-    /// results of all calls inside them.
-    #[must_use]
-    pub fn with_suspended_calls(
-        mut self,
-        calls: impl IntoIterator<Item = PendingToolCall>,
-    ) -> Self {
-        for pending in calls {
-            let (id, name) = (pending.tool_call_id.clone(), pending.tool_name.to_string());
-            self.local_calls.insert(id.clone());
-            self.actions.push_back(Action::Start(Effect::ResumeTool(pending.clone())));
-            let (tool_call, state) = (ToolCall::new(id, name), CallState::Running);
-            self.calls.push(Call { tool_call, pending, state, went_on: false });
-            self.model = ModelState::Finished(FinishReason::ToolCalls);
-        }
         self
     }
 
@@ -513,25 +489,6 @@ impl ToolLoop {
             && !self.has_call(CallState::DecidingApproval)
     }
 
-    /// Runs the calls that may ask for calls inside them, unless another call of the step waits.
-    fn run_last(&mut self) {
-        let waits = |call: &Call| {
-            matches!(
-                call.state,
-                CallState::NeedsApproval | CallState::RequestingApproval | CallState::Waiting
-            )
-        };
-        let is_alone = !self.calls.iter().any(waits);
-        for call in self.calls.iter_mut().filter(|call| call.state == CallState::RunsLast) {
-            let pending = call.pending.clone();
-            call.state = if is_alone { CallState::Running } else { CallState::Finished };
-            self.actions.push_back(match is_alone {
-                true => Action::Start(Effect::RunTool(pending)),
-                false => Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, RUNS_ALONE)),
-            });
-        }
-    }
-
     fn request_approvals(&mut self) {
         let mut pending = Vec::new();
         for call in self.calls.iter_mut().filter(|call| call.state == CallState::NeedsApproval) {
@@ -610,47 +567,6 @@ impl ToolLoop {
         self.has_open_step = true;
     }
 
-    /// Announces the calls inside calls, in a step of their own: a client sends its answers when all
-    /// calls of the last step have one, and the outer calls have none.
-    fn start_inner_step(&mut self) {
-        self.start_step();
-        for InnerCall { call, input, .. } in std::mem::take(&mut self.inner_calls) {
-            let name: Box<str> = (&*call.tool_name).into();
-            let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
-            self.local_calls.insert(call.id.clone());
-            self.call_ids.reserve([call.id.clone()]);
-            self.emit(AgentEvent::tool_input(call.clone(), input));
-            self.calls.push(Call {
-                tool_call: call,
-                pending,
-                state: CallState::NeedsApproval,
-                went_on: false,
-            });
-        }
-    }
-
-    /// Resumes the suspended calls inside which no call waits. Returns whether there are any. A tool that
-    /// asks again when none of its calls could be asked for has failed.
-    fn resume_calls(&mut self) -> bool {
-        let waiting = self.calls.iter().filter(|call| call.state == CallState::Waiting);
-        let waiting: Vec<ToolCallId> = waiting.filter_map(Call::outer).collect();
-        let is_ready = |call: &&mut Call| {
-            call.state == CallState::Suspended && !waiting.contains(&call.pending.tool_call_id)
-        };
-        let mut has_any = false;
-        for call in self.calls.iter_mut().filter(is_ready) {
-            has_any = true;
-            let goes_on = !std::mem::replace(&mut call.went_on, true);
-            call.state = if goes_on { CallState::Running } else { CallState::Finished };
-            let pending = call.pending.clone();
-            self.actions.push_back(match goes_on {
-                true => Action::Start(Effect::ResumeTool(pending)),
-                false => Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, NOT_ASKED)),
-            });
-        }
-        has_any
-    }
-
     /// Ends a step: the model has finished, and no tool is running.
     fn end_step(&mut self, reason: FinishReason) {
         if std::mem::take(&mut self.has_open_step) {
@@ -726,13 +642,6 @@ fn is_cut(reason: FinishReason) -> bool {
 /// How many calls of a step are left out, each with its error, before the response of the model is cut
 /// off.
 const MAX_LEFT_OUT: usize = 1_000;
-
-/// The error text of a call that may ask, if another call of its step waits.
-const RUNS_ALONE: &str = "This tool call was not executed, because other calls of the same step wait for the \
-                          user. Make it again when they have results.";
-
-/// The error text of a call whose tool asks again and again.
-const NOT_ASKED: &str = "The tool stopped: the user cannot be asked for what it needs.";
 
 /// The error text of a call that was about to run when the model failed.
 const NOT_STARTED: &str = "This tool call was not executed: the model broke off.";

@@ -30,11 +30,13 @@ use ui_message_stream_chat::{Chat, ChatAgent, ChatServer, Turn};
 struct Steps {
     steps: Arc<[Vec<(&'static str, Value)>]>,
     read: Arc<Mutex<Vec<String>>>,
+    /// The begin of the ids of its calls.
+    prefix: &'static str,
 }
 
 impl Steps {
     fn of(steps: impl Into<Arc<[Vec<(&'static str, Value)>]>>) -> Self {
-        Steps { steps: steps.into(), read: Arc::default() }
+        Steps { steps: steps.into(), read: Arc::default(), prefix: "" }
     }
 }
 
@@ -54,9 +56,9 @@ impl Model for Steps {
                 Ok(ModelEvent::Finished(FinishReason::Stop)),
             ]));
         };
-        let step = results.len();
+        let (step, prefix) = (results.len(), self.prefix);
         let calls = calls.iter().enumerate().map(|(at, (tool, input))| {
-            let call = ToolCall::new(format!("{tool}_{step}{at}"), *tool);
+            let call = ToolCall::new(format!("{prefix}{tool}_{step}{at}"), *tool);
             Ok(ModelEvent::ToolCall(Box::new(call), input.to_string()))
         });
         let calls: Vec<_> =
@@ -614,4 +616,22 @@ async fn the_agent_inside_reads_what_the_approver_has_changed() {
     assert!(read.contains(r#"\"path\":\"z\""#) || read.contains(r#""path":"z""#), "{read}");
     let list = chats.approvals().for_chat(&ada, &"chat".into()).pending().await.unwrap();
     assert!(list.is_empty());
+}
+
+#[tokio::test]
+async fn calls_with_long_ids_wait_and_go_on_like_others() {
+    let mut janitors = Janitors::new();
+    janitors.outer.prefix = Box::leak("o".repeat(300).into_boxed_str());
+    janitors.inner.prefix = Box::leak("i".repeat(300).into_boxed_str());
+    let mut page = page(&Stores::default().server(janitors.agent()));
+    page.send("Tidy up").await;
+    let asked = page.messages().last().unwrap().tool_parts();
+    let ids: Vec<_> = asked.filter_map(|part| part.approval_id().cloned()).collect();
+    assert_eq!(ids.len(), 2);
+    for id in ids {
+        page.approve(&id).await;
+    }
+    assert_eq!(janitors.world.effects(), ["look folder", "delete a", "delete b"]);
+    assert_eq!(janitors.inner.read.lock().unwrap().len(), 3);
+    assert!(page.last_text().contains("delete b is done"), "{}", page.last_text());
 }

@@ -85,7 +85,7 @@ impl Users {
     /// message there.
     pub(super) async fn finish(&self, id: &str) -> Option<Chat> {
         for _ in 0..MAX_ROUNDS {
-            let chat = self.quiet(id).await?;
+            let chat = self.quiet(id, &[]).await?;
             let questions = questions(&chat);
             if questions.is_empty() {
                 return Some(chat);
@@ -105,7 +105,7 @@ impl Users {
     /// Sends the message with this number. If it was sent before, it is delivered again.
     async fn send(&self, id: &str, number: usize) {
         let message = UiMessage::new(format!("u{number}"), Role::User, vec![Part::text("Tidy up")]);
-        self.turn(id, self.post(id, &message)).await;
+        self.turn(id, Vec::new(), self.post(id, &message)).await;
     }
 
     /// Answers one question, or all of them, as a page does or as another screen does.
@@ -124,6 +124,7 @@ impl Users {
                 (question, approves)
             })
             .collect();
+        let answered: Vec<String> = answers.iter().map(|(asked, _)| asked.call.clone()).collect();
         let decisions = answers.iter().map(|(question, approves)| {
             let mut decision = ApprovalDecision::new(question.approval.clone(), *approves);
             decision.reason = (!approves).then(|| "Keep it.".to_owned());
@@ -153,20 +154,28 @@ impl Users {
             .boxed(),
             _ => async move { self.chats.decide(&ada(), decisions).await.map(drop) }.boxed(),
         };
-        self.turn(id, answering).await;
+        self.turn(id, answered, answering).await;
     }
 
-    /// Sends something in a chat, and waits until nothing is executed there any more.
-    async fn turn(&self, id: &str, send: impl Future<Output = Result<(), ChatError>>) {
+    /// Sends something in a chat, and waits until nothing is executed there any more, and until the calls that it
+    /// answers have results: a chat shows the question while another server executes its call.
+    async fn turn(
+        &self,
+        id: &str,
+        mut answered: Vec<String>,
+        send: impl Future<Output = Result<(), ChatError>>,
+    ) {
         let number = self.turns.fetch_add(1, Ordering::Relaxed);
         self.world.events.append(&Event::Begins(self.world.server, number, id.to_owned()));
         match send.await {
             Ok(()) => {}
             // Others have answered, or have sent a message, meanwhile.
-            Err(ChatError::Request(_) | ChatError::AlreadyReceived | ChatError::Conflict(_)) => {}
+            Err(ChatError::Request(_) | ChatError::AlreadyReceived | ChatError::Conflict(_)) => {
+                answered.clear();
+            }
             Err(error) => panic!("{error:?}"),
         }
-        self.quiet(id).await;
+        self.quiet(id, &answered).await;
         self.world.events.append(&Event::Ended(self.world.server, number));
     }
 
@@ -177,18 +186,25 @@ impl Users {
         Ok(())
     }
 
-    /// Waits until nothing is executed in a chat, as a page does that shows it.
-    async fn quiet(&self, id: &str) -> Option<Chat> {
+    /// Waits until nothing is executed in a chat and these calls ask no more, as a page does that shows it.
+    async fn quiet(&self, id: &str, answered: &[String]) -> Option<Chat> {
         let begin = Instant::now();
         loop {
             if let Some(live) = self.chats.resume_stream(&ada(), &id.into(), None).await.unwrap() {
                 read(live).await;
             }
             let chat = self.chat(id).await?;
-            if is_quiet(&chat) {
+            let is_answered = |id: &str| answered.iter().any(|answered| answered == id);
+            let asks = questions(&chat).iter().any(|question| is_answered(&question.call));
+            if is_quiet(&chat) && !asks {
                 return Some(chat);
             }
-            assert!(begin.elapsed() < MAX_WAIT, "{id} does not go on: {:#?}", chat.messages);
+            assert!(
+                begin.elapsed() < MAX_WAIT,
+                "{id} does not go on: {:#?}\n{}",
+                chat.messages,
+                self.world.events.about(id)
+            );
             sleep(Duration::from_millis(50)).await;
         }
     }

@@ -1,0 +1,109 @@
+//! The calls inside calls: a tool that is an agent is suspended until the calls that it asks for have results.
+//!
+//! ```text
+//! RunsLast ─▶ Running ─▶ Suspended ─▶ the calls inside are announced and asked for ─▶ the run ends
+//!    └─▶ Finished: another call waits       └─▶ Running: none could be asked for
+//! ```
+
+use super::{Action, Call, CallState, Effect, InnerCall, ModelState, ToolLoop};
+use ui_message_stream::approval::PendingToolCall;
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::id::ToolCallId;
+
+impl ToolLoop {
+    /// Resumes the tools of these calls before the model is called. The message holds the calls and the
+    /// results of all calls inside them.
+    #[must_use]
+    pub fn with_suspended_calls(
+        mut self,
+        calls: impl IntoIterator<Item = PendingToolCall>,
+    ) -> Self {
+        for pending in calls {
+            let (id, name) = (pending.tool_call_id.clone(), pending.tool_name.to_string());
+            self.local_calls.insert(id.clone());
+            self.actions.push_back(Action::Start(Effect::ResumeTool(pending.clone())));
+            let (tool_call, state) = (ToolCall::new(id, name), CallState::Running);
+            self.calls.push(Call { tool_call, pending, state, went_on: false });
+            self.model = ModelState::Finished(FinishReason::ToolCalls);
+        }
+        self
+    }
+
+    /// Runs the calls that may ask for calls inside them, unless another call of the step waits.
+    pub(super) fn run_last(&mut self) {
+        let waits = |call: &Call| {
+            matches!(
+                call.state,
+                CallState::NeedsApproval | CallState::RequestingApproval | CallState::Waiting
+            )
+        };
+        let is_alone = !self.calls.iter().any(waits);
+        for call in self.calls.iter_mut().filter(|call| call.state == CallState::RunsLast) {
+            let pending = call.pending.clone();
+            call.state = if is_alone { CallState::Running } else { CallState::Finished };
+            self.actions.push_back(match is_alone {
+                true => Action::Start(Effect::RunTool(pending)),
+                false => Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, RUNS_ALONE)),
+            });
+        }
+    }
+
+    /// Announces the calls inside calls, in a step of their own: a client sends its answers when all
+    /// calls of the last step have one, and the outer calls have none.
+    pub(super) fn start_inner_step(&mut self) {
+        self.start_step();
+        for InnerCall { call, input, .. } in std::mem::take(&mut self.inner_calls) {
+            let name: Box<str> = (&*call.tool_name).into();
+            let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
+            self.local_calls.insert(call.id.clone());
+            self.call_ids.reserve([call.id.clone()]);
+            self.emit(AgentEvent::tool_input(call.clone(), input));
+            self.calls.push(Call {
+                tool_call: call,
+                pending,
+                state: CallState::NeedsApproval,
+                went_on: false,
+            });
+        }
+    }
+
+    /// Resumes the suspended calls inside which no call waits. Returns whether there are any. A tool that
+    /// asks again when none of its calls could be asked for has failed.
+    pub(super) fn resume_calls(&mut self) -> bool {
+        let waiting = self.calls.iter().filter(|call| call.state == CallState::Waiting);
+        let waiting: Vec<ToolCallId> = waiting.filter_map(Call::outer).collect();
+        let is_ready = |call: &&mut Call| {
+            let id = &call.pending.tool_call_id;
+            // A long id is short in the message.
+            let short = id.shortened();
+            call.state == CallState::Suspended && !waiting.contains(short.as_ref().unwrap_or(id))
+        };
+        let mut has_any = false;
+        for call in self.calls.iter_mut().filter(is_ready) {
+            has_any = true;
+            let goes_on = !std::mem::replace(&mut call.went_on, true);
+            call.state = if goes_on { CallState::Running } else { CallState::Finished };
+            let pending = call.pending.clone();
+            self.actions.push_back(match goes_on {
+                true => Action::Start(Effect::ResumeTool(pending)),
+                false => Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, NOT_ASKED)),
+            });
+        }
+        has_any
+    }
+}
+
+impl Call {
+    /// Returns the id of the call inside which it is made.
+    fn outer(&self) -> Option<ToolCallId> {
+        self.tool_call.provider_metadata.as_ref()?.outer_call()
+    }
+}
+
+/// The error text of a call that may ask, if another call of its step waits.
+const RUNS_ALONE: &str = "This tool call was not executed, because other calls of the same step wait for the \
+                          user. Make it again when they have results.";
+
+/// The error text of a call whose tool asks again and again.
+const NOT_ASKED: &str = "The tool stopped: the user cannot be asked for what it needs.";
