@@ -235,18 +235,19 @@ impl AgentRun {
             }
             Effect::RequestApprovals(calls) => {
                 let (tools, turn) = (tools.clone(), Arc::clone(turn));
-                let calls = calls.into_iter().map(|call| {
-                    let inner = inner.get(&call.tool_call_id);
-                    let outer = inner.and_then(|(outer, agents)| {
-                        let state = suspended.get(&outer.tool_call_id)?.clone();
-                        let PendingToolCall { tool_call_id, tool_name, input, .. } = outer;
-                        Some(OuterCall::new(tool_call_id, tool_name, input, agents.clone(), state))
-                    });
-                    (call, outer)
-                });
-                let calls: Vec<_> = calls.collect();
+                let asked_by = |call: &PendingToolCall| inner.get(&call.tool_call_id);
                 let outer = match approver {
                     Approver::User => {
+                        let with_outer = |call: PendingToolCall| {
+                            let outer = asked_by(&call).and_then(|(outer, agents)| {
+                                let state = suspended.get(&outer.tool_call_id)?.clone();
+                                let PendingToolCall { tool_call_id: id, tool_name, input, .. } =
+                                    outer;
+                                Some(OuterCall::new(id, tool_name, input, agents.clone(), state))
+                            });
+                            (call, outer)
+                        };
+                        let calls = calls.into_iter().map(with_outer).collect();
                         let requested =
                             async move { request_approvals(&tools, &turn, calls).await };
                         let inputs = stream::once(requested.in_current_span());
@@ -255,11 +256,11 @@ impl AgentRun {
                     Approver::OuterCall(outer) => Some(&*outer),
                     Approver::None => None,
                 };
-                let asked: Vec<Input> = calls
-                    .into_iter()
-                    .map(|(call, inside)| ask_outer(outer, call, inside))
-                    .collect();
-                Box::pin(stream::iter(asked))
+                let asked = calls.into_iter().map(|call| {
+                    let agents = asked_by(&call).map(|(_, agents)| &**agents).unwrap_or_default();
+                    ask_outer(outer, agents, call)
+                });
+                Box::pin(stream::iter(asked.collect::<Vec<Input>>()))
             }
             Effect::RunTool(call) => Box::pin(tools.run(call, turn, None)),
             Effect::ResumeTool(call) => self.resume(call),
@@ -410,19 +411,14 @@ async fn request_approvals(
 }
 
 /// Has the outer call ask for a call of this run.
-fn ask_outer(
-    outer: Option<&InnerCalls>,
-    call: PendingToolCall,
-    inside: Option<OuterCall>,
-) -> Input {
+fn ask_outer(outer: Option<&InnerCalls>, agents: &[Box<str>], call: PendingToolCall) -> Input {
     let PendingToolCall { tool_call_id, tool_name, input, provider_executed, .. } = call;
     let Some(outer) = outer.filter(|_| !provider_executed) else {
         let event = ToolEvent::Failed(cannot_ask().0);
         return Input::Tool { tool_call_id, event };
     };
-    let agents = inside.map(|inside| inside.agents).unwrap_or_default();
     let wire_id = tool_call_id.shortened().unwrap_or_else(|| tool_call_id.clone());
-    let asked = outer.add(&wire_id, &tool_name, &agents, input);
+    let asked = outer.add(&wire_id, &tool_name, agents, input);
     // A changed input is written there.
     let details = ApprovalRequestDetails { descriptor: Json::parse("{}").ok(), signature: None };
     let (approval_id, details) = (asked.as_str().into(), Some(Box::new(details)));

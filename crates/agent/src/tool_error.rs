@@ -25,8 +25,8 @@ use ui_message_stream::approval::TOOL_FAILED;
 #[error("{0}")]
 pub struct ToolError(pub String);
 
-/// Returns the error of a call for which nobody is asked: the call around it was approved itself, and runs
-/// before the chat can ask again, or a provider executes it.
+/// Returns the error of a call for which the user cannot be asked: the call around it was approved itself,
+/// and runs before the chat can ask again, or a provider executes it.
 pub(super) fn cannot_ask() -> ToolError {
     ToolError("This call was not executed: the user cannot be asked for it here.".into())
 }

@@ -23,8 +23,7 @@ impl ToolLoop {
             let (id, name) = (pending.tool_call_id.clone(), pending.tool_name.to_string());
             self.local_calls.insert(id.clone());
             self.actions.push_back(Action::Start(Effect::ResumeTool(pending.clone())));
-            let (tool_call, state) = (ToolCall::new(id, name), CallState::Running);
-            self.calls.push(Call { tool_call, pending, state, went_on: false });
+            self.calls.push(Call::new(ToolCall::new(id, name), pending, CallState::Running));
             self.model = ModelState::Finished(FinishReason::ToolCalls);
         }
         self
@@ -59,12 +58,7 @@ impl ToolLoop {
             self.local_calls.insert(call.id.clone());
             self.call_ids.reserve([call.id.clone()]);
             self.emit(AgentEvent::tool_input(call.clone(), input));
-            self.calls.push(Call {
-                tool_call: call,
-                pending,
-                state: CallState::NeedsApproval,
-                went_on: false,
-            });
+            self.calls.push(Call::new(call, pending, CallState::NeedsApproval));
         }
     }
 
@@ -95,6 +89,10 @@ impl ToolLoop {
 }
 
 impl Call {
+    pub(super) fn new(tool_call: ToolCall, pending: PendingToolCall, state: CallState) -> Self {
+        Call { tool_call, pending, state, went_on: false }
+    }
+
     /// Returns the id of the call inside which it is made.
     fn outer(&self) -> Option<ToolCallId> {
         self.tool_call.provider_metadata.as_ref()?.outer_call()

@@ -407,12 +407,7 @@ impl ToolLoop {
         let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
         let pending = pending.provider_executed();
         self.emit(AgentEvent::tool_input(call.clone(), input));
-        self.calls.push(Call {
-            tool_call: call,
-            pending,
-            state: CallState::NeedsApproval,
-            went_on: false,
-        });
+        self.calls.push(Call::new(call, pending, CallState::NeedsApproval));
     }
 
     fn add_call(&mut self, mut call: ToolCall, input: Json) {
@@ -425,12 +420,7 @@ impl ToolLoop {
         let pending = PendingToolCall::client_executed(call.id.clone(), name, input);
         self.local_calls.insert(pending.tool_call_id.clone());
         self.actions.push_back(Action::Start(Effect::ValidateInput(pending.clone())));
-        self.calls.push(Call {
-            tool_call: call,
-            pending,
-            state: CallState::ValidatingInput,
-            went_on: false,
-        });
+        self.calls.push(Call::new(call, pending, CallState::ValidatingInput));
     }
 
     fn handle_validation(&mut self, id: &ToolCallId, result: Result<(), String>) {

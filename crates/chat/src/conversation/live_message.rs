@@ -128,10 +128,7 @@ pub(crate) fn is_waiting(chat: &Chat, message: &UiMessage, call: &ToolCallId) ->
 /// whether the agent was called: it may have gone on with calls that have waited for calls inside them.
 pub(crate) fn close_message(chat: &mut Chat, id: &MessageId, is_in_step: bool) {
     let Some(mut message) = lend_message(chat, id) else { return };
-    let inner = message
-        .tool_parts()
-        .filter(|part| matches!(part.state, ToolState::ApprovalRequested { .. }) || !is_in_step);
-    let waiting: Vec<ToolCallId> = inner.filter_map(ToolPart::outer_call).collect();
+    let waiting = waiting_outer_calls(&message, is_in_step);
     for part in &mut message.parts {
         match part {
             Part::Text(text) if text.state == Some(TextState::Streaming) => {
@@ -151,6 +148,15 @@ pub(crate) fn close_message(chat: &mut Chat, id: &MessageId, is_in_step: bool) {
         }
     }
     return_message(chat, message);
+}
+
+/// Returns the calls of the message of a run that wait for calls inside them: for their approvals or, before the
+/// agent is called, for the step that reads their results.
+pub(crate) fn waiting_outer_calls(message: &UiMessage, is_in_step: bool) -> Vec<ToolCallId> {
+    let inner = message
+        .tool_parts()
+        .filter(|part| matches!(part.state, ToolState::ApprovalRequested { .. }) || !is_in_step);
+    inner.filter_map(ToolPart::outer_call).collect()
 }
 
 /// Whether this call waits for the user, for the client that executes it, or for its provider.

@@ -4,6 +4,7 @@ use super::decision::{Append, Decision, Mine, Response, View};
 use super::entry::{Entry, INTERRUPTED, RunEnd};
 use super::state::{ChatState, Live};
 use super::writer::{accepted, result_entry, write_lost_end};
+use crate::conversation::live_message::waiting_outer_calls;
 use crate::conversation::{Chat, ReceivedResult};
 use ui_message_stream::approval::{DeferredOutcome, PendingToolCall};
 use ui_message_stream::event::AgentEvent;
@@ -119,22 +120,17 @@ fn ends_with_calls(message: &UiMessage) -> bool {
 /// The results of the calls of a lost run that its server may have executed.
 fn unknown_calls(chat: &Chat, live: &Live) -> Vec<Entry> {
     let message_id = &live.message_id;
-    // A call that waits for the calls inside it goes on with the step that has their results.
-    let parts = || chat.message(message_id).into_iter().flat_map(UiMessage::tool_parts);
-    let waits = |outer: &_| {
-        let mut inner = parts().filter(|part| part.outer_call().as_ref() == Some(outer));
-        inner.any(|part| {
-            matches!(part.state, ToolState::ApprovalRequested { .. }) || !live.is_in_step
-        })
-    };
+    let message = chat.message(message_id);
+    let waiting = message.map(|it| waiting_outer_calls(it, live.is_in_step)).unwrap_or_default();
+    let parts = message.into_iter().flat_map(UiMessage::tool_parts);
     let is_of_client = |id: &_| chat.client_executed.iter().any(|call| call.tool_call_id == *id);
-    let started = parts().filter(|part| {
+    let started = parts.filter(|part| {
         let is_started = matches!(part.state, ToolState::InputAvailable { .. })
             || matches!(part.state, ToolState::OutputAvailable { .. }) && !part.is_settled();
         is_started
             && part.approval_id().is_none()
             && !is_of_client(&part.tool_call_id)
-            && !waits(&part.tool_call_id)
+            && !waiting.contains(&part.tool_call_id)
     });
     let unknown = started.map(|part| {
         let call = PendingToolCall::client_executed(

@@ -81,8 +81,7 @@ impl Users {
         }
     }
 
-    /// Answers all questions of a chat, until there are no more. Returns the chat, or `None` if nobody has sent a
-    /// message there.
+    /// Answers all questions of a chat, until there are no more. Returns the chat, or `None` if it does not exist.
     pub(super) async fn finish(&self, id: &str) -> Option<Chat> {
         for _ in 0..MAX_ROUNDS {
             let chat = self.quiet(id, &[]).await?;
