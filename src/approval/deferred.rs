@@ -347,9 +347,19 @@ impl DeferredToolResults {
         }
     }
 
-    /// Replaces the results by the final results of the calls.
+    /// Replaces the results by the final results of the calls. Those that are handed to the client wait for
+    /// it.
     #[cfg(feature = "approvals")]
-    pub fn with_results(self, results: Vec<DeferredToolResult>) -> Self {
+    pub fn with_results(mut self, results: Vec<DeferredToolResult>) -> Self {
+        self.pending.extend(results.iter().filter_map(|result| {
+            let DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(input) } =
+                &result.outcome
+            else {
+                return None;
+            };
+            let (id, name) = (result.tool_call_id.clone(), result.tool_name.clone());
+            Some(PendingToolCall::client_executed(id, name, input.clone()))
+        }));
         DeferredToolResults { results, ..self }
     }
 

@@ -121,6 +121,15 @@ impl PendingToolCall {
         self.progress = CallProgress::Completed(outcome);
     }
 
+    /// Returns the call that the client has to execute, if this one was approved and handed to it.
+    pub(super) fn handed_to_client(&self) -> Option<PendingToolCall> {
+        let CallProgress::Completed(ToolOutcome::HandedToClient(input)) = &self.progress else {
+            return None;
+        };
+        let (id, name) = (self.tool_call_id.clone(), self.tool_name.clone());
+        Some(Self::client_executed(id, name, input.clone()))
+    }
+
     /// Marks the tool as executed by the provider. The provider then receives the user's response.
     #[must_use]
     pub fn provider_executed(mut self) -> Self {

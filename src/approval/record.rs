@@ -311,6 +311,9 @@ pub enum ToolOutcome {
     Output(#[serde(deserialize_with = "Json::deserialize_received")] Json),
     /// The error text of a tool that failed. The user may read this text.
     Failed(String),
+    /// The client executes the approved call with this input, and answers with its output. Until it
+    /// does, the call is open, as one that needed no approval.
+    HandedToClient(Json),
 }
 
 impl From<Json> for ToolOutcome {

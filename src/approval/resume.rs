@@ -359,6 +359,9 @@ impl ResumePlan {
         let (open, decided): (Vec<_>, Vec<_>) =
             calls.into_iter().cloned().partition(|call| call.progress.is_open());
         let closed = decided.into_iter().filter_map(|call| {
+            if call.handed_to_client().is_some() {
+                return None;
+            }
             let request = self.history.requests.get(call.approval_id.as_ref()?)?;
             let outcome = recorded_outcome(&call).filter(|_| !request.has_result)?;
             Some((call, outcome))
@@ -368,7 +371,8 @@ impl ResumePlan {
             let id = call.approval_id.as_ref();
             !call.on_new_message.closes() && id.is_some_and(|id| self.is_superseded(id))
         });
-        let open: Vec<PendingToolCall> = open;
+        let mut open: Vec<PendingToolCall> = open;
+        open.extend(record.iter().filter_map(PendingToolCall::handed_to_client));
         self.build_results(answers, &open, closed, pending)
     }
 

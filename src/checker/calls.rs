@@ -22,8 +22,9 @@ pub(super) struct Calls {
     shown_step: usize,
     /// Whether any part of the continued message holds an incomplete input.
     continues_input: bool,
-    /// The call whose approver changed the input in the chunk before. Its output must follow.
-    changed: Option<Box<str>>,
+    /// The approved calls whose input came again: their outputs must follow in this step, or the client
+    /// executes them.
+    given_again: Vec<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -109,8 +110,13 @@ impl Calls {
     }
 
     pub(super) fn handle_chunk(&mut self, chunk: &Chunk<'_>, found: &mut Vec<Violation>) {
-        self.check_changed_input(chunk, found);
         match chunk {
+            Chunk::StartStep {} => {
+                for id in std::mem::take(&mut self.given_again) {
+                    found.push(violation(Rule::RepeatedToolCall, chunk, &id));
+                }
+                self.start_step();
+            }
             Chunk::ToolInputStart { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::InputStreaming;
@@ -136,9 +142,12 @@ impl Calls {
                 self.started_in_step.insert(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputAvailable { tool_call_id, dynamic, .. }
-                if self.can_change(tool_call_id, *dynamic) =>
+                if self.is_approved(tool_call_id, *dynamic) =>
             {
-                self.changed = Some(Box::from(&**tool_call_id));
+                if let Some(call) = self.by_id.get_mut(&**tool_call_id) {
+                    call.state = State::InputAvailable;
+                }
+                self.given_again.push(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputAvailable {
                 tool_call_id,
@@ -161,8 +170,12 @@ impl Calls {
                 let Some(call) = self.find(tool_call_id, chunk, found) else {
                     return;
                 };
-                let can_request =
-                    matches!(call.state, State::InputAvailable | State::ApprovalResponded { .. });
+                // The client executes a call of its own when its input is available, so such a call may
+                // still have a streamed one.
+                let can_request = matches!(
+                    call.state,
+                    State::InputStreaming | State::InputAvailable | State::ApprovalResponded { .. }
+                );
                 if !is_new || !can_request {
                     found.push(violation(Rule::UnanswerableApproval, chunk, tool_call_id));
                 }
@@ -200,24 +213,14 @@ impl Calls {
         }
     }
 
-    /// Returns whether another input of this call is the one that its approver changed.
-    fn can_change(&self, id: &str, dynamic: Option<bool>) -> bool {
+    /// Whether the input of this call may come again: as its approver has changed it, or for the client
+    /// that executes the approved call.
+    fn is_approved(&self, id: &str, dynamic: Option<bool>) -> bool {
         self.by_id.get(id).is_some_and(|call| {
             let is_approved = State::ApprovalResponded { approved: true };
             let can_run = call.state == State::ApprovalRequested || call.state == is_approved;
             can_run && call.step == self.step && call.is_dynamic == (dynamic == Some(true))
         })
-    }
-
-    /// A changed input alone leaves the call without its approval: the output follows it.
-    fn check_changed_input(&mut self, chunk: &Chunk<'_>, found: &mut Vec<Violation>) {
-        let Some(changed) = self.changed.take() else { return };
-        match chunk {
-            Chunk::ToolOutputAvailable { tool_call_id, .. }
-            | Chunk::ToolOutputError { tool_call_id, .. }
-                if **tool_call_id == *changed => {}
-            _ => found.push(violation(Rule::RepeatedToolCall, chunk, &changed)),
-        }
     }
 
     /// Handles a chunk that creates a part, or updates the part of this call and kind in the
@@ -286,6 +289,7 @@ impl Calls {
         chunk: &Chunk<'_>,
         found: &mut Vec<Violation>,
     ) {
+        self.given_again.retain(|given| **given != *id);
         let Some(call) = self.find(id, chunk, found) else {
             return;
         };

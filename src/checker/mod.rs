@@ -316,7 +316,6 @@ impl Checker {
                 self.start(message_id.as_deref());
                 self.merge(chunk, message_metadata.as_deref());
             }
-            Chunk::StartStep {} => self.calls.start_step(),
             Chunk::TextStart { id, .. } => self.open(PartKind::Text, id),
             Chunk::TextDelta { id, .. } => self.require_open(PartKind::Text, id, chunk),
             Chunk::TextEnd { id, .. } => {

@@ -160,6 +160,18 @@ pub enum AgentEvent {
         /// The input with which the call ran.
         input: Json,
     },
+    /// The call was approved, and the client executes it: it reads the input now.
+    ///
+    /// Emit [`ToolInputStart`](Self::ToolInputStart) and the whole input as
+    /// [`ToolInputDelta`](Self::ToolInputDelta) before the approval is requested, and no
+    /// [`ToolInput`](Self::ToolInput): a client executes the call when it reads that. No chunk is sent for
+    /// a call of an earlier step, because a client would show a second call.
+    HandedToClient {
+        /// The id of the call.
+        tool_call_id: ToolCallId,
+        /// The input that was approved.
+        input: Json,
+    },
     /// A tool returned an output.
     ToolOutput {
         /// The id of the call.
@@ -273,8 +285,8 @@ impl AgentEvent {
     }
 
     /// Creates the event that reports a deferred result, which is the result of a call that an
-    /// earlier turn left open. The event is a denial, an output, or an error. An error is also the
-    /// event of a call that was not executed, or whose outcome is unknown.
+    /// earlier turn left open. The event is a denial, an output, an error, or that the client executes
+    /// the call. An error is also the event of a call that was not executed, or whose outcome is unknown.
     ///
     /// Returns `None` in three cases: the call has not been executed yet, the provider will report
     /// its result, or the client sent the result itself.
@@ -297,6 +309,9 @@ impl AgentEvent {
             }
             DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) } => {
                 Self::tool_failed(id, error.clone())
+            }
+            DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(input) } => {
+                Self::HandedToClient { tool_call_id: id, input: input.clone() }
             }
             DeferredOutcome::OutcomeUnknown => Self::tool_failed(id, approval::OUTCOME_UNKNOWN),
             DeferredOutcome::Expired => Self::tool_failed(id, approval::EXPIRED),

@@ -185,6 +185,9 @@ impl From<&DeferredOutcome> for ToolResult {
             | DeferredOutcome::OutputError { error_text: error } => {
                 ToolResult::Error(error.clone())
             }
+            DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(_) } => {
+                NotExecutedReason::AwaitsClient.into()
+            }
             // The result is unknown for a call that has not completed.
             DeferredOutcome::Approved { .. }
             | DeferredOutcome::Executing { .. }

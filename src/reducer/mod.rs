@@ -156,6 +156,14 @@ impl Reducer {
         self
     }
 
+    /// Leaves out the text of a streamed input once the approval of its call is requested: older clients drop
+    /// it then, and newer ones keep it in a field that no chunk can write.
+    #[cfg(feature = "approvals")]
+    pub fn without_input_texts(mut self) -> Self {
+        self.state.calls.drops_input_texts = true;
+        self
+    }
+
     /// Applies the next chunk, as it was received.
     ///
     /// # Errors

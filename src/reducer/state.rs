@@ -24,7 +24,7 @@ pub(super) struct State {
     metadata: MergedMetadata,
     pub(super) texts: OpenParts,
     pub(super) reasonings: OpenParts,
-    calls: ToolCalls,
+    pub(super) calls: ToolCalls,
     /// The index of each data part that can be replaced, by name and id.
     data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>>,
     has_started: bool,

@@ -29,6 +29,8 @@ pub(super) struct ToolCalls {
     /// The parts that changed since the message was last read and that are not in their final form.
     /// A placeholder stands in the message in the meantime.
     unpacked: HashMap<usize, Box<Call>>,
+    /// Whether a call that asks for an approval keeps nothing of the text of its input.
+    pub(super) drops_input_texts: bool,
 }
 
 /// The state of all parts that share one tool call id.
@@ -177,7 +179,11 @@ impl ToolCalls {
                 input_schema_input,
                 signature,
             } => {
+                let drops_input_texts = self.drops_input_texts;
                 let (at, call) = self.find(chunk, tool_call_id, parts)?;
+                if drops_input_texts {
+                    call.end_input();
+                }
                 call.request_approval(RequestedApproval {
                     id: ApprovalId::from(approval_id.as_ref()),
                     details: ApprovalDetails {

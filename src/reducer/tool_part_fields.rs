@@ -227,6 +227,13 @@ impl Call {
         self.write(state, input, raw_input, fields);
     }
 
+    /// Ends an input that is being streamed, without its text.
+    pub(super) fn end_input(&mut self) {
+        if let State::InputStreaming { .. } = self.state {
+            (self.state, self.raw_input) = (State::InputAvailable, None);
+        }
+    }
+
     /// Sets the state to `ApprovalRequested`. All other fields stay.
     pub(super) fn request_approval(&mut self, approval: RequestedApproval) {
         self.end_state();

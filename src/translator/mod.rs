@@ -325,6 +325,9 @@ impl Translator {
             AgentEvent::InputChanged { tool_call_id, input } => {
                 self.change_input(tool_call_id, input)?;
             }
+            AgentEvent::HandedToClient { tool_call_id, input } => {
+                self.hand_to_client(tool_call_id, input, out)?;
+            }
             AgentEvent::ToolOutput { tool_call_id, output, preliminary } => {
                 let result = tools::Output::plain(output, *preliminary);
                 self.tool_output(tool_call_id, &result, out)?;

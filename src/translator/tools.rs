@@ -177,10 +177,7 @@ impl Translator {
         if self.can_request_approval() && self.calls.has_approval_id(request.approval_id) {
             return Err(TranslateError::ApprovalIdUsed(request.approval_id.clone()));
         }
-        self.complete_input(id, out)?;
-        if matches!(self.calls.named(id)?.state, CallState::Streaming(_)) {
-            return Err(TranslateError::InputOpen(id.clone()));
-        }
+        self.complete_input_of_asked(id, out)?;
         if !self.can_request_approval() {
             return self.tool_failed(id, NOT_ANSWERABLE, CallMetadata::NONE, out);
         }
@@ -197,6 +194,26 @@ impl Translator {
         };
         out.emit(chunk);
         Ok(())
+    }
+
+    /// Completes the input of a call whose approval is requested. The client executes a call of its own when
+    /// it reads that chunk, so such a call gets it once it is approved.
+    fn complete_input_of_asked(
+        &mut self,
+        id: &ToolCallId,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
+        let call = self.calls.named(id)?;
+        if let (CallState::Streaming(input), Executor::Client) = (&mut call.state, call.executed_by)
+            && input.whole().is_some()
+        {
+            return Ok(());
+        }
+        self.complete_input(id, out)?;
+        match self.calls.named(id)?.state {
+            CallState::Streaming(_) => Err(TranslateError::InputOpen(id.clone())),
+            _ => Ok(()),
+        }
     }
 
     /// Requests an approval, and also writes its descriptor as a `data-approval` part, which every
@@ -275,6 +292,36 @@ impl Translator {
         );
         if can_run {
             call.changed_input = Some(input.clone());
+        }
+        Ok(())
+    }
+
+    /// Gives an approved call to the client that executes it. In another step the client would make a second
+    /// part of the call.
+    pub(super) fn hand_to_client(
+        &mut self,
+        id: &ToolCallId,
+        input: &Json,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
+        let step = self.step.number;
+        match self.calls.named(id)?.state {
+            CallState::ApprovalRequested | CallState::ApprovalResponded { approved: true } => {}
+            CallState::Settled(_) => return Err(TranslateError::CallSettled(id.clone())),
+            CallState::ApprovalResponded { .. } => return Err(TranslateError::Denied(id.clone())),
+            CallState::Streaming(_) | CallState::Abandoned(_) => {
+                return Err(TranslateError::InputOpen(id.clone()));
+            }
+            CallState::Ready | CallState::Running => {
+                return Err(TranslateError::AlreadyRunning(id.clone()));
+            }
+        }
+        self.ensure_started(out);
+        let call = self.calls.named(id)?;
+        (call.state, call.executed_by, call.changed_input) =
+            (CallState::Ready, Executor::Client, None);
+        if call.step == step {
+            out.emit(input_available(call, None, input));
         }
         Ok(())
     }

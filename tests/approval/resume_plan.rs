@@ -657,3 +657,40 @@ proptest! {
         }
     }
 }
+
+/// The host hands an approved call to the client, which answers with its output.
+#[test]
+fn an_approved_call_that_was_handed_to_the_client_waits_for_its_output() {
+    let input = Json::parse(r#"{"path":"/client"}"#).unwrap();
+    let mut record =
+        [PendingToolCall::awaiting_approval("ap_1", "call_1", "delete", input.clone())];
+    let approval = json!({"id": "ap_1", "approved": true});
+    let message = |state: &str, output: Option<&str>| {
+        let mut part = requested("call_1", "ap_1");
+        (part["state"], part["approval"]) = (state.into(), approval.clone());
+        if let Some(output) = output {
+            part["output"] = output.into();
+        }
+        parse(&request(json!([user("u"), message("a", "assistant", json!([part]))])))
+    };
+    let answer = message("approval-responded", None);
+    let executed = message("output-available", Some("done"));
+    let refused = plan(&executed).settle(&record);
+    assert!(
+        !refused.results().iter().any(|it| matches!(it.outcome, DeferredOutcome::Output { .. }))
+    );
+
+    plan(&answer).settle(&record).record_in(&mut record);
+    let handed = ToolOutcome::HandedToClient(input);
+    record[0].complete(handed.clone());
+    // The client sends the approval again.
+    let again = plan(&answer).settle(&record);
+    assert_eq!(again.results()[0].outcome, DeferredOutcome::Executed { outcome: handed });
+    assert_eq!((again.pending().len(), again.pending()[0].approval_id.as_ref()), (1, None));
+
+    let done = plan(&executed).settle(&record);
+    let output = Json::string("done");
+    assert_eq!(done.results().len(), 1, "{done:?}");
+    assert_eq!(done.results()[0].outcome, DeferredOutcome::Output { output });
+    assert!(done.pending().is_empty());
+}

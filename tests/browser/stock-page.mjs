@@ -1,5 +1,5 @@
 // A stock page with `useChat` of v6 and of v7: a changed input, a second user who decides, the progress of
-// an approved tool, and an agent inside a call. Each case compares what the page shows with what the tools
+// an approved tool, a tool of the page, and an agent inside a call. Each case compares what the page shows with what the tools
 // have done.
 //
 //   npm ci
@@ -87,6 +87,36 @@ class Visit {
 
 const inputOf = async call => JSON.parse(await call.getByTestId('call-input').innerText());
 const stateOf = call => call.getAttribute('data-state');
+
+/** The inputs of the calls that this page has executed since it was loaded. */
+const executed = ({ page }) => page.evaluate(() => window.executed);
+
+/** The page executes a tool of its own. `interrupt` happens between question and answer. */
+const locate = interrupt => async visit => {
+  const { page, shoot } = visit;
+  await visit.asks('Where am I?');
+  await interrupt(visit);
+  await visit.isAsked(1);
+  const call = visit.call('locate');
+  assert.equal(await stateOf(call), 'approval-requested');
+  assert.deepEqual(await inputOf(call), { precise: true });
+  assert.deepEqual(await executed(visit), []);
+  await shoot('asked');
+  await visit.approve('locate');
+  const isShown = async () => {
+    await visit.isAnswered(/I read: Bern$/);
+    assert.equal(await stateOf(call), 'output-available');
+    assert.equal((await visit.tab.messages()).length, 2);
+    assert.equal(await page.getByTestId('approve').count(), 0);
+    assert.equal(visit.posts, 3, 'a question, an answer, an output');
+  };
+  await isShown();
+  assert.deepEqual(await executed(visit), [{ precise: true }]);
+  await shoot('answered');
+  await visit.reload();
+  await isShown();
+  assert.deepEqual(await executed(visit), []);
+};
 
 /** A janitor inside the call asks for two deletions. `interrupt` happens between question and answer. */
 const tidyUp = interrupt => async visit => {
@@ -229,6 +259,25 @@ const CASES = {
     };
     await isShown();
     await shoot('built');
+    await visit.reload();
+    await isShown();
+  },
+
+  'a tool of the page runs once it is approved': locate(async () => {}),
+  'a tool of the page runs once it is approved after a reload': locate(visit => visit.reload()),
+  'a tool of the page runs once it is approved with another server': locate(restart),
+
+  async 'a tool of the page that is denied does not run'(visit) {
+    await visit.asks('Where am I?');
+    const call = visit.call('locate');
+    await call.getByTestId('deny-reason').fill('it is private');
+    await call.getByTestId('deny').click();
+    const isShown = async () => {
+      await visit.isAnswered(/I read: This tool call was denied\..* Reason: it is private$/);
+      assert.equal(await stateOf(call), 'output-denied');
+      assert.deepEqual(await executed(visit), []);
+    };
+    await isShown();
     await visit.reload();
     await isShown();
   },

@@ -7,20 +7,33 @@ import {
   getToolName,
   isToolUIPart,
   lastAssistantMessageIsCompleteWithApprovalResponses,
+  lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
 import { useState } from 'react';
 import { createRoot } from 'react-dom/client';
 
 const approvalInputs = {};
-const transport = new DefaultChatTransport({ body: () => ({ approvalInputs }) });
+const clientTools = [{ name: 'locate', description: 'Where the person is.', requiresApproval: true }];
+const transport = new DefaultChatTransport({ body: () => ({ approvalInputs, clientTools }) });
+
+/** The inputs of the calls that this page has executed. */
+window.executed = [];
 
 function Page({ id, stored }) {
-  const { messages, status, error, sendMessage, addToolApprovalResponse, resumeStream, stop } = useChat({
+  const chat = useChat({
     id,
     messages: stored,
     transport,
-    sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+    sendAutomaticallyWhen: chat =>
+      lastAssistantMessageIsCompleteWithApprovalResponses(chat) ||
+      lastAssistantMessageIsCompleteWithToolCalls(chat),
+    onToolCall({ toolCall: { toolName, toolCallId, input } }) {
+      if (toolName !== 'locate') return;
+      window.executed.push(input);
+      chat.addToolOutput({ tool: 'locate', toolCallId, output: 'Bern' });
+    },
   });
+  const { messages, status, error, sendMessage, addToolApprovalResponse, resumeStream, stop } = chat;
   const [text, setText] = useState('');
   const isBusy = status === 'submitted' || status === 'streaming';
   const approvalOf = ({ toolCallId }) =>

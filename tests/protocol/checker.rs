@@ -113,6 +113,30 @@ fn the_executor_of_a_call_may_be_given_with_its_output() {
     }
 }
 
+/// The client that executes an approved call reads its input then. The input of a call that the server has executed
+/// would make the client execute it.
+#[test]
+fn an_approved_call_whose_input_comes_again_has_an_output_in_its_step_or_waits_for_the_client() {
+    let call = r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1}"#;
+    for (rest, is_found) in [
+        (&[r#"{"type":"finish"}"#][..], false),
+        (&[r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#], false),
+        (&[r#"{"type":"start-step"}"#], true),
+    ] {
+        let asked = [
+            r#"{"type":"start-step"}"#,
+            r#"{"type":"tool-input-start","toolCallId":"c","toolName":"t"}"#,
+            r#"{"type":"tool-input-delta","toolCallId":"c","inputTextDelta":"1"}"#,
+            r#"{"type":"tool-approval-request","approvalId":"a","toolCallId":"c"}"#,
+            call,
+        ];
+        let lines = asked.into_iter().chain(rest.iter().copied());
+        let found = findings(Checker::new(), lines);
+        let is_repeated = |found: &(usize, Violation)| found.1.rule == Rule::RepeatedToolCall;
+        assert_eq!(found.iter().any(is_repeated), is_found, "{rest:?}: {found:?}");
+    }
+}
+
 #[test]
 fn an_input_that_a_step_leaves_open_is_reported_once() {
     let lines = [

@@ -13,6 +13,7 @@ use futures_util::stream;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
+use super::client_tools;
 use super::driver::{AgentRun, Inside};
 use super::dyn_tool::IntoTool;
 use super::settings::Settings;
@@ -120,9 +121,10 @@ impl Agent {
     }
 
     /// Accepts tools that a request defines, in the field `clientTools` (or `client_tools`) of its
-    /// body: `[{"name", "description"?, "inputSchema"?}, …]`.
+    /// body: `[{"name", "description"?, "inputSchema"?, "requiresApproval"?}, …]`.
     ///
-    /// The client executes these tools. The model can call them in this turn only. A request that
+    /// The client executes these tools. The model can call them in this turn only. A tool that requires
+    /// approval is executed once the user has approved the call. A request that
     /// defines a tool with the name of a tool of this agent is rejected. This prevents a client
     /// from supplying the results of the agent's own tool.
     #[must_use]
@@ -242,7 +244,10 @@ impl Agent {
 
 impl Toolbox for Agent {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
-        self.0.tools.info(name)
+        match self.0.is_client_tool(name) {
+            true => Some(client_tools::info(name)),
+            false => self.0.tools.info(name),
+        }
     }
 
     fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
@@ -250,7 +255,10 @@ impl Toolbox for Agent {
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(self.0.tools.permits(call))
+        match self.0.is_client_tool(&call.tool_name) {
+            true => Box::pin(ready(true)),
+            false => Box::pin(self.0.tools.permits(call)),
+        }
     }
 
     fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
@@ -262,7 +270,10 @@ impl Toolbox for Agent {
     }
 
     fn run(&self, call: ApprovedCall, progress: Progress) -> BoxFuture<'static, ToolOutcome> {
-        self.0.tools.run_approved(call, progress)
+        match self.0.is_client_tool(&call.tool_name) {
+            true => Box::pin(ready(ToolOutcome::HandedToClient(call.input))),
+            false => self.0.tools.run_approved(call, progress),
+        }
     }
 }
 

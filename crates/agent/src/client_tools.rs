@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::dyn_tool::{DynTool, IntoTool};
 use super::tool::Tool;
 use super::tool_set::{ToolSet, is_callable};
+use ui_message_stream::approval::{DefinitionDigest, ToolInfo};
 use ui_message_stream::json::{FieldError, Json};
 use ui_message_stream::request::ChatRequest;
 
@@ -51,9 +52,6 @@ pub(super) fn with_request_tools(
         if !tool.input_schema.as_str().starts_with('{') {
             return Err(FieldError::new("inputSchema", "expected an object").within(&path));
         }
-        if tool.requires_approval {
-            return Err(FieldError::new("requiresApproval", ASKS_BY_ITSELF).within(&path));
-        }
     }
     Ok(tools.with(client_tools.into_iter().map(ClientTool::into_tool)))
 }
@@ -70,17 +68,25 @@ struct ClientTool {
     description: Box<str>,
     #[serde(default = "any_object", alias = "input_schema", alias = "parameters")]
     input_schema: Json,
-    /// It is refused, because an approval that the client asks of itself would be ignored here.
     #[serde(default, alias = "requires_approval", alias = "default_requires_approval")]
     requires_approval: bool,
 }
 
 impl ClientTool {
     fn into_tool(self) -> Arc<dyn DynTool> {
-        Tool::client_executed(self.name, self.description, self.input_schema)
-            .without_schema_validation()
-            .into_tool()
+        let tool = Tool::client_executed(self.name, self.description, self.input_schema)
+            .without_schema_validation();
+        match self.requires_approval {
+            true => tool.needs_approval().into_tool(),
+            false => tool.into_tool(),
+        }
     }
+}
+
+/// Returns what an approval of a tool that a request has defined is bound to. The request that answers does
+/// not have to define the tool again. A call that is handed to the client twice is still one call.
+pub(super) fn info(name: &str) -> ToolInfo {
+    ToolInfo::new(DefinitionDigest::new(name, "", &Json::null())).client_executed().idempotent()
 }
 
 /// The schema of a tool that has none.
@@ -93,10 +99,8 @@ fn invalid_field(problem: Cow<'static, str>) -> FieldError {
     FieldError::new(FIELD, problem)
 }
 
-const ASKS_BY_ITSELF: &str =
-    "is not supported: the client that executes the tool asks its user before it does";
-
-const EXPECTED_SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"?}`";
+const EXPECTED_SHAPE: &str = "expected a list of `{\"name\", \"description\"?, \"inputSchema\"?, \
+                              \"requiresApproval\"?}`";
 
 /// The field of the request that holds the tools.
 const FIELD: &str = "clientTools";

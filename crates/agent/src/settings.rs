@@ -52,4 +52,9 @@ impl Settings {
             None => Ok(self.tools.clone()),
         }
     }
+
+    /// Whether a tool with this name can be one that a request has defined.
+    pub(super) fn is_client_tool(&self, name: &str) -> bool {
+        self.can_accept_client_tools && !self.tools.contains(name)
+    }
 }

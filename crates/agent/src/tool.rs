@@ -274,13 +274,6 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         self
     }
 
-    /// Requires a user's approval for each call.
-    #[must_use]
-    pub fn needs_approval(mut self) -> Self {
-        self.policy.approval = ApprovalRequirement::Always;
-        self
-    }
-
     /// Requires no approval for any call, even if the agent [requires approval by
     /// default](super::Agent::require_approval_by_default).
     #[must_use]
@@ -481,7 +474,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     }
 }
 
-/// Tools that the client executes. They have no handler and need no approval here.
+/// Tools that the client executes. They have no handler.
 impl Tool<ClientExecuted> {
     /// Creates a tool that the client executes, with the schema of its input.
     ///
@@ -524,6 +517,14 @@ impl Tool<ClientExecuted> {
 }
 
 impl<I> Tool<I> {
+    /// Requires a user's approval for each call. A client executes a call of its own tool once it is approved:
+    /// until then it reads no `tool-input-available`.
+    #[must_use]
+    pub fn needs_approval(mut self) -> Self {
+        self.policy.approval = ApprovalRequirement::Always;
+        self
+    }
+
     /// Sets the title, which the user reads instead of the name.
     #[must_use]
     pub fn with_title(mut self, title: impl Into<Box<str>>) -> Self {

@@ -195,7 +195,8 @@ impl ToolSet {
             Some(extras) => digest.with_extras(extras),
             None => digest,
         });
-        info.idempotent = tool.policy().idempotent;
+        // A call that is handed to the client twice is still one call.
+        info.idempotent = tool.policy().idempotent || compiled.definition.is_client_executed;
         info.approval_ttl = tool.policy().approval_ttl;
         info.on_new_message = tool.policy().on_new_message;
         info.decided_by_others = tool.policy().decided_by_others;
@@ -306,16 +307,17 @@ impl ToolSet {
         if !policy.authorizes(&call.tool_name, &chat.owner, &call.input).await {
             return CallDecision::NotPermitted;
         }
-        if compiled.definition.is_client_executed {
-            return CallDecision::ClientExecuted;
-        }
+        let is_client_executed = compiled.definition.is_client_executed;
         let is_unspecified = matches!(policy.approval, ApprovalRequirement::Unspecified { .. });
-        if compiled.definition.has_changed || self.is_approval_default && is_unspecified {
+        // The agent's default is about what its server runs.
+        let is_default = self.is_approval_default && is_unspecified && !is_client_executed;
+        if compiled.definition.has_changed || is_default {
             return CallDecision::RequireApproval;
         }
         let context = ApprovalContext::new(call.tool_call_id.clone(), chat);
         match policy.requires_approval(&call.tool_name, &call.input, context).await {
             true => CallDecision::RequireApproval,
+            false if is_client_executed => CallDecision::ClientExecuted,
             false if !tool.inner_tools().is_empty() => CallDecision::RunLast,
             false => CallDecision::Run,
         }
@@ -374,6 +376,9 @@ impl ToolSet {
                 ToolOutcome::Failed(format!("there is no tool named {:?}", call.tool_name));
             return Box::pin(ready(outcome));
         };
+        if registered.known_definition().is_some_and(|it| it.definition.is_client_executed) {
+            return Box::pin(ready(ToolOutcome::HandedToClient(call.input)));
+        }
         let tool = registered.tool.clone();
         let max_bytes = tool.policy().max_output_bytes;
         context.emitter = Some(PartEmitter::of_approved(progress, max_bytes));

@@ -273,9 +273,10 @@ impl Records {
 /// Returns the bytes that a record counts.
 fn bytes_of(record: &ApprovalRecord) -> usize {
     let outcome = match &record.state {
-        ApprovalState::Completed { outcome: ToolOutcome::Output(output), .. } => {
-            output.as_str().len()
-        }
+        ApprovalState::Completed {
+            outcome: ToolOutcome::Output(json) | ToolOutcome::HandedToClient(json),
+            ..
+        } => json.as_str().len(),
         ApprovalState::Completed { outcome: ToolOutcome::Failed(error), .. } => error.len(),
         _ => 0,
     };

@@ -18,7 +18,7 @@ mod call_ids;
 mod inner_calls;
 mod io;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 pub use self::io::{Action, CallDecision, Effect, InnerCall, Input, RunEnd, ToolEvent};
 
@@ -67,6 +67,8 @@ pub struct ToolLoop {
     /// Whether a call of this step had an invalid input. The model must then be called again to
     /// read the error.
     had_invalid_input: bool,
+    /// The calls of this step whose input was streamed, each with whether it had text.
+    streamed: HashMap<ToolCallId, bool>,
     actions: VecDeque<Action>,
     usage: Usage,
     /// The usage that the message recorded before this run. `None` if usage is not written to the
@@ -133,6 +135,7 @@ impl ToolLoop {
             call_ids: CallIdMap::new(64),
             local_calls: HashSet::new(),
             had_invalid_input: false,
+            streamed: HashMap::new(),
             actions: VecDeque::new(),
             usage: Usage::default(),
             usage_before: None,
@@ -326,9 +329,15 @@ impl ToolLoop {
                 if !has_room {
                     return;
                 }
+                self.streamed.insert(call.id.clone(), false);
             }
-            AgentEvent::ToolInputDelta { tool_call_id, .. } => {
+            AgentEvent::ToolInputDelta { tool_call_id, delta } => {
                 let Some(id) = self.call_ids.resolve_input(tool_call_id) else { return };
+                if !delta.trim().is_empty()
+                    && let Some(has_text) = self.streamed.get_mut(&id)
+                {
+                    *has_text = true;
+                }
                 *tool_call_id = id;
             }
             AgentEvent::ToolInput { call, input }
@@ -431,9 +440,12 @@ impl ToolLoop {
             Ok(()) => {
                 call.state = CallState::DecidingApproval;
                 let effect = Effect::DecideApproval(call.pending.clone());
-                self.emit(AgentEvent::tool_input(tool_call, input));
+                // A client executes the call when it reads this, so it has to be decided before.
+                if tool_call.executed_by != Executor::Client {
+                    self.emit(AgentEvent::tool_input(tool_call, input));
+                }
                 match is_interrupted {
-                    true => self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_STARTED)),
+                    true => self.refuse(id, NOT_STARTED),
                     false => self.actions.push_back(Action::Start(effect)),
                 }
             }
@@ -444,32 +456,59 @@ impl ToolLoop {
         }
     }
 
+    /// Ends a call that is not executed.
+    fn refuse(&mut self, id: &ToolCallId, problem: &str) {
+        let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
+        let event = match call.tool_call.executed_by {
+            Executor::Client => {
+                let (call, input) = (call.tool_call.clone(), call.pending.input.clone());
+                AgentEvent::tool_input_invalid(call, input, problem.to_owned())
+            }
+            _ => AgentEvent::tool_failed(id.clone(), problem.to_owned()),
+        };
+        self.finish_call(id, event);
+    }
+
+    /// Announces a call that the client executes once it is approved: with its input as a streamed one.
+    fn announce_to_approve(&mut self, call: ToolCall, input: &Json) {
+        let (id, has_text) = (call.id.clone(), self.streamed.get(&call.id).copied());
+        if has_text.is_none() {
+            self.emit(AgentEvent::tool_input_start(call));
+        }
+        if has_text != Some(true) {
+            self.emit(AgentEvent::tool_input_delta(id, input.as_str().to_owned()));
+        }
+    }
+
     fn handle_decision(&mut self, id: &ToolCallId, decision: CallDecision) {
         let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
-        let pending = call.pending.clone();
-        match decision {
-            CallDecision::ClientExecuted => {
-                call.state = CallState::Waiting;
-                return;
-            }
-            _ if is_interrupted => {
-                return self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_STARTED));
-            }
-            CallDecision::NotPermitted => {
-                return self.finish_call(id, AgentEvent::tool_failed(id.clone(), NOT_PERMITTED));
-            }
-            CallDecision::RequireApproval => {
-                call.state = CallState::NeedsApproval;
-                return;
-            }
-            CallDecision::RunLast => {
-                call.state = CallState::RunsLast;
-                return;
-            }
-            CallDecision::Run => call.state = CallState::Running,
+        let refusal = match decision {
+            CallDecision::NotPermitted => Some(NOT_PERMITTED),
+            CallDecision::ClientExecuted => None,
+            _ => is_interrupted.then_some(NOT_STARTED),
+        };
+        if let Some(problem) = refusal {
+            return self.refuse(id, problem);
         }
-        self.actions.push_back(Action::Start(Effect::RunTool(pending)));
+        call.state = match decision {
+            CallDecision::ClientExecuted => CallState::Waiting,
+            CallDecision::RequireApproval => CallState::NeedsApproval,
+            CallDecision::RunLast => CallState::RunsLast,
+            CallDecision::Run | CallDecision::NotPermitted => CallState::Running,
+        };
+        let (tool_call, pending) = (call.tool_call.clone(), call.pending.clone());
+        if tool_call.executed_by == Executor::Client {
+            match decision {
+                CallDecision::RequireApproval => {
+                    self.announce_to_approve(tool_call, &pending.input)
+                }
+                _ => self.emit(AgentEvent::tool_input(tool_call, pending.input.clone())),
+            }
+        }
+        if decision == CallDecision::Run {
+            self.actions.push_back(Action::Start(Effect::RunTool(pending)));
+        }
     }
 
     /// Returns whether calls are in this state, and all calls of the step are decided.
@@ -548,6 +587,7 @@ impl ToolLoop {
         self.call_ids.next_step();
         self.left_out = 0;
         self.had_invalid_input = false;
+        self.streamed.clear();
         self.start_step();
         self.actions.push_back(Action::Start(Effect::CallModel { step: self.step }));
     }

@@ -6,13 +6,13 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
-use ui_message_stream_agent::{Agent, ApprovalContext, Tool, ToolError};
+use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream_agent::{Agent, ApprovalContext, ClientExecuted, Tool, ToolError};
 use ui_message_stream_chat::{ChatError, ChatServer, ClientAnswers, StopReason};
 
 /// Calls this tool once, and records the requests that it received.
@@ -112,6 +112,84 @@ async fn a_client_tool_without_a_schema_takes_any_object() {
     assert_eq!(requests[0].tools[0].input_schema.as_str(), r#"{"type": "object"}"#);
 }
 
+/// The message of a response with one call, in this state.
+fn message_with_call(chunks: &[Value], state: &str, fields: Value) -> Value {
+    let mut part = json!({
+        "type": "tool-show_map", "toolCallId": "call_1", "state": state,
+        "input": {"city": "Lisbon"},
+    });
+    part.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let message = json!({"id": chunks[0]["messageId"], "role": "assistant", "parts": [part]});
+    json!({"id": "chat", "messages": [message]})
+}
+
+fn kinds(chunks: &[Value]) -> Vec<&str> {
+    chunks.iter().map(|chunk| chunk["type"].as_str().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_client_executes_an_approved_call_once_and_gets_it_again_if_it_repeats_the_approval() {
+    for (field, agent) in [
+        ("requiresApproval", Agent::new(model("show_map")).with_client_tools()),
+        ("requires_approval", Agent::new(model("show_map")).with_client_tools()),
+        ("default_requires_approval", Agent::new(model("show_map")).with_client_tools()),
+        // A tool of the server's agent.
+        ("", Agent::new(model("show_map")).tool(client_tool().needs_approval())),
+    ] {
+        let chats = agent.into_chat_server();
+        let tools = json!([{"name": "show_map", (field): true}]);
+        let question = body_with_client_tools(tools);
+        let asked = post(&chats, &question).await.unwrap();
+        assert!(!has(&asked, "tool-input-available"), "the client would execute it: {asked:?}");
+        let request = asked.iter().find(|chunk| chunk["type"] == "tool-approval-request").unwrap();
+        assert_eq!(asked.last().unwrap()["finishReason"], "tool-calls");
+
+        let approval = json!({"id": request["approvalId"], "approved": true});
+        let approved = json!({"approval": approval});
+        let output = json!({"output": "shown", "approval": approval});
+        let executed = message_with_call(&asked, "output-available", output);
+        // The client claims an output before the call is approved.
+        let refused = post(&chats, &executed).await.unwrap();
+        assert!(!refused.iter().any(|chunk| chunk["delta"] == "Thanks"), "{refused:?}");
+
+        let answer = message_with_call(&asked, "approval-responded", approved);
+        for _ in 0..2 {
+            let handed = post(&chats, &answer).await.unwrap();
+            let at = handed.iter().position(|chunk| chunk["type"] == "tool-input-available");
+            let available = &handed[at.unwrap_or_else(|| panic!("{handed:?}"))];
+            assert_eq!(available["input"], json!({"city": "Lisbon"}));
+            assert!(!kinds(&handed).contains(&"start-step"), "{handed:?}");
+            let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+            assert_eq!(chat.client_executed.len(), 1);
+        }
+        let answered = post(&chats, &executed).await.unwrap();
+        assert!(answered.iter().any(|chunk| chunk["delta"] == "Thanks"), "{field}: {answered:?}");
+        let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+        assert!(chat.client_executed.is_empty());
+        // A client that reads the whole response again must not execute the call again.
+        let replayed = post(&chats, &question).await.unwrap();
+        assert!(has(&replayed, "tool-output-available"), "{replayed:?}");
+        assert!(!has(&replayed, "tool-input-available"), "{replayed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_the_client_that_is_denied_is_not_handed_to_it() {
+    let chats = Agent::new(model("show_map")).tool(client_tool().needs_approval());
+    let chats = chats.into_chat_server();
+    let asked = post(&chats, &body_with_client_tools(json!([]))).await.unwrap();
+    let request = asked.iter().find(|chunk| chunk["type"] == "tool-approval-request").unwrap();
+    let approval = json!({"id": request["approvalId"], "approved": false});
+    let answer = message_with_call(&asked, "approval-responded", json!({"approval": approval}));
+    let denied = post(&chats, &answer).await.unwrap();
+    assert!(has(&denied, "tool-output-denied") && !has(&denied, "tool-input-available"));
+    assert!(denied.iter().any(|chunk| chunk["delta"] == "Thanks"), "{denied:?}");
+}
+
+fn client_tool() -> Tool<ClientExecuted> {
+    Tool::client_executed("show_map", "Shows a map.", Json::parse("{}").unwrap())
+}
+
 #[tokio::test]
 async fn client_tools_may_use_either_field_name_but_not_both() {
     let tools = json!([{"name": "show_map", "input_schema": {}}]);
@@ -148,10 +226,6 @@ async fn a_request_with_answers_by_id_declares_client_tools_too() {
 async fn a_request_can_neither_replace_a_server_tool_nor_declare_an_invalid_one() {
     let tool = |name: &str| json!({"name": name, "inputSchema": {}});
     for (client_tools, expected_error) in [
-        (
-            json!([{"name": "locate", "default_requires_approval": true}]),
-            "clientTools[0].requiresApproval: is not supported",
-        ),
         (json!([tool("weather")]), "clientTools[0].name: is a tool of the server"),
         (json!([tool("a"), tool("weather")]), "clientTools[1].name: is a tool of the server"),
         (json!([tool("a"), tool("a")]), "clientTools[1].name: given twice"),

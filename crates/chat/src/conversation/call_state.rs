@@ -15,6 +15,11 @@ pub(super) fn is_approved_provider_call(part: &ToolPart) -> bool {
     is_approved && part.provider_executed == Some(true)
 }
 
+/// Whether an approved call goes to the client that executes it.
+pub(crate) fn is_handing_over(outcome: &DeferredOutcome) -> bool {
+    matches!(outcome, DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(_) })
+}
+
 /// Whether this is the call of the result.
 ///
 /// The output of a client belongs to a call of the same tool without an approval request, because
@@ -70,6 +75,11 @@ pub(super) fn state_of_result(part: &ToolPart, result: &DeferredToolResult) -> O
         }
         DeferredOutcome::Executed { outcome: ToolOutcome::Failed(error) } => {
             error_state(input, approved(), error.clone())
+        }
+        // Without the approval, as every call of the client: validators refuse an input with an answered
+        // approval and without an output. The `data-approval` part keeps the decision.
+        DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(input) } => {
+            ToolState::InputAvailable { input: Some(input.clone()) }
         }
         DeferredOutcome::OutcomeUnknown => {
             error_state(input, approved(), approval::OUTCOME_UNKNOWN.to_owned())

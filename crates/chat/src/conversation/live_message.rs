@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::call_state::{error_state, is_approved_provider_call, is_call_of};
+use super::call_state::{error_state, is_approved_provider_call, is_call_of, is_handing_over};
 use super::recorder::call_outcome;
 use super::{Chat, HistoryCompleteness, is_outcome_of, is_outcome_unknown};
 use ui_message_stream::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
@@ -180,6 +180,7 @@ pub(crate) fn accepts_result(chat: &Chat, result: &DeferredToolResult) -> bool {
     let is_unknown = || is_outcome_unknown(&chat.call_outcomes, &message.id, &part.tool_call_id);
     let is_granted = matches!(result.outcome, DeferredOutcome::ForwardToProvider { .. })
         && is_approved_provider_call(part);
+    let is_handed = is_handing_over(&result.outcome) && chat.is_handed_over(&message.id, part);
     let can_be_recorded = result.is_final
         && (result.approval_id.is_some() || is_call_of(part, result))
         && !matches!(
@@ -190,7 +191,10 @@ pub(crate) fn accepts_result(chat: &Chat, result: &DeferredToolResult) -> bool {
                 | DeferredOutcome::Rejected
                 | DeferredOutcome::Forgotten
         );
-    can_be_recorded && !is_granted && (!part.is_settled() || is_executed && is_unknown())
+    can_be_recorded
+        && !is_granted
+        && !is_handed
+        && (!part.is_settled() || is_executed && is_unknown())
 }
 
 /// The error of a call that has ended without a result.

@@ -10,6 +10,7 @@
 
 mod apply_answers;
 mod call_state;
+pub(crate) use self::call_state::is_handing_over;
 mod client_answers;
 mod delivery;
 mod history_completeness;

@@ -69,6 +69,7 @@ impl Recorder {
 
     fn from_parts(translator: Translator, reducer: Reducer) -> Self {
         let translator = translator.with_version(RECORDED_VERSION).recording_model_ids();
+        let reducer = reducer.without_input_texts();
         Recorder { translator, reducer, client_executed: Vec::new(), has_events: false }
     }
 

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use super::call_state::{
-    error_state, is_approved_provider_call, is_call, is_call_of, state_of_result,
+    error_state, is_approved_provider_call, is_call, is_call_of, is_handing_over, state_of_result,
 };
+use super::live_message::add_client_call;
 use super::live_run::ReceivedResult;
 use super::recorder::call_outcome;
 use super::request_change::kept_messages;
@@ -169,9 +170,15 @@ impl Chat {
         let Some((place, state)) = place else { return };
         let Some((message, part)) = self.set_state(place, state) else { return };
         self.call_outcomes.retain(|known| !is_outcome_of(known, &message, &part.tool_call_id));
+        if is_handing_over(&result.outcome) {
+            let input = part.input().cloned().unwrap_or_else(Json::null);
+            let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+            add_client_call(self, PendingToolCall::client_executed(id, name, input));
+        }
         if matches!(
             result.outcome,
-            DeferredOutcome::OutcomeUnknown
+            DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(_) }
+                | DeferredOutcome::OutcomeUnknown
                 | DeferredOutcome::Expired
                 | DeferredOutcome::Superseded
                 | DeferredOutcome::Lapsed
@@ -313,7 +320,18 @@ impl Chat {
     /// provider gets with the next model call is one, too.
     pub(crate) fn is_known(&self, result: &DeferredToolResult) -> bool {
         let found = self.find_call(result);
-        found.is_some_and(|(_, part)| part.is_settled() || is_approved_provider_call(part))
+        found.is_some_and(|(message, part)| {
+            part.is_settled()
+                || is_approved_provider_call(part)
+                || is_handing_over(&result.outcome) && self.is_handed_over(&message.id, part)
+        })
+    }
+
+    /// Whether this call of a message was approved, and the client is to execute it.
+    pub(super) fn is_handed_over(&self, message: &MessageId, part: &ToolPart) -> bool {
+        self.call_outcomes.iter().any(|known| {
+            is_handing_over(&known.outcome) && is_outcome_of(known, message, &part.tool_call_id)
+        })
     }
 
     /// Returns the calls that wait for a decision of a user.

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
+use serde::Deserialize;
+
 use super::held_position::{content, held_parts, is_held_as};
 use crate::conversation::model_ids::without_model_ids;
-use ui_message_stream::approval::LAPSED;
+use ui_message_stream::approval::{APPROVAL_DATA_NAME, ApprovalStatus, LAPSED};
 use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::event::{AgentEvent, Data};
 use ui_message_stream::id::ToolCallId;
@@ -79,12 +81,18 @@ fn replay(
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
 ) {
-    let was_approved = |id: &str| {
-        let is_approval = |part: &Part| match part {
-            Part::Data(data) => &*data.name == "approval" && data.id.as_deref() == Some(id),
+    // A request for approval that was closed without a decision leaves its call without an approval, too.
+    let was_closed = |id: &str| {
+        let is_closed = |part: &Part| match part {
+            Part::Data(data) => {
+                let state = data.data.as_ref().and_then(|data| data.decode::<AskedState>().ok());
+                &*data.name == APPROVAL_DATA_NAME
+                    && data.id.as_deref() == Some(id)
+                    && state.is_none_or(|asked| asked.state != ApprovalStatus::Approved)
+            }
             _ => false,
         };
-        message.parts.iter().any(is_approval)
+        message.parts.iter().any(is_closed)
     };
     let is_settled = |id: &str| {
         let is_it = |part: &ToolPart| {
@@ -93,7 +101,7 @@ fn replay(
                 && part.approval_id().is_none()
                 && part.provider_executed != Some(true)
         };
-        message.tool_parts().any(is_it) && !was_approved(id)
+        message.tool_parts().any(is_it) && !was_closed(id)
     };
     match chunk {
         Chunk::ToolInputAvailable {
@@ -123,6 +131,12 @@ fn replay(
         }
         chunk => encoder.encode(&chunk, out),
     }
+}
+
+/// What a `data-approval` part says of its request.
+#[derive(Deserialize)]
+struct AskedState {
+    state: ApprovalStatus,
 }
 
 fn translator_for(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -> Translator {
@@ -183,6 +197,17 @@ fn catch_up(posted: Option<&UiMessage>, message: &UiMessage) -> Vec<AgentEvent> 
                 };
                 if posted.tool_parts().any(|posted| is_it(&posted)) {
                     events.extend(events_of_result(part));
+                }
+            }
+            Part::Tool(part) => {
+                let was_asked = |posted: &ToolPart| {
+                    posted.tool_call_id == part.tool_call_id && posted.approval_id().is_some()
+                };
+                if let ToolState::InputAvailable { input: Some(input) } = &part.state
+                    && posted.tool_parts().any(was_asked)
+                {
+                    let (tool_call_id, input) = (part.tool_call_id.clone(), input.clone());
+                    events.push(AgentEvent::HandedToClient { tool_call_id, input });
                 }
             }
             Part::Data(part) if part.id.is_some() => {

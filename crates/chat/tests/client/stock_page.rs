@@ -1,5 +1,6 @@
 //! Approvals on a stock page, `useChat` of v6 and v7 in Chromium: a changed input, a second user who decides, the
-//! progress of an approved tool, and an agent inside a call. `stock-page.mjs` of `tests/browser` has the cases.
+//! progress of an approved tool, a tool of the page, and an agent inside a call. `stock-page.mjs` of `tests/browser`
+//! has the cases.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,6 +58,7 @@ impl Scripted {
             "Pay the bakery" => vec![("transfer", json!({"to": "bakery", "amount": 900}))],
             "Order a desk" => vec![("order", json!({"item": "desk"}))],
             "Build" => vec![("build", json!({"target": "site"}))],
+            "Where am I?" => vec![("locate", json!({"precise": true}))],
             "Tidy up" => vec![("janitor", json!({"task": "Delete the logs"}))],
             // The janitor reads this.
             "Delete the logs" => {
@@ -160,6 +162,7 @@ impl World {
             .tool(order.needs_approval().decided_by_others())
             .tool(build.needs_approval())
             .tool(janitor.as_tool("janitor", "Tidies up."))
+            .with_client_tools()
     }
 
     /// A server without any state of its own, as it is after a start.

@@ -257,6 +257,9 @@ impl RigEventStream {
         self.emit(match outcome {
             ToolOutcome::Output(output) => AgentEvent::tool_output(id, output),
             ToolOutcome::Failed(why) => AgentEvent::tool_failed(id, why),
+            ToolOutcome::HandedToClient(input) => {
+                AgentEvent::HandedToClient { tool_call_id: id, input }
+            }
         });
     }
 

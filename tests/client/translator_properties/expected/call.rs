@@ -153,6 +153,14 @@ impl Call {
         self.becomes(State::Waiting);
     }
 
+    /// A client executes a call when it reads the whole input, so before its approval it has only the text of
+    /// it. Some versions keep the text.
+    pub(crate) fn may_keep_text_of_input(&mut self) {
+        if self.executed_by == Executor::Client {
+            self.fields.insert("rawInput".into(), wildcard::anything());
+        }
+    }
+
     pub(crate) fn approval_id(&self) -> &str {
         self.fields["approval"]["id"].as_str().unwrap_or_default()
     }

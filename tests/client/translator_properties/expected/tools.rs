@@ -110,6 +110,7 @@ impl Reading {
         }
         if let Some(input) = call.whole_input() {
             call.has_input(input);
+            call.may_keep_text_of_input();
         }
         if self.approvals {
             self.approval_ids.insert(approval_id.to_owned());

@@ -261,6 +261,58 @@ fn when_the_model_fails_running_tools_complete_and_no_other_tool_starts() {
     );
 }
 
+/// A client executes a call when it reads its whole input.
+#[test]
+fn the_client_reads_the_input_of_its_call_when_the_call_is_decided() {
+    let input = || Json::parse(r#"{"city":"Bern"}"#).unwrap();
+    let tool = || ToolCall::new("c", "locate").client_executed();
+    let is_input = |step: &Action| matches!(step, Action::Emit(AgentEvent::ToolInput { .. }));
+    for (decision, streamed) in [
+        (CallDecision::ClientExecuted, ""),
+        (CallDecision::NotPermitted, ""),
+        (CallDecision::RequireApproval, ""),
+        (CallDecision::RequireApproval, " "),
+        (CallDecision::RequireApproval, r#"{"city": "Bern"}"#),
+    ] {
+        let mut run = run_with_called_model();
+        let mut seen = Vec::new();
+        if !streamed.is_empty() {
+            for event in [
+                AgentEvent::tool_input_start(tool()),
+                AgentEvent::tool_input_delta("c", streamed.to_owned()),
+            ] {
+                emit_from_model(&mut run, ModelEvent::Event(event));
+            }
+        }
+        let event = ModelEvent::ToolCall(Box::new(tool()), input().to_string());
+        emit_from_model(&mut run, event);
+        run.handle(valid_input("c"));
+        seen.extend(steps(&mut run));
+        assert!(!seen.iter().any(is_input), "before it is decided: {seen:?}");
+        let decided = decision.clone();
+        run.handle(Input::ApprovalDecided { tool_call_id: "c".into(), decision: decided });
+        seen.extend(steps(&mut run));
+        let has_error = seen
+            .iter()
+            .any(|step| matches!(step, Action::Emit(AgentEvent::ToolInputInvalid { .. })));
+        assert_eq!(seen.iter().any(is_input), decision == CallDecision::ClientExecuted);
+        assert_eq!(has_error, decision == CallDecision::NotPermitted, "{seen:?}");
+        let text: String = seen
+            .iter()
+            .filter_map(|step| match step {
+                Action::Emit(AgentEvent::ToolInputDelta { delta, .. }) => Some(&**delta),
+                _ => None,
+            })
+            .collect();
+        if decision == CallDecision::RequireApproval {
+            assert_eq!(
+                Json::parse(text.trim()).unwrap().as_str().replace(' ', ""),
+                r#"{"city":"Bern"}"#
+            );
+        }
+    }
+}
+
 #[test]
 fn token_counts_saturate_instead_of_overflowing() {
     let mut run = run_with_called_model();

@@ -17,6 +17,8 @@ pub(crate) struct LoopObserver {
     named: HashSet<ToolCallId>,
     /// The calls that the run decides about, and whether they have ended.
     own_calls: HashMap<ToolCallId, bool>,
+    /// The calls whose inputs have begun as streamed ones, each with whether the input had text.
+    streamed: HashMap<ToolCallId, bool>,
     awaiting_approval: HashSet<ToolCallId>,
     is_in_step: bool,
     is_stream_ended: bool,
@@ -33,6 +35,7 @@ impl LoopObserver {
             returned: 0,
             named: taken.into_iter().collect(),
             own_calls: HashMap::new(),
+            streamed: HashMap::new(),
             awaiting_approval: HashSet::new(),
             is_in_step: false,
             is_stream_ended: false,
@@ -68,6 +71,14 @@ impl LoopObserver {
                     std::mem::replace(&mut self.is_in_step, false),
                     "a step end without a step"
                 );
+            }
+            AgentEvent::ToolInputStart { call } => {
+                self.streamed.insert(call.id.clone(), false);
+            }
+            AgentEvent::ToolInputDelta { tool_call_id, delta } => {
+                if let Some(has_text) = self.streamed.get_mut(tool_call_id) {
+                    *has_text |= !delta.trim().is_empty();
+                }
             }
             AgentEvent::ToolInput { call, .. } => {
                 if call.executed_by == Executor::Provider {
@@ -135,7 +146,11 @@ impl LoopObserver {
             Effect::ValidateInput(call) => !self.named.insert(call.tool_call_id.clone()),
             Effect::RequestApprovals(calls) => {
                 for call in calls {
+                    // The client executes this call once it is approved, and not before.
                     let id = &call.tool_call_id;
+                    if self.streamed.get(id) == Some(&true) {
+                        self.own_calls.entry(id.clone()).or_insert(false);
+                    }
                     assert_eq!(self.own_calls.get(id), Some(&false), "{effect:?}");
                 }
                 self.effects.iter().any(|started| match started {
@@ -147,7 +162,10 @@ impl LoopObserver {
                 })
             }
             Effect::DecideApproval(call) | Effect::RunTool(call) => {
-                assert_eq!(self.own_calls.get(&call.tool_call_id), Some(&false), "{effect:?}");
+                // A call that the client executes is announced when it is decided.
+                let state = self.own_calls.get(&call.tool_call_id);
+                let is_new = state.is_none() && matches!(effect, Effect::DecideApproval(_));
+                assert!(is_new || state == Some(&false), "{effect:?}");
                 self.effects.iter().any(|started| match (started, &effect) {
                     (Effect::DecideApproval(a), Effect::DecideApproval(b)) => {
                         a.tool_call_id == b.tool_call_id

@@ -16,7 +16,7 @@ use super::open_chunks::OpenChunks;
 use crate::Chat;
 use crate::Messages;
 use crate::conversation::request_change::apply_change;
-use crate::conversation::{EndedRun, ReceivedResult, live_message};
+use crate::conversation::{EndedRun, ReceivedResult, is_handing_over, live_message};
 use crate::store::{LoadedLog, StoredEntry};
 use ui_message_stream::approval::{
     DeferredOutcome, DeferredToolResult, PendingToolCall, Principal,
@@ -567,8 +567,9 @@ impl ChatState {
     /// Returns the calls of the live message whose approvals wait for the next model call, and whose
     /// results come later.
     pub(crate) fn answered_calls(&self) -> Vec<ToolCallId> {
-        let unsent = self.chat.unsent_approvals.iter().chain(&self.unread);
-        unsent.map(|result| result.tool_call_id.clone()).collect()
+        let unread = self.unread.iter().filter(|result| !is_handing_over(&result.outcome));
+        let answered = self.chat.unsent_approvals.iter().chain(unread);
+        answered.map(|result| result.tool_call_id.clone()).collect()
     }
 
     /// Whether the message that the live run continues has to be loaded with its frames.
@@ -606,5 +607,5 @@ impl ChatState {
 /// Returns the reducer of a run that writes this message.
 fn continuing(message: Option<&UiMessage>, id: &MessageId) -> Reducer {
     let new = || UiMessage::new(id.clone(), Role::Assistant, Vec::new());
-    Reducer::continuing(message.cloned().unwrap_or_else(new))
+    Reducer::continuing(message.cloned().unwrap_or_else(new)).without_input_texts()
 }
