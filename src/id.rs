@@ -214,6 +214,12 @@ impl ToolCallId {
         let text = URL_SAFE_NO_PAD.encode(&digest[..SHORT_ID_DIGEST_BYTES]);
         Some(ToolCallId::from(format!("call_{text}")))
     }
+
+    /// Returns the id that the call has on the wire and in stored messages: the [short](Self::shortened) one of
+    /// a long id, or this one.
+    pub fn on_wire(&self) -> Self {
+        self.shortened().unwrap_or_else(|| self.clone())
+    }
 }
 
 /// The maximum number of bytes of a tool call id on the wire.

@@ -36,16 +36,12 @@ impl OuterCall {
         state: Json,
     ) -> Self {
         OuterCall {
-            tool_call_id: wire_id(tool_call_id),
+            tool_call_id: tool_call_id.on_wire(),
             digest: digest_of(tool_name, input),
             agents,
             state: Some(state),
         }
     }
-}
-
-pub(super) fn wire_id(id: &ToolCallId) -> ToolCallId {
-    id.shortened().unwrap_or_else(|| id.clone())
 }
 
 /// A store of messages may write the input in another way.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{OnNewMessage, ToolOutcome};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::Json;
+use crate::message::ToolPart;
 
 /// A tool call that was still open when a response ended, taken from the host's own record.
 ///
@@ -93,6 +94,16 @@ impl PendingToolCall {
         PendingToolCall {
             approval_id: Some(approval_id.into()),
             ..Self::client_executed(tool_call_id, tool_name, input)
+        }
+    }
+
+    /// Creates the call of a tool part, with its approval request if it has one.
+    pub fn of_part(part: &ToolPart) -> Self {
+        let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
+        let input = part.input().cloned().unwrap_or_else(Json::null);
+        PendingToolCall {
+            approval_id: part.approval_id().cloned(),
+            ..Self::client_executed(id, name, input)
         }
     }
 

@@ -1,6 +1,6 @@
 //! [`ResumedCall`]: what a call goes on with that has waited for the calls inside it.
 
-use super::outer_call::{digest_of, wire_id};
+use super::outer_call::digest_of;
 use super::{
     ApprovalRecord, DeferredToolResult, OuterCall, PendingToolCall, Transition, UnixMillis,
 };
@@ -27,7 +27,7 @@ impl OuterCall {
 
     /// Whether this is the call, with its tool and its input.
     fn is_of(&self, call: &PendingToolCall) -> bool {
-        self.tool_call_id == wire_id(&call.tool_call_id)
+        self.tool_call_id == call.tool_call_id.on_wire()
             && self.digest == digest_of(&call.tool_name, &call.input)
     }
 }

@@ -481,7 +481,7 @@ impl ToolCall {
     /// agent, which asks the user for this call. The metadata of a provider is replaced.
     #[must_use]
     pub fn inside(self, outer: &ToolCallId) -> Self {
-        let outer = outer.shortened().unwrap_or_else(|| outer.clone());
+        let outer = outer.on_wire();
         ToolCall { provider_metadata: ProviderMetadata::of_inner_call(&outer), ..self }
     }
 

@@ -343,7 +343,7 @@ impl ToolCalls {
     /// Some providers number their calls from the start in each turn. Old clients would overwrite
     /// the first call with the second.
     fn unused_wire_id(&self, id: &ToolCallId) -> ToolCallId {
-        let id = &id.shortened().unwrap_or_else(|| id.clone());
+        let id = &id.on_wire();
         if !self.wire_ids.contains(id) {
             return id.clone();
         }

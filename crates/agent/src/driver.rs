@@ -151,7 +151,7 @@ impl AgentRun {
     /// Starts the tool of a call again, with the results of the calls that it has asked for last.
     fn resume(&mut self, call: PendingToolCall) -> InputStream {
         let outer = &call.tool_call_id;
-        let outer = outer.shortened().unwrap_or_else(|| outer.clone());
+        let outer = outer.on_wire();
         let message = self.transcript.current_message().clone();
         let asked = message.tool_parts().filter(|part| part.outer_call().as_ref() == Some(&outer));
         let asked = asked.count();
@@ -417,7 +417,7 @@ fn ask_outer(outer: Option<&InnerCalls>, agents: &[Box<str>], call: PendingToolC
         let event = ToolEvent::Failed(cannot_ask().0);
         return Input::Tool { tool_call_id, event };
     };
-    let wire_id = tool_call_id.shortened().unwrap_or_else(|| tool_call_id.clone());
+    let wire_id = tool_call_id.on_wire();
     let asked = outer.add(&wire_id, &tool_name, agents, input);
     // A changed input is written there.
     let details = ApprovalRequestDetails { descriptor: Json::parse("{}").ok(), signature: None };
@@ -453,11 +453,7 @@ async fn take_outer_call(
 fn suspended_calls(turn: &Turn) -> Vec<PendingToolCall> {
     let message = turn.chat.message(&turn.message_id);
     let calls = message.map(UiMessage::answered_outer_calls).unwrap_or_default().into_iter();
-    let calls = calls.map(|part| {
-        let input = part.input().cloned().unwrap_or_else(Json::null);
-        PendingToolCall::client_executed(part.tool_call_id.clone(), part.tool_name.clone(), input)
-    });
-    calls.collect()
+    calls.map(PendingToolCall::of_part).collect()
 }
 
 /// Returns a stream of one input, within the current span.

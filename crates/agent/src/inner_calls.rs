@@ -198,5 +198,5 @@ pub(super) fn inner_name(agent: &str, tool: &str) -> Box<str> {
 /// Returns the id that a call inside a call has in the message of the chat.
 fn inner_id(outer: &ToolCallId, id: &ToolCallId) -> ToolCallId {
     let id = ToolCallId::from(format!("{outer}__{id}"));
-    id.shortened().unwrap_or(id)
+    id.on_wire()
 }

@@ -340,7 +340,7 @@ impl ToolSet {
         resumed: Option<Arc<Resumed>>,
     ) -> ToolRun {
         let id = &call.tool_call_id;
-        let outer = id.shortened().unwrap_or_else(|| id.clone());
+        let outer = id.on_wire();
         let context = ToolContext {
             inner: Some(InnerCalls::new(outer, &call.tool_name)),
             tool_call_id: call.tool_call_id,

@@ -474,7 +474,7 @@ impl ChatApprovals {
             requester: self.owner.clone(),
             chat_id: self.chat.clone(),
             message_id: message_id.clone(),
-            tool_call_id: tool_call_id.shortened().unwrap_or(tool_call_id),
+            tool_call_id: tool_call_id.on_wire(),
             tool_name,
             definition: tool.definition,
             input,

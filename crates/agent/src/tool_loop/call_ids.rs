@@ -97,7 +97,7 @@ impl CallIdMap {
         match self.mapped.get(id) {
             Some(mapped) => mapped.has_room.then(|| mapped.id.clone()),
             None if self.is_full() => None,
-            None => Some(id.shortened().unwrap_or_else(|| id.clone())),
+            None => Some(id.on_wire()),
         }
     }
 
@@ -131,7 +131,7 @@ impl CallIdMap {
     /// Returns `id`, or a short id in its place, if no call has it. Otherwise adds a number that
     /// makes it unique.
     fn unused(&self, id: &ToolCallId) -> ToolCallId {
-        let id = &id.shortened().unwrap_or_else(|| id.clone());
+        let id = &id.on_wire();
         if !self.used.contains(id) {
             return id.clone();
         }

@@ -68,10 +68,8 @@ impl ToolLoop {
         let waiting = self.calls.iter().filter(|call| call.state == CallState::Waiting);
         let waiting: Vec<ToolCallId> = waiting.filter_map(Call::outer).collect();
         let is_ready = |call: &&mut Call| {
-            let id = &call.pending.tool_call_id;
-            // A long id is short in the message.
-            let short = id.shortened();
-            call.state == CallState::Suspended && !waiting.contains(short.as_ref().unwrap_or(id))
+            let id = call.pending.tool_call_id.on_wire();
+            call.state == CallState::Suspended && !waiting.contains(&id)
         };
         let mut has_any = false;
         for call in self.calls.iter_mut().filter(is_ready) {

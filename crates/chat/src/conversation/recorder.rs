@@ -85,10 +85,9 @@ impl Recorder {
     /// not contain it either.
     pub fn handle_event(&mut self, event: &AgentEvent) {
         self.has_events = true;
-        let stored_id = |id: &ToolCallId| id.shortened().unwrap_or_else(|| id.clone());
         match event {
             AgentEvent::ToolInput { call, input } if call.executed_by == Executor::Client => {
-                let (id, name) = (stored_id(&call.id), call.tool_name.to_string());
+                let (id, name) = (call.id.on_wire(), call.tool_name.to_string());
                 self.client_executed.push(PendingToolCall::client_executed(
                     id,
                     name,
@@ -97,7 +96,7 @@ impl Recorder {
             }
             // The output of a client would need no approval.
             AgentEvent::ApprovalRequested { tool_call_id, .. } => {
-                let id = stored_id(tool_call_id);
+                let id = tool_call_id.on_wire();
                 self.client_executed.retain(|call| call.tool_call_id != id);
             }
             _ => {}

@@ -132,12 +132,8 @@ impl Chat {
 
     /// Returns the calls that have an approval request and no final result.
     pub fn open_approvals(&self) -> Vec<PendingToolCall> {
-        let calls = self.unsettled_parts().filter_map(|(_, part)| {
-            let input = part.input().cloned().unwrap_or_else(Json::null);
-            let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
-            Some(PendingToolCall::awaiting_approval(part.approval_id()?.clone(), id, name, input))
-        });
-        calls.collect()
+        let asked = self.unsettled_parts().filter(|(_, part)| part.approval_id().is_some());
+        asked.map(|(_, part)| PendingToolCall::of_part(part)).collect()
     }
 
     /// Records the result of a call in the message that contains the call. Does nothing if the
@@ -171,9 +167,7 @@ impl Chat {
         let Some((message, part)) = self.set_state(place, state) else { return };
         self.call_outcomes.retain(|known| !is_outcome_of(known, &message, &part.tool_call_id));
         if is_handing_over(&result.outcome) {
-            let input = part.input().cloned().unwrap_or_else(Json::null);
-            let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
-            add_client_call(self, PendingToolCall::client_executed(id, name, input));
+            add_client_call(self, PendingToolCall::of_part(&part));
         }
         if matches!(
             result.outcome,

@@ -133,11 +133,7 @@ fn unknown_calls(chat: &Chat, live: &Live) -> Vec<Entry> {
             && !waiting.contains(&part.tool_call_id)
     });
     let unknown = started.map(|part| {
-        let call = PendingToolCall::client_executed(
-            part.tool_call_id.clone(),
-            part.tool_name.clone(),
-            part.input().cloned().unwrap_or_else(ui_message_stream::Json::null),
-        );
+        let call = PendingToolCall::of_part(part);
         let mut result = call.with_outcome(DeferredOutcome::OutcomeUnknown);
         result.message_id = Some(message_id.clone());
         result_entry(chat, &ReceivedResult::new(result, None))

@@ -155,7 +155,7 @@ fn waiting_call(event: &AgentEvent, chunks: &[Chunk<'static>]) -> Option<ToolCal
             if call.executed_by == Executor::Client
                 && has(|chunk| matches!(chunk, Chunk::ToolInputAvailable { .. })) =>
         {
-            Some(call.id.shortened().unwrap_or_else(|| call.id.clone()))
+            Some(call.id.on_wire())
         }
         _ => chunks.iter().find_map(|chunk| match chunk {
             Chunk::ToolApprovalRequest { tool_call_id, .. } => {

@@ -244,10 +244,7 @@ impl ChatState {
                     .retain(|of_client| of_client.tool_call_id != part.tool_call_id);
                 continue;
             }
-            let (id, name) = (part.tool_call_id.clone(), part.tool_name.clone());
-            let input = part.input().cloned().unwrap_or_else(ui_message_stream::Json::null);
-            let call = PendingToolCall::client_executed(id, name, input);
-            live_message::add_client_call(&mut self.chat, call);
+            live_message::add_client_call(&mut self.chat, PendingToolCall::of_part(part));
         }
     }
 
