@@ -342,6 +342,19 @@ impl DeferredToolResults {
             };
             set_progress(record, result.approval_id.as_ref(), progress);
         }
+        for result in self.results.iter().filter(|result| result.approval_id.is_none()) {
+            let outcome = match &result.outcome {
+                DeferredOutcome::Output { output } => ToolOutcome::Output(output.clone()),
+                DeferredOutcome::OutputError { error_text } => {
+                    ToolOutcome::Failed(error_text.clone())
+                }
+                _ => continue,
+            };
+            let handed = record.iter_mut().find(|call| {
+                call.tool_call_id == result.tool_call_id && call.handed_to_client().is_some()
+            });
+            handed.into_iter().for_each(|call| call.complete(outcome.clone()));
+        }
         for call in self.superseded.iter().filter(|call| call.approval_id.is_some()) {
             set_progress(record, call.approval_id.as_ref(), CallProgress::Superseded);
         }
@@ -351,15 +364,14 @@ impl DeferredToolResults {
     /// it.
     #[cfg(feature = "approvals")]
     pub fn with_results(mut self, results: Vec<DeferredToolResult>) -> Self {
-        self.pending.extend(results.iter().filter_map(|result| {
-            let DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(input) } =
-                &result.outcome
-            else {
-                return None;
-            };
-            let (id, name) = (result.tool_call_id.clone(), result.tool_name.clone());
-            Some(PendingToolCall::client_executed(id, name, input.clone()))
-        }));
+        let handed = results.iter().filter_map(|result| match &result.outcome {
+            DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(input) } => {
+                let (id, name) = (result.tool_call_id.clone(), result.tool_name.clone());
+                Some(PendingToolCall::client_executed(id, name, input.clone()))
+            }
+            _ => None,
+        });
+        self.pending.extend(handed);
         DeferredToolResults { results, ..self }
     }
 

@@ -301,7 +301,7 @@ pub enum RevocationReason {
     NotPermitted,
 }
 
-/// The outcome of a tool that has run.
+/// The outcome of an approved call: of a tool that has run, or that the client is to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ToolOutcome {

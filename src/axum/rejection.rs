@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ::axum::response::{IntoResponse, Response};
-use http::StatusCode;
-use http::header::RETRY_AFTER;
+use http::header::{CACHE_CONTROL, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 #[cfg(feature = "approvals")]
@@ -242,7 +242,9 @@ impl IntoResponse for ChatRejection {
         };
         self.log(status);
         let retry_after = self.retry_after();
-        let response = (status, self.text);
+        // A browser that goes back in its history shows what it has cached, and it may cache a 404.
+        let no_store = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+        let response = (status, no_store, self.text);
         match retry_after {
             Some(seconds) => ([(RETRY_AFTER, seconds)], response).into_response(),
             None => response.into_response(),

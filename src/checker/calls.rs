@@ -22,9 +22,10 @@ pub(super) struct Calls {
     shown_step: usize,
     /// Whether any part of the continued message holds an incomplete input.
     continues_input: bool,
-    /// The approved calls whose input came again: their outputs must follow in this step, or the client
-    /// executes them.
-    given_again: Vec<Box<str>>,
+    /// The call whose approver changed the input in the chunk before. Its output must follow.
+    changed: Option<Box<str>>,
+    /// The approved calls that the client has to execute: it has just read their inputs.
+    handed_over: Vec<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -36,6 +37,8 @@ struct Call {
     is_provider_executed: bool,
     /// Whether a chunk of the stream announced the call.
     is_of_stream: bool,
+    /// Whether a chunk of the stream held the whole input.
+    has_input: bool,
     /// Whether the input of the call began with `tool-input-start`. In the continued message only
     /// an input of its last step counts: the client continues no other.
     has_started: bool,
@@ -85,6 +88,7 @@ impl Calls {
             is_dynamic: part.is_dynamic(),
             is_provider_executed: part.provider_executed == Some(true),
             is_of_stream: false,
+            has_input: false,
             has_started: has_started || state == State::InputStreaming,
         };
         self.by_id.insert(id.as_str().into(), call);
@@ -110,9 +114,11 @@ impl Calls {
     }
 
     pub(super) fn handle_chunk(&mut self, chunk: &Chunk<'_>, found: &mut Vec<Violation>) {
+        self.check_changed_input(chunk, found);
         match chunk {
             Chunk::StartStep {} => {
-                for id in std::mem::take(&mut self.given_again) {
+                // The model is called although the client has not answered.
+                for id in std::mem::take(&mut self.handed_over) {
                     found.push(violation(Rule::RepeatedToolCall, chunk, &id));
                 }
                 self.start_step();
@@ -144,10 +150,16 @@ impl Calls {
             Chunk::ToolInputAvailable { tool_call_id, dynamic, .. }
                 if self.is_approved(tool_call_id, *dynamic) =>
             {
-                if let Some(call) = self.by_id.get_mut(&**tool_call_id) {
-                    call.state = State::InputAvailable;
+                let id = Box::from(&**tool_call_id);
+                match self.by_id.get_mut(&**tool_call_id) {
+                    // The client has read the input before, so it would execute the call twice.
+                    Some(call) if call.has_input => self.changed = Some(id),
+                    Some(call) => {
+                        call.state = State::InputAvailable;
+                        self.handed_over.push(id);
+                    }
+                    None => {}
                 }
-                self.given_again.push(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputAvailable {
                 tool_call_id,
@@ -159,7 +171,7 @@ impl Calls {
                 let outer = provider_metadata.as_ref().and_then(|metadata| metadata.outer_call());
                 self.inner.extend(outer.map(|outer| (Box::from(&**tool_call_id), outer)));
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
-                call.state = State::InputAvailable;
+                (call.state, call.has_input) = (State::InputAvailable, true);
             }
             Chunk::ToolInputError { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
@@ -213,6 +225,17 @@ impl Calls {
         }
     }
 
+    /// A changed input alone leaves the call without its approval: the output follows it.
+    fn check_changed_input(&mut self, chunk: &Chunk<'_>, found: &mut Vec<Violation>) {
+        let Some(changed) = self.changed.take() else { return };
+        match chunk {
+            Chunk::ToolOutputAvailable { tool_call_id, .. }
+            | Chunk::ToolOutputError { tool_call_id, .. }
+                if **tool_call_id == *changed => {}
+            _ => found.push(violation(Rule::RepeatedToolCall, chunk, &changed)),
+        }
+    }
+
     /// Whether the input of this call may come again: as its approver has changed it, or for the client
     /// that executes the approved call.
     fn is_approved(&self, id: &str, dynamic: Option<bool>) -> bool {
@@ -241,6 +264,7 @@ impl Calls {
             step,
             is_dynamic,
             is_provider_executed: false,
+            has_input: false,
             is_of_stream: true,
             has_started: false,
         });
@@ -289,7 +313,7 @@ impl Calls {
         chunk: &Chunk<'_>,
         found: &mut Vec<Violation>,
     ) {
-        self.given_again.retain(|given| **given != *id);
+        self.handed_over.retain(|handed| **handed != *id);
         let Some(call) = self.find(id, chunk, found) else {
             return;
         };

@@ -177,6 +177,12 @@ impl Translator {
         self.calls.require_results(ids);
     }
 
+    /// Marks these calls of the continued message as executed by the client, for which the turn waits.
+    #[cfg(feature = "approvals")]
+    pub fn set_client_executed(&mut self, ids: &[ToolCallId]) {
+        self.calls.set_client_executed(ids);
+    }
+
     /// Leaves these calls open, and no others that are approved: the user has answered them, and their
     /// results come later.
     #[cfg(feature = "approvals")]

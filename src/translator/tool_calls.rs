@@ -224,6 +224,14 @@ impl ToolCalls {
         }
     }
 
+    /// Marks these calls as executed by the client.
+    #[cfg(feature = "approvals")]
+    pub(super) fn set_client_executed(&mut self, ids: &[ToolCallId]) {
+        for call in self.calls.iter_mut().filter(|call| ids.contains(&call.wire_id)) {
+            call.executed_by = Executor::Client;
+        }
+    }
+
     /// Adds a call. Of several parts with the same id the settled one takes precedence, or else the
     /// last one.
     fn insert(&mut self, id: &ToolCallId, mut call: Call) {

@@ -693,4 +693,7 @@ fn an_approved_call_that_was_handed_to_the_client_waits_for_its_output() {
     assert_eq!(done.results().len(), 1, "{done:?}");
     assert_eq!(done.results()[0].outcome, DeferredOutcome::Output { output });
     assert!(done.pending().is_empty());
+    done.record_in(&mut record);
+    let again = plan(&executed).settle(&record);
+    assert!(again.is_empty() && again.pending().is_empty(), "{again:?}");
 }

@@ -267,6 +267,25 @@ const CASES = {
   'a tool of the page runs once it is approved after a reload': locate(visit => visit.reload()),
   'a tool of the page runs once it is approved with another server': locate(restart),
 
+  async 'a tool of the page that is approved while the page is closed runs when the person says so'(visit) {
+    await visit.asks('Where am I?');
+    await visit.page.goto('about:blank');
+    const { request } = visit.context;
+    const { approvals } = await (await request.get('/api/approvals?tool=locate')).json();
+    const [{ approvalId }] = approvals.filter(({ chatId }) => chatId === visit.id);
+    const data = { decisions: [{ approvalId, approved: true }] };
+    const { decisions } = await (await request.post('/api/approvals', { data })).json();
+    assert.equal(decisions[0].accepted, true);
+    await visit.page.goBack();
+    const run = visit.page.getByTestId('run');
+    await run.waitFor();
+    assert.equal(await stateOf(visit.call('locate')), 'input-available');
+    assert.deepEqual(await executed(visit), []);
+    await run.click();
+    await visit.isAnswered(/I read: Bern$/);
+    assert.deepEqual(await executed(visit), [{ precise: true }]);
+  },
+
   async 'a tool of the page that is denied does not run'(visit) {
     await visit.asks('Where am I?');
     const call = visit.call('locate');

@@ -27,12 +27,12 @@ function Page({ id, stored }) {
     sendAutomaticallyWhen: chat =>
       lastAssistantMessageIsCompleteWithApprovalResponses(chat) ||
       lastAssistantMessageIsCompleteWithToolCalls(chat),
-    onToolCall({ toolCall: { toolName, toolCallId, input } }) {
-      if (toolName !== 'locate') return;
-      window.executed.push(input);
-      chat.addToolOutput({ tool: 'locate', toolCallId, output: 'Bern' });
-    },
+    onToolCall: ({ toolCall }) => toolCall.toolName === 'locate' && locate(toolCall),
   });
+  const locate = ({ toolCallId, input }) => {
+    window.executed.push(input);
+    chat.addToolOutput({ tool: 'locate', toolCallId, output: 'Bern' });
+  };
   const { messages, status, error, sendMessage, addToolApprovalResponse, resumeStream, stop } = chat;
   const [text, setText] = useState('');
   const isBusy = status === 'submitted' || status === 'streaming';
@@ -49,7 +49,13 @@ function Page({ id, stored }) {
             if (part.type === 'data-progress') return <p key={index} data-testid="progress">{part.data}</p>;
             if (!isToolUIPart(part)) return null;
             const respond = response => addToolApprovalResponse({ id: part.approval.id, ...response });
-            return <Call key={index} part={part} asked={approvalOf(part)} respond={respond} />;
+            const locates = getToolName(part) === 'locate' && part.state === 'input-available' && !isBusy;
+            return (
+              <div key={index}>
+                <Call part={part} asked={approvalOf(part)} respond={respond} />
+                {locates && <button data-testid="run" onClick={() => locate(part)}>Tell</button>}
+              </div>
+            );
           })}
         </article>
       ))}

@@ -122,15 +122,19 @@ fn an_approved_call_whose_input_comes_again_has_an_output_in_its_step_or_waits_f
         (&[r#"{"type":"finish"}"#][..], false),
         (&[r#"{"type":"tool-output-available","toolCallId":"c","output":1}"#], false),
         (&[r#"{"type":"start-step"}"#], true),
+        // A server's call, whose input was available before.
+        (&[call, r#"{"type":"start-step"}"#], true),
     ] {
-        let asked = [
-            r#"{"type":"start-step"}"#,
+        let request = r#"{"type":"tool-approval-request","approvalId":"a","toolCallId":"c"}"#;
+        let streamed = [
             r#"{"type":"tool-input-start","toolCallId":"c","toolName":"t"}"#,
             r#"{"type":"tool-input-delta","toolCallId":"c","inputTextDelta":"1"}"#,
-            r#"{"type":"tool-approval-request","approvalId":"a","toolCallId":"c"}"#,
+            request,
             call,
         ];
-        let lines = asked.into_iter().chain(rest.iter().copied());
+        let asked = if rest[0] == call { &[call, request][..] } else { &streamed[..] };
+        let step = r#"{"type":"start-step"}"#;
+        let lines = std::iter::once(step).chain(asked.iter().chain(rest).copied());
         let found = findings(Checker::new(), lines);
         let is_repeated = |found: &(usize, Violation)| found.1.rule == Rule::RepeatedToolCall;
         assert_eq!(found.iter().any(is_repeated), is_found, "{rest:?}: {found:?}");

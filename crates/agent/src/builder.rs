@@ -113,6 +113,8 @@ impl Agent {
     /// Requires approval for each call of a tool that has no approval setting (`needs_approval…` or
     /// `never_needs_approval`).
     ///
+    /// A tool that the client executes asks only if it says so itself.
+    ///
     /// The hints of a tool server (for example an MCP server) about its own tools do not count as a
     /// setting: its tools require approval too.
     #[must_use]

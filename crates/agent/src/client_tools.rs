@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::dyn_tool::{DynTool, IntoTool};
 use super::tool::Tool;
-use super::tool_set::{ToolSet, is_callable};
+use super::tool_set::{ToolSet, is_callable, of_client};
 use ui_message_stream::approval::{DefinitionDigest, ToolInfo};
 use ui_message_stream::json::{FieldError, Json};
 use ui_message_stream::request::ChatRequest;
@@ -86,7 +86,7 @@ impl ClientTool {
 /// Returns what an approval of a tool that a request has defined is bound to. The request that answers does
 /// not have to define the tool again. A call that is handed to the client twice is still one call.
 pub(super) fn info(name: &str) -> ToolInfo {
-    ToolInfo::new(DefinitionDigest::new(name, "", &Json::null())).client_executed().idempotent()
+    of_client(ToolInfo::new(DefinitionDigest::new(name, "", &Json::null())))
 }
 
 /// The schema of a tool that has none.

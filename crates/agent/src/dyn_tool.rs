@@ -112,7 +112,8 @@ pub struct DynToolDefinition {
     pub has_changed: bool,
     /// Whether the client has no type for this tool, so that its parts are `dynamic-tool` parts.
     pub is_dynamic: bool,
-    /// Whether the client executes the tool. Its calls need no approval here.
+    /// Whether the client executes the tool. [`Agent::require_approval_by_default`](crate::Agent::require_approval_by_default)
+    /// is not about its calls.
     pub is_client_executed: bool,
     /// Whether inputs are validated against the schema. Set it to `false` for a schema from an
     /// untrusted origin: its evaluation can take unbounded time.

@@ -17,7 +17,7 @@ use crate::schema::compile_validator;
 use crate::tool_loop::{CallDecision, ToolEvent};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::{
-    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, NOT_PERMITTED,
+    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, NOT_PERMITTED, OnNewMessage,
     PendingToolCall, Principal, Progress, TOOL_FAILED, ToolInfo, ToolOutcome,
 };
 use ui_message_stream::event::{Executor, Text, ToolCall};
@@ -195,13 +195,15 @@ impl ToolSet {
             Some(extras) => digest.with_extras(extras),
             None => digest,
         });
-        // A call that is handed to the client twice is still one call.
-        info.idempotent = tool.policy().idempotent || compiled.definition.is_client_executed;
+        info.idempotent = tool.policy().idempotent;
         info.approval_ttl = tool.policy().approval_ttl;
         info.on_new_message = tool.policy().on_new_message;
         info.decided_by_others = tool.policy().decided_by_others;
         info.editable = tool.policy().editable.clone();
-        Some(info)
+        Some(match compiled.definition.is_client_executed {
+            true => of_client(info),
+            false => info,
+        })
     }
 
     /// Returns the name of a tool whose input an approver may change.
@@ -408,6 +410,12 @@ impl fmt::Debug for RegisteredTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tool.fmt(f)
     }
+}
+
+/// Returns the properties of a tool that the client executes. A newer message closes its approval requests: no
+/// client is given a call of an earlier message.
+pub(super) fn of_client(info: ToolInfo) -> ToolInfo {
+    info.client_executed().idempotent().on_new_message(OnNewMessage::Lapse)
 }
 
 /// Returns whether model providers accept this name for a tool.

@@ -153,10 +153,8 @@ impl LogReader {
                 return Ok(self);
             }
         }
-        let client = self.client;
-        let front = |begun| front(posted, &client.shown(begun), client.version());
         if let Some(begun) = begun
-            && let Some(front) = front(begun)
+            && let Some(front) = front(posted, begun, self.client)
         {
             // These frames replace the first frame of the run, and have no `id:`.
             self.front = Some(Box::new(self.reader.clone().pieces(front)?));

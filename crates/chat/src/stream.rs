@@ -59,10 +59,10 @@ impl ChatStream {
         let message = chat.message(id).cloned();
         let message =
             message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
-        let (shown, end) = (client.shown(&message), chat.early_end(id));
+        let end = chat.early_end(id);
         let unsent: Vec<_> =
             chat.unsent_approvals.iter().map(|unsent| unsent.tool_call_id.clone()).collect();
-        let [first, rest] = whole_response(posted, &shown, (end, &unsent), client.version());
+        let [first, rest] = whole_response(posted, &message, (end, &unsent), client);
         let frames = std::iter::once(first.into()).chain(reader.pieces(rest)?);
         Ok(ChatStream(stream::iter(frames).map(Ok).boxed()))
     }

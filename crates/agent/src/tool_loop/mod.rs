@@ -67,8 +67,8 @@ pub struct ToolLoop {
     /// Whether a call of this step had an invalid input. The model must then be called again to
     /// read the error.
     had_invalid_input: bool,
-    /// The calls of this step whose input was streamed, each with whether it had text.
-    streamed: HashMap<ToolCallId, bool>,
+    /// The streamed inputs of this step's calls that the client executes.
+    streamed: HashMap<ToolCallId, String>,
     actions: VecDeque<Action>,
     usage: Usage,
     /// The usage that the message recorded before this run. `None` if usage is not written to the
@@ -329,14 +329,14 @@ impl ToolLoop {
                 if !has_room {
                     return;
                 }
-                self.streamed.insert(call.id.clone(), false);
+                if call.executed_by == Executor::Client {
+                    self.streamed.entry(call.id.clone()).or_default();
+                }
             }
             AgentEvent::ToolInputDelta { tool_call_id, delta } => {
                 let Some(id) = self.call_ids.resolve_input(tool_call_id) else { return };
-                if !delta.trim().is_empty()
-                    && let Some(has_text) = self.streamed.get_mut(&id)
-                {
-                    *has_text = true;
+                if let Some(text) = self.streamed.get_mut(&id) {
+                    text.push_str(delta);
                 }
                 *tool_call_id = id;
             }
@@ -470,14 +470,23 @@ impl ToolLoop {
     }
 
     /// Announces a call that the client executes once it is approved: with its input as a streamed one.
-    fn announce_to_approve(&mut self, call: ToolCall, input: &Json) {
-        let (id, has_text) = (call.id.clone(), self.streamed.get(&call.id).copied());
-        if has_text.is_none() {
-            self.emit(AgentEvent::tool_input_start(call));
+    /// Returns `false` if the model has streamed another input.
+    fn announce_to_approve(&mut self, call: ToolCall, input: &Json) -> bool {
+        let (id, input) = (call.id.clone(), input.as_str());
+        let rest = match self.streamed.get(&id).map(|text| text.trim()) {
+            None => {
+                self.emit(AgentEvent::tool_input_start(call));
+                input
+            }
+            Some(text) => match input.strip_prefix(text) {
+                Some(rest) => rest,
+                None => return is_same(text, input),
+            },
+        };
+        if !rest.is_empty() {
+            self.emit(AgentEvent::tool_input_delta(id, rest.to_owned()));
         }
-        if has_text != Some(true) {
-            self.emit(AgentEvent::tool_input_delta(id, input.as_str().to_owned()));
-        }
+        true
     }
 
     fn handle_decision(&mut self, id: &ToolCallId, decision: CallDecision) {
@@ -485,7 +494,6 @@ impl ToolLoop {
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
         let refusal = match decision {
             CallDecision::NotPermitted => Some(NOT_PERMITTED),
-            CallDecision::ClientExecuted => None,
             _ => is_interrupted.then_some(NOT_STARTED),
         };
         if let Some(problem) = refusal {
@@ -499,11 +507,12 @@ impl ToolLoop {
         };
         let (tool_call, pending) = (call.tool_call.clone(), call.pending.clone());
         if tool_call.executed_by == Executor::Client {
-            match decision {
-                CallDecision::RequireApproval => {
-                    self.announce_to_approve(tool_call, &pending.input)
-                }
-                _ => self.emit(AgentEvent::tool_input(tool_call, pending.input.clone())),
+            if decision != CallDecision::RequireApproval {
+                self.emit(AgentEvent::tool_input(tool_call, pending.input.clone()));
+            } else if !self.announce_to_approve(tool_call.clone(), &pending.input) {
+                let problem = "the input is not the one that was streamed".to_owned();
+                let event = AgentEvent::tool_input_invalid(tool_call, pending.input, problem);
+                return self.finish_call(id, event);
             }
         }
         if decision == CallDecision::Run {
@@ -662,6 +671,12 @@ impl ToolLoop {
     fn call(&mut self, id: &ToolCallId, state: CallState) -> Option<&mut Call> {
         self.calls.iter_mut().find(|call| call.pending.tool_call_id == *id && call.state == state)
     }
+}
+
+/// Returns whether two texts are the same JSON value.
+fn is_same(one: &str, other: &str) -> bool {
+    let value = |text| serde_json::from_str::<serde_json::Value>(text).ok();
+    value(one).is_some_and(|one| value(other) == Some(one))
 }
 
 /// Returns whether the response of the model was cut short by a limit, a filter or an error.

@@ -144,6 +144,10 @@ async fn a_client_executes_an_approved_call_once_and_gets_it_again_if_it_repeats
         let request = asked.iter().find(|chunk| chunk["type"] == "tool-approval-request").unwrap();
         assert_eq!(asked.last().unwrap()["finishReason"], "tool-calls");
 
+        let repeated = post(&chats, &question).await.unwrap();
+        assert!(has(&repeated, "tool-approval-request"), "{repeated:?}");
+        assert!(!has(&repeated, "tool-input-available"), "{repeated:?}");
+
         let approval = json!({"id": request["approvalId"], "approved": true});
         let approved = json!({"approval": approval});
         let output = json!({"output": "shown", "approval": approval});
@@ -159,6 +163,7 @@ async fn a_client_executes_an_approved_call_once_and_gets_it_again_if_it_repeats
             let available = &handed[at.unwrap_or_else(|| panic!("{handed:?}"))];
             assert_eq!(available["input"], json!({"city": "Lisbon"}));
             assert!(!kinds(&handed).contains(&"start-step"), "{handed:?}");
+            assert_eq!(handed.last().unwrap()["finishReason"], "tool-calls", "{handed:?}");
             let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
             assert_eq!(chat.client_executed.len(), 1);
         }
@@ -166,6 +171,8 @@ async fn a_client_executes_an_approved_call_once_and_gets_it_again_if_it_repeats
         assert!(answered.iter().any(|chunk| chunk["delta"] == "Thanks"), "{field}: {answered:?}");
         let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
         assert!(chat.client_executed.is_empty());
+        let again = post(&chats, &answer).await.unwrap();
+        assert!(has(&again, "tool-output-available"), "{again:?}");
         // A client that reads the whole response again must not execute the call again.
         let replayed = post(&chats, &question).await.unwrap();
         assert!(has(&replayed, "tool-output-available"), "{replayed:?}");
@@ -184,6 +191,34 @@ async fn a_call_of_the_client_that_is_denied_is_not_handed_to_it() {
     let denied = post(&chats, &answer).await.unwrap();
     assert!(has(&denied, "tool-output-denied") && !has(&denied, "tool-input-available"));
     assert!(denied.iter().any(|chunk| chunk["delta"] == "Thanks"), "{denied:?}");
+    let repeated = post(&chats, &body_with_client_tools(json!([]))).await.unwrap();
+    assert!(has(&repeated, "tool-output-denied") && !has(&repeated, "tool-input-available"));
+}
+
+#[tokio::test]
+async fn a_newer_message_says_what_is_known_of_a_call_that_waits_for_its_client() {
+    for (is_approved, text) in [(false, "was not executed"), (true, "not known whether")] {
+        let model = model("show_map");
+        let chats = Agent::new(model.clone()).tool(client_tool().needs_approval());
+        let chats = chats.into_chat_server();
+        let question = body_with_client_tools(json!([]));
+        let asked = post(&chats, &question).await.unwrap();
+        let request = asked.iter().find(|chunk| chunk["type"] == "tool-approval-request").unwrap();
+        if is_approved {
+            let approval = json!({"approval": {"id": request["approvalId"], "approved": true}});
+            let answer = message_with_call(&asked, "approval-responded", approval);
+            assert!(has(&post(&chats, &answer).await.unwrap(), "tool-input-available"));
+        }
+        let newer = json!({"id": "m2", "role": "user", "parts": [{"type": "text", "text": "?"}]});
+        post(&chats, &json!({"id": "chat", "messages": [newer]})).await.unwrap();
+        let read = format!("{:?}", model.requests.lock().unwrap().last().unwrap().messages);
+        let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+        let stored = serde_json::to_value(&chat.messages[1]).unwrap();
+        let error = stored["parts"][1]["errorText"].as_str().unwrap_or_default();
+        assert!(error.contains(text), "{is_approved}: {stored}\n{read}");
+        let repeated = post(&chats, &question).await.unwrap();
+        assert!(!has(&repeated, "tool-input-available"), "{repeated:?}");
+    }
 }
 
 fn client_tool() -> Tool<ClientExecuted> {

@@ -291,7 +291,8 @@ async fn reconnect(
     let id = chat_id(id, policy.limits())?;
     let last = headers.get(LAST_EVENT_ID).map(|last| last.to_str().unwrap_or_default());
     let stream = chats.resume_stream(&principal, &id, last).await?;
-    Ok(stream.map_or_else(|| StatusCode::NO_CONTENT.into_response(), IntoResponse::into_response))
+    let none = || (StatusCode::NO_CONTENT, [(CACHE_CONTROL, "no-store")]).into_response();
+    Ok(stream.map_or_else(none, IntoResponse::into_response))
 }
 
 async fn stop(

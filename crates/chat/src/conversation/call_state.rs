@@ -1,12 +1,16 @@
 //! The state of a tool call in a message: which part is a call, and the state of the part after an
 //! outcome.
 
+use serde::Deserialize;
 use ui_message_stream::approval::{
-    self, DeferredOutcome, DeferredToolResult, PendingToolCall, ToolOutcome,
+    self, APPROVAL_DATA_NAME, ApprovalStatus, DeferredOutcome, DeferredToolResult, PendingToolCall,
+    ToolOutcome,
 };
 use ui_message_stream::id::{ApprovalId, ToolCallId};
 use ui_message_stream::json::Json;
-use ui_message_stream::message::{RequestedApproval, SettledApproval, ToolPart, ToolState};
+use ui_message_stream::message::{
+    Part, RequestedApproval, SettledApproval, ToolPart, ToolState, UiMessage,
+};
 
 /// Whether the user approved a provider-executed call and the call has no result yet.
 pub(super) fn is_approved_provider_call(part: &ToolPart) -> bool {
@@ -15,8 +19,26 @@ pub(super) fn is_approved_provider_call(part: &ToolPart) -> bool {
     is_approved && part.provider_executed == Some(true)
 }
 
+/// Returns what the data beside this call of a message says of its approval request.
+pub(crate) fn approval_status(message: &UiMessage, call: &ToolPart) -> Option<ApprovalStatus> {
+    #[derive(Deserialize)]
+    struct Asked {
+        state: ApprovalStatus,
+    }
+    let data = message.parts.iter().rev().find_map(|part| match part {
+        Part::Data(data)
+            if &*data.name == APPROVAL_DATA_NAME
+                && data.id.as_deref() == Some(&*call.tool_call_id) =>
+        {
+            data.data.as_ref()
+        }
+        _ => None,
+    });
+    Some(data?.decode::<Asked>().ok()?.state)
+}
+
 /// Whether an approved call goes to the client that executes it.
-pub(crate) fn is_handing_over(outcome: &DeferredOutcome) -> bool {
+pub(super) fn is_handing_over(outcome: &DeferredOutcome) -> bool {
     matches!(outcome, DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(_) })
 }
 

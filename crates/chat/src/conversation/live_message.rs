@@ -180,7 +180,7 @@ pub(crate) fn accepts_result(chat: &Chat, result: &DeferredToolResult) -> bool {
     let is_unknown = || is_outcome_unknown(&chat.call_outcomes, &message.id, &part.tool_call_id);
     let is_granted = matches!(result.outcome, DeferredOutcome::ForwardToProvider { .. })
         && is_approved_provider_call(part);
-    let is_handed = is_handing_over(&result.outcome) && chat.is_handed_over(&message.id, part);
+    let is_handed = is_handing_over(&result.outcome) && chat.is_with_client(result);
     let can_be_recorded = result.is_final
         && (result.approval_id.is_some() || is_call_of(part, result))
         && !matches!(

@@ -10,7 +10,6 @@
 
 mod apply_answers;
 mod call_state;
-pub(crate) use self::call_state::is_handing_over;
 mod client_answers;
 mod delivery;
 mod history_completeness;
@@ -32,8 +31,9 @@ use std::collections::{HashMap, HashSet};
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
-pub use self::client_answers::ClientAnswers;
 #[cfg(feature = "axum")]
+pub(crate) use self::call_state::approval_status;
+pub use self::client_answers::ClientAnswers;
 pub(crate) use self::client_answers::check_decisions;
 pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;

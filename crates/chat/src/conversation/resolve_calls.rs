@@ -147,6 +147,11 @@ impl Chat {
         if !result.is_final {
             return;
         }
+        if result.outcome == DeferredOutcome::Superseded && self.is_with_client(result) {
+            // The client may have executed it.
+            let unknown = result.clone().with_outcome(DeferredOutcome::OutcomeUnknown);
+            return self.record_result(&unknown, descriptor);
+        }
         if result.approval_id.is_none() {
             self.client_executed.retain(|call| call.tool_call_id != result.tool_call_id);
         }
@@ -314,11 +319,14 @@ impl Chat {
     /// provider gets with the next model call is one, too.
     pub(crate) fn is_known(&self, result: &DeferredToolResult) -> bool {
         let found = self.find_call(result);
-        found.is_some_and(|(message, part)| {
-            part.is_settled()
-                || is_approved_provider_call(part)
-                || is_handing_over(&result.outcome) && self.is_handed_over(&message.id, part)
-        })
+        found.is_some_and(|(_, part)| part.is_settled() || is_approved_provider_call(part))
+            || is_handing_over(&result.outcome) && self.is_with_client(result)
+    }
+
+    /// Whether the call of this result was approved, and the client is to execute it.
+    pub(crate) fn is_with_client(&self, result: &DeferredToolResult) -> bool {
+        let found = self.find_call(result);
+        found.is_some_and(|(message, part)| self.is_handed_over(&message.id, part))
     }
 
     /// Whether this call of a message was approved, and the client is to execute it.

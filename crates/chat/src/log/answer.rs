@@ -5,8 +5,8 @@ use super::entry::Entry;
 use super::join::{join, join_or_stored};
 use super::writer::accepted;
 use crate::conversation::request_change::change_of;
-use crate::conversation::{Chat, RequestEffect};
-use ui_message_stream::approval::ResumePlan;
+use crate::conversation::{Chat, RequestEffect, approval_status};
+use ui_message_stream::approval::{ApprovalStatus, ResumePlan};
 use ui_message_stream::id::MessageId;
 use ui_message_stream::message::{ToolState, UiMessage};
 use ui_message_stream::request::ChatRequest;
@@ -144,8 +144,15 @@ impl Answered {
             let mut closed = closed.filter(|known| known.message_id.as_ref() == Some(&message.id));
             let is_closed =
                 closed.any(|known| known.approval_id.as_ref() == Some(&answer.approval_id));
+            // Handed to the client, which may have executed it since.
+            let mut parts = message.tool_parts();
+            let is_handed_over = parts.any(|part| {
+                part.tool_call_id == answer.tool_call_id
+                    && part.approval_id().is_none()
+                    && approval_status(message, part) == Some(ApprovalStatus::Approved)
+            });
             part.map(|part| matches!(part.state, ToolState::ApprovalRequested { .. }))
-                .or(is_closed.then_some(false))
+                .or((is_closed || is_handed_over).then_some(false))
         });
         let outputs = plan.unverified_outputs().map(|output| {
             let mut parts = message.tool_parts();

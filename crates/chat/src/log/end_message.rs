@@ -1,13 +1,11 @@
 //! [`end_message`]: how a message ends whose run was cut off.
 
-use serde::Deserialize;
-
-use ui_message_stream::approval::APPROVAL_DATA_NAME;
+use crate::conversation::approval_status;
 use ui_message_stream::approval::ApprovalStatus;
 use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::ToolCallId;
-use ui_message_stream::message::{Part, ToolPart, ToolState, UiMessage};
+use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::translator::Translator;
 
 /// Writes the chunks that end a message with this event. These calls get a result, because their run has
@@ -31,19 +29,8 @@ pub(crate) fn end_message(
 
 /// Returns the calls without a result whose data says that they are approved.
 fn approved_calls(message: &UiMessage) -> Vec<ToolCallId> {
-    #[derive(Deserialize)]
-    struct State {
-        state: ApprovalStatus,
-    }
-    let is_approved = |call: &&ToolPart| {
-        message.parts.iter().any(|part| {
-            let Part::Data(data) = part else { return false };
-            let is_it = &*data.name == APPROVAL_DATA_NAME
-                && data.id.as_deref() == Some(&*call.tool_call_id);
-            let state = data.data.as_ref().and_then(|data| data.decode::<State>().ok());
-            is_it && state.is_some_and(|it| it.state == ApprovalStatus::Approved)
-        })
-    };
+    let is_approved =
+        |call: &&ToolPart| approval_status(message, call) == Some(ApprovalStatus::Approved);
     let is_asked = |call: &&ToolPart| matches!(call.state, ToolState::ApprovalRequested { .. });
     let calls = message.tool_parts().filter(is_asked).filter(is_approved);
     calls.map(|call| call.tool_call_id.clone()).collect()

@@ -101,7 +101,9 @@ pub(crate) fn position_of(
                 Chunk::ToolInputStart { tool_call_id, .. } => {
                     inputs.push((tool_call_id.to_string(), frame.to_vec()));
                 }
-                Chunk::ToolInputAvailable { tool_call_id, .. }
+                // A call that the client executes has no other end of its input before it is approved.
+                Chunk::ToolApprovalRequest { tool_call_id, .. }
+                | Chunk::ToolInputAvailable { tool_call_id, .. }
                 | Chunk::ToolInputError { tool_call_id, .. } => {
                     inputs.retain(|(id, _)| *id != **tool_call_id);
                 }
@@ -208,14 +210,18 @@ mod tests {
 
     #[test]
     fn a_client_that_was_cut_at_any_part_holds_the_whole_message_after_the_rest() {
-        let whole = read(None, LOG);
-        for cut in 3..LOG.len() {
-            let held = read(None, &LOG[..cut]);
-            let HeldPosition { read: at, again } = position_of(None, &log_of(LOG), &held).unwrap();
-            let mut reducer = Reducer::continuing(held);
-            each_chunk(&again, |chunk| reducer.push_chunk(chunk).unwrap());
-            let message = read(Some(reducer.into_message()), &LOG[at..]);
-            assert_eq!(message, whole, "cut after {cut}, the rest begins at {at}");
+        // The client executes the first call of the second log, and reads its input once it is approved.
+        for log in [LOG.to_vec(), [&LOG[..4], &LOG[5..], &LOG[4..5]].concat()] {
+            let whole = read(None, &log);
+            for cut in 3..log.len() {
+                let held = read(None, &log[..cut]);
+                let position = position_of(None, &log_of(&log), &held);
+                let HeldPosition { read: at, again } = position.unwrap_or_else(|| panic!("{cut}"));
+                let mut reducer = Reducer::continuing(held);
+                each_chunk(&again, |chunk| reducer.push_chunk(chunk).unwrap());
+                let message = read(Some(reducer.into_message()), &log[at..]);
+                assert_eq!(message, whole, "cut after {cut}, the rest begins at {at}");
+            }
         }
     }
 }

@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-
+use super::client::Client;
 use super::held_position::{content, held_parts, is_held_as};
 use crate::conversation::model_ids::without_model_ids;
-use ui_message_stream::approval::{APPROVAL_DATA_NAME, ApprovalStatus, LAPSED};
+use ui_message_stream::approval::LAPSED;
 use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::event::{AgentEvent, Data};
 use ui_message_stream::id::ToolCallId;
@@ -16,22 +15,23 @@ use ui_message_stream::reducer::compact;
 use ui_message_stream::sse::{DONE, Encoder};
 use ui_message_stream::translator::Translator;
 
-/// Returns the frames that give a message to a client which has posted `posted` of it, from `start` to
-/// `[DONE]`. The first one is alone. The message has ended with `end`, or else with `finish`. The next
+/// Returns the frames that give a stored message to a client which has posted `posted` of it, from `start`
+/// to `[DONE]`. The first one is alone. The message has ended with `end`, or else with `finish`. The next
 /// model call sends the approvals of the calls in `unsent`.
 pub(crate) fn whole_response(
     posted: Option<&UiMessage>,
-    message: &UiMessage,
+    stored: &UiMessage,
     (end, unsent): (Option<AgentEvent>, &[ToolCallId]),
-    version: Version,
+    client: Client,
 ) -> [Vec<u8>; 2] {
+    let (message, version) = (&*client.shown(stored), client.version());
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|posted| held.as_ref().unwrap_or(posted));
     let mut translator = translator_for(posted, message, version);
     translator.set_answered(unsent);
     let (mut first, mut rest, mut encoder) = (Vec::new(), Vec::new(), Encoder::default());
     translator.start(&mut |chunk| encoder.encode(&chunk, &mut first));
-    let mut out = |chunk: Chunk<'_>| replay(message, chunk, version, &mut encoder, &mut rest);
+    let mut out = |chunk: Chunk<'_>| replay(stored, chunk, version, &mut encoder, &mut rest);
     inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
     let metadata = message.metadata.as_ref().filter(|metadata| {
         posted.is_some_and(|posted| !is_same_json(posted.metadata.as_ref(), Some(*metadata)))
@@ -50,9 +50,10 @@ pub(crate) fn whole_response(
 /// that has posted `posted` of it. Returns `None` if it lacks nothing.
 pub(crate) fn front(
     posted: Option<&UiMessage>,
-    message: &UiMessage,
-    version: Version,
+    stored: &UiMessage,
+    client: Client,
 ) -> Option<Vec<u8>> {
+    let (message, version) = (&*client.shown(stored), client.version());
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|posted| held.as_ref().unwrap_or(posted));
     let mut events = catch_up(posted, message);
@@ -63,7 +64,7 @@ pub(crate) fn front(
     }
     let mut translator = translator_for(posted, message, version);
     let (mut frames, mut encoder) = (Vec::new(), Encoder::default());
-    let mut out = |chunk: Chunk<'_>| replay(message, chunk, version, &mut encoder, &mut frames);
+    let mut out = |chunk: Chunk<'_>| replay(stored, chunk, version, &mut encoder, &mut frames);
     translator.start(&mut out);
     inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
     for event in events {
@@ -73,35 +74,18 @@ pub(crate) fn front(
 }
 
 /// Writes a chunk of a message that exists already. A client executes a call of its own when it reads
-/// `tool-input-available`, so the input of a call that has a result is written as a streamed one.
+/// `tool-input-available`, so only a call that has nothing but its input is written so: the input of every
+/// other call is written as a streamed one.
 fn replay(
-    message: &UiMessage,
+    stored: &UiMessage,
     chunk: Chunk<'_>,
     version: Version,
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
 ) {
-    // A request for approval that was closed without a decision leaves its call without an approval, too.
-    let was_closed = |id: &str| {
-        let is_closed = |part: &Part| match part {
-            Part::Data(data) => {
-                let state = data.data.as_ref().and_then(|data| data.decode::<AskedState>().ok());
-                &*data.name == APPROVAL_DATA_NAME
-                    && data.id.as_deref() == Some(id)
-                    && state.is_none_or(|asked| asked.state != ApprovalStatus::Approved)
-            }
-            _ => false,
-        };
-        message.parts.iter().any(is_closed)
-    };
-    let is_settled = |id: &str| {
-        let is_it = |part: &ToolPart| {
-            part.tool_call_id.as_str() == id
-                && part.is_settled()
-                && part.approval_id().is_none()
-                && part.provider_executed != Some(true)
-        };
-        message.tool_parts().any(is_it) && !was_closed(id)
+    let may_be_executed = |id: &str| {
+        let has_input = |part: &ToolPart| matches!(part.state, ToolState::InputAvailable { .. });
+        stored.tool_parts().any(|part| part.tool_call_id.as_str() == id && has_input(part))
     };
     match chunk {
         Chunk::ToolInputAvailable {
@@ -113,7 +97,7 @@ fn replay(
             tool_metadata,
             dynamic,
             title,
-        } if is_settled(&tool_call_id) => {
+        } if provider_executed != Some(true) && !may_be_executed(&tool_call_id) => {
             let start = Chunk::ToolInputStart {
                 tool_call_id: Cow::Borrowed(&tool_call_id),
                 tool_name,
@@ -131,12 +115,6 @@ fn replay(
         }
         chunk => encoder.encode(&chunk, out),
     }
-}
-
-/// What a `data-approval` part says of its request.
-#[derive(Deserialize)]
-struct AskedState {
-    state: ApprovalStatus,
 }
 
 fn translator_for(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -> Translator {
@@ -327,7 +305,6 @@ fn without_decisions(mut message: UiMessage) -> UiMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::client::Client;
     use crate::log::entry::{Entry, INTERRUPTED, OtherEntry, RunEnd};
     use crate::log::open_chunks::each_chunk;
     use crate::log::queue::Queue;
@@ -394,7 +371,8 @@ mod tests {
         let message = message.unwrap();
         for (unsent, is_closed) in [(vec!["p1".into()], false), (Vec::new(), true)] {
             let posted = Some(&message);
-            let frames = whole_response(posted, &message, (None, &unsent), Version::V6);
+            let frames =
+                whole_response(posted, &message, (None, &unsent), Client::of_version(Version::V6));
             let frames = String::from_utf8(frames.concat()).unwrap();
             assert_eq!(frames.contains("tool-output-error"), is_closed, "{frames}");
         }
@@ -415,7 +393,7 @@ mod tests {
             let stored = kept.message(&"a1".into()).unwrap();
             let (mut reducer, mut errors) = (Reducer::new(), Vec::new());
             let end = kept.early_end(&stored.id);
-            for frame in whole_response(None, stored, (end, &[]), Version::V6) {
+            for frame in whole_response(None, stored, (end, &[]), Client::of_version(Version::V6)) {
                 each_chunk(&frame, |chunk| match chunk {
                     Chunk::Error { error_text } => errors.push(error_text.to_string()),
                     chunk => reducer.push_chunk(chunk).unwrap(),
@@ -436,7 +414,7 @@ mod tests {
         );
         let message = message.unwrap();
         for (version, is_known) in [(Version::V6, false), (Version::V6Patch(39), true)] {
-            let frames = whole_response(None, &message, (None, &[]), version);
+            let frames = whole_response(None, &message, (None, &[]), Client::of_version(version));
             let frames = String::from_utf8(frames.concat()).unwrap();
             let mut lines = frames.lines().filter(|line| line.contains("tool-input-start"));
             assert_eq!(lines.any(|line| line.contains("itemId")), is_known, "{frames}");
@@ -453,7 +431,7 @@ mod tests {
         let posted = message(r#""state": "input-streaming", "input": {"a": 1}"#);
         let stored = message(r#""state": "output-error", "input": {"a": 1}, "errorText": "no""#);
         for (version, is_input) in [(Version::V5, false), (Version::V6, true)] {
-            let frames = front(Some(&posted), &stored, version).unwrap();
+            let frames = front(Some(&posted), &stored, Client::of_version(version)).unwrap();
             let frames = String::from_utf8(frames).unwrap();
             assert_eq!(frames.contains("tool-input-error"), is_input, "{frames}");
             assert_eq!(frames.contains("tool-output-error"), !is_input, "{frames}");
@@ -468,7 +446,8 @@ mod tests {
                 "state": "output-available", "approval": {"id": "ap1", "approved": true}
             }]}"#,
         );
-        let frames = whole_response(None, &message.unwrap(), (None, &[]), Version::V6);
+        let frames =
+            whole_response(None, &message.unwrap(), (None, &[]), Client::of_version(Version::V6));
         let frames = String::from_utf8(frames.concat()).unwrap();
         assert!(frames.contains(r#""messageMetadata":{"model": "m"}"#), "{frames}");
     }

@@ -113,6 +113,9 @@ impl EntryWriter {
     ) {
         state.return_message();
         self.translator.set_answered(&state.answered_calls());
+        let of_client = state.chat().client_executed.iter();
+        let of_client: Vec<_> = of_client.map(|call| call.tool_call_id.clone()).collect();
+        self.translator.set_client_executed(&of_client);
         let (mut end, client) = (StepEnd::default(), self.client);
         end.is_cut = matches!(event, Some(AgentEvent::Abort { .. } | AgentEvent::Error { .. }));
         let mut reason = match event {

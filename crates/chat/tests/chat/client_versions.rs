@@ -284,11 +284,12 @@ async fn a_client_that_cannot_answer_reads_no_result_of_a_call_that_another_page
     let (mut old, body) = (new.clone(), new.body());
     send_as_v6(&host, &mut new, body).await;
 
-    // The stored message is the response to the same request.
+    // The stored message is the response to the same request. A client executes a call of its own when it reads
+    // the whole input.
     let answer = old.send(&host).await;
-    assert_eq!(answer.of_type("tool-input-available").len(), 1, "{}", answer.text);
+    assert!(answer.of_type("tool-input-available").is_empty(), "{}", answer.text);
     assert!(!answer.text.contains(NOT_ANSWERABLE), "{}", answer.text);
-    assert_eq!(old.states(), ["input-available"]);
+    assert_eq!(old.states(), ["input-streaming"]);
     assert_eq!(host.pending("alice").await.len(), 1);
 
     let body = new.answered(true);

@@ -272,7 +272,10 @@ fn the_client_reads_the_input_of_its_call_when_the_call_is_decided() {
         (CallDecision::NotPermitted, ""),
         (CallDecision::RequireApproval, ""),
         (CallDecision::RequireApproval, " "),
+        (CallDecision::RequireApproval, r#"{"city":"Be"#),
         (CallDecision::RequireApproval, r#"{"city": "Bern"}"#),
+        // The user would be asked about another input than the one that runs.
+        (CallDecision::RequireApproval, r#"{"city": "Basel"}"#),
     ] {
         let mut run = run_with_called_model();
         let mut seen = Vec::new();
@@ -296,7 +299,8 @@ fn the_client_reads_the_input_of_its_call_when_the_call_is_decided() {
             .iter()
             .any(|step| matches!(step, Action::Emit(AgentEvent::ToolInputInvalid { .. })));
         assert_eq!(seen.iter().any(is_input), decision == CallDecision::ClientExecuted);
-        assert_eq!(has_error, decision == CallDecision::NotPermitted, "{seen:?}");
+        let is_other = streamed.contains("Basel");
+        assert_eq!(has_error, decision == CallDecision::NotPermitted || is_other, "{seen:?}");
         let text: String = seen
             .iter()
             .filter_map(|step| match step {
@@ -304,7 +308,7 @@ fn the_client_reads_the_input_of_its_call_when_the_call_is_decided() {
                 _ => None,
             })
             .collect();
-        if decision == CallDecision::RequireApproval {
+        if decision == CallDecision::RequireApproval && !is_other {
             assert_eq!(
                 Json::parse(text.trim()).unwrap().as_str().replace(' ', ""),
                 r#"{"city":"Bern"}"#

@@ -17,7 +17,9 @@ pub(crate) struct LoopObserver {
     named: HashSet<ToolCallId>,
     /// The calls that the run decides about, and whether they have ended.
     own_calls: HashMap<ToolCallId, bool>,
-    /// The calls whose inputs have begun as streamed ones, each with whether the input had text.
+    /// The calls that were decided before they were announced.
+    unannounced: HashSet<ToolCallId>,
+    /// The client's calls whose inputs have begun as streamed ones, each with whether the input had text.
     streamed: HashMap<ToolCallId, bool>,
     awaiting_approval: HashSet<ToolCallId>,
     is_in_step: bool,
@@ -35,6 +37,7 @@ impl LoopObserver {
             returned: 0,
             named: taken.into_iter().collect(),
             own_calls: HashMap::new(),
+            unannounced: HashSet::new(),
             streamed: HashMap::new(),
             awaiting_approval: HashSet::new(),
             is_in_step: false,
@@ -72,8 +75,8 @@ impl LoopObserver {
                     "a step end without a step"
                 );
             }
-            AgentEvent::ToolInputStart { call } => {
-                self.streamed.insert(call.id.clone(), false);
+            AgentEvent::ToolInputStart { call } if call.executed_by == Executor::Client => {
+                self.streamed.entry(call.id.clone()).or_insert(false);
             }
             AgentEvent::ToolInputDelta { tool_call_id, delta } => {
                 if let Some(has_text) = self.streamed.get_mut(tool_call_id) {
@@ -86,6 +89,8 @@ impl LoopObserver {
                 } else {
                     let known = self.own_calls.insert(call.id.clone(), false);
                     assert_eq!(known, None, "announced twice");
+                    let was_decided = self.unannounced.contains(&call.id);
+                    assert_eq!(was_decided, call.executed_by == Executor::Client, "{call:?}");
                 }
                 self.is_renamed |= call.id.len() > 4;
             }
@@ -166,6 +171,9 @@ impl LoopObserver {
                 let state = self.own_calls.get(&call.tool_call_id);
                 let is_new = state.is_none() && matches!(effect, Effect::DecideApproval(_));
                 assert!(is_new || state == Some(&false), "{effect:?}");
+                if is_new {
+                    self.unannounced.insert(call.tool_call_id.clone());
+                }
                 self.effects.iter().any(|started| match (started, &effect) {
                     (Effect::DecideApproval(a), Effect::DecideApproval(b)) => {
                         a.tool_call_id == b.tool_call_id

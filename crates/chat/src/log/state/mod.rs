@@ -16,7 +16,7 @@ use super::open_chunks::OpenChunks;
 use crate::Chat;
 use crate::Messages;
 use crate::conversation::request_change::apply_change;
-use crate::conversation::{EndedRun, ReceivedResult, is_handing_over, live_message};
+use crate::conversation::{EndedRun, ReceivedResult, live_message};
 use crate::store::{LoadedLog, StoredEntry};
 use ui_message_stream::approval::{
     DeferredOutcome, DeferredToolResult, PendingToolCall, Principal,
@@ -463,7 +463,10 @@ impl ChatState {
             }
             self.chat.record_received(result);
         }
-        self.unread.push(result.result.clone());
+        // The client has still to execute it.
+        if !self.chat.is_with_client(&result.result) {
+            self.unread.push(result.result.clone());
+        }
     }
 
     /// Whether the call of this result may be in the frames that were left out: it has no approval, and its
@@ -564,8 +567,7 @@ impl ChatState {
     /// Returns the calls of the live message whose approvals wait for the next model call, and whose
     /// results come later.
     pub(crate) fn answered_calls(&self) -> Vec<ToolCallId> {
-        let unread = self.unread.iter().filter(|result| !is_handing_over(&result.outcome));
-        let answered = self.chat.unsent_approvals.iter().chain(unread);
+        let answered = self.chat.unsent_approvals.iter().chain(&self.unread);
         answered.map(|result| result.tool_call_id.clone()).collect()
     }
 

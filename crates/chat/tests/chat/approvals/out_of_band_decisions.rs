@@ -721,7 +721,9 @@ async fn of_an_approval_and_a_denial_in_one_body_the_denial_counts() {
 async fn responses_for_one_user_are_not_cacheable() {
     let host = Host::new();
     Client::new("alice", "chat").say(&host, "delete notes.txt").await;
-    for path in ["/api/approvals", "/api/chat/chat"] {
+    // A browser that goes back shows what it has cached, and it may cache 404 and 204.
+    let paths = ["/api/approvals", "/api/chat/chat", "/api/chat/none", "/api/chat/chat/stream"];
+    for path in paths {
         assert_eq!(host.get("alice", path).await.headers["cache-control"], "no-store", "{path}");
     }
 }

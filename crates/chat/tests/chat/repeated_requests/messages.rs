@@ -665,7 +665,9 @@ async fn a_repeated_post_shows_an_approval_request_that_has_expired_as_closed() 
     again.apply_response(&host.chat("alice", body.clone()).await);
     assert_eq!(again.approval_ids(), Vec::<String>::new());
     let history = host.get("alice", "/api/chat/chat").await.json();
-    let shown = again.last()["parts"].as_array().unwrap();
+    let mut shown = again.last()["parts"].as_array().unwrap().clone();
+    // The input comes as a streamed one, whose text a client keeps with an error.
+    shown.iter_mut().for_each(|part| _ = part.as_object_mut().unwrap().remove("rawInput"));
     assert!(shown.starts_with(history["messages"][1]["parts"].as_array().unwrap()), "{shown:?}");
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
     let complete = host.chats.complete_response(&Principal::new("alice"), request).await.unwrap();
