@@ -1,4 +1,4 @@
-//! A Rust backend for `useChat` (Vercel AI SDK v6), with human approval of tool calls.
+//! A Rust backend for `useChat` (Vercel AI SDK v6 and v7), with human approval of tool calls.
 //!
 //! It is for people who write their agent in Rust and their chat in React: agent events become the
 //! UI message stream that the client reads, and the posted messages become a checked request with

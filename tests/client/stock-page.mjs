@@ -1,7 +1,8 @@
-// Writes `stock-page.jsx` with React and `useChat` as pages of one file each: `v6.html` and `v7.html`.
+// Writes pages of one file each, with React and `useChat`: `stock-page.jsx` as `v6.html` and `v7.html`, and the page that
+// `docs/front-end.md` begins with as `documented-v6.html` and `documented-v7.html`.
 //   node stock-page.mjs FOLDER
 
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
@@ -19,14 +20,29 @@ const STYLE = `
   input { max-width: 9rem; }
   .user { text-align: right; }`;
 
-const PAGES = {
+const CLIENTS = {
   v6: { ai: `ai-${REFERENCE}` },
   v7: { ai: `ai-${NEWEST}`, '@ai-sdk/react': 'ai-sdk-react-7' },
 };
+
+const guide = readFileSync(join(here, '../../docs/front-end.md'), 'utf8');
+const [, documented] = guide.match(/```tsx\n(.*?)\n```/s);
+const lines = documented.split('\n').length;
+if (lines > 25) throw new Error(`the page of docs/front-end.md has ${lines} lines`);
+const show = `import { createRoot } from 'react-dom/client';
+createRoot(document.getElementById('root')).render(<Page />);`;
+const PAGES = {
+  '': { entryPoints: [join(here, 'stock-page.jsx')] },
+  'documented-': { stdin: { contents: `${documented}\n${show}`, loader: 'tsx', resolveDir: here } },
+};
+
+const pages = Object.entries(PAGES).flatMap(([kind, source]) =>
+  Object.entries(CLIENTS).map(([client, alias]) => [kind + client, source, alias]),
+);
 await Promise.all(
-  Object.entries(PAGES).map(async ([name, alias]) => {
+  pages.map(async ([name, source, alias]) => {
     const { outputFiles } = await build({
-      entryPoints: [join(here, 'stock-page.jsx')],
+      ...source,
       absWorkingDir: here,
       alias,
       bundle: true,

@@ -17,8 +17,6 @@ type Options = ChatInit<ChatMessage> & {
 /**
  * A chat that the server stores. Its `resumeStream` shows what the server holds of it: the history,
  * and the response that is being written.
- *
- * A chat that the hook makes itself (@ai-sdk/react 3.0.325) shows twice what `resumeStream` replays.
  */
 export function storedChat({
   onReading,
