@@ -2,7 +2,7 @@
 //   node adapter.mjs BASE_URL
 // Prints a line per failure, then "adapter scenarios: N ran, M failed".
 import assert from 'node:assert/strict';
-import { loadClient, NEWEST, V6 } from './clients.mjs';
+import { loadClient, V6, V7 } from './clients.mjs';
 import { Conversation } from './scenarios/conversation.mjs';
 
 const [baseUrl] = process.argv.slice(2);
@@ -64,7 +64,7 @@ const scenarios = {
 
 let ran = 0;
 let failed = 0;
-for (const version of [...V6, NEWEST]) {
+for (const version of [...V6, ...V7]) {
   const client = await loadClient(version);
   for (const [name, lead] of Object.entries(scenarios)) {
     ran++;

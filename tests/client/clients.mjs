@@ -7,11 +7,14 @@ export const REFERENCE = '6.0.326';
 /** The versions in which v6 changed for a server: the first release, strict schemas, the newest. */
 export const V6 = ['6.0.0', '6.0.197', '6.0.230', '6.0.235', REFERENCE];
 
-/** The newest version. Used for the canonical form only: this crate has no wire version for it yet. */
+/** The newest version. */
 export const NEWEST = '7.0.173';
 
+/** The versions of v7 that differ for a server: with strict schemas, as templates pin them, and the newest. */
+export const V7 = ['7.0.15', '7.0.31', NEWEST];
+
 /** Every installed version. */
-export const VERSIONS = ['5.0.0', ...V6, NEWEST];
+export const VERSIONS = ['5.0.0', ...V6, ...V7];
 
 export async function loadClient(version) {
   if (!VERSIONS.includes(version)) {
@@ -23,8 +26,9 @@ export async function loadClient(version) {
 /** The scripted models that the package of a version contains for tests. */
 export const loadMocks = (version = REFERENCE) => import(`ai-${version}/test`);
 
-/** Whether `version` is `release` or later; for behaviour that a release introduced. */
-export function isSince(version, release) {
+/** Whether `version` is the release of its line or later; for behaviour that one release of each line introduced. */
+export function isSince(version, releases) {
+  const release = releases.find(release => release[0] === version[0]);
   const [a, b] = [version, release].map(v => v.split('.').map(Number));
   const differing = a.findIndex((n, i) => n !== b[i]);
   return differing === -1 || a[differing] > b[differing];

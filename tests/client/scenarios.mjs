@@ -6,7 +6,7 @@
 // the demo at the same time.
 import { parseArgs } from 'node:util';
 import { reconnectingFetch } from '../../examples/nextjs/app/reconnecting-fetch.mjs';
-import { loadClient, V6 } from './clients.mjs';
+import { loadClient, V6, V7 } from './clients.mjs';
 import { scenarios } from './scenarios/all.mjs';
 import { Conversation } from './scenarios/conversation.mjs';
 import { World } from './scenarios/world.mjs';
@@ -17,7 +17,7 @@ const {
 } = parseArgs({
   allowPositionals: true,
   options: {
-    versions: { type: 'string', default: V6.join() },
+    versions: { type: 'string', default: [...V6, ...V7].join() },
     only: { type: 'string', default: '' },
     concurrency: { type: 'string', default: '3' },
     cut: { type: 'boolean', default: false },

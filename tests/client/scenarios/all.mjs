@@ -7,15 +7,15 @@ import { lateResponses } from './late-responses.mjs';
 const DENIED = { approved: false, reason: 'I still need that' };
 const APPROVED = { approved: true };
 
-/** Since this release the predicate counts a denied call as settled. */
-const COUNTS_DENIED_CALLS = '6.0.270';
-/** Since this release the client finds an approval on a message that is not the last one. */
-const FINDS_EARLIER_APPROVALS = '6.0.290';
+/** Since these releases the predicate counts a denied call as settled. */
+const COUNTS_DENIED_CALLS = ['6.0.270', '7.0.83'];
+/** Since these releases the client finds an approval on a message that is not the last one. */
+const FINDS_EARLIER_APPROVALS = ['6.0.290', '7.0.113'];
 
 // Why the predicate returns false, so that the application has to send.
 const OTHER_ANSWER_MISSING = 'another approval is still to be answered';
 const NOT_THE_LAST_MESSAGE = 'the answered approval is not on the last message';
-const DENIED_CALL_NOT_COUNTED = `before ${COUNTS_DENIED_CALLS} a denied call counts as open`;
+const DENIED_CALL_NOT_COUNTED = `before ${COUNTS_DENIED_CALLS.join(' and ')} a denied call counts as open`;
 
 export const scenarios = [
   ...lateResponses,
