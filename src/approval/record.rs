@@ -448,6 +448,7 @@ impl ApprovalRecord {
     /// - `hidesCharacters`: `true` if the input holds characters that a reader does not see as they
     ///   are; absent otherwise
     /// - `decidedByOthers`: `true` if the requester cannot approve the call; absent otherwise
+    /// - `staysOpen`: `true` if a newer message does not close the request, which is pending; absent otherwise
     /// - `agents`: the names of the tools that ask, from the outermost one, if the call is made
     ///   [inside](super::OuterCall) another one; absent otherwise
     /// - `approvedBy` and `respondedAt`, once there is an approval or a denial
@@ -467,6 +468,7 @@ impl ApprovalRecord {
             changed_input: self.changed_input(),
             hides_characters: has_hidden_characters(self.approved_input()),
             decided_by_others: self.decided_by_others,
+            stays_open: self.is_pending() && !self.is_closed_by_new_message(),
             agents: self.outer.as_ref().map(|outer| &*outer.agents),
             approved_by: decision.map(|decision| decision.decided_by.to_string()),
             responded_at: decision.map(|decision| decision.decided_at),
@@ -563,6 +565,8 @@ struct Descriptor<'a> {
     hides_characters: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     decided_by_others: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stays_open: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     agents: Option<&'a [Box<str>]>,
     #[serde(skip_serializing_if = "Option::is_none")]

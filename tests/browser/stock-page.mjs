@@ -230,6 +230,25 @@ const CASES = {
     await isShown();
   },
 
+  async 'a question that a newer message has closed has no buttons, and one that stays open has'(visit) {
+    await visit.asks('Pay the bakery');
+    await visit.tab.write('Order a desk');
+    await visit.isAsked(1);
+    const [transfer, order] = [visit.call('transfer'), visit.call('order')];
+    assert.equal(await transfer.getByTestId('deny').count(), 0);
+    await visit.tab.write('Pay the bakery');
+    await visit.isAsked(2);
+    await order.getByTestId('deny-reason').fill('too dear');
+    await order.getByTestId('deny').click();
+    await visit.page.locator('[data-testid="tool-order"][data-approval="denied"]').waitFor();
+    assert.equal(await stateOf(order), 'output-denied');
+    assert.match(await order.innerText(), /too dear/);
+    await visit.shoot('an earlier question');
+    assert.equal(await transfer.getByTestId('deny').count(), 0);
+    assert.equal(await visit.call('transfer', 1).getByTestId('deny').count(), 1);
+    assert.deepEqual(await visit.effects(), []);
+  },
+
   async 'an approved tool shows its progress while it runs'(visit) {
     const { page, shoot } = visit;
     await visit.asks('Build');

@@ -33,7 +33,13 @@ function Page({ id, stored }) {
     window.executed.push(input);
     chat.addToolOutput({ tool: 'locate', toolCallId, output: 'Bern' });
   };
-  const { messages, status, error, sendMessage, addToolApprovalResponse, resumeStream, stop } = chat;
+  const { messages, status, error, sendMessage, setMessages, addToolApprovalResponse, resumeStream, stop } = chat;
+  const decide = async (part, response) => {
+    const decisions = [{ approvalId: part.approval.id, ...response }];
+    const headers = { 'content-type': 'application/json' };
+    await fetch('/api/approvals', { method: 'POST', headers, body: JSON.stringify({ decisions }) });
+    setMessages((await (await fetch(`/api/chat/${encodeURIComponent(id)}`)).json()).messages);
+  };
   const [text, setText] = useState('');
   const isBusy = status === 'submitted' || status === 'streaming';
   const approvalOf = ({ toolCallId }) =>
@@ -48,11 +54,13 @@ function Page({ id, stored }) {
             if (part.type === 'text') return <p key={index}>{part.text}</p>;
             if (part.type === 'data-progress') return <p key={index} data-testid="progress">{part.data}</p>;
             if (!isToolUIPart(part)) return null;
-            const respond = response => addToolApprovalResponse({ id: part.approval.id, ...response });
+            const isLast = message === messages.at(-1);
+            const respond = response =>
+              isLast ? addToolApprovalResponse({ id: part.approval.id, ...response }) : decide(part, response);
             const locates = getToolName(part) === 'locate' && part.state === 'input-available' && !isBusy;
             return (
               <div key={index}>
-                <Call part={part} asked={approvalOf(part)} respond={respond} />
+                <Call part={part} asked={approvalOf(part)} isLast={isLast} respond={respond} />
                 {locates && <button data-testid="run" onClick={() => locate(part)}>Tell</button>}
               </div>
             );
@@ -76,12 +84,13 @@ function Page({ id, stored }) {
   );
 }
 
-function Call({ part, asked, respond }) {
+function Call({ part, asked, isLast, respond }) {
   const name = getToolName(part);
   const [amount, setAmount] = useState(String(part.input?.amount ?? ''));
   const [reason, setReason] = useState('');
   // Another user, or another page, may have answered.
-  const isOpen = part.state === 'approval-requested' && (asked?.state ?? 'pending') === 'pending';
+  const isPending = part.state === 'approval-requested' && (asked?.state ?? 'pending') === 'pending';
+  const isOpen = isPending && (isLast || asked?.staysOpen);
   const approve = () => {
     if (asked?.editable) approvalInputs[part.approval.id] = { ...part.input, amount: Number(amount) };
     respond({ approved: true });

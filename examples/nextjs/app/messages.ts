@@ -27,6 +27,8 @@ export type Data = {
     agents?: string[];
     /** Another user approves: the approval of this user does not count. */
     decidedByOthers?: true;
+    /** It is pending, and a newer message does not close it. */
+    staysOpen?: true;
     approvedBy?: string;
     respondedAt?: number;
     reason?: string;
