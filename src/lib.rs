@@ -67,6 +67,7 @@
 //! | `body` | `UiMessageStream`: a response as an `http_body::Body` and a `Stream` of bytes, for any server on tokio; `ChatPolicy::check` | yes; `axum`, `approvals` and `testing` enable it |
 //! | `axum` | `ChatRequest`, `JsonBody` and `Principal` as extractors, `UiMessageStream` as response, `ChatPolicy` as layer and extractor, for axum 0.8 | yes |
 //! | `approvals` | approvals that are used once: ledger, toolbox, audit | yes |
+//! | `cors` | `ChatPolicy::cors`: the CORS headers for the pages that the policy allows | no |
 //! | `serve` | `axum::serve` of this crate: an HTTP/1.1 server with timeouts and a maximum number of connections | no |
 //! | `metrics` | requests, the time to the first byte and approvals as series of the `metrics` crate, for Prometheus | no |
 //! | `testing` | for your own tests: snapshots, conformance of streams and ledgers, a scripted agent, a conversation | no |

@@ -24,7 +24,8 @@ use crate::request::ParseRequestError;
 /// Its response is plain text, because `useChat` shows the body of an error response unchanged.
 /// [`kind`](Self::kind) determines the HTTP status. When it becomes a response, an error of status 400,
 /// 401, 403 or 503 is logged at DEBUG with its reason, or at WARN if a store does not respond. A request
-/// without a user is also logged at WARN, once a minute, with what the program lacks.
+/// without a user, and one that the policy does not allow, is also logged at WARN, once a minute, with what the
+/// program lacks.
 ///
 /// A host rejects the requests to its own routes in the same way:
 ///
@@ -116,6 +117,13 @@ impl ChatRejection {
                 "a request has no user: insert a `Principal` into its extensions where you authenticate, \
                  or add `.layer(without_authentication())`"
             );
+        }
+        let is_not_allowed = matches!(
+            self.kind,
+            ChatRejectionKind::HostNotAllowed | ChatRejectionKind::OriginNotAllowed
+        );
+        if is_not_allowed && is_minute_over(&POLICY_WARNED_AT, Instant::now()) {
+            return tracing::warn!(reason = log_causes(self), "a request is rejected");
         }
         if matches!(status.as_u16(), 400 | 401 | 403 | 503) {
             let (status, reason) = (status.as_u16(), log_causes(self));
@@ -254,6 +262,9 @@ impl IntoResponse for ChatRejection {
 
 /// When the last request without a user was logged at WARN.
 static WARNED_AT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// When the last request that the policy does not allow was logged at WARN.
+static POLICY_WARNED_AT: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Returns whether a minute has passed since this function last returned `true`.
 fn is_minute_over(last: &Mutex<Option<Instant>>, now: Instant) -> bool {

@@ -8,10 +8,17 @@ mod bodies;
 mod error;
 mod host;
 
+#[cfg(feature = "cors")]
+use std::time::Duration;
+
+#[cfg(feature = "cors")]
+use http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
 use http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, Method};
+#[cfg(feature = "cors")]
+use tower_http::cors::{AllowOrigin, CorsLayer};
 
 #[cfg(feature = "axum")]
 pub(crate) use self::bodies::{BodyBudget, IncompleteBody};
@@ -189,8 +196,7 @@ impl ChatPolicy {
     /// `null` is the origin of every page in a sandboxed frame and of every local file. If you
     /// allow `null`, you allow all of them.
     ///
-    /// For a page of another origin the browser also requires CORS headers. Add
-    /// `tower_http::cors::CorsLayer` outside this layer.
+    /// For a page of another origin the browser also requires CORS headers: [`cors`](Self::cors).
     #[must_use]
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
         let origin = origin.into().to_ascii_lowercase();
@@ -217,6 +223,44 @@ impl ChatPolicy {
     pub fn allow_any_origin(mut self) -> Self {
         self.any_origin = true;
         self
+    }
+
+    /// Returns the layer that answers the browser of a page of another origin, which this policy allows
+    /// ([`allow_origin`](Self::allow_origin) and its siblings): with its methods, headers and cookies. Add it
+    /// outside of the policy, because the browser asks before it sends a request.
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use ui_message_stream::policy::ChatPolicy;
+    ///
+    /// let policy = ChatPolicy::default().allow_origin("https://app.example");
+    /// let app: Router = Router::new().layer(policy.clone()).layer(policy.cors());
+    /// ```
+    ///
+    /// The page sets `api` of its transport, and `credentials: 'include'` to send a cookie.
+    #[cfg(feature = "cors")]
+    pub fn cors(&self) -> CorsLayer {
+        let policy = self.clone();
+        let allows = move |origin: &HeaderValue, _: &Parts| policy.allows_origin(origin);
+        CorsLayer::new()
+            .allow_origin(AllowOrigin::predicate(allows))
+            .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
+            .allow_headers([AUTHORIZATION, CONTENT_TYPE, LAST_EVENT_ID])
+            .expose_headers([RETRY_AFTER])
+            .allow_credentials(true)
+            .max_age(Duration::from_secs(3600))
+    }
+
+    /// Whether pages of this origin are allowed, although they are not the server's own.
+    #[cfg(feature = "cors")]
+    fn allows_origin(&self, origin: &HeaderValue) -> bool {
+        let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
+        self.any_origin || self.names_origin(&origin)
+    }
+
+    fn names_origin(&self, origin: &str) -> bool {
+        self.origins.iter().any(|allowed| allowed == without_default_port(origin))
+            || self.loopback_origins && is_loopback_origin(origin)
     }
 
     /// Returns the limits of the request body.
@@ -289,8 +333,7 @@ impl ChatPolicy {
             host.is_some_and(|host| is_origin_of_host(&origin, &host.to_ascii_lowercase()));
         if is_own
             || is_own_before_proxy(&origin, host, &request.headers)
-            || self.origins.iter().any(|allowed| allowed == without_default_port(&origin))
-            || self.loopback_origins && is_loopback_origin(&origin)
+            || self.names_origin(&origin)
         {
             Ok(())
         } else {
@@ -371,6 +414,8 @@ fn without_default_port(origin: &str) -> &str {
     origin.strip_suffix(port).unwrap_or(origin)
 }
 
+#[cfg(feature = "cors")]
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");

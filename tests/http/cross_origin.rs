@@ -324,6 +324,45 @@ async fn no_response_has_cors_headers_unless_the_host_adds_them() {
     assert_eq!(server.effects(), 1);
 }
 
+#[cfg(feature = "cors")]
+#[tokio::test]
+async fn the_cors_layer_of_a_policy_answers_the_pages_that_it_allows_and_no_others() {
+    let policy =
+        ChatPolicy::default().allow_origin("https://front.example").allow_loopback_origins();
+    let mut server = Server::with(policy.clone());
+    server.routes = server.routes.layer(policy.cors());
+    for (origin, is_allowed) in [
+        ("https://front.example", true),
+        ("https://FRONT.example:443", true),
+        ("http://localhost:5173", true),
+        ("https://evil.example", false),
+        ("https://front.example.evil.example", false),
+        ("http://front.example", false),
+        ("null", false),
+    ] {
+        let effects = server.effects();
+        for method in ["GET", "POST", "PATCH", "DELETE"] {
+            let asks = ("access-control-request-method", method);
+            let names = "authorization,content-type,last-event-id";
+            let headers = ("access-control-request-headers", names);
+            let preflight = [LOCAL, ("origin", origin), asks, headers];
+            let answer = server.answer(request(Method::OPTIONS, "/api/chat", &preflight)).await;
+            let allowed = answer.headers.get("access-control-allow-origin");
+            assert_eq!(allowed.is_some_and(|it| it == origin), is_allowed, "{origin} {method}");
+            assert_eq!(allowed.is_some(), is_allowed, "{origin} {method}");
+            let methods = answer.headers["access-control-allow-methods"].to_str().unwrap();
+            assert!(methods.contains(method), "{methods}");
+            let listed = answer.headers["access-control-allow-headers"].to_str().unwrap();
+            assert!(names.split(',').all(|name| listed.contains(name)), "{listed}");
+        }
+        assert_eq!(server.effects(), effects, "a preflight request does nothing");
+        let answer = server.post(&[LOCAL, JSON, ("origin", origin)]).await;
+        assert_eq!(answer.headers.contains_key("access-control-allow-origin"), is_allowed);
+        assert_eq!(server.effects() - effects, usize::from(is_allowed), "{origin}");
+        assert!(answer.headers["vary"].to_str().unwrap().contains("origin"), "{origin}");
+    }
+}
+
 // DNS rebinding: the name of the page resolves to this server, so the browser considers it the same
 // origin.
 
