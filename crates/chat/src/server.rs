@@ -30,6 +30,7 @@ use crate::{Chat, ChatError, ClientAnswers};
 use ui_message_stream::approval::store::LedgerStoreError;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
 use ui_message_stream::id::ChatId;
+use ui_message_stream::json::FieldError;
 use ui_message_stream::request::ChatRequest;
 
 /// Serves conversations: stores them, and lets an agent answer each turn.
@@ -499,6 +500,50 @@ impl ChatServer {
         done(self.start_turn(principal, id, client, Goal::Delete)?.response().await?)
     }
 
+    /// Deletes all conversations of this principal, each as [`delete`](Self::delete) does. One that begins
+    /// meanwhile may stay.
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete). Some of the conversations may have been deleted.
+    pub async fn delete_all(&self, principal: &Principal) -> Result<(), ChatError> {
+        let mut after = None;
+        loop {
+            let list = ListChats { limit: 100, after: after.as_ref(), search: None };
+            let page = self.list(principal, list).await?;
+            for chat in page.chats {
+                self.delete(principal, &chat.id).await?;
+            }
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Gives a conversation of this principal a title of its own, in place of the beginning of the first
+    /// text. Pages that [follow](Self::follow) the conversations learn of it.
+    ///
+    /// # Errors
+    /// - [`ChatError::NotFound`] if this principal has no conversation with this id.
+    /// - [`ChatError::Request`] if the title has more than 200 characters.
+    /// - [`ChatError::Store`] if the title cannot be stored.
+    pub async fn rename(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+        title: &str,
+    ) -> Result<(), ChatError> {
+        if title.chars().nth(MAX_TITLE_CHARS).is_some() {
+            let error = FieldError::new("title", "has more than 200 characters");
+            return Err(ChatError::Request(error.into()));
+        }
+        let key = LogKey { owner: principal.clone(), chat: id.clone() };
+        match self.0.logs.rename(&key, title).await? {
+            true => Ok(()),
+            false => Err(ChatError::NotFound),
+        }
+    }
+
     /// Lets the live runs end, and hands over those that have not ended after this time. Call it when
     /// the process has to stop, while the server of the host still accepts connections: a request that
     /// cannot connect gets no status.
@@ -609,3 +654,6 @@ pub struct DecisionReceipt {
     /// is not disclosed.
     pub accepted: bool,
 }
+
+/// The maximum number of characters of a title that a user gives.
+const MAX_TITLE_CHARS: usize = 200;

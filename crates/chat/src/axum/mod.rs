@@ -1,26 +1,23 @@
 //! [`chat_routes`] and [`approval_routes`]: the axum routes of a [`ChatServer`].
 
+mod answers;
 mod history;
-
-use std::borrow::Cow;
-use std::convert::Infallible;
+mod user_chats;
 
 use ::axum::Router;
 use ::axum::body::Body;
 use ::axum::extract::{Path, RawQuery, State};
 use ::axum::response::{IntoResponse, Response};
 use ::axum::routing::{get, post};
-use futures_util::stream;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use percent_encoding::percent_decode_str;
+use http::header::{ACCEPT, CACHE_CONTROL};
+use http::{HeaderMap, HeaderName, StatusCode};
 use serde::{Deserialize, Serialize};
 
+use self::answers::{JSON_HEADERS, chat_id, json, pieces, unserializable};
 use self::history::{HistoryPage, query_parameter};
+use self::user_chats::{decoded, delete, delete_all, list, rename};
 use crate::conversation::check_decisions;
 use crate::conversation::model_ids::without_model_ids;
-use crate::readers::Reader;
-use crate::store::{ChatCursor, ListChats};
 use crate::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
 use ui_message_stream::approval::{
     ApprovalDecision, EditableInput, InboxQuery, PendingApproval, Principal, UnixMillis,
@@ -31,7 +28,7 @@ use ui_message_stream::id::{ApprovalId, ChatId, ToolCallId};
 use ui_message_stream::json::{FieldError, Json, optional_text};
 use ui_message_stream::message::UiMessage;
 use ui_message_stream::policy::ChatPolicy;
-use ui_message_stream::request::{ChatRequest, Limits};
+use ui_message_stream::request::ChatRequest;
 use ui_message_stream::response::ResponseOutcome;
 
 /// Creates the routes of a [`ChatServer`]. Nest them under the path to which `useChat` posts.
@@ -43,11 +40,13 @@ use ui_message_stream::response::ResponseOutcome;
 /// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt", "isLive", "hasQuestions", "version"}, …], "after"?}`, the last changed first. `limit` sets another number, up to 100. A response has `after` if there are more: `GET /?after=…` returns the next page. `search` selects those whose title contains a text; upper and lower case of ASCII letters are the same. |
 /// | `GET /?events` | Follows these conversations with server-sent events, as [`ChatServer::follow`] does: `chats` with what `GET /` returns, then `chat` for each one that has changed, and `deleted` with `{"id"}`. `limit` is as of `GET /`. |
 /// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?, "ended"?}`, oldest first, for a page that is opened again. `ended` is how the last answer has ended: `finished`, `stopped`, `failed`, `interrupted` or `limit`; it is absent while one is written, and on pages of older messages. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
+/// | `PATCH /{id}` | Renames the conversation to the `title` of `{"title"}`, up to 200 characters, and returns `204`. |
+/// | `DELETE /` | Deletes all conversations of the user, as `DELETE /{id}` does, and returns `204`. |
 /// | `DELETE /{id}` | Deletes the conversation with its live run and its pending approval requests, as [`ChatServer::delete`] does, and returns `204`, also if there is none. |
 /// | `GET /{id}/stream` | Streams the live run of the conversation from its beginning, for a page that is opened again. With the header `Last-Event-ID`, streams the frames after that one, also of a run that has ended in the last 10 minutes. Otherwise returns `204`. |
 /// | `DELETE /{id}/stream` | Stops the live run of the conversation, if it has one, keeps what it has written, and returns `204`. |
 ///
-/// `title` is the beginning of the first text of the user, and may be empty. `updatedAt` is the time of
+/// `title` is the beginning of the first text of the user, unless it was renamed, and may be empty. `updatedAt` is the time of
 /// the last change in milliseconds, as `Date` takes it. `isLive` is whether a run writes, `hasQuestions`
 /// whether an answer of the user is waited for, and `version` grows with each change of the messages. A
 /// conversation that changes while the pages are read moves to the first page.
@@ -106,8 +105,8 @@ use ui_message_stream::response::ResponseOutcome;
 #[doc(alias = "reconnect")]
 pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
     let routes = Router::new()
-        .route("/", get(list).post(post_message))
-        .route("/{id}", get(history).delete(delete))
+        .route("/", get(list).post(post_message).delete(delete_all))
+        .route("/{id}", get(history).patch(rename).delete(delete))
         .route("/{id}/answers", post(submit_answers))
         .route("/{id}/stream", get(reconnect).delete(stop));
     measured(routes).with_state(chats)
@@ -232,53 +231,6 @@ async fn history(
     }
 }
 
-async fn list(
-    State(chats): State<ChatServer>,
-    _: ChatPolicy,
-    principal: Principal,
-    RawQuery(query): RawQuery,
-) -> Result<Response, ChatRejection> {
-    let query = query.as_deref().unwrap_or_default();
-    let is_events = |it: &str| matches!(it, "events" | "events=" | "events=1" | "events=true");
-    let follows = query.split('&').any(is_events);
-    let limit = match query_parameter(query, "limit") {
-        None => Some(DEFAULT_PAGE_CHATS),
-        Some(limit) => limit.parse().ok().filter(|limit| (1..=MAX_PAGE_CHATS).contains(limit)),
-    };
-    let limit = limit.ok_or_else(|| FieldError::new("limit", NO_LIMIT))?;
-    let after = query_parameter(query, "after").map(str::parse::<ChatCursor>).transpose();
-    let after = after.map_err(|_| FieldError::new("after", NO_CHAT_PLACE))?;
-    let search =
-        query_parameter(query, "search").map(|text| decoded("search", text)).transpose()?;
-    if follows {
-        let other = after.map(|_| "after").or(search.map(|_| "search"));
-        if let Some(other) = other {
-            return Err(FieldError::new(other, NOT_FOLLOWED).into());
-        }
-        return Ok(chats.follow(&principal, limit)?.into_response());
-    }
-    let list = ListChats { limit, after: after.as_ref(), search: search.as_deref() };
-    Ok(json(&chats.list(&principal, list).await?))
-}
-
-/// Returns the text of a parameter of a query, as `URLSearchParams` writes it.
-fn decoded(name: &'static str, text: &str) -> Result<String, FieldError> {
-    let text = text.replace('+', " ");
-    let text = percent_decode_str(&text).decode_utf8();
-    text.map(Cow::into_owned).map_err(|_| FieldError::new(name, NO_TEXT))
-}
-
-async fn delete(
-    State(chats): State<ChatServer>,
-    policy: ChatPolicy,
-    principal: Principal,
-    Path(id): Path<String>,
-) -> Result<StatusCode, ChatRejection> {
-    let id = chat_id(id, policy.limits())?;
-    chats.delete(&principal, &id).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
 /// Streams the live run, or the rest of the run that `Last-Event-ID` names. Otherwise responds `204`,
 /// the same for a chat of this user, of another user, and for none.
 async fn reconnect(
@@ -385,12 +337,6 @@ async fn decide(
         accepted: *accepted,
     });
     Ok(json(&ReceiptsBody { decisions: decisions.collect() }))
-}
-
-/// Returns the chat id of a path.
-fn chat_id(id: String, limits: &Limits) -> Result<ChatId, ChatRejection> {
-    limits.check_chat_id("id", &id)?;
-    Ok(id.into())
 }
 
 /// A request that cannot be answered: 400, 404, 409, 413, 429 or 503.
@@ -544,33 +490,6 @@ struct ReceiptBody<'a> {
     accepted: bool,
 }
 
-/// Returns a response with a large body, which counts among those that the user reads.
-fn pieces(reader: Reader, body: Vec<u8>) -> Result<Response, ChatRejection> {
-    let length = [(CONTENT_LENGTH, body.len())];
-    let pieces = reader.pieces(body)?.map(Ok::<_, Infallible>);
-    let body = Body::from_stream(stream::iter(pieces));
-    Ok((JSON_HEADERS, length, body).into_response())
-}
-
-fn json(value: &impl Serialize) -> Response {
-    match serde_json::to_vec(value) {
-        Ok(body) => (JSON_HEADERS, body).into_response(),
-        Err(error) => unserializable(&error),
-    }
-}
-
-fn unserializable(error: &serde_json::Error) -> Response {
-    tracing::error!(%error, "an answer does not serialize");
-    StatusCode::INTERNAL_SERVER_ERROR.into_response()
-}
-
-/// The headers of a JSON response. The body is for one user only, and the id of an approval is a
-/// secret like a key.
-const JSON_HEADERS: [(HeaderName, HeaderValue); 2] = [
-    (CONTENT_TYPE, HeaderValue::from_static("application/json")),
-    (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-];
-
 /// The maximum number of bytes of a page of messages that does not count among the responses that the user
 /// reads.
 const MAX_UNCOUNTED_BYTES: usize = 32 << 10;
@@ -581,20 +500,6 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const PAGE_APPROVALS: usize = 100;
 
 const NO_PLACE: &str = "not a place in the list of approvals";
-
-/// The number of conversations of a page, unless the client asks for another one.
-const DEFAULT_PAGE_CHATS: usize = 20;
-
-/// The maximum number of conversations of a page.
-const MAX_PAGE_CHATS: usize = 100;
-
-const NO_LIMIT: &str = "expected a whole number from 1 to 100";
-
-const NO_CHAT_PLACE: &str = "not a place in the list of chats";
-
-const NO_TEXT: &str = "expected a text in UTF-8";
-
-const NOT_FOLLOWED: &str = "cannot be combined with `events`";
 
 const UNAVAILABLE: &str = "the chat cannot be reached; try again later";
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
 use ui_message_stream::approval::{Principal, UnixMillis};
@@ -138,4 +138,56 @@ async fn a_chat_is_neither_read_nor_listed_after_its_time_to_live() {
     assert_eq!(host.get("alice", "/api/chat/chat").await.status, StatusCode::NOT_FOUND);
     let list = ListChats { limit: 1, after: None, search: None };
     assert_eq!(store.list(&Principal::new("alice"), list).await.unwrap().chats, []);
+}
+
+#[tokio::test]
+async fn a_chat_is_renamed_by_its_user_and_keeps_the_title() {
+    let host = Host::new();
+    begin(&host, "alice", &["one".into()]).await;
+    let rename = async |user: &str, body: Value| {
+        host.send(user, Method::PATCH, "/api/chat/one", body.to_string()).await
+    };
+    let title = async || host.get("alice", "/api/chat").await.json()["chats"][0]["title"].clone();
+    let answer = rename("alice", json!({"title": "Invoices"})).await;
+    assert_eq!((answer.status, &*answer.text), (StatusCode::NO_CONTENT, ""));
+    assert_eq!(title().await, "Invoices");
+    begin(&host, "alice", &["one".into()]).await;
+    assert_eq!(title().await, "Invoices", "after another message");
+
+    for (user, body, status) in [
+        ("bob", json!({"title": "Mine"}), StatusCode::NOT_FOUND),
+        ("alice", json!({"title": 7}), StatusCode::BAD_REQUEST),
+        ("alice", json!({"name": "Mine"}), StatusCode::BAD_REQUEST),
+        ("alice", json!({"title": "é".repeat(201)}), StatusCode::BAD_REQUEST),
+    ] {
+        let answer = rename(user, body).await;
+        assert_eq!(answer.status, status, "{}", answer.text);
+        assert_eq!(title().await, "Invoices");
+    }
+    let longest = "é".repeat(200);
+    rename("alice", json!({"title": longest})).await;
+    assert_eq!(title().await, longest);
+}
+
+#[tokio::test]
+async fn a_user_deletes_all_chats_with_their_questions_and_no_chat_of_another_user() {
+    let host = Host::new();
+    let all: Vec<String> = (0..120).map(|number| format!("chat {number}")).collect();
+    for id in &all {
+        Client::new("alice", id).say(&host, "hello").await;
+    }
+    let mut asked = Client::new("alice", "asked");
+    asked.say(&host, "delete notes.txt").await;
+    Client::new("bob", "his").say(&host, "hello").await;
+    assert_eq!(host.pending("alice").await.len(), 1);
+    for _ in 0..2 {
+        let answer = host.send("alice", Method::DELETE, "/api/chat", "").await;
+        assert_eq!(answer.status, StatusCode::NO_CONTENT, "{}", answer.text);
+        assert_eq!(host.get("alice", "/api/chat").await.json(), json!({"chats": []}));
+    }
+    assert!(host.pending("alice").await.is_empty());
+    assert_eq!(ids(&host.get("bob", "/api/chat").await.json()), ["his"]);
+    let body = asked.answered(true).to_string();
+    assert_eq!(host.chat("alice", body).await.status, StatusCode::CONFLICT);
+    assert!(host.tools.effects().is_empty());
 }

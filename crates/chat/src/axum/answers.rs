@@ -1,0 +1,48 @@
+//! What the routes have in common: the id in a path, and JSON responses.
+
+use std::convert::Infallible;
+
+use ::axum::body::Body;
+use ::axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde::Serialize;
+
+use crate::readers::Reader;
+use ui_message_stream::axum::ChatRejection;
+use ui_message_stream::id::ChatId;
+use ui_message_stream::request::Limits;
+
+/// Returns the chat id of a path.
+pub(super) fn chat_id(id: String, limits: &Limits) -> Result<ChatId, ChatRejection> {
+    limits.check_chat_id("id", &id)?;
+    Ok(id.into())
+}
+
+/// Returns a response with a large body, which counts among those that the user reads.
+pub(super) fn pieces(reader: Reader, body: Vec<u8>) -> Result<Response, ChatRejection> {
+    let length = [(CONTENT_LENGTH, body.len())];
+    let pieces = reader.pieces(body)?.map(Ok::<_, Infallible>);
+    let body = Body::from_stream(stream::iter(pieces));
+    Ok((JSON_HEADERS, length, body).into_response())
+}
+
+pub(super) fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => (JSON_HEADERS, body).into_response(),
+        Err(error) => unserializable(&error),
+    }
+}
+
+pub(super) fn unserializable(error: &serde_json::Error) -> Response {
+    tracing::error!(%error, "an answer does not serialize");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
+
+/// The headers of a JSON response. The body is for one user only, and the id of an approval is a
+/// secret like a key.
+pub(super) const JSON_HEADERS: [(HeaderName, HeaderValue); 2] = [
+    (CONTENT_TYPE, HeaderValue::from_static("application/json")),
+    (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+];
