@@ -369,8 +369,16 @@ async function documented(version) {
   await write(first, 'Order a desk');
   await first.getByText('tool-order').waitFor();
   assert.equal(await approve(first).count(), 1);
+  // Nothing of the chat is lost, and an error is shown.
+  await first.reload();
+  await first.getByText('tool-order').waitFor();
+  assert.equal(await first.getByText('sent 900 to bakery').count(), 1);
+  assert.equal(await first.getByText('Pay the bakery').count(), 2);
+  await context.route('**/api/chat', route => route.fulfill({ status: 503, body: 'The chat is away.' }));
+  await write(first, 'Build');
+  await first.getByRole('alert').getByText('The chat is away.').waitFor();
   await context.close();
-  assert.deepEqual(complaints, []);
+  assert.deepEqual(complaints.filter(text => !/status of 503/.test(text)), []);
 }
 
 let ran = 0;

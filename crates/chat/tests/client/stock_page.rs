@@ -29,9 +29,9 @@ use ui_message_stream::model::{
     UserContent,
 };
 use ui_message_stream_agent::{Agent, Tool, ToolContext, ToolError};
-use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
 use ui_message_stream_chat::store::InMemoryLogStore;
+use ui_message_stream_chat::{ChatServer, PostedHistory};
 
 /// A model that makes the calls for which the user asks, and then repeats their results.
 #[derive(Debug, Clone, Default)]
@@ -186,7 +186,10 @@ impl World {
                 "order" => is_buyer(principal) && principal.tenant() == record.requester.tenant(),
                 _ => *principal == record.requester,
             });
-        let chats = ChatServer::new(agent, approvals).with_store(self.logs.clone());
+        let chats = ChatServer::new(agent, approvals)
+            .with_store(self.logs.clone())
+            // A page that posts its last message alone must not remove the others.
+            .with_posted_history(PostedHistory::Truncate);
         Router::new()
             .nest("/api/chat", chat_routes(chats.clone()))
             .nest("/api/approvals", approval_routes(chats))

@@ -20,7 +20,7 @@ const REQUEST_HEADERS = ['accept', 'content-type', 'authorization', 'cookie', 'l
 /**
  * Hands the request to the chat server and its answer back, byte by byte as it comes.
  *
- * A Route Handler, because `rewrites` in next.config compress the answer and hold it back. Requests
+ * A Route Handler, because `rewrites` in next.config do not check who asks, and compress the answer. Requests
  * of other sites' pages are refused, because the browser adds the user's cookies to them.
  */
 export async function pipe(request: Request, path: string): Promise<Response> {
