@@ -133,6 +133,10 @@ pub use response::UiMessageStream;
 #[doc = include_str!("../docs/testing-your-route.md")]
 struct TestingYourRouteExamples;
 
+#[cfg(all(doctest, feature = "axum", feature = "cors"))]
+#[doc = include_str!("../docs/front-end.md")]
+struct FrontEndExamples;
+
 #[cfg(all(doctest, feature = "body"))]
 #[doc = include_str!("../docs/development-proxy.md")]
 struct DevelopmentProxyExamples;

@@ -9,7 +9,8 @@ use crate::json::Json;
 
 /// The tool calls that a response has announced and that have no result yet.
 ///
-/// A call of the continued message is not among them: its input comes from the client.
+/// A call of the continued message is not among them, because its input comes from the client, unless it was
+/// approved and the client has to execute it.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
     calls: Vec<PendingToolCall>,

@@ -38,7 +38,7 @@ pub(super) fn close_calls(
             // It goes on after the answer, which can still come.
             CallState::Ready | CallState::Running if outer.contains(&call.wire_id) => {}
             CallState::ApprovalResponded { approved: true }
-                if call.executed_by == Executor::Provider && (is_paused || call.is_answered) => {}
+                if call.is_answered || call.executed_by == Executor::Provider && is_paused => {}
             // The approval may have been sent to the provider or not: the translator cannot
             // know.
             CallState::ApprovalResponded { approved: true }

@@ -69,17 +69,7 @@ impl Translator {
             Announcement::New(index) => {
                 if let Some(known) = self.calls.at(index) {
                     known.state = CallState::Streaming(StreamedInput::new(encoding));
-                    let chunk = Chunk::ToolInputStart {
-                        tool_call_id: Cow::Borrowed(&known.wire_id),
-                        tool_name: Cow::Borrowed(&known.tool_name),
-                        input_encoding: encoding,
-                        provider_executed: known.provider_executed(),
-                        provider_metadata: call.provider_metadata.as_ref().map(Cow::Borrowed),
-                        tool_metadata: call.tool_metadata.as_ref().map(Cow::Borrowed),
-                        dynamic: known.dynamic_flag(),
-                        title: call.title.as_deref().map(Cow::Borrowed),
-                    };
-                    out.emit(chunk);
+                    out.emit(input_start(known, call, encoding));
                 }
                 Ok(())
             }
@@ -139,8 +129,9 @@ impl Translator {
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         let call = &*self.for_output(call);
-        let index = match self.announce(call, out) {
-            Ok(Announcement::New(index) | Announcement::Streaming(index)) => index,
+        let (index, is_new) = match self.announce(call, out) {
+            Ok(Announcement::New(index)) => (index, true),
+            Ok(Announcement::Streaming(index)) => (index, false),
             // The input is on the wire already: only the failure is left to write.
             Ok(Announcement::FromHistory) | Err(TranslateError::CallOpen(_)) => {
                 return self.tool_failed(&call.id, error, CallMetadata::NONE, out);
@@ -152,8 +143,17 @@ impl Translator {
             if out.version.knows_approvals() {
                 out.emit(input_error(known, Some(call), input, error));
             } else {
-                // ai@5 has no chunk for it: write the input unchanged, then the failure.
-                out.emit(input_available(known, Some(call), input));
+                // ai@5 has no chunk for it: write the input unchanged, then the failure. A client executes a
+                // call of its own when its input is available.
+                if known.executed_by != Executor::Client {
+                    out.emit(input_available(known, Some(call), input));
+                } else if is_new {
+                    out.emit(input_start(known, call, None));
+                    out.emit(Chunk::ToolInputDelta {
+                        tool_call_id: Cow::Borrowed(&known.wire_id),
+                        input_text_delta: Cow::Borrowed(input.as_str()),
+                    });
+                }
                 out.emit(output_error(known, error, CallMetadata::NONE));
             }
             known.state = CallState::Settled(ResultKind::InputError);
@@ -525,6 +525,24 @@ pub(super) fn output_error<'a>(
         provider_metadata: metadata.provider_metadata.map(Cow::Borrowed),
         tool_metadata: metadata.tool_metadata.map(Cow::Borrowed),
         dynamic: call.dynamic_flag(),
+    }
+}
+
+fn input_start<'a>(
+    call: &'a Call,
+    announced: &'a ToolCall,
+    encoding: Option<InputEncoding>,
+) -> Chunk<'a> {
+    let metadata = CallMetadata::new(Some(announced));
+    Chunk::ToolInputStart {
+        tool_call_id: Cow::Borrowed(&call.wire_id),
+        tool_name: Cow::Borrowed(&call.tool_name),
+        input_encoding: encoding,
+        provider_executed: call.provider_executed(),
+        provider_metadata: metadata.provider_metadata.map(Cow::Borrowed),
+        tool_metadata: metadata.tool_metadata.map(Cow::Borrowed),
+        dynamic: call.dynamic_flag(),
+        title: announced.title.as_deref().map(Cow::Borrowed),
     }
 }
 

@@ -61,7 +61,14 @@ impl RegisteredTool {
             is_callable(name),
             "no model could call {name:?}: a name has letters, digits, `_` and `-`, at most 64"
         );
-        let is_gone = registered.tool.definition().is_none();
+        let definition = registered.tool.definition();
+        assert!(
+            !(registered.tool.policy().decided_by_others
+                && definition.as_ref().is_some_and(|it| it.is_client_executed)),
+            "{name:?} is executed by the client, which is not given a call of an earlier message: others \
+             cannot decide on it"
+        );
+        let is_gone = definition.is_none();
         assert!(
             is_gone || registered.compiled_definition().is_some(),
             "the schema of tool {name:?} is not a valid JSON Schema"
@@ -412,10 +419,15 @@ impl fmt::Debug for RegisteredTool {
     }
 }
 
-/// Returns the properties of a tool that the client executes. A newer message closes its approval requests: no
-/// client is given a call of an earlier message.
+/// Returns the properties of a tool that the client executes. A newer message closes its approval requests, as
+/// `Lapse` or `Deny` says: no client is given a call of an earlier message. A call that is handed to the client
+/// twice is still one call.
 pub(super) fn of_client(info: ToolInfo) -> ToolInfo {
-    info.client_executed().idempotent().on_new_message(OnNewMessage::Lapse)
+    let closes = match info.on_new_message {
+        Some(OnNewMessage::Deny) => OnNewMessage::Deny,
+        _ => OnNewMessage::Lapse,
+    };
+    info.client_executed().idempotent().on_new_message(closes)
 }
 
 /// Returns whether model providers accept this name for a tool.

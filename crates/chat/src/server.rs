@@ -500,24 +500,37 @@ impl ChatServer {
         done(self.start_turn(principal, id, client, Goal::Delete)?.response().await?)
     }
 
-    /// Deletes all conversations of this principal, each as [`delete`](Self::delete) does. One that begins
-    /// meanwhile may stay.
+    /// Deletes all conversations of this principal, each as [`delete`](Self::delete) does. One that cannot be
+    /// deleted does not keep the others, and one that begins meanwhile may stay.
     ///
     /// # Errors
-    /// As [`delete`](Self::delete). Some of the conversations may have been deleted.
+    /// The first error, as of [`delete`](Self::delete). Call this function again: it does what is left to do.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the conversations that it has not come to stay.
     pub async fn delete_all(&self, principal: &Principal) -> Result<(), ChatError> {
-        let mut after = None;
-        loop {
-            let list = ListChats { limit: 100, after: after.as_ref(), search: None };
-            let page = self.list(principal, list).await?;
-            for chat in page.chats {
-                self.delete(principal, &chat.id).await?;
+        // A conversation that changes meanwhile moves to the first page.
+        for _ in 0..MAX_PASSES {
+            let (mut after, mut failed, mut has_deleted) = (None, None, false);
+            loop {
+                let list = ListChats { limit: 100, after: after.as_ref(), search: None };
+                let page = self.list(principal, list).await?;
+                for chat in page.chats {
+                    match self.delete(principal, &chat.id).await {
+                        Ok(()) => has_deleted = true,
+                        Err(error) => failed = failed.or(Some(error)),
+                    }
+                }
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
             }
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(()),
+            if !has_deleted {
+                return failed.map_or(Ok(()), Err);
             }
         }
+        Ok(())
     }
 
     /// Gives a conversation of this principal a title of its own, in place of the beginning of the first
@@ -657,3 +670,6 @@ pub struct DecisionReceipt {
 
 /// The maximum number of characters of a title that a user gives.
 const MAX_TITLE_CHARS: usize = 200;
+
+/// How often all conversations are listed to delete them, while there are any.
+const MAX_PASSES: u32 = 8;

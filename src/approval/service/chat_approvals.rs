@@ -3,10 +3,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::runtime::Handle;
-use tokio::time::sleep;
 
 use super::expiry::SOON;
 use super::inbox::{MAX_AUDIENCE_BYTES, MAX_AUDIENCES, PendingApproval};
@@ -15,22 +11,22 @@ use super::issued_approval::{
     CallToApprove, IssuedApproval, RequestApprovalError, event_of_request, log_refused,
 };
 use super::request_ledger::RequestLedger;
+use super::unissued::Unissued;
 use super::{AuditEvent, AuditEventKind, ToolInfo};
 use crate::approval::changed_input::MAX_INPUT_BYTES;
 use crate::approval::reopen::{KnownFacts, SentCall, canonical_input, stateless_message_id};
 use crate::approval::resumed_call::take_state;
 use crate::approval::store::{
-    LedgerStoreError, PendingLimit, PendingLimits, RecordList, Snapshot, VersionedRecord,
-    system_time, update,
+    LedgerStoreError, PendingLimit, PendingLimits, RecordList, Snapshot, system_time, update,
 };
 use crate::approval::{
     ApprovalRecord, DeferredOutcome, DefinitionDigest, EditableInput, NewApprovalRequest,
     NoticeDelivery, OnNewMessage, OuterCall, PendingToolCall, Principal, RecordId,
-    RecordedDecision, RejectionReason, ResumePlan, ResumedCall, RevocationReason, UnixMillis,
+    RecordedDecision, RejectionReason, ResumePlan, ResumedCall, UnixMillis,
     UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
-use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId, log_causes};
+use crate::id::{ApprovalId, ChatId, MessageId, ToolCallId};
 use crate::json::Json;
 use crate::retry::{MAX_FAILURES, Retries};
 
@@ -566,7 +562,8 @@ impl ChatApprovals {
                 issued
             }));
         }
-        let mut unissued = Unissued { approvals: self, records: Vec::new() };
+        let principal = self.principal.clone();
+        let mut unissued = Unissued { inner: Arc::clone(inner), principal, records: Vec::new() };
         let (mut stored, mut late, mut refused_by) = (HashSet::new(), Vec::new(), None);
         for batch in records.chunks(MAX_BATCH) {
             // Until the ledger has answered, it is not known whether it has inserted the records.
@@ -627,69 +624,6 @@ impl ChatApprovals {
         };
         RequestApprovalError::TooManyPending { limit, setting }
     }
-
-    /// Revokes requests that no page shows, which may be stored or be stored late. The ledger may
-    /// fail.
-    async fn revoke_late(self, mut records: Vec<RecordId>) {
-        let mut looks = 0;
-        for _ in 0..MAX_REVOCATIONS {
-            match self.revoke_stored(&mut records).await {
-                Ok(()) if records.is_empty() || looks == MAX_LATE_LOOKS => return,
-                // An insertion may still be under way.
-                Ok(()) => looks += 1,
-                Err(error) => {
-                    let requests = records.len();
-                    tracing::warn!(
-                        requests,
-                        error = log_causes(&error),
-                        "approvals that no page shows may be pending"
-                    );
-                }
-            }
-            sleep(REVOCATION_INTERVAL).await;
-        }
-        let requests = records.len();
-        tracing::error!(requests, "approvals that no page shows could not be revoked");
-    }
-
-    /// Revokes those of these requests that the ledger has, and removes them from the list.
-    async fn revoke_stored(&self, records: &mut Vec<RecordId>) -> Result<(), LedgerStoreError> {
-        for VersionedRecord { record, .. } in self.inner.ledger.load(records).await?.records {
-            let rule = |record: &ApprovalRecord, now| record.revoke(RevocationReason::ByHost, now);
-            self.inner.update_record(Some(&self.principal), record.id, rule).await?;
-            records.retain(|id| *id != record.id);
-        }
-        Ok(())
-    }
-}
-
-/// The records of requests that are not issued yet. If the requests fail, or their future is dropped,
-/// the records may be stored nevertheless. No page shows them, so they must not be approved in a list
-/// of pending requests.
-struct Unissued<'a> {
-    approvals: &'a ChatApprovals,
-    records: Vec<RecordId>,
-}
-
-impl Unissued<'_> {
-    /// Revokes the records that are stored. The others may be stored late, and are revoked then.
-    async fn revoke(mut self) {
-        if let Err(error) = self.approvals.revoke_stored(&mut self.records).await {
-            tracing::warn!(
-                error = log_causes(&error),
-                "approvals that no page shows may be pending"
-            );
-        }
-    }
-}
-
-impl Drop for Unissued<'_> {
-    fn drop(&mut self) {
-        let records = std::mem::take(&mut self.records);
-        if let Some(runtime) = Handle::try_current().ok().filter(|_| !records.is_empty()) {
-            runtime.spawn(self.approvals.clone().revoke_late(records));
-        }
-    }
 }
 
 /// The name of the operation in the log.
@@ -697,15 +631,6 @@ const OPERATION: &str = "request approvals";
 
 /// The maximum number of records that the ledger inserts in one step. An input has at most 256 KiB.
 const MAX_BATCH: usize = 64;
-
-/// The time between two attempts to revoke a request that no page shows.
-const REVOCATION_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How many attempts there are to revoke such a request: an hour.
-const MAX_REVOCATIONS: u32 = 720;
-
-/// How often such a request is looked for again if it is not stored: 30 s.
-const MAX_LATE_LOOKS: u32 = 6;
 
 /// Returns the definition of a tool that belongs to the provider.
 fn provider_definition(tool_name: &str) -> DefinitionDigest {

@@ -50,6 +50,7 @@ mod running_calls;
 mod settled_call;
 mod tool_list;
 mod toolbox;
+mod unissued;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

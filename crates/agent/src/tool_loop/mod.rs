@@ -473,12 +473,12 @@ impl ToolLoop {
     /// Returns `false` if the model has streamed another input.
     fn announce_to_approve(&mut self, call: ToolCall, input: &Json) -> bool {
         let (id, input) = (call.id.clone(), input.as_str());
-        let rest = match self.streamed.get(&id).map(|text| text.trim()) {
+        let rest = match self.streamed.get(&id) {
             None => {
                 self.emit(AgentEvent::tool_input_start(call));
                 input
             }
-            Some(text) => match input.strip_prefix(text) {
+            Some(text) => match input.strip_prefix(text.trim_start()) {
                 Some(rest) => rest,
                 None => return is_same(text, input),
             },

@@ -167,6 +167,13 @@ async fn a_client_executes_an_approved_call_once_and_gets_it_again_if_it_repeats
             let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
             assert_eq!(chat.client_executed.len(), 1);
         }
+        // Another page, which still asks, denies it.
+        let late = json!({"approval": {"id": request["approvalId"], "approved": false}});
+        let late = message_with_call(&asked, "approval-responded", late);
+        let overruled = post(&chats, &late).await.unwrap();
+        assert!(!has(&overruled, "tool-output-denied"), "{overruled:?}");
+        assert!(!has(&overruled, "tool-input-available"), "{overruled:?}");
+
         let answered = post(&chats, &executed).await.unwrap();
         assert!(answered.iter().any(|chunk| chunk["delta"] == "Thanks"), "{field}: {answered:?}");
         let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();

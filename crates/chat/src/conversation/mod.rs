@@ -31,9 +31,9 @@ use std::collections::{HashMap, HashSet};
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "axum")]
 pub(crate) use self::call_state::approval_status;
 pub use self::client_answers::ClientAnswers;
+#[cfg(feature = "axum")]
 pub(crate) use self::client_answers::check_decisions;
 pub use self::delivery::{PostedHistory, RequestConflict, RequestEffect};
 pub use self::history_completeness::HistoryCompleteness;

@@ -79,6 +79,7 @@ pub(crate) fn position_of(
     if parts <= begun.map_or(0, content_parts) {
         return None;
     }
+    let first = frames_with_executed_calls(frames, held);
     let (mut reducer, mut open) = (begin(), OpenChunks::default());
     let is_incomplete = |id: &str| {
         let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
@@ -113,6 +114,7 @@ pub(crate) fn position_of(
         // A delta begins no part and ends none. The reducer reads a whole input for each message that
         // it returns.
         if !is_delta
+            && at >= first
             && !open.has_text()
             && inputs.iter().all(|(id, _)| is_incomplete(id))
             && content_parts(reducer.message()) >= parts
@@ -122,6 +124,29 @@ pub(crate) fn position_of(
         }
     }
     None
+}
+
+/// Returns the index of the last frame that has given an approved call to the client, if the message holds what the
+/// client has made of it. From an earlier frame on, the client would execute the call again.
+fn frames_with_executed_calls(frames: &[Bytes], held: &UiMessage) -> usize {
+    let is_executed = |id: &str| {
+        let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
+        calls
+            .any(|part| part.is_settled() || matches!(part.state, ToolState::InputAvailable { .. }))
+    };
+    let (mut asked, mut first) = (Vec::new(), 0);
+    for (at, frame) in frames.iter().enumerate() {
+        each_chunk(frame, |chunk| match chunk {
+            Chunk::ToolApprovalRequest { tool_call_id, .. } => asked.push(tool_call_id.to_string()),
+            Chunk::ToolInputAvailable { tool_call_id, .. }
+                if asked.iter().any(|id| **id == **tool_call_id) && is_executed(tool_call_id) =>
+            {
+                first = at;
+            }
+            _ => {}
+        });
+    }
+    first
 }
 
 #[cfg(test)]
@@ -211,12 +236,18 @@ mod tests {
     #[test]
     fn a_client_that_was_cut_at_any_part_holds_the_whole_message_after_the_rest() {
         // The client executes the first call of the second log, and reads its input once it is approved.
-        for log in [LOG.to_vec(), [&LOG[..4], &LOG[5..], &LOG[4..5]].concat()] {
+        let last = [r#"{"type":"data-x","data":1}"#];
+        for log in [LOG.to_vec(), [&LOG[..4], &LOG[5..], &LOG[4..5], &last].concat()] {
             let whole = read(None, &log);
             for cut in 3..log.len() {
                 let held = read(None, &log[..cut]);
                 let position = position_of(None, &log_of(&log), &held);
                 let HeldPosition { read: at, again } = position.unwrap_or_else(|| panic!("{cut}"));
+                let available = r#"{"type":"tool-input-available","toolCallId":"c1""#;
+                let (before, after) = log.split_at(cut);
+                let is_read = before.iter().any(|chunk| chunk.starts_with(available));
+                let comes = log[at..].iter().any(|chunk| chunk.starts_with(available));
+                assert!(!is_read || !comes, "cut after {cut}: {after:?}");
                 let mut reducer = Reducer::continuing(held);
                 each_chunk(&again, |chunk| reducer.push_chunk(chunk).unwrap());
                 let message = read(Some(reducer.into_message()), &log[at..]);

@@ -28,7 +28,14 @@ pub(crate) fn whole_response(
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|posted| held.as_ref().unwrap_or(posted));
     let mut translator = translator_for(posted, message, version);
-    translator.set_answered(unsent);
+    // What another page has approved goes to the client that has done so.
+    let denied = posted.into_iter().flat_map(UiMessage::tool_parts).filter(|part| {
+        let is_denied = |state: &ToolState| matches!(state, ToolState::ApprovalResponded { approval, .. } if !approval.approved);
+        is_denied(&part.state) && is_with_client(message, part)
+    });
+    let denied = denied.map(|part| part.tool_call_id.clone());
+    let left: Vec<ToolCallId> = unsent.iter().cloned().chain(denied).collect();
+    translator.set_answered(&left);
     let (mut first, mut rest, mut encoder) = (Vec::new(), Vec::new(), Encoder::default());
     translator.start(&mut |chunk| encoder.encode(&chunk, &mut first));
     let mut out = |chunk: Chunk<'_>| replay(stored, chunk, version, &mut encoder, &mut rest);
@@ -117,6 +124,14 @@ fn replay(
     }
 }
 
+/// Whether the message holds this call of a client, which asked before, with nothing but its input.
+fn is_with_client(message: &UiMessage, asked: &ToolPart) -> bool {
+    message.tool_parts().any(|part| {
+        part.tool_call_id == asked.tool_call_id
+            && matches!(part.state, ToolState::InputAvailable { .. })
+    })
+}
+
 fn translator_for(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -> Translator {
     let translator = match posted {
         Some(posted) => Translator::continuing(posted),
@@ -178,15 +193,20 @@ fn catch_up(posted: Option<&UiMessage>, message: &UiMessage) -> Vec<AgentEvent> 
                 }
             }
             Part::Tool(part) => {
-                let was_asked = |posted: &ToolPart| {
+                let mut asked = posted.tool_parts().filter(|posted| {
                     posted.tool_call_id == part.tool_call_id && posted.approval_id().is_some()
+                });
+                let ToolState::InputAvailable { input: Some(input) } = &part.state else {
+                    continue;
                 };
-                if let ToolState::InputAvailable { input: Some(input) } = &part.state
-                    && posted.tool_parts().any(was_asked)
-                {
-                    let (tool_call_id, input) = (part.tool_call_id.clone(), input.clone());
-                    events.push(AgentEvent::HandedToClient { tool_call_id, input });
-                }
+                let Some(asked) = asked.next() else { continue };
+                let tool_call_id = part.tool_call_id.clone();
+                events.push(match &asked.state {
+                    ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
+                        AgentEvent::DenialOverruled { tool_call_id }
+                    }
+                    _ => AgentEvent::HandedToClient { tool_call_id, input: input.clone() },
+                });
             }
             Part::Data(part) if part.id.is_some() => {
                 let is_other = |posted: &Part| match posted {

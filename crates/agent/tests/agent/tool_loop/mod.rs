@@ -273,6 +273,7 @@ fn the_client_reads_the_input_of_its_call_when_the_call_is_decided() {
         (CallDecision::RequireApproval, ""),
         (CallDecision::RequireApproval, " "),
         (CallDecision::RequireApproval, r#"{"city":"Be"#),
+        (CallDecision::RequireApproval, "\n{\"city\": \"Bern\"} "),
         (CallDecision::RequireApproval, r#"{"city": "Bern"}"#),
         // The user would be asked about another input than the one that runs.
         (CallDecision::RequireApproval, r#"{"city": "Basel"}"#),

@@ -5,6 +5,11 @@ export function POST(request: Request) {
   return pipe(request, '/api/chat');
 }
 
+/** Deletes all chats of the user. */
+export function DELETE(request: Request) {
+  return pipe(request, '/api/chat');
+}
+
 /** The list of the user's chats. */
 export function GET(request: Request) {
   return pipe(request, '/api/chat');

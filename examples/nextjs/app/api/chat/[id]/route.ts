@@ -8,5 +8,8 @@ async function pipeChat(request: Request, { params }: { params: Promise<{ id: st
 /** The history: the newest messages of a chat, for a page that is opened again. */
 export const GET = pipeChat;
 
+/** Renames the chat. */
+export const PATCH = pipeChat;
+
 /** Deletes the chat. */
 export const DELETE = pipeChat;
