@@ -196,7 +196,8 @@ impl ChatPolicy {
     /// `null` is the origin of every page in a sandboxed frame and of every local file. If you
     /// allow `null`, you allow all of them.
     ///
-    /// For a page of another origin the browser also requires CORS headers: [`cors`](Self::cors).
+    /// For a page of another origin the browser also requires CORS headers: `ChatPolicy::cors` of the feature
+    /// `cors`.
     #[must_use]
     pub fn allow_origin(mut self, origin: impl Into<String>) -> Self {
         let origin = origin.into().to_ascii_lowercase();
