@@ -150,8 +150,7 @@ impl AgentRun {
 
     /// Starts the tool of a call again, with the results of the calls that it has asked for last.
     fn resume(&mut self, call: PendingToolCall) -> InputStream {
-        let outer = &call.tool_call_id;
-        let outer = outer.on_wire();
+        let outer = call.tool_call_id.on_wire();
         let message = self.transcript.current_message().clone();
         let asked = message.tool_parts().filter(|part| part.outer_call().as_ref() == Some(&outer));
         let asked = asked.count();

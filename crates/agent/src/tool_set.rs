@@ -348,8 +348,7 @@ impl ToolSet {
         turn: &Turn,
         resumed: Option<Arc<Resumed>>,
     ) -> ToolRun {
-        let id = &call.tool_call_id;
-        let outer = id.on_wire();
+        let outer = call.tool_call_id.on_wire();
         let context = ToolContext {
             inner: Some(InnerCalls::new(outer, &call.tool_name)),
             tool_call_id: call.tool_call_id,

@@ -492,18 +492,13 @@ impl ToolLoop {
     fn handle_decision(&mut self, id: &ToolCallId, decision: CallDecision) {
         let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
-        let refusal = match decision {
-            CallDecision::NotPermitted => Some(NOT_PERMITTED),
-            _ => is_interrupted.then_some(NOT_STARTED),
-        };
-        if let Some(problem) = refusal {
-            return self.refuse(id, problem);
-        }
         call.state = match decision {
+            CallDecision::NotPermitted => return self.refuse(id, NOT_PERMITTED),
+            _ if is_interrupted => return self.refuse(id, NOT_STARTED),
             CallDecision::ClientExecuted => CallState::Waiting,
             CallDecision::RequireApproval => CallState::NeedsApproval,
             CallDecision::RunLast => CallState::RunsLast,
-            CallDecision::Run | CallDecision::NotPermitted => CallState::Running,
+            CallDecision::Run => CallState::Running,
         };
         let (tool_call, pending) = (call.tool_call.clone(), call.pending.clone());
         if tool_call.executed_by == Executor::Client {

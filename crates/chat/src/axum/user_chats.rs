@@ -10,7 +10,6 @@ use serde::Deserialize;
 
 use super::answers::{chat_id, json};
 use super::history::query_parameter;
-
 use crate::ChatServer;
 use crate::store::{ChatCursor, ListChats};
 use ui_message_stream::approval::Principal;

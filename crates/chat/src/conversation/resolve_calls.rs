@@ -171,18 +171,19 @@ impl Chat {
         let Some((place, state)) = place else { return };
         let Some((message, part)) = self.set_state(place, state) else { return };
         self.call_outcomes.retain(|known| !is_outcome_of(known, &message, &part.tool_call_id));
-        if is_handing_over(&result.outcome) {
+        let is_handed = is_handing_over(&result.outcome);
+        if is_handed {
             add_client_call(self, PendingToolCall::of_part(&part));
         }
-        if matches!(
+        let is_kept = matches!(
             result.outcome,
-            DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(_) }
-                | DeferredOutcome::OutcomeUnknown
+            DeferredOutcome::OutcomeUnknown
                 | DeferredOutcome::Expired
                 | DeferredOutcome::Superseded
                 | DeferredOutcome::Lapsed
                 | DeferredOutcome::Revoked
-        ) {
+        );
+        if is_handed || is_kept {
             let approval_id = result.approval_id.clone();
             let known = call_outcome(&message, &part, result.outcome.clone());
             self.call_outcomes.push(known.with_approval_id(approval_id));
@@ -325,14 +326,9 @@ impl Chat {
 
     /// Whether the call of this result was approved, and the client is to execute it.
     pub(crate) fn is_with_client(&self, result: &DeferredToolResult) -> bool {
-        let found = self.find_call(result);
-        found.is_some_and(|(message, part)| self.is_handed_over(&message.id, part))
-    }
-
-    /// Whether this call of a message was approved, and the client is to execute it.
-    pub(super) fn is_handed_over(&self, message: &MessageId, part: &ToolPart) -> bool {
+        let Some((message, part)) = self.find_call(result) else { return false };
         self.call_outcomes.iter().any(|known| {
-            is_handing_over(&known.outcome) && is_outcome_of(known, message, &part.tool_call_id)
+            is_handing_over(&known.outcome) && is_outcome_of(known, &message.id, &part.tool_call_id)
         })
     }
 

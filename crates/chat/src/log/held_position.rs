@@ -79,7 +79,7 @@ pub(crate) fn position_of(
     if parts <= begun.map_or(0, content_parts) {
         return None;
     }
-    let first = frames_with_executed_calls(frames, held);
+    let first = last_handed_over(frames, held);
     let (mut reducer, mut open) = (begin(), OpenChunks::default());
     let is_incomplete = |id: &str| {
         let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
@@ -128,7 +128,7 @@ pub(crate) fn position_of(
 
 /// Returns the index of the last frame that has given an approved call to the client, if the message holds what the
 /// client has made of it. From an earlier frame on, the client would execute the call again.
-fn frames_with_executed_calls(frames: &[Bytes], held: &UiMessage) -> usize {
+fn last_handed_over(frames: &[Bytes], held: &UiMessage) -> usize {
     let is_executed = |id: &str| {
         let mut calls = held.tool_parts().filter(|part| *part.tool_call_id == *id);
         calls

@@ -29,10 +29,10 @@ pub(crate) fn whole_response(
     let posted = posted.map(|posted| held.as_ref().unwrap_or(posted));
     let mut translator = translator_for(posted, message, version);
     // What another page has approved goes to the client that has done so.
-    let denied = posted.into_iter().flat_map(UiMessage::tool_parts).filter(|part| {
-        let is_denied = |state: &ToolState| matches!(state, ToolState::ApprovalResponded { approval, .. } if !approval.approved);
-        is_denied(&part.state) && is_with_client(message, part)
-    });
+    let denied = posted
+        .into_iter()
+        .flat_map(UiMessage::tool_parts)
+        .filter(|part| is_denied(part) && has_input_only(message, part.tool_call_id.as_str()));
     let denied = denied.map(|part| part.tool_call_id.clone());
     let left: Vec<ToolCallId> = unsent.iter().cloned().chain(denied).collect();
     translator.set_answered(&left);
@@ -90,10 +90,6 @@ fn replay(
     encoder: &mut Encoder,
     out: &mut Vec<u8>,
 ) {
-    let may_be_executed = |id: &str| {
-        let has_input = |part: &ToolPart| matches!(part.state, ToolState::InputAvailable { .. });
-        stored.tool_parts().any(|part| part.tool_call_id.as_str() == id && has_input(part))
-    };
     match chunk {
         Chunk::ToolInputAvailable {
             tool_call_id,
@@ -104,7 +100,7 @@ fn replay(
             tool_metadata,
             dynamic,
             title,
-        } if provider_executed != Some(true) && !may_be_executed(&tool_call_id) => {
+        } if provider_executed != Some(true) && !has_input_only(stored, &tool_call_id) => {
             let start = Chunk::ToolInputStart {
                 tool_call_id: Cow::Borrowed(&tool_call_id),
                 tool_name,
@@ -124,12 +120,15 @@ fn replay(
     }
 }
 
-/// Whether the message holds this call of a client, which asked before, with nothing but its input.
-fn is_with_client(message: &UiMessage, asked: &ToolPart) -> bool {
-    message.tool_parts().any(|part| {
-        part.tool_call_id == asked.tool_call_id
-            && matches!(part.state, ToolState::InputAvailable { .. })
-    })
+/// Whether the message holds this call with nothing but its input, so that a client may execute it.
+fn has_input_only(message: &UiMessage, id: &str) -> bool {
+    let has_input = |part: &ToolPart| matches!(part.state, ToolState::InputAvailable { .. });
+    message.tool_parts().any(|part| part.tool_call_id.as_str() == id && has_input(part))
+}
+
+/// Whether the client holds a denial of this call.
+fn is_denied(part: &ToolPart) -> bool {
+    matches!(&part.state, ToolState::ApprovalResponded { approval, .. } if !approval.approved)
 }
 
 fn translator_for(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -> Translator {
@@ -201,11 +200,9 @@ fn catch_up(posted: Option<&UiMessage>, message: &UiMessage) -> Vec<AgentEvent> 
                 };
                 let Some(asked) = asked.next() else { continue };
                 let tool_call_id = part.tool_call_id.clone();
-                events.push(match &asked.state {
-                    ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
-                        AgentEvent::DenialOverruled { tool_call_id }
-                    }
-                    _ => AgentEvent::HandedToClient { tool_call_id, input: input.clone() },
+                events.push(match is_denied(asked) {
+                    true => AgentEvent::DenialOverruled { tool_call_id },
+                    false => AgentEvent::HandedToClient { tool_call_id, input: input.clone() },
                 });
             }
             Part::Data(part) if part.id.is_some() => {
