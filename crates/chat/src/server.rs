@@ -177,7 +177,7 @@ impl ChatServer {
             let Some((log, message_id)) = log else { return Ok(None) };
             // The log holds for a while what was edited away.
             return match self.stored_chat(principal, id).await {
-                Ok(chat) => Ok((!chat.is_removed(&message_id)).then(|| streamed(log))),
+                Ok((chat, _)) => Ok((!chat.is_removed(&message_id)).then(|| streamed(log))),
                 Err(ChatError::NotFound) => Ok(None),
                 Err(error) => Err(error),
             };
@@ -275,7 +275,7 @@ impl ChatServer {
         id: &ChatId,
         answers: &ClientAnswers,
     ) -> Result<ChatRequest, ChatError> {
-        Ok(self.stored_chat(principal, id).await?.request_from_answers(answers)?)
+        Ok(self.stored_chat(principal, id).await?.0.request_from_answers(answers)?)
     }
 
     /// Applies decisions that did not come in a chat request, for example from a second screen or a
@@ -360,22 +360,35 @@ impl ChatServer {
     /// - [`ChatError::Store`] if the conversation cannot be loaded.
     #[doc(alias = "history")]
     pub async fn chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
-        let mut chat = self.stored_chat(principal, id).await?;
+        Ok(self.chat_and_version(principal, id).await?.0)
+    }
+
+    /// Loads a conversation as [`chat`](ChatServer::chat) does, with the version of its messages.
+    pub(crate) async fn chat_and_version(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+    ) -> Result<(Chat, u64), ChatError> {
+        let (mut chat, version) = self.stored_chat(principal, id).await?;
         let is_due = chat.due_message().is_some();
         if show_outcomes(&self.0, &mut chat).await || is_due {
             Driver::settle_calls(&self.0, LogKey { owner: principal.clone(), chat: id.clone() });
         }
-        Ok(chat)
+        Ok((chat, version))
     }
 
-    /// Loads a conversation with what its live run has written so far.
-    async fn stored_chat(&self, principal: &Principal, id: &ChatId) -> Result<Chat, ChatError> {
+    /// Loads a conversation with what its live run has written so far, and the version of its messages.
+    async fn stored_chat(
+        &self,
+        principal: &Principal,
+        id: &ChatId,
+    ) -> Result<(Chat, u64), ChatError> {
         let key = LogKey { owner: principal.clone(), chat: id.clone() };
         let view = self.0.load_state(&key).await?.ok_or(ChatError::NotFound)?;
         Driver::mend_lost(&self.0, &key, &view.head);
         // The next request reads only the entries after it.
         self.0.folds.set(&key, Some(view.clone()));
-        Ok(view.state.into_chat())
+        Ok((view.state.into_chat(), view.head.control))
     }
 
     /// Stops the live run of a conversation of this principal, and keeps what it has written.

@@ -29,6 +29,8 @@ pub(super) struct HistoryPage {
     /// Whether the page ends with the newest message.
     #[serde(skip)]
     is_newest: bool,
+    /// The version of the messages.
+    version: u64,
     /// How the last answer has ended, on such a page.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<AnswerEnd>,
@@ -62,6 +64,7 @@ impl HistoryPage {
         let cursor = |at: usize| messages.get(at).map(|message| cursor(at, &message.id));
         HistoryPage {
             is_newest: range.end == messages.len(),
+            version: 0,
             ended: None,
             before: cursor(range.start).filter(|_| range.start > 0),
             after: range.end.checked_sub(1).and_then(cursor).filter(|_| range.end < messages.len()),
@@ -69,9 +72,9 @@ impl HistoryPage {
         }
     }
 
-    /// Adds how the last answer has ended, if the page holds it.
-    pub(super) fn with_end(self, ended: Option<AnswerEnd>) -> Self {
-        HistoryPage { ended: ended.filter(|_| self.is_newest), ..self }
+    /// Adds the version of the messages, and how the last answer has ended, if the page holds it.
+    pub(super) fn of_chat(self, version: u64, ended: Option<AnswerEnd>) -> Self {
+        HistoryPage { version, ended: ended.filter(|_| self.is_newest), ..self }
     }
 }
 

@@ -39,7 +39,7 @@ use ui_message_stream::response::ResponseOutcome;
 /// | `POST /{id}/answers` | Continues the conversation with [`ClientAnswers`]: `{"toolOutputs": [{"toolCallId", "output", "status"?}, …], "decisions": [{"approvalId", "approved", "reason"?, "input"?}, …]}`, or one output, or a list of outputs. `input` is as of [`approval_routes`]. The response is as of `POST /`. |
 /// | `GET /` | Returns the newest 20 conversations of the user as `{"chats": [{"id", "title", "updatedAt", "isLive", "hasQuestions", "version"}, …], "after"?}`, the last changed first. `limit` sets another number, up to 100. A response has `after` if there are more: `GET /?after=…` returns the next page. `search` selects those whose title contains a text; upper and lower case of ASCII letters are the same. |
 /// | `GET /?events` | Follows these conversations with server-sent events, as [`ChatServer::follow`] does: `chats` with what `GET /` returns, then `chat` for each one that has changed, and `deleted` with `{"id"}`. `limit` is as of `GET /`. |
-/// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?, "ended"?}`, oldest first, for a page that is opened again. `ended` is how the last answer has ended: `finished`, `stopped`, `failed`, `interrupted` or `limit`; it is absent while one is written, and on pages of older messages. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
+/// | `GET /{id}` | Returns the newest 100 messages of the conversation as `{"messages": […], "before"?, "after"?, "version", "ended"?}`, oldest first, for a page that is opened again. `ended` is how the last answer has ended: `finished`, `stopped`, `failed`, `interrupted` or `limit`; it is absent while one is written, and on pages of older messages. A response has `before` if there are older messages: `GET /{id}?before=…` returns up to 100 of them. It has `after` if there are newer ones: `GET /{id}?after=…` returns up to 100 of them. |
 /// | `PATCH /{id}` | Renames the conversation to the `title` of `{"title"}`, up to 200 characters, and returns `204`. |
 /// | `DELETE /` | Deletes all conversations of the user, as `DELETE /{id}` does, and returns `204`. |
 /// | `DELETE /{id}` | Deletes the conversation with its live run and its pending approval requests, as [`ChatServer::delete`] does, and returns `204`, also if there is none. |
@@ -221,9 +221,9 @@ async fn history(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
     let id = chat_id(id, policy.limits())?;
-    let chat = chats.chat(&principal, &id).await?;
+    let (chat, version) = chats.chat_and_version(&principal, &id).await?;
     let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
-    let page = page?.with_end(chat.answer_end());
+    let page = page?.of_chat(version, chat.answer_end());
     match serde_json::to_vec(&page) {
         Ok(body) if body.len() <= MAX_UNCOUNTED_BYTES => Ok((JSON_HEADERS, body).into_response()),
         Ok(body) => pieces(chats.reader(&principal)?, body),
