@@ -31,5 +31,5 @@ pub(crate) fn page(html: &str) -> ([(HeaderName, String); 2], Html<String>) {
 /// Returns the script that the page imports. Like the page, it is read as the type that it has.
 pub(crate) fn reconnecting_fetch() -> ([(HeaderName, &'static str); 2], &'static str) {
     let headers = [(CONTENT_TYPE, "text/javascript"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    (headers, include_str!("../../examples/nextjs/app/reconnecting-fetch.mjs"))
+    (headers, include_str!("../../packages/client/src/reconnecting-fetch.js"))
 }

@@ -1,14 +1,10 @@
 import { type NextRequest, NextResponse } from 'next/server';
-import { passOnUserCookie } from './app/user-cookie';
 
 // In development Next.js evaluates code and inlines styles.
 const dev = process.env.NODE_ENV === 'development';
 
-/**
- * Sends the page with a policy under which only the scripts of this app run, and with the cookie of
- * the chat server's user.
- */
-export async function proxy(request: NextRequest) {
+/** Sends the page with a policy under which only the scripts of this app run. */
+export function proxy(request: NextRequest) {
   const nonce = crypto.randomUUID();
   const policy = [
     "default-src 'none'",
@@ -27,7 +23,6 @@ export async function proxy(request: NextRequest) {
   headers.set('content-security-policy', policy);
   const response = NextResponse.next({ request: { headers } });
   response.headers.set('content-security-policy', policy);
-  await passOnUserCookie(request, response);
   return response;
 }
 

@@ -5,7 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
 
-export const PATIENCE = 60_000;
+/** How many milliseconds a page may take. */
+export const PATIENCE = Number(process.env.PATIENCE ?? 60_000);
 
 /** The settings of a browser that is not a phone, and of one that is. */
 export const SCREENS = {
@@ -18,12 +19,12 @@ export const SCREENS = {
   },
 };
 
-/** The arguments of each script: both pages, and a folder if it is to take pictures. */
+/** The arguments of a script: both pages, a folder if it is to take pictures, and a part of the names of the cases that run. */
 export function readArguments() {
-  const options = ['demo', 'next', 'screenshots'].map(name => [name, { type: 'string' }]);
+  const options = ['demo', 'next', 'screenshots', 'only'].map(name => [name, { type: 'string' }]);
   const { values } = parseArgs({ options: Object.fromEntries(options) });
   if (values.demo && values.next) return values;
-  console.error(`usage: node ${process.argv[1]} --demo URL --next URL [--screenshots DIR]`);
+  console.error(`usage: node ${process.argv[1]} --demo URL --next URL [--screenshots DIR] [--only TEXT]`);
   process.exit(2);
 }
 

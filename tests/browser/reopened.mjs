@@ -158,22 +158,23 @@ const CASES = {
         () => tab.page.url() === new URL('/', url).href,
       );
       assert.deepEqual(
-        requests.filter(path => path.startsWith('/api/chat')),
+        requests.filter(path => path.startsWith('/api/chat/')),
         [],
         name,
       );
     }
   },
 
-  async 'a link on another site leads to the chat'({ tab }) {
+  async 'a link on another site leads to the chat'({ tab, url }) {
     await tab.say('Hello there');
     const before = await tab.messages();
     const chat = tab.page.url();
     const link = `http://other.test:${other.address().port}/?to=${encodeURIComponent(`${chat}&from=there`)}`;
     await tab.page.goto(link);
-    const again = tab.page.waitForEvent('framenavigated', frame => frame.url().includes('again'));
+    const isDemo = url === args.demo;
+    const again = isDemo && tab.page.waitForEvent('framenavigated', frame => frame.url().includes('again'));
     await tab.page.getByText('Look').click();
-    await again; // the server opens the page twice, and the page then shortens the address
+    await again; // the demo opens the page twice, and the page then shortens the address
     await tab.page.waitForURL(chat);
     await tab.isDone(2);
     assert.deepEqual(await tab.messages(), before);
@@ -341,6 +342,7 @@ let failed = 0;
 for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) {
   for (const [screen, options] of Object.entries(SCREENS)) {
     for (const [name, act] of Object.entries(CASES)) {
+      if (!name.includes(args.only ?? '')) continue;
       const context = await browser.newContext(options);
       const tab = await Tab.open(context, url);
       const shoot = async (moment, page = tab.page) => {

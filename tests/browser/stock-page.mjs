@@ -1,89 +1,15 @@
-// A stock page with `useChat` of v6 and of v7: a changed input, a second user who decides, the progress of
-// an approved tool, a tool of the page, and an agent inside a call. Each case compares what the page shows with what the tools
-// have done.
+// Approvals on a page with `useChat` of v6 and of v7, stock and with `packages/client`, and on its pages for Vue and
+// Svelte: a changed input, a second user who decides, the progress of an approved tool, a tool of the page, and an
+// agent inside a call. Each case compares what the page shows with what the tools have done.
 //
 //   npm ci
-//   node stock-page.mjs URL [--screenshots DIR]
+//   [ONLY=TEXT] node stock-page.mjs URL [--screenshots DIR]
 //
 // `crates/chat/tests/client/stock_page.rs` has the server.
 
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
-import { parseArgs } from 'node:util';
-import { launch, SCREENS, until } from './chromium.mjs';
-import { Tab } from './tab.mjs';
-
-const { positionals, values: args } = parseArgs({
-  allowPositionals: true,
-  options: { screenshots: { type: 'string' } },
-});
-const [url] = positionals;
-if (!url) throw new Error('which server? node stock-page.mjs URL [--screenshots DIR]');
-
-const post = async path => assert((await fetch(new URL(path, url), { method: 'POST' })).ok, path);
-/** Lets a tool that waits go on. */
-const openGate = () => post('/gate');
-const restart = () => post('/restart');
-
-const browser = await launch();
-
-/** A browser of a user: `<tenant>.<user>`. */
-async function browserOf(user) {
-  const context = await browser.newContext({ ...SCREENS.phone, baseURL: url });
-  await context.addCookies([{ name: 'user', value: user, url }]);
-  return context;
-}
-
-/** A chat, and the page of its user. */
-class Visit {
-  /** How many requests the page has posted. */
-  posts = 0;
-
-  static async open(version, id) {
-    const visit = new Visit();
-    Object.assign(visit, { id, context: await browserOf('acme.alice') });
-    visit.context.on('request', request => (visit.posts += request.method() === 'POST'));
-    visit.tab = await visit.openTab(version);
-    visit.page = visit.tab.page;
-    return visit;
-  }
-
-  openTab = version => Tab.open(this.context, `${url}/page/${version}?chat=${this.id}`);
-
-  /** What the tools have done in this chat. */
-  effects = async () => (await fetch(`${url}/effects/${this.id}`)).json();
-
-  /** Sends a message, and waits until the page asks so many questions. */
-  async asks(text, questions = 1) {
-    await this.tab.write(text);
-    await this.isAsked(questions);
-  }
-
-  isAsked = questions =>
-    until(`${questions} questions are shown`, async () => {
-      return (await this.tab.isIdle()) && (await this.page.getByTestId('deny').count()) === questions;
-    });
-
-  /** The call of a tool on the page. */
-  call = (tool, place = 0) => this.page.getByTestId(`tool-${tool}`).nth(place);
-
-  approve = (tool, place) => this.call(tool, place).getByTestId('approve').click();
-
-  /** Waits until the page shows the whole answer. */
-  isAnswered = text =>
-    until(`the answer ${text} is shown`, async () => text.test(await this.tab.text()) && this.tab.isIdle());
-
-  async reload() {
-    await this.page.reload();
-    await this.page.getByTestId('input').waitFor();
-  }
-
-  async close() {
-    const errors = await this.page.getByTestId('error').allInnerTexts();
-    await this.context.close();
-    assert.deepEqual([...errors, ...this.tab.complaints], []);
-  }
-}
+import { until } from './chromium.mjs';
+import { browserOf, openGate, report, restart, runCases } from './visit.mjs';
 
 const inputOf = async call => JSON.parse(await call.getByTestId('call-input').innerText());
 const stateOf = call => call.getAttribute('data-state');
@@ -139,7 +65,8 @@ const tidyUp = interrupt => async visit => {
   await isAsked();
 
   await visit.approve('janitor__delete', 0);
-  assert.equal(visit.posts, 1, 'the page sends both answers at once');
+  // A stock page sends both answers together.
+  assert.equal(visit.posts, 1 + visit.isStored);
   const second = visit.call('janitor__delete', 1);
   await second.getByTestId('deny-reason').fill('keep b');
   await second.getByTestId('deny').click();
@@ -153,7 +80,7 @@ const tidyUp = interrupt => async visit => {
     assert.match(await second.innerText(), /keep b/);
     assert.equal((await tab.messages()).length, 2);
     assert.equal(await page.getByTestId('approve').count(), 0);
-    assert.equal(visit.posts, 2);
+    assert.equal(visit.posts, 2 + visit.isStored);
     assert.deepEqual(await visit.effects(), ['deleted a.log']);
   };
   await isShown();
@@ -211,7 +138,7 @@ const CASES = {
 
     // The tool runs now, and the page reads its response.
     assert.equal(await stateOf(call), 'approval-requested');
-    await page.getByTestId('resume').click();
+    if (!visit.isStored) await page.getByTestId('resume').click();
     await page.locator('[data-testid="tool-order"][data-approval="approved"]').waitFor();
     assert.equal(await call.getByTestId('deny').count(), 0, 'the question is closed');
     assert.deepEqual(await visit.effects(), []);
@@ -263,9 +190,9 @@ const CASES = {
     await isRunning(page);
     await shoot('running');
     // A page that is opened meanwhile shows the data, and its stream the preliminary output as well.
-    const { page: second, complaints } = await visit.openTab(visit.version);
+    const { page: second, complaints } = await visit.openTab();
     await second.getByTestId('progress').getByText('1 of 2 files').waitFor();
-    await second.getByTestId('resume').click();
+    if (!visit.isStored) await second.getByTestId('resume').click();
     await isRunning(second);
     await second.close();
     assert.deepEqual(complaints, []);
@@ -381,32 +308,16 @@ async function documented(version) {
   assert.deepEqual(complaints.filter(text => !/status of 503/.test(text)), []);
 }
 
-let ran = 0;
-let failed = 0;
-for (const version of ['v6', 'v7']) {
-  ran += 1;
+const STOCK = ['v6', 'v7'];
+const STORED = ['stored-react-v6', 'stored-react-v7', 'stored-vue', 'stored-svelte'];
+// The pages for Vue and Svelte have no tools.
+const isFor = (page, name) => !/vue|svelte/.test(page) || !name.startsWith('a tool of the page');
+const result = await runCases([...STOCK, ...STORED], CASES, isFor);
+for (const version of STOCK) {
+  result.ran += 1;
   await documented(version).catch(error => {
-    failed += 1;
+    result.failed += 1;
     console.log(`FAILED ${version}: the page of docs/front-end.md: ${error.message}`);
   });
-  for (const [place, [name, act]] of Object.entries(CASES).entries()) {
-    const visit = await Visit.open(version, `${version}-${place}`);
-    visit.version = version;
-    visit.shoot = async moment => {
-      if (!args.screenshots) return;
-      const path = join(args.screenshots, `stock ${visit.id} ${moment}.png`.replaceAll(' ', '-'));
-      await visit.page.screenshot({ path, fullPage: true });
-    };
-    ran += 1;
-    try {
-      await act(visit);
-      await visit.close();
-    } catch (error) {
-      failed += 1;
-      console.log(`FAILED ${version}: ${name}: ${error.message}\n${await visit.page.innerText('body').catch(() => '')}`);
-    }
-  }
 }
-await browser.close();
-console.log(`stock page: ${ran} ran, ${failed} failed`);
-process.exitCode = failed ? 1 : 0;
+await report('stock page', result);

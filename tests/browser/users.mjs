@@ -6,7 +6,7 @@
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import { createServer } from 'node:http';
-import { launch, PATIENCE, readArguments } from './chromium.mjs';
+import { launch, PATIENCE, readArguments, until } from './chromium.mjs';
 
 const args = readArguments();
 
@@ -60,6 +60,8 @@ for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) 
   const page = await first.newPage();
   await page.goto(url);
   await (await second.newPage()).goto(url);
+  // The Next.js app gets it with the first request of its page.
+  await until('the browser has a cookie', async () => (await first.cookies(args.demo)).length > 0);
   const [cookie] = await first.cookies(args.demo);
   check(`${site}: the cookie is HttpOnly`, cookie?.httpOnly, true);
   check(`${site}: the cookie is SameSite=Strict`, cookie?.sameSite, 'Strict');

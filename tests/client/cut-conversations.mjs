@@ -1,5 +1,5 @@
 // Has the recorded conversations with a server, cuts the responses, and continues them: by
-// `Last-Event-ID` with `reconnecting-fetch.mjs` of the Next.js example, and by replay in a page that is
+// `Last-Event-ID` with `reconnecting-fetch.js` of `packages/client`, and by replay in a page that is
 // opened again. The real client must hold the messages that it holds without a cut.
 //   node cut-conversations.mjs BASE_URL [--frames N|all] [--bytes N] [--replays N] [--only TEXT] [--version V]
 // `cut_conversations.rs` has the server. Prints a line for each failure, then
@@ -33,7 +33,7 @@ const api = `${baseUrl}/api/chat`;
 
 /** The file, whose pauses are not waited for. The time before headers, 10 s, is no pause. */
 const source = readFileSync(
-  new URL('../../examples/nextjs/app/reconnecting-fetch.mjs', import.meta.url),
+  new URL('../../packages/client/src/reconnecting-fetch.js', import.meta.url),
   'utf8',
 );
 const isPause = delay => delay <= 16_000 && delay !== 10_000;

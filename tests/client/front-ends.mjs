@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { setTimeout as wait } from 'node:timers/promises';
 import * as react6 from '@ai-sdk/react';
 import * as react7 from 'ai-sdk-react-7';
-import { reconnectingFetch } from '../../examples/nextjs/app/reconnecting-fetch.mjs';
+import { reconnectingFetch } from '../../packages/client/src/reconnecting-fetch.js';
 import { AssistantUi } from './front-ends/assistant-ui.mjs';
 import { until } from './front-ends/until.mjs';
 import { UseChat } from './front-ends/use-chat.mjs';

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { reconnectingFetch } from '../../examples/nextjs/app/reconnecting-fetch.mjs';
+import { reconnectingFetch } from '../../packages/client/src/reconnecting-fetch.js';
 import { loadClient, REFERENCE } from './clients.mjs';
 import { memoryChat } from './memory-chat.mjs';
 import { json } from './wire.mjs';

@@ -1,4 +1,4 @@
-// Cuts responses and checks that `reconnecting-fetch.mjs` of the Next.js example continues them, alone
+// Cuts responses and checks that `reconnecting-fetch.js` of `packages/client` continues them, alone
 // and below the real `AbstractChat`. The server is a real one on this machine.
 //   node reconnecting-fetch.mjs
 // Prints a line for each failure, then "reconnecting fetch: N ran, M failed".
@@ -22,7 +22,7 @@ globalThis.setTimerOfFetch = (act, delay) => {
   if (delay === hang) return setTimeout(act, 20);
   return setTimeout(act, HANGS.includes(delay) ? delay : 0);
 };
-const source = readFileSync(new URL('examples/nextjs/app/reconnecting-fetch.mjs', ROOT), 'utf8');
+const source = readFileSync(new URL('packages/client/src/reconnecting-fetch.js', ROOT), 'utf8');
 const { reconnectingFetch } = await import(
   `data:text/javascript,${encodeURIComponent(`const setTimeout = (...timer) => setTimerOfFetch(...timer); ${source}`)}`
 );

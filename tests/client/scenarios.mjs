@@ -5,7 +5,7 @@
 // Prints a line for each failure, then "client scenarios: N ran, M failed". Nothing else may use
 // the demo at the same time.
 import { parseArgs } from 'node:util';
-import { reconnectingFetch } from '../../examples/nextjs/app/reconnecting-fetch.mjs';
+import { reconnectingFetch } from '../../packages/client/src/reconnecting-fetch.js';
 import { loadClient, V6, V7 } from './clients.mjs';
 import { scenarios } from './scenarios/all.mjs';
 import { Conversation } from './scenarios/conversation.mjs';

@@ -118,21 +118,34 @@ fn read_head(connection: &mut TcpStream) -> String {
     head.to_lowercase()
 }
 
-/// The Next.js app, type-checked and built once for all tests. `None` if it cannot be built here.
+/// The Next.js app, type-checked and built once for all tests, with `packages/client` as it is now.
+/// `None` if it cannot be built here.
 fn built_next_app() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
+        let client = node_project("packages/client")?;
+        run_npm(&client, "build");
         let next = node_project("examples/nextjs")?;
+        // npm has copied the package when it was installed.
+        let installed = next.join("node_modules/ui-message-stream-client/dist");
+        std::fs::create_dir_all(&installed).unwrap();
+        for file in std::fs::read_dir(client.join("dist")).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), installed.join(file.file_name())).unwrap();
+        }
         for script in ["typecheck", "build"] {
-            let output =
-                Command::new("npm").args(["run", script]).current_dir(&next).output().unwrap();
-            let printed = String::from_utf8_lossy(&output.stdout);
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "npm run {script}: {printed}\n{errors}");
+            run_npm(&next, script);
         }
         Some(next)
     });
     folder.as_deref()
+}
+
+fn run_npm(folder: &Path, script: &str) {
+    let output = Command::new("npm").args(["run", script]).current_dir(folder).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "npm run {script}: {printed}\n{errors}");
 }
 
 /// The built Next.js app, running on a port of its own.

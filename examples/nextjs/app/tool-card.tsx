@@ -1,46 +1,35 @@
-import type { ChatAddToolApproveResponseFunction, ChatAddToolOutputFunction } from 'ai';
-import { getToolName } from 'ai';
+import type { ChatAddToolOutputFunction } from 'ai';
+import { getToolName, isToolUIPart } from 'ai';
 import { type ReactNode, useEffect, useRef, useState } from 'react';
-import { changedInputs } from './changed-inputs';
-import type { ChatMessage, Data, ToolPart } from './messages';
-import { visible, visibleJson } from './visible';
+import { type Approval, type ApprovalAnswer, approvalOf, visible, visibleJson } from 'ui-message-stream-client';
+import type { ChatMessage, ToolPart } from './messages';
 
 type Props = {
   part: ToolPart;
-  asked?: Data['approval'];
-  /**
-   * False while a response is read, which may hold a decision of another tab, and once the
-   * conversation has gone on: what was not answered then can no longer be.
-   */
-  answerable: boolean;
-  /** False once nothing is written to the message any more. */
-  live: boolean;
-  /** Whether the tool is an agent that waits for an answer to one of its own questions. */
-  asking: boolean;
-  addToolApprovalResponse: ChatAddToolApproveResponseFunction;
+  messages: ChatMessage[];
+  /** Whether the call is in the last message: what was not answered before can no longer be. */
+  isLast: boolean;
+  /** Whether something is written to the message. */
+  isLive: boolean;
+  /** Whether the user can answer now. */
+  canAnswer: boolean;
+  respond: (part: ToolPart, answer: ApprovalAnswer) => Promise<void>;
   addToolOutput: ChatAddToolOutputFunction<ChatMessage>;
 };
 
-export function ToolCard({
-  part,
-  asked,
-  answerable,
-  live,
-  asking,
-  addToolApprovalResponse,
-  addToolOutput,
-}: Props) {
+export function ToolCard({ part, messages, isLast, isLive, canAnswer, respond, addToolOutput }: Props) {
+  const asked = approvalOf(messages, part.toolCallId);
   const name = getToolName(part);
   const asks = asksUser(part, asked);
-  const approves = asks && part.state === 'approval-requested' && answerable;
+  const approves = asks && part.state === 'approval-requested' && canAnswer;
   // The server's decision counts, and not what this page sent: another page may have decided first.
   const ended = asked && ENDED_WITHOUT_RUN[asked.state];
-  const unanswerable = asks && !answerable && (live ? 'asked' : 'not answered');
+  const unanswerable = asks && !canAnswer && (isLive ? 'asked' : 'not answered');
   const isAnswered = part.state === 'approval-requested' && !asks;
   const state = ended?.label ?? (unanswerable || STATES[isAnswered ? 'approval-responded' : part.state]);
   const isOverruled = asked?.state === 'approved' && part.approval?.approved === false;
-  const isOpenCall = !live && !asks && part.state.startsWith('input-');
-  const unfinished = isOpenCall && (asking ? 'waiting for you' : 'interrupted');
+  const isOpenCall = !isLive && !asks && part.state.startsWith('input-');
+  const unfinished = isOpenCall && (isLast && isAsking(messages, part) ? 'waiting for you' : 'interrupted');
   return (
     <section
       className="tool"
@@ -68,18 +57,14 @@ export function ToolCard({
       {part.state === 'output-available' && <pre>{visibleJson(part.output)}</pre>}
       {part.state === 'output-error' && !ended && <p className="danger">{part.errorText}</p>}
       {approves && (
-        <Approval
+        <ApprovalQuestion
           key={part.approval.id}
           asked={asked}
           input={part.input}
-          answer={(approved, reason, changed) => {
-            if (changed) changedInputs[part.approval.id] = changed.input;
-            else delete changedInputs[part.approval.id];
-            addToolApprovalResponse({ id: part.approval.id, approved, reason });
-          }}
+          answer={answer => respond(part, answer)}
         />
       )}
-      {asks && !approves && answerable && (
+      {asks && !approves && canAnswer && (
         <Location toolCallId={part.toolCallId} addToolOutput={addToolOutput} />
       )}
     </section>
@@ -90,14 +75,19 @@ export function ToolCard({
  * Whether a call waits for the user, until the conversation goes on. A call that was approved in another
  * tab, or before a reload, may still run, also after Stop.
  */
-export function asksUser(part: ToolPart, asked?: Data['approval']): boolean {
+export function asksUser(part: ToolPart, asked: Approval | undefined): boolean {
   const isLocation = part.type === 'tool-get_location' && part.state === 'input-available';
   return isLocation || (part.state === 'approval-requested' && asked?.state !== 'approved');
 }
 
-/** Whether a call has no result yet, as far as this page knows. */
-export const isOpen = (part: ToolPart): boolean =>
-  !part.state.startsWith('output-') || (part.state === 'output-available' && !!part.preliminary);
+/** Whether an agent, which is the tool of a call, waits for the answer to a question. */
+function isAsking(messages: ChatMessage[], part: ToolPart): boolean {
+  const calls = messages.at(-1)?.parts.filter(isToolUIPart) ?? [];
+  return calls.some(call => {
+    const asked = approvalOf(messages, call.toolCallId);
+    return asked?.agents?.[0] === getToolName(part) && asksUser(call, asked);
+  });
+}
 
 const STATES: Record<ToolPart['state'], string> = {
   'input-streaming': 'being written',
@@ -110,7 +100,7 @@ const STATES: Record<ToolPart['state'], string> = {
 };
 
 /** What a user reads about a call that did not run although the user did not deny it. */
-const ENDED_WITHOUT_RUN: { [state in Data['approval']['state']]?: { label: string; text: string } } =
+const ENDED_WITHOUT_RUN: { [state in Approval['state']]?: { label: string; text: string } } =
   {
     expired: { label: 'expired', text: 'It was not answered in time and did not run.' },
     revoked: { label: 'not permitted', text: 'It is no longer permitted and did not run.' },
@@ -168,12 +158,13 @@ function Question({ children }: { children: ReactNode }) {
   );
 }
 
-type ApprovalProps = Pick<Props, 'asked'> & {
+type QuestionProps = {
+  asked: Approval | undefined;
   input: unknown;
-  answer: (approved: boolean, reason?: string, changed?: { input: unknown }) => void;
+  answer: (answer: ApprovalAnswer) => void;
 };
 
-function Approval({ asked, input, answer }: ApprovalProps) {
+function ApprovalQuestion({ asked, input, answer }: QuestionProps) {
   const [reason, setReason] = useState('');
   const [changed, setChanged] = useState<string>();
   const [problem, setProblem] = useState('');
@@ -181,9 +172,9 @@ function Approval({ asked, input, answer }: ApprovalProps) {
   const { editable } = asked ?? {};
 
   function approve() {
-    if (changed === undefined) return answer(true);
+    if (changed === undefined) return answer({ approved: true });
     const edited = withEdited(input, editable, changed);
-    if (edited) answer(true, undefined, edited);
+    if (edited) answer({ approved: true, ...edited });
     else setProblem(editable === true ? 'This is not JSON.' : 'This is not a JSON object.');
   }
   return (
@@ -229,7 +220,7 @@ function Approval({ asked, input, answer }: ApprovalProps) {
             Change
           </button>
         )}
-        <button data-testid="deny" onClick={() => answer(false, reason.trim() || undefined)}>
+        <button data-testid="deny" onClick={() => answer({ approved: false, reason: reason.trim() || undefined })}>
           Deny
         </button>
         <input

@@ -1,10 +1,11 @@
-//! Approvals on a stock page, `useChat` of v6 and v7 in Chromium: a changed input, a second user who decides, the
-//! progress of an approved tool, a tool of the page, and an agent inside a call. `stock-page.mjs` of `tests/browser`
-//! has the cases.
+//! Approvals in Chromium, on a stock page with `useChat` of v6 and v7 and on the pages of `packages/client`: a changed
+//! input, a second user who decides, the progress of an approved tool, a tool of the page, and an agent inside a call.
+//! And what `packages/client` does besides. `stock-page.mjs` and `stored-chat.mjs` of `tests/browser` have the cases.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
@@ -12,7 +13,7 @@ use axum::http::header;
 use axum::middleware::{Next, from_fn};
 use axum::response::{Html, Json, Response};
 use axum::routing::{get, post};
-use futures::stream;
+use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -39,6 +40,12 @@ struct Scripted(Arc<AtomicUsize>);
 
 impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
+        if let Some(ModelMessage::User { content }) = request.messages.last()
+            && let Some(UserContent::Text(text)) = content.last()
+            && let Some(answer) = text_of(&text.text)
+        {
+            return answer;
+        }
         let answer = match request.messages.last() {
             Some(ModelMessage::User { content }) => self.calls(content),
             Some(ModelMessage::Tool { content }) => vec![
@@ -51,9 +58,31 @@ impl Model for Scripted {
     }
 }
 
+/// Answers a message with a text, if it asks for one: a short one, a slow one, or one that fails.
+fn text_of(message: &str) -> Option<ModelStream> {
+    let text = |text: String| Ok(ModelEvent::Event(AgentEvent::text(text)));
+    let end = Ok(ModelEvent::Finished(FinishReason::Stop));
+    if let Some(said) = message.strip_prefix("Say ") {
+        return Some(Box::pin(stream::iter([text(said.to_owned()), end])));
+    }
+    let numbers = stream::iter(1..=20).then(move |number: i32| async move {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        text(format!("{number} "))
+    });
+    match message {
+        "Count" => Some(Box::pin(numbers.chain(stream::iter([end])))),
+        "Fail" => {
+            let failure = Err("the model is away".into());
+            Some(Box::pin(numbers.take(3).chain(stream::iter([failure]))))
+        }
+        _ => None,
+    }
+}
+
 impl Scripted {
     fn calls(&self, content: &[UserContent]) -> Vec<ModelEvent> {
-        let [UserContent::Text(text)] = content else { panic!("{content:?}") };
+        // The end of the answer before may be told first.
+        let Some(UserContent::Text(text)) = content.last() else { panic!("{content:?}") };
         let calls = match text.text.as_str() {
             "Pay the bakery" => vec![("transfer", json!({"to": "bakery", "amount": 900}))],
             "Order a desk" => vec![("order", json!({"item": "desk"}))],
@@ -245,19 +274,29 @@ async fn serve(listener: TcpListener, pages: PathBuf) {
 async fn a_stock_page_shows_what_approved_tools_have_done() {
     let Some(browser) = browser_scripts() else { return };
     let Some(client) = node_project("tests/client") else { return };
+    let (Some(_), Some(stored)) =
+        (node_project("packages/client"), node_project("packages/client/pages"))
+    else {
+        return;
+    };
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let pages = DataFolder::new();
     tokio::spawn(serve(listener, pages.path().to_owned()));
     let printed = tokio::task::spawn_blocking(move || {
-        run_node(&client, &["stock-page.mjs", pages.path().to_str().unwrap()]);
-        let mut arguments = vec!["stock-page.mjs", &url];
+        let folder = pages.path().to_str().unwrap();
+        run_node(&client, &["stock-page.mjs", folder]);
+        run_node(&stored, &["build.mjs", folder]);
         let screenshots = std::env::var("SCREENSHOTS");
-        if let Ok(folder) = &screenshots {
-            arguments.extend(["--screenshots", folder]);
-        }
-        run_node(&browser, &arguments)
+        ["stock-page.mjs", "stored-chat.mjs"].map(|script| {
+            let mut arguments = vec![script, &url];
+            if let Ok(folder) = &screenshots {
+                arguments.extend(["--screenshots", folder]);
+            }
+            run_node(&browser, &arguments)
+        })
     });
-    let printed = printed.await.unwrap();
-    assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+    for printed in printed.await.unwrap() {
+        assert!(printed.ends_with(" 0 failed\n"), "{printed}");
+    }
 }

@@ -1,0 +1,3 @@
+import { chatRoute } from 'ui-message-stream-client/next';
+
+export const { GET, POST } = chatRoute();

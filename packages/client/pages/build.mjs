@@ -1,0 +1,71 @@
+// Writes a page of one file for each framework, with the package as `npm pack` makes it, and checks the types of the
+// pages that are written in TypeScript.
+//   node build.mjs FOLDER
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+import { compile } from 'svelte/compiler';
+
+const [folder] = process.argv.slice(2);
+if (!folder) throw new Error('where to? node build.mjs FOLDER');
+
+const here = fileURLToPath(new URL('.', import.meta.url));
+const run = (program, ...args) => execFileSync(program, args, { cwd: here, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
+
+// Not `npm install`: the package is not in the lock file of these pages, as it changes with each commit.
+const [{ filename }] = JSON.parse(run('npm', 'pack', '..', '--json'));
+const installed = join(here, 'node_modules/ui-message-stream-client');
+rmSync(installed, { recursive: true, force: true });
+mkdirSync(installed, { recursive: true });
+run('tar', '-xzf', filename, '-C', installed, '--strip-components=1');
+rmSync(join(here, filename));
+
+const V6 = { ai: 'ai-6', '@ai-sdk/react': 'ai-sdk-react-6' };
+run('npx', 'tsc');
+const paths = Object.fromEntries(Object.entries(V6).map(([name, path]) => [name, [`./node_modules/${path}`]]));
+const project = { extends: './tsconfig.json', compilerOptions: { paths }, files: ['react.tsx'] };
+writeFileSync(join(here, 'tsconfig.v6.json'), JSON.stringify(project));
+run('npx', 'tsc', '-p', 'tsconfig.v6.json');
+rmSync(join(here, 'tsconfig.v6.json'));
+
+const svelte = {
+  name: 'svelte',
+  setup({ onLoad }) {
+    onLoad({ filter: /\.svelte$/ }, ({ path }) => {
+      return { contents: compile(readFileSync(path, 'utf8'), { filename: path, generate: 'client' }).js.code };
+    });
+    onLoad({ filter: /\.svelte\.js$/ }, async ({ path }) => {
+      const { compileModule } = await import('svelte/compiler');
+      return { contents: compileModule(readFileSync(path, 'utf8'), { filename: path, generate: 'client' }).js.code };
+    });
+  },
+};
+const mountSvelte = `import { mount } from 'svelte';
+import Page from './page.svelte';
+mount(Page, { target: document.getElementById('root') });`;
+
+const PAGES = {
+  'stored-react-v6': { entryPoints: ['react.tsx'], alias: V6 },
+  'stored-react-v7': { entryPoints: ['react.tsx'] },
+  'stored-vue': { entryPoints: ['vue.ts'], define: { __VUE_OPTIONS_API__: 'false', __VUE_PROD_DEVTOOLS__: 'false', __VUE_PROD_HYDRATION_MISMATCH_DETAILS__: 'false' } },
+  'stored-svelte': { stdin: { contents: mountSvelte, resolveDir: here }, plugins: [svelte], conditions: ['svelte', 'browser'] },
+};
+for (const [name, { define, ...source }] of Object.entries(PAGES)) {
+  const { outputFiles } = await build({
+    ...source,
+    absWorkingDir: here,
+    bundle: true,
+    write: false,
+    format: 'esm',
+    target: 'es2022',
+    jsx: 'automatic',
+    define: { 'process.env.NODE_ENV': '"development"', ...define },
+  });
+  const head = `<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>${name}</title>`;
+  const style = '<style>body { font: 1rem/1.4 system-ui } section { border: 1px solid #999; padding: 0 .5rem } pre { white-space: pre-wrap }</style>';
+  const page = `<!doctype html><html lang="en">${head}${style}<div id="root"></div>
+    <script type="module">${outputFiles[0].text.replaceAll('</script', '<\\/script')}</script></html>`;
+  writeFileSync(join(folder, `${name}.html`), page);
+}

@@ -1,0 +1,14 @@
+/** The texts of this package that a user reads. */
+export type Texts = {
+  unreachable: string;
+  notArrived: string;
+  notAccepted: string;
+};
+
+const ENGLISH: Texts = {
+  unreachable: 'The server cannot be reached.',
+  notArrived: 'Your last message has not arrived.',
+  notAccepted: 'This question is closed. Your answer does not count.',
+};
+
+export const textsOf = (texts: Partial<Texts> = {}): Texts => ({ ...ENGLISH, ...texts });

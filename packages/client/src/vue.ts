@@ -1,0 +1,39 @@
+import { Chat } from '@ai-sdk/vue';
+import type { UIMessage } from 'ai';
+import { onMounted, onScopeDispose, shallowRef } from 'vue';
+import { defaultServer, type ChatServer } from './server.js';
+import { StoredChat, type State, type StoredChatOptions } from './stored-chat.js';
+
+export * from './core.js';
+
+/** The options of `Chat` that are not about the connection, and those of this package. */
+export type StoredChatInit<M extends UIMessage = UIMessage> = Omit<
+  ConstructorParameters<typeof Chat<M>>[0],
+  'id' | 'messages' | 'transport' | 'sendAutomaticallyWhen'
+> &
+  Pick<StoredChatOptions, 'id' | 'isNew' | 'body'> & { server?: ChatServer };
+
+/** A chat that the server stores. A template that reads its `messages`, `status` or `error` is updated. */
+class VueStoredChat<M extends UIMessage> extends StoredChat<M, Chat<M>> {
+  readonly #changed = shallowRef(super.state);
+
+  constructor(...options: ConstructorParameters<typeof StoredChat<M, Chat<M>>>) {
+    super(...options);
+    this.subscribe(() => (this.#changed.value = super.state));
+  }
+
+  override get state(): State {
+    return this.#changed.value;
+  }
+}
+
+/** Shows a chat that the server stores, in a component. */
+export function useStoredChat<M extends UIMessage = UIMessage>(init: StoredChatInit<M>): StoredChat<M, Chat<M>> {
+  const { server = defaultServer(), isNew, body, onFinish, ...others } = init;
+  const options = { id: init.id, server, isNew, body, onFinish: onFinish as StoredChatOptions['onFinish'] };
+  const chat = new VueStoredChat<M>(options, parts => new Chat<M>({ ...others, ...parts } as never));
+  let disconnect = () => {};
+  onMounted(() => (disconnect = chat.connect()));
+  onScopeDispose(() => disconnect());
+  return chat;
+}

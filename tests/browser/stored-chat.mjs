@@ -1,0 +1,298 @@
+// What a page of `packages/client` does without a line of its own: React with v6 and v7 of the AI SDK, Vue and Svelte.
+//
+//   npm ci
+//   [ONLY=TEXT] node stored-chat.mjs URL [--screenshots DIR]
+//
+// `crates/chat/tests/client/stock_page.rs` has the server.
+
+import assert from 'node:assert/strict';
+import { until } from './chromium.mjs';
+import { Network } from './network.mjs';
+import { Tab } from './tab.mjs';
+import { browserOf, report, restart, runCases, url, Visit } from './visit.mjs';
+
+const NUMBERS = `${Array.from({ length: 20 }, (_, at) => at + 1).join(' ')}`;
+
+/** Posts a message to a chat, as another program of the same user does, and waits for the answer. */
+async function say(context, id, text, number) {
+  const message = { id: `m${number}`, role: 'user', parts: [{ type: 'text', text }] };
+  const response = await context.request.post('/api/chat', { data: { id, message, trigger: 'submit-message' } });
+  assert.equal(response.status(), 200, await response.text());
+}
+
+const endOf = page => page.locator('article').last().getAttribute('data-end');
+const statusOf = page => page.getByTestId('status').innerText();
+const isReady = page => until('the page is ready', async () => (await statusOf(page)) === 'ready');
+
+/** Waits until a tab shows a whole answer. */
+const shows = (tab, text) =>
+  until(`${text} is shown`, async () => (await tab.text()) === text && (await tab.isIdle()));
+
+const CASES = {
+  async 'two questions, one answer and a reload: the answer is still there'(visit) {
+    await visit.asks('Tidy up', 2);
+    await visit.approve('janitor__delete', 0);
+    await visit.page.locator('[data-testid="tool-janitor__delete"][data-state="output-available"]').waitFor();
+    assert.deepEqual(await visit.effects(), ['deleted a.log']);
+    await visit.reload();
+    await visit.isAsked(1);
+    assert.equal(await visit.call('janitor__delete', 0).getAttribute('data-state'), 'output-available');
+    await visit.call('janitor__delete', 1).getByTestId('deny').click();
+    await visit.isAnswered(/deleted a\.log, This tool call was denied/);
+    assert.deepEqual(await visit.effects(), ['deleted a.log']);
+  },
+
+  async 'a second answer that is given while the first call runs is sent after it'(visit) {
+    await visit.asks('Tidy up', 2);
+    await visit.approve('janitor__delete', 0);
+    await visit.approve('janitor__delete', 1);
+    await visit.isAnswered(/deleted a\.log, deleted b\.log/);
+    assert.deepEqual(await visit.effects(), ['deleted a.log', 'deleted b.log']);
+  },
+
+  async 'a stopped answer is shown as stopped, also after a reload, and the next one is not'(visit) {
+    const { tab, page } = visit;
+    await tab.write('Count');
+    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    assert.equal(await endOf(page), null);
+    await page.getByTestId('stop').click();
+    await until('the answer is marked', async () => (await endOf(page)) === 'stopped');
+    const text = await tab.text();
+    assert(NUMBERS.startsWith(text) && text.length < NUMBERS.length, text);
+    await visit.reload();
+    await until('the answer is marked', async () => (await endOf(page)) === 'stopped');
+    assert.equal(await tab.text(), text);
+    await tab.write('Say more');
+    await shows(tab, 'more');
+    assert.equal(await endOf(page), null);
+  },
+
+  async 'an answer that has failed is shown as failed, also after a reload, and written again'(visit) {
+    const { tab, page } = visit;
+    await tab.write('Fail');
+    await page.getByTestId('error').waitFor();
+    await until('the answer is marked', async () => (await endOf(page)) === 'failed');
+    await visit.reload();
+    await until('the answer is marked', async () => (await endOf(page)) === 'failed');
+    await tab.write('Fail');
+    await page.getByTestId('retry').click();
+    await until('the answer is written again', async () => (await statusOf(page)) === 'streaming');
+    await page.getByTestId('error').waitFor();
+    await isNotBusy(page);
+    assert.equal((await tab.messages()).length, 4);
+    await visit.reload();
+    await until('the answer is marked', async () => (await endOf(page)) === 'failed');
+  },
+
+  async 'a network that is cut: the page says so, and shows each part once'(visit) {
+    const { tab, page, network } = visit;
+    await tab.write('Count');
+    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    const cut = network.cut(1_000);
+    await until('the page says so', async () => (await statusOf(page)) === 'reconnecting');
+    await cut;
+    await shows(tab, NUMBERS);
+    assert.equal(await endOf(page), null);
+    assert.equal(visit.posts, 1);
+  },
+
+  async 'a reload in the middle of an answer shows it once'(visit) {
+    const { tab, page } = visit;
+    await tab.write('Count');
+    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    await visit.reload();
+    await until('the answer goes on', async () => (await statusOf(page)) === 'streaming');
+    await shows(tab, NUMBERS);
+    await visit.reload();
+    await shows(tab, NUMBERS);
+  },
+
+  async 'a message ends an answer that is being written'(visit) {
+    const { tab, page } = visit;
+    await tab.write('Count');
+    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    // The button is off while an answer is written, and the function is not.
+    await page.getByTestId('send').evaluate(button => button.removeAttribute('disabled'));
+    await tab.write('Say enough');
+    await shows(tab, 'enough');
+    await isReady(page);
+    const messages = await tab.messages();
+    assert.deepEqual(messages.map(({ by }) => by), ['user', 'assistant', 'user', 'assistant']);
+    await visit.reload();
+    await shows(tab, 'enough');
+    assert.deepEqual(await tab.messages(), messages);
+  },
+
+  async 'eight tabs over one connection for events: each writes, and all show it'(visit) {
+    const tabs = [visit.tab];
+    while (tabs.length < 8) tabs.push(await visit.openTab());
+    for (const [at, tab] of tabs.entries()) {
+      await tab.write(`Say number ${at}`);
+      for (const each of tabs) await shows(each, `number ${at}`);
+    }
+    for (const each of tabs) assert.equal((await each.messages()).length, 16);
+    assert.equal(visit.eventStreams, 1);
+    // The one that reads them is closed, and another one goes on.
+    await tabs.shift().page.close();
+    await until('another tab reads them', () => visit.eventStreams === 2);
+    await tabs[3].write('Say goodbye');
+    for (const each of tabs) await shows(each, 'goodbye');
+    assert.equal(visit.eventStreams, 2);
+    visit.tab = tabs[0];
+    visit.page = tabs[0].page;
+    for (const { complaints } of tabs) assert.deepEqual(complaints, []);
+  },
+
+  async 'another device shows what is written, and a question that is answered elsewhere is closed'(visit) {
+    const device = await browserOf('acme.alice', visit.baseURL);
+    const there = await Tab.open(device, `${visit.baseURL}/page/${visit.pageName}?chat=${visit.id}`);
+    await visit.tab.write('Say hello');
+    await shows(there, 'hello');
+    await visit.asks('Pay the bakery');
+    await there.page.getByTestId('approve').click();
+    for (const tab of [there, visit.tab]) {
+      await until('the result is shown', async () => /sent 900 to bakery$/.test(await tab.text()));
+      assert.equal(await tab.page.getByTestId('approve').count(), 0);
+    }
+    assert.deepEqual(await visit.effects(), ['sent 900 to bakery']);
+    assert.deepEqual(await there.messages(), await visit.tab.messages());
+    assert.deepEqual(there.complaints, []);
+    await device.close();
+  },
+
+  async 'an answer of another device is shown while it is written'(visit) {
+    await visit.tab.write('Say hello');
+    await shows(visit.tab, 'hello');
+    const written = say(visit.context, visit.id, 'Count', 'other');
+    await until('some numbers are shown', async () => /^1 2 3/.test(await visit.tab.text()));
+    assert.equal(await statusOf(visit.page), 'streaming');
+    await written;
+    await shows(visit.tab, NUMBERS);
+    assert.equal((await visit.tab.messages()).length, 4);
+  },
+
+  async '600 messages and 5 MB: the newest are shown, then the older ones, and the user writes on'(visit) {
+    const { page, tab } = visit;
+    const filling = 'x'.repeat(8_700);
+    for (let number = 0; number < 300; number += 1) await say(visit.context, visit.id, `Say ${number} ${filling}`, number);
+    await visit.reload();
+    const count = async () => (await tab.messages()).length;
+    await until('100 messages are shown', async () => (await count()) === 100);
+    for (let shown = 200; shown <= 600; shown += 100) {
+      await page.getByTestId('older').click();
+      await until(`${shown} messages are shown`, async () => (await count()) === shown);
+    }
+    assert.equal(await page.getByTestId('older').count(), 0);
+    await tab.write('Say the end');
+    await shows(tab, 'the end');
+    await isReady(page);
+    const messages = await tab.messages();
+    assert.equal(messages.length, 602);
+    const numbers = messages.slice(0, 600).map(({ text }) => Number(/\d+/.exec(text)[0]));
+    assert.deepEqual(numbers, Array.from({ length: 600 }, (_, at) => at >> 1));
+  },
+
+  async 'a message that did not arrive is sent by Try again, and one that arrived is not repeated'(visit) {
+    const { tab, page, context } = visit;
+    for (const [number, arrives] of [false, true].entries()) {
+      await context.route('**/api/chat', async route => {
+        if (arrives) await route.fetch();
+        await route.abort('connectionreset');
+      });
+      await tab.write(`Say ${number}`);
+      await page.getByTestId('error').waitFor();
+      await context.unroute('**/api/chat');
+      await page.getByTestId('retry').click();
+      await shows(tab, `${number}`);
+      await isReady(page);
+      assert.equal(await page.getByTestId('error').count(), 0);
+      assert.equal((await tab.messages()).length, 2 * (number + 1));
+    }
+  },
+
+  async 'an approval that did not arrive is sent by Try again'(visit) {
+    const { page, context } = visit;
+    await visit.asks('Pay the bakery');
+    await context.route('**/api/chat', route => route.fulfill({ status: 503, body: 'Later.' }));
+    await visit.call('transfer').getByTestId('amount').fill('70');
+    await visit.approve('transfer');
+    await page.getByTestId('error').getByText('Later.').waitFor();
+    await context.unroute('**/api/chat');
+    assert.deepEqual(await visit.effects(), []);
+    await page.getByTestId('retry').click();
+    await visit.isAnswered(/sent 70 to bakery$/);
+    assert.deepEqual(await visit.effects(), ['sent 70 to bakery']);
+  },
+
+  async 'a user who was signed out signs in, and the message is sent'(visit) {
+    const { tab, page, context } = visit;
+    await tab.write('Say before');
+    await shows(tab, 'before');
+    await context.clearCookies();
+    await tab.write('Say after');
+    const signIn = () => context.addCookies([{ name: 'user', value: 'acme.alice', url: visit.baseURL }]);
+    if (/react/.test(visit.pageName)) {
+      await until('the page asks the user to sign in', () => page.evaluate(() => 'signedIn' in window));
+      await signIn();
+      await page.evaluate(() => window.signedIn());
+    } else {
+      await page.getByTestId('error').waitFor();
+      await signIn();
+      await page.getByTestId('retry').click();
+    }
+    await shows(tab, 'after');
+    assert.equal((await tab.messages()).length, 4);
+  },
+
+  async 'a chat that is deleted elsewhere is shown as deleted'(visit) {
+    await visit.tab.write('Say hello');
+    await shows(visit.tab, 'hello');
+    await isReady(visit.page);
+    const { request } = visit.context;
+    assert.equal((await request.delete(`/api/chat/${visit.id}`)).status(), 204);
+    await visit.page.getByTestId('unknown').waitFor();
+    assert.deepEqual(await visit.tab.messages(), []);
+  },
+
+  async 'an answer goes on with another server'(visit) {
+    await visit.asks('Pay the bakery');
+    await restart();
+    await visit.approve('transfer');
+    await visit.isAnswered(/sent 900 to bakery$/);
+    await visit.tab.write('Say hello');
+    await shows(visit.tab, 'hello');
+    assert.deepEqual(await visit.effects(), ['sent 900 to bakery']);
+  },
+
+  async 'the list of chats shows what each does'(visit) {
+    const { page, tab, context } = visit;
+    const other = `${visit.id}-other`;
+    const item = text => page.getByTestId('chat').getByText(text);
+    await tab.write(`Say ${visit.id}`);
+    await item(`Say ${visit.id}`).waitFor();
+    const written = say(context, other, 'Count', 'first');
+    await item('Count writes').waitFor();
+    await written;
+    const { request } = context;
+    const renamed = await request.patch(`/api/chat/${other}`, { data: { title: `renamed ${other}` } });
+    assert.equal(renamed.status(), 204);
+    await item(`renamed ${other}`).waitFor();
+    assert.equal(await item('writes').count(), 0);
+    assert.equal((await request.delete(`/api/chat/${other}`)).status(), 204);
+    await until('the chat is gone', async () => (await item(`renamed ${other}`).count()) === 0);
+  },
+};
+
+/** Waits until a page does nothing, also after an error. */
+const isNotBusy = page => until('the page is not busy', async () => /^(ready|error)$/.test(await statusOf(page)));
+
+const PAGES = ['stored-react-v6', 'stored-react-v7', 'stored-vue', 'stored-svelte'];
+// Only the pages with React have a list.
+const isFor = (page, name) => /react/.test(page) || !name.startsWith('the list');
+
+// All go through a network that can be cut.
+const network = await Network.to(url);
+Visit.prototype.network = network;
+const result = await runCases(PAGES, CASES, isFor, network.url);
+network.close();
+await report('stored chats', result);

@@ -1,0 +1,125 @@
+// A user of one of the pages that `crates/chat/tests/client/stock_page.rs` serves, and the server behind it.
+
+import assert from 'node:assert/strict';
+import { basename, join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { launch, SCREENS, until } from './chromium.mjs';
+import { Tab } from './tab.mjs';
+
+const { positionals, values: args } = parseArgs({
+  allowPositionals: true,
+  options: { screenshots: { type: 'string' } },
+});
+export const [url] = positionals;
+if (!url) throw new Error(`which server? node ${process.argv[1]} URL [--screenshots DIR]`);
+
+const post = async path => assert((await fetch(new URL(path, url), { method: 'POST' })).ok, path);
+/** Lets a tool that waits go on. */
+export const openGate = () => post('/gate');
+export const restart = () => post('/restart');
+
+const browser = await launch();
+
+/** Scripts that run one after the other have chats of their own. */
+const script = basename(process.argv[1], '.mjs');
+
+/** A browser of a user: `<tenant>.<user>`. */
+export async function browserOf(user, baseURL = url) {
+  const context = await browser.newContext({ ...SCREENS.phone, baseURL });
+  await context.addCookies([{ name: 'user', value: user, url: baseURL }]);
+  return context;
+}
+
+/** A chat, and the page of its user. */
+export class Visit {
+  /** How many requests the page has posted. */
+  posts = 0;
+  /** How many requests have asked for what changes in the chats of the user. */
+  eventStreams = 0;
+
+  static async open(page, id, baseURL = url) {
+    const visit = new Visit();
+    Object.assign(visit, { id, pageName: page, baseURL, context: await browserOf('acme.alice', baseURL) });
+    visit.context.on('request', request => {
+      visit.posts += request.method() === 'POST';
+      visit.eventStreams += request.url().endsWith('?events');
+    });
+    visit.tab = await visit.openTab();
+    visit.page = visit.tab.page;
+    return visit;
+  }
+
+  /** Whether the page is one of `packages/client`. */
+  get isStored() {
+    return this.pageName.startsWith('stored-');
+  }
+
+  openTab = () => Tab.open(this.context, `${this.baseURL}/page/${this.pageName}?chat=${this.id}`);
+
+  shoot = async moment => {
+    if (!args.screenshots) return;
+    const path = join(args.screenshots, `${this.id} ${moment}.png`.replaceAll(' ', '-'));
+    await this.page.screenshot({ path, fullPage: true });
+  };
+
+  /** What the tools have done in this chat. */
+  effects = async () => (await fetch(`${url}/effects/${this.id}`)).json();
+
+  /** Sends a message, and waits until the page asks so many questions. */
+  async asks(text, questions = 1) {
+    await this.tab.write(text);
+    await this.isAsked(questions);
+  }
+
+  isAsked = questions =>
+    until(`${questions} questions are shown`, async () => {
+      return (await this.tab.isIdle()) && (await this.page.getByTestId('deny').count()) === questions;
+    });
+
+  /** The call of a tool on the page. */
+  call = (tool, place = 0) => this.page.getByTestId(`tool-${tool}`).nth(place);
+
+  approve = (tool, place) => this.call(tool, place).getByTestId('approve').click();
+
+  /** Waits until the page shows the whole answer. */
+  isAnswered = text =>
+    until(`the answer ${text} is shown`, async () => text.test(await this.tab.text()) && this.tab.isIdle());
+
+  async reload() {
+    await this.page.reload();
+    await this.page.getByTestId('input').waitFor();
+  }
+
+  async close() {
+    const errors = await this.page.getByTestId('error').allInnerTexts();
+    await this.context.close();
+    assert.deepEqual([...errors, ...this.tab.complaints], []);
+  }
+}
+
+/** Runs cases, each with a chat of its own on a page. Returns how many ran, and how many failed. */
+export async function runCases(pages, cases, isFor, baseURL = url) {
+  let [ran, failed] = [0, 0];
+  for (const page of pages) {
+    for (const [place, [name, act]] of Object.entries(cases).entries()) {
+      if (!isFor(page, name) || !`${page}: ${name}`.includes(process.env.ONLY ?? '')) continue;
+      ran += 1;
+      const visit = await Visit.open(page, `${script}-${page}-${place}`, baseURL);
+      try {
+        await act(visit);
+        await visit.close();
+      } catch (error) {
+        failed += 1;
+        console.log(`FAILED ${page}: ${name}: ${error.message}\n${await visit.page.innerText('body').catch(() => '')}`);
+        await visit.context.close();
+      }
+    }
+  }
+  return { ran, failed };
+}
+
+export async function report(what, { ran, failed }) {
+  await browser.close();
+  console.log(`${what}: ${ran} ran, ${failed} failed`);
+  process.exitCode = failed ? 1 : 0;
+}
