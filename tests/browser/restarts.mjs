@@ -1,14 +1,16 @@
-// The demo is killed while its page is open, and started again with the same file. The page goes on
-// without a reload.
+// The demo is killed while a page is open, its own or the Next.js one, and started again with the same file. The page
+// goes on without a reload.
 //
 //   npm ci
-//   node restarts.mjs --program ../../target/debug/examples/chat [--screenshots DIR]
+//   node restarts.mjs --program ../../target/debug/examples/chat [--next ../../examples/nextjs] [--screenshots DIR]
 //
 // KILLS=300 kills it so many times at random moments (10 by default). KILL_SEED repeats a run.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -18,7 +20,7 @@ import { launch, SCREENS, until } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
 const { values: args } = parseArgs({
-  options: { program: { type: 'string' }, screenshots: { type: 'string' } },
+  options: Object.fromEntries(['program', 'next', 'screenshots', 'only'].map(name => [name, { type: 'string' }])),
 });
 const folder = mkdtempSync(join(tmpdir(), 'restarts-'));
 
@@ -62,6 +64,20 @@ class Server {
 const server = new Server();
 await server.start();
 const browser = await launch();
+
+/** Starts the Next.js app, which has to be built, in front of the server. */
+async function startNext(folder) {
+  const listener = createServer().listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const { port } = listener.address();
+  listener.close();
+  const env = { ...process.env, CHAT_SERVER: server.url };
+  const start = ['node_modules/next/dist/bin/next', 'start', '-H', '127.0.0.1', '-p', port];
+  const app = spawn(process.execPath, start, { cwd: folder, env, stdio: 'ignore' });
+  const url = `http://127.0.0.1:${port}`;
+  await until('the Next.js app listens', () => fetch(url).then(() => true, () => false));
+  return { url, stop: () => app.kill('SIGKILL') };
+}
 
 /** Waits until the page waits for the user. */
 const settle = async tab => {
@@ -120,7 +136,8 @@ const CASES = {
     assert.deepEqual((await server.world()).files, before);
     await questions.nth(0).getByTestId('approve').click();
     await questions.nth(1).getByTestId('deny').click();
-    await questions.nth(1).getByTestId('deny-confirm').click();
+    const confirm = questions.nth(1).getByTestId('deny-confirm');
+    if (await confirm.isVisible()) await confirm.click();
     await until('the answer is complete', async () => /The janitor says: .* you denied it\.$/.test(await tab.text()));
     await until('the page is idle', () => tab.isIdle());
     await shoot('answered the janitor');
@@ -171,7 +188,7 @@ const CASES = {
     const kills = Number(process.env.KILLS ?? 10);
     for (let kill = 0; kill < kills; kill += 1) {
       // A page that is opened again shows the newest 100 messages, so this is another chat.
-      if (kill % 40 === 39) await tab.page.goto(server.url);
+      if (kill % 40 === 39) await tab.page.goto(new URL('/', tab.page.url()).href);
       const { length } = await tab.messages();
       const { transfers } = await server.world();
       await tab.write(`mixed ${kill}`);
@@ -214,25 +231,31 @@ const randomFrom = seed => () => {
 };
 
 const seed = Number(process.env.KILL_SEED ?? (Date.now() % 100_000));
+const next = args.next && (await startNext(args.next));
 let ran = 0;
 let failed = 0;
-for (const [name, act] of Object.entries(CASES)) {
-  const context = await browser.newContext(SCREENS.desktop);
-  const tab = await Tab.open(context, server.url);
-  const shoot = async moment => {
-    if (!args.screenshots) return;
-    await tab.page.screenshot({ path: join(args.screenshots, `restarts-${moment}.png`) });
-  };
-  ran += 1;
-  try {
-    await act({ tab, shoot, random: randomFrom(seed) });
-    assert.deepEqual(tab.complaints, []);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED ${name} (KILL_SEED=${seed}): ${error.message}`);
+for (const [site, url] of Object.entries({ demo: server.url, ...(next && { next: next.url }) })) {
+  for (const [name, act] of Object.entries(CASES)) {
+    if (!`${site}: ${name}`.includes(args.only ?? '')) continue;
+    const context = await browser.newContext(SCREENS.desktop);
+    const tab = await Tab.open(context, url);
+    const shoot = async moment => {
+      if (!args.screenshots) return;
+      await tab.page.screenshot({ path: join(args.screenshots, `restarts-${site}-${moment}.png`) });
+    };
+    ran += 1;
+    try {
+      await act({ tab, shoot, random: randomFrom(seed) });
+      assert.deepEqual(tab.complaints, []);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED ${site}: ${name} (KILL_SEED=${seed}): ${error.message}`);
+      console.log(await tab.page.innerText('main').catch(() => ''));
+    }
+    await context.close();
   }
-  await context.close();
 }
+next?.stop();
 await browser.close();
 await server.stop('SIGKILL');
 rmSync(folder, { recursive: true, force: true });

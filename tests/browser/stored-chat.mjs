@@ -224,6 +224,24 @@ const CASES = {
     assert.deepEqual(await visit.effects(), ['sent 70 to bakery']);
   },
 
+  async 'an input that the tool does not accept: the question is open again, also after Try again'(visit) {
+    const { page } = visit;
+    await visit.asks('Pay the bakery');
+    const amount = visit.call('transfer').getByTestId('amount');
+    await amount.fill('much');
+    await visit.approve('transfer');
+    await page.getByTestId('error').getByText('transfer').waitFor();
+    await visit.isAsked(1);
+    await page.getByTestId('retry').click();
+    await isReady(page);
+    await visit.isAsked(1);
+    assert.equal((await visit.tab.messages()).length, 2);
+    await amount.fill('70');
+    await visit.approve('transfer');
+    await visit.isAnswered(/sent 70 to bakery$/);
+    assert.deepEqual(await visit.effects(), ['sent 70 to bakery']);
+  },
+
   async 'a user who was signed out signs in, and the message is sent'(visit) {
     const { tab, page, context } = visit;
     await tab.write('Say before');

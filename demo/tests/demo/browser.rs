@@ -36,10 +36,11 @@ fn both_pages_show_the_questions_of_an_agent_inside_the_agent_and_their_answers(
 }
 
 #[test]
-fn the_page_goes_on_after_the_demo_is_killed_and_started_again() {
-    let Some(browser) = browser_scripts() else { return };
+fn both_pages_go_on_after_the_demo_is_killed_and_started_again() {
+    let (Some(browser), Some(next)) = (browser_scripts(), built_next_app()) else { return };
     let program = built_example("chat", &[]);
     let mut arguments = vec!["restarts.mjs", "--program", program.to_str().unwrap()];
+    arguments.extend(["--next", next.to_str().unwrap()]);
     let screenshots = std::env::var("SCREENSHOTS");
     if let Ok(folder) = &screenshots {
         arguments.extend(["--screenshots", folder]);

@@ -1,7 +1,7 @@
 'use client';
 
 import { generateId, isToolUIPart } from 'ai';
-import { type FormEvent, Fragment, use, useEffect, useState } from 'react';
+import { type FormEvent, Fragment, type KeyboardEvent, use, useEffect, useRef, useState } from 'react';
 import { answerEnd, approvalOf, isQuestion, useChats, useStoredChat, visible } from 'ui-message-stream-client';
 import type { ChatMessage } from './messages';
 import { asksUser, ToolCard } from './tool-card';
@@ -49,6 +49,7 @@ function Conversation({ id, isNew, notice, onUnknown }: Shown & { onUnknown: () 
   const { messages, status, isBusy, error, isUnknown } = chat;
   const { chats } = useChats();
   const [input, setInput] = useState('');
+  const composer = useRef<HTMLTextAreaElement>(null);
   const last = messages.at(-1);
   const canAnswer = status !== 'opening' && status !== 'stopping';
   const questions = last?.parts.filter(
@@ -65,11 +66,21 @@ function Conversation({ id, isNew, notice, onUnknown }: Shown & { onUnknown: () 
     chat.sendMessage({ text });
   }
 
-  function submit(event: FormEvent) {
+  function submit(event: FormEvent | KeyboardEvent) {
     event.preventDefault();
     if (isBusy || !input.trim()) return;
     send(input);
     setInput('');
+  }
+
+  /** Enter sends, and Shift and Enter begins another line. */
+  function onKey(event: KeyboardEvent) {
+    if (event.key === 'Enter' && !event.shiftKey && !event.nativeEvent.isComposing) submit(event);
+  }
+
+  function stop() {
+    composer.current?.focus(); // the button goes
+    chat.stop();
   }
 
   return (
@@ -120,7 +131,7 @@ function Conversation({ id, isNew, notice, onUnknown }: Shown & { onUnknown: () 
 
           {messages.map(message => {
             const isLive = isBusy && message === last;
-            const end = answerEnd(message);
+            const end = answerEnd(message) ?? (message === last && chat.ended);
             return (
               <Fragment key={message.id}>
                 <article className={message.role} data-testid={`message-${message.role}`}>
@@ -168,16 +179,19 @@ function Conversation({ id, isNew, notice, onUnknown }: Shown & { onUnknown: () 
       </div>
 
       <form onSubmit={submit}>
-        <input
+        <textarea
+          ref={composer}
           data-testid="input"
           aria-label="Message"
           placeholder="Ask something"
+          rows={1}
           value={input}
           onChange={event => setInput(event.target.value)}
+          onKeyDown={onKey}
           autoFocus
         />
         {isBusy ? (
-          <button type="button" data-testid="stop" onClick={chat.stop} disabled={!canAnswer}>
+          <button type="button" data-testid="stop" onClick={stop} disabled={!canAnswer}>
             Stop
           </button>
         ) : (

@@ -142,13 +142,14 @@ function Question({ children }: { children: ReactNode }) {
     const focused = document.activeElement;
     const isFree = focused === document.body || composer?.contains(focused);
     // Several questions appear at once, and the end of the conversation stays in sight.
-    const isEmpty = !composer?.querySelector('input')?.value;
+    const isEmpty = !composer?.querySelector('textarea')?.value;
     if (isFree && isEmpty) node.current?.focus({ preventScroll: true });
     return () => {
-      // The button with the focus has gone with the question.
-      if (document.activeElement === document.body) {
-        document.querySelector<HTMLElement>('.question')?.focus();
-      }
+      // The button with the focus has gone with the question. On a phone, focusing the composer opens the keyboard.
+      if (document.activeElement !== document.body) return;
+      const next = document.querySelector<HTMLElement>('.question');
+      if (next) next.focus();
+      else if (matchMedia('(pointer: fine)').matches) composer?.querySelector('textarea')?.focus();
     };
   }, []);
   return (
@@ -171,6 +172,7 @@ function ApprovalQuestion({ asked, input, answer }: QuestionProps) {
   const { box, read, look } = useReadToTheEnd();
   const { editable } = asked ?? {};
 
+  const deny = () => answer({ approved: false, reason: reason.trim() || undefined });
   function approve() {
     if (changed === undefined) return answer({ approved: true });
     const edited = withEdited(input, editable, changed);
@@ -220,7 +222,7 @@ function ApprovalQuestion({ asked, input, answer }: QuestionProps) {
             Change
           </button>
         )}
-        <button data-testid="deny" onClick={() => answer({ approved: false, reason: reason.trim() || undefined })}>
+        <button data-testid="deny" onClick={deny}>
           Deny
         </button>
         <input
@@ -229,6 +231,7 @@ function ApprovalQuestion({ asked, input, answer }: QuestionProps) {
           placeholder="Reason, if you deny"
           value={reason}
           onChange={event => setReason(event.target.value)}
+          onKeyDown={event => event.key === 'Enter' && !event.nativeEvent.isComposing && deny()}
         />
       </div>
     </Question>

@@ -9,6 +9,11 @@ export type ChatRouteOptions = {
    * `ALLOWED_HOSTS`, separated by commas.
    */
   allowedHosts?: string[];
+  /**
+   * Headers for the chat server, in place of those of the browser with the same name: for example `authorization`, with
+   * a token for the user of this app's own session.
+   */
+  headers?: (request: Request) => HeadersInit | Promise<HeadersInit>;
 };
 
 type Handler = (request: Request) => Promise<Response>;
@@ -37,7 +42,7 @@ export function chatRoute(options: ChatRouteOptions = {}): Record<'GET' | 'POST'
     const refused = refusal(request.headers, allowedHosts);
     if (refused) return new Response(refused, { status: 403 });
     try {
-      return await pipe(request, server, anonymousUser);
+      return await pipe(request, server, options.headers, anonymousUser);
     } catch {
       // useChat shows the text of a response that is not 2xx as its error.
       return new Response('The chat server cannot be reached.', { status: 502 });
@@ -61,8 +66,14 @@ const RESPONSE_HEADERS = [
 // `refusal` checks it here.
 const REQUEST_HEADERS = ['accept', 'content-type', 'authorization', 'cookie', 'last-event-id'];
 
-async function pipe(request: Request, server: string, anonymousUser: AnonymousUsers): Promise<Response> {
+async function pipe(
+  request: Request,
+  server: string,
+  ownHeaders: ChatRouteOptions['headers'],
+  anonymousUser: AnonymousUsers,
+): Promise<Response> {
   const headers = pick(request.headers, REQUEST_HEADERS);
+  new Headers(await ownHeaders?.(request)).forEach((value, name) => headers.set(name, value));
   const cookies = await anonymousUser(headers);
   const { pathname, search } = new URL(request.url);
   const upstream = await fetch(new URL(pathname + search, server), {

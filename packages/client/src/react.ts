@@ -29,7 +29,7 @@ export type StoredChatHelpers<M extends UIMessage = UIMessage> = Omit<
   UseChatHelpers<M>,
   'status' | 'resumeStream' | 'addToolApprovalResponse' | 'addToolResult'
 > &
-  Pick<Client<M>, 'status' | 'isBusy' | 'isUnknown' | 'respond' | 'retry' | 'loadOlder'>;
+  Pick<Client<M>, 'status' | 'isBusy' | 'isUnknown' | 'ended' | 'respond' | 'retry' | 'loadOlder'>;
 
 /**
  * `useChat` for a chat that the server stores. The page shows its history, goes on after a reload, a broken connection
@@ -52,9 +52,9 @@ export function useStoredChat<M extends UIMessage = UIMessage>(options: UseStore
     chat: client.chat,
     ...(experimental_throttle !== undefined && { experimental_throttle }),
   });
-  const { status, isBusy, error, isUnknown, loadOlder } = client;
+  const { status, isBusy, error, isUnknown, ended, loadOlder } = client;
   const { sendMessage, regenerate, addToolOutput, respond, retry, stop } = client;
-  const own = { status, isBusy, error, isUnknown, loadOlder, sendMessage, regenerate, addToolOutput, respond, retry, stop };
+  const own = { status, isBusy, error, isUnknown, ended, loadOlder, sendMessage, regenerate, addToolOutput, respond, retry, stop };
   return { ...helpers, ...own };
 }
 

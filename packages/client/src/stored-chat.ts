@@ -49,6 +49,8 @@ export type State = {
   isReconnecting: boolean;
   /** Whether the user has no chat with this id, or has deleted it. */
   isUnknown: boolean;
+  /** How the last answer has ended. `undefined` while one is written. */
+  ended: AnswerEnd | undefined;
   /** The place of older messages on the server, if there are any. */
   before: string | undefined;
   /** Why Stop, an answer or older messages have failed. */
@@ -66,6 +68,7 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
     phase: 'idle',
     isReconnecting: false,
     isUnknown: false,
+    ended: undefined,
     before: undefined,
     problem: undefined,
   };
@@ -83,8 +86,6 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
   /** The version of the messages that were last read, and the newest that the events name. */
   #shown: number | undefined;
   #newest: number | undefined;
-  /** How the last answer had ended when the messages were last read. */
-  #ended: AnswerEnd | undefined;
 
   constructor(options: StoredChatOptions, newChat: (parts: ChatParts) => C) {
     this.id = options.id;
@@ -140,6 +141,15 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
   /** Whether the user has no chat with this id, or has deleted it. */
   get isUnknown(): boolean {
     return this.state.isUnknown;
+  }
+
+  /**
+   * How the last answer has ended, if it is not complete: also one that was stopped, or has failed, before it had a
+   * message. `answerEnd` tells it of each message.
+   */
+  get ended(): Exclude<AnswerEnd, 'finished'> | undefined {
+    const { ended } = this.state;
+    return ended === 'finished' ? undefined : ended;
   }
 
   /** Reads older messages. `undefined` if all are shown. */
@@ -219,11 +229,11 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
       // With its id: the server recognizes a message that it has.
       const { parts, metadata } = last;
       await this.chat.sendMessage({ parts, metadata, messageId: last.id } as never);
-    } else if (this.#undelivered) {
+    } else if (this.#undelivered === 'regenerate-message') {
       await this.chat.regenerate();
     } else {
       await this.#open();
-      if (this.#ended && this.#ended !== 'finished') await this.chat.regenerate();
+      if (this.ended) await this.chat.regenerate();
     }
   };
 
@@ -271,7 +281,7 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
 
   async #post(url: string | URL | Request, init: RequestInit): Promise<Response> {
     this.#requests += 1;
-    this.#set({ phase: 'idle' });
+    this.#set({ phase: 'idle', ended: undefined });
     const answered = [...this.#unsent.keys()];
     const { trigger } = JSON.parse(`${init.body}`);
     this.#undelivered = trigger;
@@ -315,9 +325,8 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
     const kept = older > 0 ? this.chat.messages.slice(0, older) : [];
     this.chat.messages = [...kept, ...(page?.messages ?? [])];
     this.#shown = page?.version;
-    this.#ended = page?.ended;
     const before = kept.length > 0 ? this.#state.before : page?.before;
-    this.#set({ before, isUnknown: !page });
+    this.#set({ before, isUnknown: !page, ended: page?.ended });
   }
 
   /** Reads the messages again, unless the page does something else meanwhile. */

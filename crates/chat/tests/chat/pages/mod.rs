@@ -4,3 +4,4 @@ mod followed_chats;
 mod history;
 mod json_responses;
 mod listed_chats;
+mod template_bodies;
