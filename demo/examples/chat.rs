@@ -9,6 +9,8 @@
 //! names. Kill the demo, start it again, and the page goes on. `CHAT_STORE=memory` keeps nothing.
 //! `CHAT_STORE=redis://127.0.0.1/` keeps chats and approvals in Redis: start the demo on two ports with
 //! the same file, and each serves the chats of both. `CHAT_STORE=postgresql://…` does this in Postgres.
+//!
+//! With the argument `schemas` it prints the schemas of its tools, and ends.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -22,5 +24,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     demo::init_log();
     let storage = Storage::open().await?;
-    demo::run(Arc::new(ScriptedModel::new(storage.world())), storage).await
+    let model = Arc::new(ScriptedModel::new(storage.world()));
+    if std::env::args().nth(1).as_deref() == Some("schemas") {
+        println!("{}", demo::schemas(model, &storage)?);
+        return Ok(());
+    }
+    demo::run(model, storage).await
 }

@@ -42,7 +42,7 @@ pub use storage::Storage;
 pub use world::SharedWorld;
 
 use storage::{Readiness, text_of};
-use world::{DeleteFile, Transfer, Weather, World};
+use world::{DeleteFile, Deleted, Place, Report, Sent, Transfer, Weather, World};
 
 /// Writes the log to the standard output. The store logs when it is opened, so call this before.
 pub fn init_log() {
@@ -291,11 +291,20 @@ const LIMIT_VARIABLES: [(&str, SetLimit); 6] = [
 ];
 
 /// Creates an agent whose tools act on `world`.
+/// Returns the schemas of the tools as JSON, from which the types of a page are made.
+///
+/// # Errors
+/// Fails if a schema cannot be written as JSON.
+pub fn schemas(model: Arc<dyn Model>, storage: &Storage) -> Result<String, Box<dyn Error>> {
+    Ok(serde_json::to_string_pretty(&agent(model, storage.world())?.schemas())?)
+}
+
 fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
     let (delete_in, transfer_in) = (Arc::clone(&world), world);
     let weather =
         Tool::new("get_weather", async |input: Weather| Ok::<_, JsonError>(input.report()))
-            .with_title("Look up the weather");
+            .with_title("Look up the weather")
+            .with_output_type::<Report>();
     let delete = || {
         let world = Arc::clone(&delete_in);
         let delete = Tool::new("delete_file", move |input: DeleteFile| {
@@ -307,6 +316,7 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         });
         delete
             .with_title("Delete a file")
+            .with_output_type::<Deleted>()
             .with_approval_description(|input| format!("Delete {}", input.path))
             .needs_approval()
     };
@@ -332,11 +342,12 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         .tool(
             transfer
                 .with_title("Transfer money")
+                .with_output_type::<Sent>()
                 .with_approval_description(|input| format!("Send {} to {}", input.amount, input.to))
                 .editable_fields(["amount"])
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
-        .tool(location.with_title("Share your location"))
+        .tool(location.with_title("Share your location").with_output_type::<Place>())
         .tool(janitor))
 }
 

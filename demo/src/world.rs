@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Files that can be deleted, and transfers of money.
 #[derive(Debug, Clone, Serialize)]
@@ -32,6 +32,36 @@ pub(crate) struct DeleteFile {
 pub(crate) struct Transfer {
     pub(crate) to: String,
     pub(crate) amount: u32,
+}
+
+/// The weather in a city.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Report {
+    celsius: i32,
+    city: String,
+    sky: String,
+}
+
+/// Whether a file was there.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Deleted {
+    deleted: bool,
+    path: String,
+}
+
+/// A transfer that was made.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Sent {
+    amount: u32,
+    sent: bool,
+    to: String,
+}
+
+/// Where the user is.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Place {
+    latitude: f64,
+    longitude: f64,
 }
 
 /// The world, shared by all chats. It is in a database, so that a restart of the demo does not
@@ -102,19 +132,16 @@ impl SharedWorld {
     pub(crate) fn delete(
         &self,
         DeleteFile { path }: &DeleteFile,
-    ) -> Result<Value, rusqlite::Error> {
+    ) -> Result<Deleted, rusqlite::Error> {
         let deleted = self.lock().execute("DELETE FROM demo_files WHERE name = ?1", [path])?;
-        Ok(json!({ "path": path, "deleted": deleted > 0 }))
+        Ok(Deleted { deleted: deleted > 0, path: path.clone() })
     }
 
     /// Sends money.
-    pub(crate) fn send(
-        &self,
-        Transfer { to, amount }: &Transfer,
-    ) -> Result<Value, rusqlite::Error> {
+    pub(crate) fn send(&self, Transfer { to, amount }: &Transfer) -> Result<Sent, rusqlite::Error> {
         let insert = "INSERT INTO demo_transfers (recipient, amount) VALUES (?1, ?2)";
         self.lock().execute(insert, (to, amount))?;
-        Ok(json!({ "to": to, "amount": amount, "sent": true }))
+        Ok(Sent { amount: *amount, sent: true, to: to.clone() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
@@ -154,8 +181,8 @@ impl DeleteFile {
 }
 
 impl Weather {
-    pub(crate) fn report(&self) -> Value {
-        json!({ "city": self.city, "celsius": 21, "sky": "clear" })
+    pub(crate) fn report(&self) -> Report {
+        Report { celsius: 21, city: self.city.clone(), sky: "clear".to_owned() }
     }
 }
 
@@ -219,7 +246,7 @@ mod tests {
         for deleted in [true, false] {
             let path = world.file_named_in("Please delete budget.xlsx!");
             assert_eq!(path, "budget.xlsx");
-            assert_eq!(world.delete(&DeleteFile { path }).unwrap()["deleted"], deleted);
+            assert_eq!(world.delete(&DeleteFile { path }).unwrap().deleted, deleted);
         }
         assert_eq!(world.file_named_in("delete a file"), "notes.txt");
     }

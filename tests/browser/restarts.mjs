@@ -28,10 +28,12 @@ const folder = mkdtempSync(join(tmpdir(), 'restarts-'));
 class Server {
   #process;
   url;
+  /** The name of its file. */
+  data = 'demo';
 
   async start() {
     const PORT = this.url ? new URL(this.url).port : '0';
-    const variables = { PORT, UIMS_DATA: join(folder, 'chat.db'), UIMS_LEASE_MS: '500' };
+    const variables = { PORT, UIMS_DATA: join(folder, `${this.data}.db`), UIMS_LEASE_MS: '500' };
     const stdio = ['ignore', 'pipe', 'inherit'];
     this.#process = spawn(args.program, { env: { ...process.env, ...variables }, stdio });
     for await (const line of createInterface({ input: this.#process.stdout })) {
@@ -235,6 +237,9 @@ const next = args.next && (await startNext(args.next));
 let ran = 0;
 let failed = 0;
 for (const [site, url] of Object.entries({ demo: server.url, ...(next && { next: next.url }) })) {
+  // With all files in the world.
+  server.data = site;
+  await server.restart();
   for (const [name, act] of Object.entries(CASES)) {
     if (!`${site}: ${name}`.includes(args.only ?? '')) continue;
     const context = await browser.newContext(SCREENS.desktop);

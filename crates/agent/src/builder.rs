@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use super::client_tools;
 use super::driver::{AgentRun, Inside};
 use super::dyn_tool::IntoTool;
+use super::schemas::Schemas;
 use super::settings::Settings;
 use super::structured_output::StructuredOutput;
 use ui_message_stream::approval::{
@@ -225,6 +226,12 @@ impl Agent {
                 settings.tools.add(tool.into_tool());
             }
         })
+    }
+
+    /// Returns the schemas of the tools, from which the types of a page are made: the inputs, and the outputs of the tools
+    /// that [name their type](super::Tool::with_output_type). Tools for which a page has no type are left out.
+    pub fn schemas(&self) -> Schemas {
+        self.0.tools.schemas()
     }
 
     /// Creates a chat server for this agent. It keeps conversations in memory, and uses new

@@ -101,6 +101,8 @@ pub trait DynTool: Send + Sync + fmt::Debug + 'static {
 pub struct DynToolDefinition {
     /// What the model reads.
     pub model: ToolDefinition,
+    /// The schema of the output, for the [types of the page](crate::Agent::schemas).
+    pub output_schema: Option<Json>,
     /// The title that the user reads instead of the name.
     pub title: Option<Box<str>>,
     /// Further facts about the tool on which a user or a policy may base an approval.
@@ -126,6 +128,7 @@ impl DynToolDefinition {
     pub fn new(model: ToolDefinition) -> Self {
         DynToolDefinition {
             model,
+            output_schema: None,
             title: None,
             extras: None,
             has_changed: false,

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::{ApprovalContext, ToolContext};
 use super::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
+use super::schemas::serialized_schema;
 use super::tool_handler::{ToolHandler, emit_outputs};
 use super::tool_policy::{ApprovalRequirement, ToolPolicy};
 use ui_message_stream::approval::{EditableInput, OnNewMessage, Principal};
@@ -517,6 +518,33 @@ impl Tool<ClientExecuted> {
 }
 
 impl<I> Tool<I> {
+    /// Sets the type of the output, for the [types of the page](super::Agent::schemas). It is the type that the
+    /// handler returns. Neither the model nor an approval depends on it.
+    ///
+    /// ```
+    /// # use schemars::JsonSchema;
+    /// # use serde::{Deserialize, Serialize};
+    /// # use ui_message_stream_agent::{Tool, ToolError};
+    /// # #[derive(Deserialize, JsonSchema)] struct City { name: String }
+    /// #[derive(Serialize, JsonSchema)]
+    /// struct Weather {
+    ///     celsius: f64,
+    /// }
+    ///
+    /// let weather = Tool::new("weather", async |_: City| Ok::<_, ToolError>(Weather { celsius: 21.0 }))
+    ///     .with_output_type::<Weather>();
+    /// # let _ = weather;
+    /// ```
+    ///
+    /// # Panics
+    /// Panics if the schema of `O` cannot be written as JSON. A derived schema always can.
+    #[must_use]
+    #[track_caller]
+    pub fn with_output_type<O: Serialize + JsonSchema>(mut self) -> Self {
+        self.definition.output_schema = Some(serialized_schema::<O>());
+        self
+    }
+
     /// Requires a user's approval for each call. A client executes a call of its own tool once it is approved:
     /// until then it reads no `tool-input-available`.
     #[must_use]

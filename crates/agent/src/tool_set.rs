@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::context::{ApprovalContext, PartEmitter, ToolContext};
 use super::dyn_tool::{DynTool, DynToolDefinition};
 use super::inner_calls::{InnerCalls, Resumed, inner_name};
+use super::schemas::{Schemas, ToolSchemas};
 use super::tool_policy::ApprovalRequirement;
 use super::tool_run::{self, ToolRun};
 use crate::schema::compile_validator;
@@ -189,6 +190,18 @@ impl ToolSet {
     pub(super) fn definitions(&self) -> Arc<[ToolDefinition]> {
         let definitions = self.tools.iter().filter_map(RegisteredTool::compiled_definition);
         definitions.map(|compiled| compiled.definition.model.clone()).collect()
+    }
+
+    /// Returns the schemas of the tools for which a page has types.
+    pub(super) fn schemas(&self) -> Schemas {
+        let definitions = self.tools.iter().filter_map(RegisteredTool::compiled_definition);
+        let tools =
+            definitions.filter(|compiled| !compiled.definition.is_dynamic).map(|compiled| {
+                let DynToolDefinition { model, output_schema, .. } = &compiled.definition;
+                let (input, output) = (model.input_schema.clone(), output_schema.clone());
+                (model.name.clone(), ToolSchemas { input, output })
+            });
+        Schemas::new(tools.collect())
     }
 
     /// Returns the facts of a tool that its approval is bound to. `None` if the tool is not

@@ -7,6 +7,7 @@ mod http;
 mod hung_server;
 mod killed_tools;
 mod operation;
+mod page_types;
 mod random_kills;
 mod restore;
 mod scenarios;
