@@ -318,6 +318,7 @@ const CASES = {
 
   async 'a message that did not arrive is sent by Try again, and one that arrived is not repeated'({
     tab,
+    url,
   }) {
     for (const arrives of [false, true]) {
       const { length } = await tab.messages();
@@ -326,10 +327,14 @@ const CASES = {
         await route.abort('connectionreset');
       });
       await tab.write('What about the weather?');
-      await tab.page.getByTestId('error').waitFor();
-      await tab.page.unrouteAll();
-      await tab.page.getByTestId('retry').click();
+      // The events tell the Next.js page that a message has arrived whose response was lost.
+      if (!arrives || url === args.demo) {
+        await tab.page.getByTestId('error').waitFor();
+        await tab.page.unrouteAll();
+        await tab.page.getByTestId('retry').click();
+      }
       await tab.isDone(length + 2);
+      await tab.page.unrouteAll();
       assert(!(await tab.shows('error')));
       await tab.page.reload();
       await tab.isDone(length + 2);

@@ -9,7 +9,7 @@
 
 import assert from 'node:assert/strict';
 import { until } from './chromium.mjs';
-import { browserOf, openGate, report, restart, runCases } from './visit.mjs';
+import { browserOf, report, restart, runCases } from './visit.mjs';
 
 const inputOf = async call => JSON.parse(await call.getByTestId('call-input').innerText());
 const stateOf = call => call.getAttribute('data-state');
@@ -124,7 +124,7 @@ const CASES = {
     const [buyer, stranger] = [await browserOf('acme.buyer'), await browserOf('other.buyer')];
     assert.deepEqual(await list(stranger.request), [], 'a buyer of another tenant');
     const [asked] = await list(buyer.request);
-    assert.deepEqual([asked.toolName, asked.requestedBy, asked.input], ['order', 'acme/alice', { item: 'desk' }]);
+    assert.deepEqual([asked.toolName, asked.requestedBy, asked.input], ['order', `acme/${visit.user}`, { item: 'desk' }]);
     const data = { decisions: [{ approvalId: asked.approvalId, approved: true }] };
     const decide = async user => {
       const response = await user.request.post('/api/approvals', { data });
@@ -143,7 +143,7 @@ const CASES = {
     assert.equal(await call.getByTestId('deny').count(), 0, 'the question is closed');
     assert.deepEqual(await visit.effects(), []);
     await shoot('approved by another user');
-    await openGate();
+    await visit.openGate();
     const isShown = async () => {
       await visit.isAnswered(/I read: ordered a desk$/);
       assert.equal(await stateOf(call), 'output-available');
@@ -196,7 +196,7 @@ const CASES = {
     await isRunning(second);
     await second.close();
     assert.deepEqual(complaints, []);
-    await openGate();
+    await visit.openGate();
     const isShown = async () => {
       await visit.isAnswered(/I read: built site$/);
       assert.deepEqual(await page.getByTestId('progress').allInnerTexts(), ['2 of 2 files']);

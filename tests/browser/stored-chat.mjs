@@ -9,7 +9,7 @@ import assert from 'node:assert/strict';
 import { until } from './chromium.mjs';
 import { Network } from './network.mjs';
 import { Tab } from './tab.mjs';
-import { browserOf, report, restart, runCases, url, Visit } from './visit.mjs';
+import { browserOf, report, restart, runCases, url } from './visit.mjs';
 
 const NUMBERS = `${Array.from({ length: 20 }, (_, at) => at + 1).join(' ')}`;
 
@@ -131,20 +131,20 @@ const CASES = {
       for (const each of tabs) await shows(each, `number ${at}`);
     }
     for (const each of tabs) assert.equal((await each.messages()).length, 16);
-    assert.equal(visit.eventStreams, 1);
+    await until('one tab reads the events', () => visit.eventReaders === 1);
     // The one that reads them is closed, and another one goes on.
     await tabs.shift().page.close();
-    await until('another tab reads them', () => visit.eventStreams === 2);
+    await until('another tab reads them', () => visit.eventReaders === 1);
     await tabs[3].write('Say goodbye');
     for (const each of tabs) await shows(each, 'goodbye');
-    assert.equal(visit.eventStreams, 2);
+    await until('one tab reads the events', () => visit.eventReaders === 1);
     visit.tab = tabs[0];
     visit.page = tabs[0].page;
     for (const { complaints } of tabs) assert.deepEqual(complaints, []);
   },
 
   async 'another device shows what is written, and a question that is answered elsewhere is closed'(visit) {
-    const device = await browserOf('acme.alice', visit.baseURL);
+    const device = await browserOf(`acme.${visit.user}`, visit.baseURL);
     const there = await Tab.open(device, `${visit.baseURL}/page/${visit.pageName}?chat=${visit.id}`);
     await visit.tab.write('Say hello');
     await shows(there, 'hello');
@@ -192,7 +192,7 @@ const CASES = {
     assert.deepEqual(numbers, Array.from({ length: 600 }, (_, at) => at >> 1));
   },
 
-  async 'a message that did not arrive is sent by Try again, and one that arrived is not repeated'(visit) {
+  async 'a message that did not arrive is sent by Try again, and one that arrived is answered'(visit) {
     const { tab, page, context } = visit;
     for (const [number, arrives] of [false, true].entries()) {
       await context.route('**/api/chat', async route => {
@@ -200,10 +200,14 @@ const CASES = {
         await route.abort('connectionreset');
       });
       await tab.write(`Say ${number}`);
-      await page.getByTestId('error').waitFor();
-      await context.unroute('**/api/chat');
-      await page.getByTestId('retry').click();
+      if (!arrives) {
+        await page.getByTestId('error').waitFor();
+        await context.unroute('**/api/chat');
+        await page.getByTestId('retry').click();
+      }
+      // The events tell the page that a message has arrived whose response was lost.
       await shows(tab, `${number}`);
+      await context.unroute('**/api/chat');
       await isReady(page);
       assert.equal(await page.getByTestId('error').count(), 0);
       assert.equal((await tab.messages()).length, 2 * (number + 1));
@@ -222,6 +226,53 @@ const CASES = {
     await page.getByTestId('retry').click();
     await visit.isAnswered(/sent 70 to bakery$/);
     assert.deepEqual(await visit.effects(), ['sent 70 to bakery']);
+  },
+
+  async 'a message that the server refuses stays on the page, until it is sent'(visit) {
+    const { tab, page, context } = visit;
+    await tab.write('Say one');
+    await shows(tab, 'one');
+    await isReady(page);
+    await context.route('**/api/chat', route => route.fulfill({ status: 429, body: 'Too many.' }));
+    await tab.write('Say two');
+    await page.getByTestId('error').getByText('Too many.').waitFor();
+    // Another device writes in the chat.
+    await say(context, visit.id, 'Say three', 'other');
+    await until('it is shown', async () => (await tab.messages()).length === 5);
+    assert.deepEqual((await tab.messages()).map(({ text }) => text), ['Say one', 'one', 'Say three', 'three', 'Say two']);
+    await page.getByTestId('error').getByText('Too many.').waitFor();
+    await context.unroute('**/api/chat');
+    await page.getByTestId('retry').click();
+    await shows(tab, 'two');
+    await isReady(page);
+    assert.equal(await page.getByTestId('error').count(), 0);
+    assert.equal((await tab.messages()).length, 6);
+  },
+
+  async 'Try again repeats what has failed, and writes no stopped answer again'(visit) {
+    const { tab, page, context } = visit;
+    await tab.write('Count');
+    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    const away = route => route.fulfill({ status: 503, body: 'Later.' });
+    await context.route('**/stream', async route => {
+      if (route.request().method() === 'DELETE') await route.fetch(); // it arrives, and its response is lost
+      await away(route);
+    });
+    await page.getByTestId('stop').click();
+    await page.getByTestId('error').getByText('Later.').waitFor();
+    await context.unroute('**/stream');
+    await page.getByTestId('retry').click();
+    await until('the answer is marked', async () => (await endOf(page)) === 'stopped');
+    await isReady(page);
+    await context.route('**/api/chat/**', away);
+    await visit.reload();
+    await page.getByTestId('error').getByText('Later.').waitFor();
+    await context.unroute('**/api/chat/**');
+    await page.getByTestId('retry').click();
+    await isReady(page);
+    assert.equal(await endOf(page), 'stopped');
+    assert.equal(visit.posts, 1);
+    assert.equal(await page.getByTestId('error').count(), 0);
   },
 
   async 'an input that the tool does not accept: the question is open again, also after Try again'(visit) {
@@ -248,7 +299,7 @@ const CASES = {
     await shows(tab, 'before');
     await context.clearCookies();
     await tab.write('Say after');
-    const signIn = () => context.addCookies([{ name: 'user', value: 'acme.alice', url: visit.baseURL }]);
+    const signIn = () => context.addCookies([{ name: 'user', value: `acme.${visit.user}`, url: visit.baseURL }]);
     if (/react/.test(visit.pageName)) {
       await until('the page asks the user to sign in', () => page.evaluate(() => 'signedIn' in window));
       await signIn();
@@ -308,9 +359,5 @@ const PAGES = ['stored-react-v6', 'stored-react-v7', 'stored-vue', 'stored-svelt
 // Only the pages with React have a list.
 const isFor = (page, name) => /react/.test(page) || !name.startsWith('the list');
 
-// All go through a network that can be cut.
-const network = await Network.to(url);
-Visit.prototype.network = network;
-const result = await runCases(PAGES, CASES, isFor, network.url);
-network.close();
+const result = await runCases(PAGES, CASES, isFor, () => Network.to(url));
 await report('stored chats', result);

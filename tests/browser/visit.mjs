@@ -14,8 +14,6 @@ export const [url] = positionals;
 if (!url) throw new Error(`which server? node ${process.argv[1]} URL [--screenshots DIR]`);
 
 const post = async path => assert((await fetch(new URL(path, url), { method: 'POST' })).ok, path);
-/** Lets a tool that waits go on. */
-export const openGate = () => post('/gate');
 export const restart = () => post('/restart');
 
 const browser = await launch();
@@ -34,16 +32,27 @@ export async function browserOf(user, baseURL = url) {
 export class Visit {
   /** How many requests the page has posted. */
   posts = 0;
-  /** How many requests have asked for what changes in the chats of the user. */
-  eventStreams = 0;
+  /** The open requests for what changes in the chats of the user. */
+  #eventStreams = new Set();
 
-  static async open(page, id, baseURL = url) {
+  /** How many pages read what changes in the chats of the user. */
+  get eventReaders() {
+    return [...this.#eventStreams].filter(request => !request.frame().page().isClosed()).length;
+  }
+
+  static async open(page, id, network) {
     const visit = new Visit();
-    Object.assign(visit, { id, pageName: page, baseURL, context: await browserOf('acme.alice', baseURL) });
+    const baseURL = network?.url ?? url;
+    const user = `alice-${page}`; // several pages are open at the same time
+    const context = await browserOf(`acme.${user}`, baseURL);
+    Object.assign(visit, { id, pageName: page, user, baseURL, network, context });
     visit.context.on('request', request => {
       visit.posts += request.method() === 'POST';
-      visit.eventStreams += request.url().endsWith('?events');
+      if (request.url().endsWith('?events')) visit.#eventStreams.add(request);
     });
+    for (const end of ['requestfinished', 'requestfailed']) {
+      visit.context.on(end, request => visit.#eventStreams.delete(request));
+    }
     visit.tab = await visit.openTab();
     visit.page = visit.tab.page;
     return visit;
@@ -61,6 +70,9 @@ export class Visit {
     const path = join(args.screenshots, `${this.id} ${moment}.png`.replaceAll(' ', '-'));
     await this.page.screenshot({ path, fullPage: true });
   };
+
+  /** Lets a tool of this chat that waits go on. */
+  openGate = () => post(`/gate/${this.id}`);
 
   /** What the tools have done in this chat. */
   effects = async () => (await fetch(`${url}/effects/${this.id}`)).json();
@@ -97,14 +109,18 @@ export class Visit {
   }
 }
 
-/** Runs cases, each with a chat of its own on a page. Returns how many ran, and how many failed. */
-export async function runCases(pages, cases, isFor, baseURL = url) {
+/**
+ * Runs cases, each with a chat of its own, on several pages at the same time. A page may have a network of its own.
+ * Returns how many ran, and how many failed.
+ */
+export async function runCases(pages, cases, isFor, networkOf = async () => undefined) {
   let [ran, failed] = [0, 0];
-  for (const page of pages) {
+  const runOn = async page => {
+    const network = await networkOf(page);
     for (const [place, [name, act]] of Object.entries(cases).entries()) {
       if (!isFor(page, name) || !`${page}: ${name}`.includes(process.env.ONLY ?? '')) continue;
       ran += 1;
-      const visit = await Visit.open(page, `${script}-${page}-${place}`, baseURL);
+      const visit = await Visit.open(page, `${script}-${page}-${place}`, network);
       try {
         await act(visit);
         await visit.close();
@@ -114,7 +130,9 @@ export async function runCases(pages, cases, isFor, baseURL = url) {
         await visit.context.close();
       }
     }
-  }
+    network?.close();
+  };
+  await Promise.all(pages.map(runOn));
   return { ran, failed };
 }
 

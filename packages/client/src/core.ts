@@ -11,5 +11,5 @@ export {
   type Message,
   type ServerOptions,
 } from './server.js';
-export { StoredChat, type Chat, type ChatParts, type State, type Status, type StoredChatOptions } from './stored-chat.js';
+export { StoredChat, type AnyChat, type ChatParts, type State, type Status, type StoredChatOptions } from './stored-chat.js';
 export type { Texts } from './texts.js';

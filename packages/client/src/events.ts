@@ -18,41 +18,56 @@ type ChatList = Extract<ChatEvent, { type: 'chats' }>;
 const [FIRST_PAUSE, MAX_PAUSE] = [1_000, 30_000];
 
 /**
- * Follows the chats of a user over one connection for all pages of the browser: a browser has only six connections
- * to a host over HTTP/1.1. The page that holds a lock reads the events, and passes them on.
+ * Follows the chats of a user over one connection for all pages of the browser with this name: a browser has only six
+ * connections to a host over HTTP/1.1. The page that holds a lock reads the events, and passes them on. Without a name,
+ * and over plain HTTP, which has no locks, each page reads for itself.
  */
-export function followChats(server: ChatServer, user: string): ChatEvents {
+export function followChats(server: ChatServer, sharedName: string | undefined): ChatEvents {
   const listeners = new Set<(event: ChatEvent) => void>();
   let list: ChatList | undefined;
   let following: AbortController | undefined;
 
   function tell(event: ChatEvent) {
     list = withEvent(list, event);
-    for (const listener of listeners) listener(event);
+    for (const listener of listeners) {
+      try {
+        listener(event);
+      } catch (error) {
+        reportError(error);
+      }
+    }
+  }
+
+  function followAlone(signal: AbortSignal) {
+    return read(server, signal, new EventTarget(), tell);
+  }
+
+  function followShared(signal: AbortSignal, name: string) {
+    const channel = new BroadcastChannel(name);
+    // A page that has just opened may be of a user who has just signed in: the events begin again with its cookies.
+    const opened = new EventTarget();
+    channel.onmessage = ({ data }: MessageEvent<ChatEvent | 'opened'>) => {
+      if (data === 'opened') opened.dispatchEvent(new Event('again'));
+      else tell(data);
+    };
+    channel.postMessage('opened');
+    signal.addEventListener('abort', () => channel.close());
+    return navigator.locks.request(name, { signal }, () =>
+      read(server, signal, opened, event => {
+        channel.postMessage(event);
+        tell(event);
+      }),
+    );
   }
 
   function follow(): AbortController {
     const end = new AbortController();
     const { signal } = end;
-    const name = `ui-message-stream ${server.api} ${user}`;
-    const channel = new BroadcastChannel(name);
-    let isReading = false;
-    channel.onmessage = ({ data }: MessageEvent<ChatEvent | 'hello'>) => {
-      if (data !== 'hello') tell(data);
-      else if (isReading && list) channel.postMessage(list);
-    };
-    channel.postMessage('hello');
-    const read = async () => {
-      isReading = true;
-      for await (const event of eventsOf(server, signal)) {
-        channel.postMessage(event);
-        tell(event);
-      }
-    };
-    signal.addEventListener('abort', () => channel.close());
-    // A page over plain HTTP has no locks: then each one reads.
-    const reading = navigator.locks ? navigator.locks.request(name, { signal }, read) : read();
-    reading.catch(() => {}); // it was aborted
+    const name = sharedName !== undefined && 'locks' in navigator && `ui-message-stream ${sharedName}`;
+    const followed = name ? followShared(signal, name) : followAlone(signal);
+    followed.catch(error => {
+      if (!signal.aborted) reportError(error);
+    });
     return end;
   }
 
@@ -71,9 +86,19 @@ export function followChats(server: ChatServer, user: string): ChatEvents {
   };
 }
 
-/** A list after an event: a chat that has changed stands first. */
+/**
+ * A list after an event: a chat that has changed moves to the place of its time. The newest chats replace those at the
+ * beginning of the list, and what was read beyond them stays.
+ */
 export function withEvent(list: ChatList | undefined, event: ChatEvent): ChatList | undefined {
-  if (event.type === 'chats') return event;
+  if (event.type === 'chats') {
+    const oldest = event.chats.at(-1);
+    const beyond = event.after === undefined || !oldest ? [] : (list?.chats ?? []);
+    const known = new Set(event.chats.map(({ id }) => id));
+    const kept = beyond.filter(({ id, updatedAt }) => !known.has(id) && updatedAt < (oldest?.updatedAt ?? 0));
+    if (!list || kept.length === 0) return event;
+    return { ...list, chats: [...event.chats, ...kept] };
+  }
   if (!list) return undefined;
   const id = event.type === 'chat' ? event.chat.id : event.id;
   const others = list.chats.filter(chat => chat.id !== id);
@@ -82,32 +107,39 @@ export function withEvent(list: ChatList | undefined, event: ChatEvent): ChatLis
   return { ...list, chats: others.toSpliced(at < 0 ? others.length : at, 0, event.chat) };
 }
 
-/** The events of a server, over as many connections as it takes. */
-async function* eventsOf(server: ChatServer, signal: AbortSignal): AsyncGenerator<ChatEvent> {
-  for (let pause = 0; ; pause = Math.min(pause * 2 || FIRST_PAUSE, MAX_PAUSE)) {
-    if (pause) await sleep(pause, signal);
-    const response = await server.fetch(`${server.api}?events`, { signal }).catch(() => undefined);
-    signal.throwIfAborted();
-    if (!response?.ok) continue;
-    for await (const frame of wholeFrames(response)) {
-      const event = eventOf(frame);
-      if (event) yield event;
-      pause = 0; // the server ends the response after a while
+/** Reads the events of a server, over as many connections as it takes. Another one begins at each event `again`. */
+async function read(server: ChatServer, signal: AbortSignal, target: EventTarget, tell: (event: ChatEvent) => void) {
+  for (let failures = 0; ; ) {
+    if (failures > 0) await sleep(Math.min(FIRST_PAUSE * 2 ** (failures - 1), MAX_PAUSE), signal);
+    failures += 1;
+    const connection = new AbortController();
+    const again = () => connection.abort();
+    target.addEventListener('again', again);
+    const either = AbortSignal.any([signal, connection.signal]);
+    const response = await server.fetchUnsigned(`${server.api}?events`, { signal: either }).catch(() => undefined);
+    if (response?.ok) {
+      for await (const frame of wholeFrames(response)) {
+        const event = eventOf(frame);
+        if (event) tell(event);
+        failures = 0; // the server ends the response after a while
+      }
     }
+    target.removeEventListener('again', again);
+    signal.throwIfAborted();
+    if (connection.signal.aborted) failures = 0;
   }
 }
 
+/** The event of a frame. `undefined` for one that this version does not know. */
 function eventOf(frame: string): ChatEvent | undefined {
   const type = /^event: ?(.*)$/m.exec(frame)?.[1];
-  const data = JSON.parse(/^data: ?(.*)$/m.exec(frame)?.[1] ?? 'null');
-  switch (type) {
-    case 'chats':
-      return { type, ...data };
-    case 'chat':
-      return { type, chat: data };
-    case 'deleted':
-      return { type, id: data.id };
-    default:
-      return undefined;
+  try {
+    const data = JSON.parse(/^data: ?(.*)$/m.exec(frame)?.[1] ?? 'null');
+    if (type === 'chats') return { type, ...data };
+    if (type === 'chat') return { type, chat: data };
+    if (type === 'deleted') return { type, id: data.id };
+  } catch {
+    // A proxy may answer with something else.
   }
+  return undefined;
 }

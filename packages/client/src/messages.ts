@@ -38,9 +38,12 @@ export type AskingPart = {
  * the client changes no part of an earlier message.
  */
 export function approvalOf(messages: readonly Message[], toolCallId: string): Approval | undefined {
-  const parts: readonly { type: string; id?: unknown; data?: unknown }[] = messages.flatMap(({ parts }) => parts);
-  const newest = parts.findLast(({ type, id }) => type === 'data-approval' && id === toolCallId);
-  return newest?.data as Approval | undefined;
+  for (const { parts } of messages.toReversed()) {
+    const known: readonly { type: string; id?: unknown; data?: unknown }[] = parts;
+    const newest = known.findLast(({ type, id }) => type === 'data-approval' && id === toolCallId);
+    if (newest) return newest.data as Approval;
+  }
+  return undefined;
 }
 
 /**

@@ -35,15 +35,18 @@ type Handler = (request: Request) => Promise<Response>;
  */
 export function chatRoute(options: ChatRouteOptions = {}): Record<'GET' | 'POST' | 'PATCH' | 'DELETE', Handler> {
   const { CHAT_SERVER, ALLOWED_HOSTS } = process.env;
-  const server = options.server ?? CHAT_SERVER ?? 'http://127.0.0.1:3000';
+  const server = new URL(options.server ?? CHAT_SERVER ?? 'http://127.0.0.1:3000');
   const allowedHosts = options.allowedHosts ?? (ALLOWED_HOSTS ?? '').split(',');
   const anonymousUser = anonymousUsers(server);
   const handle: Handler = async request => {
     const refused = refusal(request.headers, allowedHosts);
     if (refused) return new Response(refused, { status: 403 });
+    const headers = pick(request.headers, REQUEST_HEADERS);
+    new Headers(await options.headers?.(request)).forEach((value, name) => headers.set(name, value));
     try {
-      return await pipe(request, server, options.headers, anonymousUser);
-    } catch {
+      return await pipe(request, headers, server, anonymousUser);
+    } catch (error) {
+      if (!request.signal.aborted) console.error('the chat server cannot be reached:', error);
       // useChat shows the text of a response that is not 2xx as its error.
       return new Response('The chat server cannot be reached.', { status: 502 });
     }
@@ -68,21 +71,24 @@ const REQUEST_HEADERS = ['accept', 'content-type', 'authorization', 'cookie', 'l
 
 async function pipe(
   request: Request,
-  server: string,
-  ownHeaders: ChatRouteOptions['headers'],
+  headers: Headers,
+  server: URL,
   anonymousUser: AnonymousUsers,
 ): Promise<Response> {
-  const headers = pick(request.headers, REQUEST_HEADERS);
-  new Headers(await ownHeaders?.(request)).forEach((value, name) => headers.set(name, value));
-  const cookies = await anonymousUser(headers);
   const { pathname, search } = new URL(request.url);
-  const upstream = await fetch(new URL(pathname + search, server), {
+  const isOpening = request.method === 'GET' && (search === '?events' || pathname.endsWith('/stream'));
+  const cookies = await anonymousUser(headers, isOpening);
+  const url = new URL(server); // only its path is that of the request
+  url.pathname = pathname;
+  url.search = search;
+  const upstream = await fetch(url, {
     method: request.method,
     headers,
     body: request.body,
     duplex: 'half', // what `fetch` asks for when a body is a stream; TypeScript's DOM types lack it
     signal: request.signal, // if the browser stops reading, this server stops reading too
     cache: 'no-store',
+    redirect: 'manual', // no other server gets the cookies
   } as RequestInit);
   const passedOn = pick(upstream.headers, RESPONSE_HEADERS);
   // Each on its own: a comma may stand within a cookie.
@@ -90,28 +96,37 @@ async function pipe(
   return new Response(upstream.body, { status: upstream.status, headers: passedOn });
 }
 
-/** Adds the cookies of a new user to the headers of a browser that has none, and returns them. */
-type AnonymousUsers = (headers: Headers) => Promise<string[]>;
+/**
+ * Adds the cookies of a new user to the headers of a browser that has none, and returns them. If a page opens, the
+ * server is asked whether it still accepts those that the browser has.
+ */
+type AnonymousUsers = (headers: Headers, isOpening: boolean) => Promise<string[]>;
 
 /**
  * Gets the cookies from the page `/` of the chat server. Which cookies these are is asked once.
  *
  * No request to these routes comes from another site, for which a browser would withhold cookies that it has.
  */
-function anonymousUsers(server: string): AnonymousUsers {
-  const cookiesOf = async (headers: HeadersInit) => {
-    const page = await fetch(new URL('/', server), { method: 'HEAD', headers, cache: 'no-store' });
-    return page.headers.getSetCookie();
+function anonymousUsers(server: URL): AnonymousUsers {
+  const ask = (headers: HeadersInit) => {
+    return fetch(new URL('/', server), { method: 'HEAD', headers, cache: 'no-store', redirect: 'manual' });
   };
+  const nameOf = (cookie: string) => cookie.split('=')[0] ?? '';
   let names: string[] | undefined;
-  return async headers => {
+  return async (headers, isOpening) => {
     if (headers.has('authorization')) return [];
-    names ??= (await cookiesOf({})).map(cookie => cookie.split('=')[0] ?? '');
+    if (!names) {
+      const page = await ask({});
+      if (page.status < 500) names = page.headers.getSetCookie().map(nameOf);
+    }
     const sent = headers.get('cookie');
     const own = sent?.split(/; */) ?? [];
-    if (names.every(name => own.some(cookie => cookie.startsWith(`${name}=`)))) return [];
-    const cookies = await cookiesOf(sent === null ? {} : { cookie: sent });
-    if (cookies.length > 0) headers.set('cookie', [...own, ...cookies.map(cookie => cookie.split(';')[0])].join('; '));
+    const isKnown = names?.every(name => own.some(cookie => nameOf(cookie) === name)) ?? false;
+    if (names?.length === 0 || (isKnown && !isOpening)) return [];
+    const cookies = (await ask(sent === null ? {} : { cookie: sent })).headers.getSetCookie();
+    if (cookies.length === 0) return [];
+    const others = own.filter(cookie => !cookies.some(other => nameOf(other) === nameOf(cookie)));
+    headers.set('cookie', [...others, ...cookies.map(cookie => cookie.split(';')[0])].join('; '));
     return cookies;
   };
 }

@@ -12,9 +12,8 @@ type ChatInit<M extends UIMessage> = ConstructorParameters<typeof Chat<M>>[0];
 /** The options of `useStoredChat`: those of `useChat` that are not about the connection, and those of this package. */
 export type UseStoredChatOptions<M extends UIMessage = UIMessage> = Omit<
   ChatInit<M>,
-  'id' | 'messages' | 'transport' | 'sendAutomaticallyWhen' | 'onFinish'
+  'id' | 'messages' | 'transport' | 'sendAutomaticallyWhen' | 'experimental_queue'
 > &
-  Pick<ChatInit<M>, 'onFinish'> &
   Pick<StoredChatOptions, 'id' | 'isNew' | 'body'> & {
     /** How the server is reached. Default: `/api/chat` of the page's origin. Make it outside of the component. */
     server?: ChatServer;
@@ -53,9 +52,9 @@ export function useStoredChat<M extends UIMessage = UIMessage>(options: UseStore
     ...(experimental_throttle !== undefined && { experimental_throttle }),
   });
   const { status, isBusy, error, isUnknown, ended, loadOlder } = client;
-  const { sendMessage, regenerate, addToolOutput, respond, retry, stop } = client;
-  const own = { status, isBusy, error, isUnknown, ended, loadOlder, sendMessage, regenerate, addToolOutput, respond, retry, stop };
-  return { ...helpers, ...own };
+  const { sendMessage, regenerate, addToolOutput, respond, retry, stop, clearError } = client;
+  const state = { status, isBusy, error, isUnknown, ended, loadOlder };
+  return { ...helpers, ...state, sendMessage, regenerate, addToolOutput, respond, retry, stop, clearError };
 }
 
 /** Makes a client with the options of a render, and the callbacks of the latest one. */
@@ -92,9 +91,9 @@ export function useChats({ server = defaultServer() }: { server?: ChatServer } =
   useEffect(() => server.events.subscribe(event => setList(list => withEvent(list, event))), [server]);
   const after = list?.after;
   async function loadMore() {
-    const page = await server.chats({ after });
+    const page = await server.chats({ after }).catch(() => undefined);
     setList(list => {
-      if (!list || list.after !== after) return list;
+      if (!page || !list || list.after !== after) return list;
       const known = new Set(list.chats.map(({ id }) => id));
       const { after: next, ...others } = list;
       const more = page.chats.filter(({ id }) => !known.has(id));

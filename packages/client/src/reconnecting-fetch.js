@@ -99,15 +99,20 @@ async function* allFrames(response, url, init, fetch, onReconnecting) {
 export async function* wholeFrames({ body }) {
   const reader = body?.getReader();
   const decoder = new TextDecoder();
+  const cancel = () => reader?.cancel().catch(() => {});
   let incomplete = '';
-  while (reader) {
-    const silence = setTimeout(() => reader.cancel().catch(() => {}), MAX_SILENCE);
-    const read = await reader.read().catch(() => undefined);
-    clearTimeout(silence);
-    if (!read?.value) return;
-    const frames = (incomplete + decoder.decode(read.value, { stream: true })).split('\n\n');
-    incomplete = frames.pop() ?? '';
-    yield* frames.filter(frame => /^data:/m.test(frame)); // the others are comments
+  try {
+    while (reader) {
+      const silence = setTimeout(cancel, MAX_SILENCE);
+      const read = await reader.read().catch(() => undefined);
+      clearTimeout(silence);
+      if (!read?.value) return;
+      const frames = (incomplete + decoder.decode(read.value, { stream: true })).split('\n\n');
+      incomplete = frames.pop() ?? '';
+      yield* frames.filter(frame => /^data:/m.test(frame)); // the others are comments
+    }
+  } finally {
+    cancel();
   }
 }
 
@@ -157,6 +162,14 @@ const lost = () => new DOMException('The connection to the server was lost.', 'N
  */
 export const sleep = (time, signal) =>
   new Promise((wake, fail) => {
-    signal.addEventListener('abort', () => fail(signal.reason), { once: true });
-    setTimeout(wake, time);
+    signal.throwIfAborted();
+    const abort = () => {
+      clearTimeout(timer);
+      fail(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal.removeEventListener('abort', abort);
+      wake();
+    }, time);
+    signal.addEventListener('abort', abort);
   });

@@ -17,8 +17,8 @@ export type ServerOptions = {
    */
   signIn?: () => Promise<void>;
   /**
-   * Who the user is, if several users of this browser have pages open at once. The pages of one user share one
-   * connection for what changes in the chats.
+   * The name of the user. The tabs of one user share one connection for what changes in the chats. Without a name,
+   * all tabs without `headers` share one, and its user is that of the newest tab.
    */
   user?: string;
   /** Texts for the user, in place of the English ones. */
@@ -89,7 +89,7 @@ export class ChatServer {
   readonly events: ChatEvents;
   readonly #options: ServerOptions;
   readonly #approvals: string;
-  #firstRequest: Promise<unknown> | undefined;
+  #firstResponse: Promise<unknown> | undefined;
   #signingIn: Promise<void> | undefined;
 
   constructor(options: ServerOptions = {}) {
@@ -97,25 +97,39 @@ export class ChatServer {
     this.api = (options.api ?? '/api/chat').replace(/\/$/, '');
     this.#approvals = options.approvals ?? this.api.replace(/[^/]*$/, 'approvals');
     this.texts = textsOf(options.texts);
-    this.events = followChats(this, options.user ?? '');
+    // A token may be of another user than that of another tab.
+    const isShared = options.user !== undefined || options.headers === undefined;
+    this.events = followChats(this, isShared ? `${this.api} ${options.user ?? ''}` : undefined);
   }
 
   /** `fetch` with the headers and the credentials of this server. Signs in after a response with status 401. */
   readonly fetch = async (input: string | URL | Request, init: RequestInit = {}): Promise<Response> => {
-    // The first response may set the cookie of an anonymous user, which the other requests need.
-    await this.#firstRequest?.catch(() => {});
-    const request = this.#send(input, init);
-    this.#firstRequest ??= request;
-    const response = await request;
+    const response = await this.fetchUnsigned(input, init);
     const { signIn } = this.#options;
     if (response.status !== 401 || !signIn) return response;
     this.#signingIn ??= signIn().finally(() => (this.#signingIn = undefined));
-    const isSignedIn = await this.#signingIn.then(
+    const isSignedIn = await orAborted(this.#signingIn, init.signal).then(
       () => true,
       () => false,
     );
+    init.signal?.throwIfAborted();
     return isSignedIn ? this.#send(input, init) : response;
   };
+
+  /** As `fetch`, for what the user does not wait for: it never signs in. */
+  async fetchUnsigned(input: string | URL | Request, init: RequestInit = {}): Promise<Response> {
+    // The first response may set the cookie of an anonymous user, which the other requests need.
+    const first = this.#firstResponse;
+    if (first) {
+      await orAborted(first.catch(() => {}), init.signal);
+      return this.#send(input, init);
+    }
+    const request = this.#send(input, init);
+    this.#firstResponse = request;
+    // A request that has failed sets nothing: then the next one is the first.
+    request.catch(() => this.#firstResponse === request && (this.#firstResponse = undefined));
+    return request;
+  }
 
   async #send(input: string | URL | Request, init: RequestInit): Promise<Response> {
     const { headers, credentials } = this.#options;
@@ -198,6 +212,17 @@ export class ChatServer {
     const { decisions } = (await response.json()) as { decisions: { accepted: boolean }[] };
     return decisions.every(({ accepted }) => accepted);
   }
+}
+
+/** A promise, which fails once the signal is aborted. */
+function orAborted<T>(promise: Promise<T>, signal: AbortSignal | null | undefined): Promise<T> {
+  if (!signal) return promise;
+  return new Promise((fulfil, reject) => {
+    const abort = () => reject(signal.reason);
+    if (signal.aborted) abort();
+    signal.addEventListener('abort', abort, { once: true });
+    promise.then(fulfil, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
 }
 
 let ownServer: ChatServer | undefined;

@@ -2,10 +2,10 @@ import { DefaultChatTransport } from 'ai';
 import type { ChatEvent } from './events.js';
 import type { AskingPart } from './messages.js';
 import { reconnectingFetch } from './reconnecting-fetch.js';
-import type { AnswerEnd, ApprovalAnswer, ChatServer, History, Message } from './server.js';
+import { ResponseError, type AnswerEnd, type ApprovalAnswer, type ChatServer, type History, type Message } from './server.js';
 
 /** What this package uses of `Chat`, which each framework has its own class for. */
-export type Chat<M extends Message> = {
+export type AnyChat<M extends Message> = {
   messages: M[];
   readonly status: 'submitted' | 'streaming' | 'ready' | 'error';
   readonly error: Error | undefined;
@@ -58,40 +58,45 @@ export type State = {
 };
 
 /** A chat that the server stores, with a `Chat` of the AI SDK in front of it. */
-export class StoredChat<M extends Message, C extends Chat<M>> {
+export class StoredChat<M extends Message, C extends AnyChat<M>> {
   readonly id: string;
   readonly chat: C;
   readonly server: ChatServer;
   readonly #options: StoredChatOptions;
   readonly #listeners = new Set<() => void>();
-  #state: State = {
-    phase: 'idle',
-    isReconnecting: false,
-    isUnknown: false,
-    ended: undefined,
-    before: undefined,
-    problem: undefined,
-  };
+  #state: State;
+  #isConnected = false;
   /** The answers of this page that the server may lack: how each is sent again, by the id of approval or call. */
-  readonly #unsent = new Map<string, () => unknown>();
+  readonly #answers = new Map<string, () => unknown>();
   /**
    * The changed inputs, by the ids of the approvals. They stay after the answer was sent: it may be sent again, and
    * must not run the input of the model then. The server ignores an input after the first answer.
    */
   readonly #inputs: Record<string, unknown> = {};
+  /** What the last request to post is for, and the same as long as the server may not have received it. */
+  #trigger: Trigger = 'submit-message';
+  #undelivered: Trigger | undefined;
+  /** Whether the last answer that this page has read ended with an error of the agent. */
+  #hasFailed = false;
+  /** What has failed with the `problem`. */
+  #failed: (() => Promise<void>) | undefined;
   /** How many requests have begun: a history that was read across the begin of one is not shown. */
   #requests = 0;
-  /** The last request that posted, if the server may not have received it. */
-  #undelivered: 'submit-message' | 'regenerate-message' | undefined;
-  /** The version of the messages that were last read, and the newest that the events name. */
-  #shown: number | undefined;
+  /** Fulfilled when the last request has its response, and the history is read. */
+  #arriving: Promise<unknown> = Promise.resolve();
+  /** The version of the messages that are shown, and the newest that an event names. */
+  #version: number | undefined;
   #newest: number | undefined;
+  /** Whether the server may hold something else, whatever the versions are. */
+  #isOutdated = false;
+  #isRefreshing = false;
 
   constructor(options: StoredChatOptions, newChat: (parts: ChatParts) => C) {
     this.id = options.id;
     this.server = options.server;
     this.#options = options;
-    if (!options.isNew) this.#state = { ...this.#state, phase: 'opening' };
+    const phase = options.isNew ? 'idle' : 'opening';
+    this.#state = { phase, isReconnecting: false, isUnknown: false, ended: undefined, before: undefined, problem: undefined };
     const stream = `${this.server.url(this.id)}/stream`;
     this.chat = newChat({
       transport: new DefaultChatTransport({
@@ -100,17 +105,22 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
         prepareReconnectToStreamRequest: () => ({ api: stream }),
         // The server has the other messages.
         prepareSendMessagesRequest: ({ body, messages, trigger, messageId }) => {
+          this.#trigger = trigger;
           const { id } = this;
-          const approvalInputs = this.#inputs;
-          const own = this.#options.body?.();
-          return { body: { ...own, ...body, id, message: messages.at(-1), trigger, messageId, approvalInputs } };
+          const message = messages.at(-1);
+          const approvalInputs = this.#inputsOf((message?.parts ?? []) as never);
+          return { body: { ...this.#options.body?.(), ...body, id, message, trigger, messageId, approvalInputs } };
         },
       }),
       // Each answer is sent at once, also beside open questions. The server calls the model after the last one.
-      sendAutomaticallyWhen: () => this.#unsent.size > 0,
+      sendAutomaticallyWhen: () => this.#answers.size > 0,
       onFinish: finished => {
         options.onFinish?.(finished);
-        queueMicrotask(() => this.#catchUp());
+        const { isError } = finished as { isError: boolean };
+        queueMicrotask(() => {
+          this.#hasFailed = isError && !isOfConnection(this.chat.error);
+          this.#catchUp();
+        });
       },
     });
   }
@@ -166,9 +176,11 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
 
   /** Opens the chat, and shows what other pages and devices do in it. Returns what ends this. */
   connect(): () => void {
+    this.#isConnected = true;
     const unsubscribe = this.server.events.subscribe(event => this.#onEvent(event));
-    if (!this.#options.isNew) void this.#open();
+    if (!this.#options.isNew || this.chat.messages.length > 0) void this.#open();
     return () => {
+      this.#isConnected = false;
       unsubscribe();
       void this.chat.stop();
     };
@@ -183,7 +195,7 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
   /** Writes the last answer again. */
   readonly regenerate = (async (options: never) => {
     await this.#makeFree();
-    await this.chat.regenerate(options);
+    if (this.chat.messages.length > 0) await this.chat.regenerate(options);
   }) as C['regenerate'];
 
   /**
@@ -193,77 +205,84 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
   readonly respond = async ({ approval }: AskingPart, { input, ...answer }: ApprovalAnswer): Promise<void> => {
     const { id } = approval ?? {};
     if (id === undefined) throw new Error('this part has no approval request');
+    await this.#arriving;
     const parts: readonly AskingPart[] = (this.chat.messages.at(-1)?.parts ?? []) as never;
     if (!parts.some(part => part.approval?.id === id)) return this.#decide(id, { input, ...answer });
     if (input === undefined) delete this.#inputs[id];
     else this.#inputs[id] = input;
-    this.#unsent.set(id, () => this.chat.sendMessage());
+    this.#answers.set(id, () => this.chat.sendMessage());
     const { approved, reason } = answer;
     await this.chat.addToolApprovalResponse({ id, approved, ...(reason !== undefined && { reason }) });
   };
 
   /** Gives the output of a tool of the page. */
-  readonly addToolOutput = ((output: never) => {
+  readonly addToolOutput = (async (output: never) => {
+    await this.#arriving;
     const send = () => this.chat.addToolOutput(output);
-    this.#unsent.set((output as { toolCallId: string }).toolCallId, send);
-    return send();
+    this.#answers.set((output as { toolCallId: string }).toolCallId, send);
+    await send();
   }) as C['addToolOutput'];
 
   /** Stops the answer. The server keeps what was written. */
-  readonly stop = async (): Promise<void> => {
-    await this.#attempt('stopping', async () => {
-      await this.chat.stop(); // closes the connection alone
+  readonly stop = (): Promise<void> =>
+    this.#attempt('stopping', async () => {
+      void this.chat.stop(); // it waits for the tools of the page
       await this.server.stop(this.id);
+      // The server has ended the open calls, and has closed the questions.
+      this.#answers.clear();
+      this.#isOutdated = true;
     });
-    await this.#refresh(); // the server has ended the open calls
-  };
 
   /** Tries again what has failed: sends, reads or writes again, whichever the server lacks. */
   readonly retry = async (): Promise<void> => {
-    this.#set({ problem: undefined });
+    const failed = this.#failed;
     const last = this.chat.messages.at(-1);
-    const [send] = [...this.#unsent.values()].slice(-1);
-    if (send) {
-      await send();
+    const [send] = [...this.#answers.values()].slice(-1);
+    this.clearError();
+    if (failed) {
+      await failed();
     } else if (this.#undelivered === 'submit-message' && last?.role === 'user') {
       // With its id: the server recognizes a message that it has.
       const { parts, metadata } = last;
       await this.chat.sendMessage({ parts, metadata, messageId: last.id } as never);
-    } else if (this.#undelivered === 'regenerate-message') {
-      await this.chat.regenerate();
+    } else if (send) {
+      await send();
+    } else if (this.#undelivered === 'regenerate-message' || this.#hasFailed) {
+      await this.regenerate();
     } else {
       await this.#open();
-      if (this.ended) await this.chat.regenerate();
     }
   };
 
-  async #loadOlder(before: string) {
-    await this.#attempt(undefined, async () => {
-      const page = await this.server.history<M>(this.id, { before });
-      if (!page || this.#state.before !== before) return;
-      this.chat.messages = [...page.messages, ...this.chat.messages];
-      this.#set({ before: page.before });
-    });
-  }
+  /** Removes the error. */
+  readonly clearError = (): void => {
+    this.#failed = undefined;
+    this.chat.clearError();
+    this.#set({ problem: undefined });
+  };
 
   #set(changed: Partial<State>) {
     this.#state = { ...this.#state, ...changed };
     for (const listener of this.#listeners) listener();
   }
 
-  /** Does what may fail. The failure becomes the `problem`. */
-  async #attempt(phase: State['phase'] | undefined, act: () => Promise<void>) {
-    this.#set({ problem: undefined, ...(phase && { phase }) });
+  /** Does what may fail. The failure becomes the `problem`, and `retry` does it again. */
+  async #attempt(phase: State['phase'], act: () => Promise<void>): Promise<void> {
+    this.#failed = undefined;
+    this.#set({ problem: undefined, phase });
     const problem = await act().then(
       () => undefined,
       (error: Error) => error,
     );
-    this.#set({ problem, ...(phase && { phase: 'idle' }) });
+    if (problem) this.#failed = () => this.#attempt(phase, act);
+    this.#set({ problem, phase: 'idle' });
+    this.#catchUp();
   }
 
-  /** Ends what this page reads. */
+  /** Waits until the last request has arrived, and ends what this page reads. */
   async #makeFree() {
-    this.#set({ problem: undefined });
+    await this.#arriving;
+    this.clearError();
     if (this.isBusy) await this.chat.stop();
   }
 
@@ -274,76 +293,112 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
     await this.chat.resumeStream();
   }
 
+  #loadOlder(before: string) {
+    return this.#attempt('idle', async () => {
+      const page = await this.server.history<M>(this.id, { before });
+      if (!page || this.#state.before !== before) return;
+      this.chat.messages = [...page.messages, ...this.chat.messages];
+      this.#set({ before: page.before });
+    });
+  }
+
+  #decide(id: string, answer: ApprovalAnswer) {
+    return this.#attempt('idle', async () => {
+      const isAccepted = await this.server.decide(id, answer);
+      this.#isOutdated = true;
+      if (!isAccepted) throw new Error(this.server.texts.notAccepted);
+    });
+  }
+
+  /** The changed inputs of the calls of a message. */
+  #inputsOf(parts: readonly AskingPart[]): Record<string, unknown> {
+    const ids = parts.flatMap(({ approval }) => (approval && approval.id in this.#inputs ? [approval.id] : []));
+    return Object.fromEntries(ids.map(id => [id, this.#inputs[id]]));
+  }
+
   readonly #reconnecting = {
     fetch: (url: string | URL | Request, init?: RequestInit) => this.server.fetch(url, init),
     onReconnecting: (isReconnecting: boolean) => this.#set({ isReconnecting }),
   };
 
-  async #post(url: string | URL | Request, init: RequestInit): Promise<Response> {
-    this.#requests += 1;
+  #post(url: string | URL | Request, init: RequestInit): Promise<Response> {
+    const answered = [...this.#answers.keys()];
+    this.#undelivered = this.#trigger;
+    this.#hasFailed = false;
     this.#set({ phase: 'idle', ended: undefined });
-    const answered = [...this.#unsent.keys()];
-    const { trigger } = JSON.parse(`${init.body}`);
-    this.#undelivered = trigger;
-    const response = await reconnectingFetch(url, init, this.#reconnecting);
-    if (!response.ok) {
-      const refusal = await this.server.refusal(response);
-      // The server does not accept a changed input, and has stored nothing: its question is open again.
-      if (response.status === 400) this.#askAgain(answered);
-      throw refusal;
-    }
-    this.#undelivered = undefined;
-    for (const id of answered) this.#unsent.delete(id);
-    this.#set({ isUnknown: false });
-    return response;
+    return this.#request(async () => {
+      const response = await reconnectingFetch(url, init, this.#reconnecting);
+      const { ok, status } = response;
+      const isRefused = status >= 400 && status < 500 && ![401, 408, 429].includes(status);
+      if (ok || isRefused) for (const id of answered) this.#answers.delete(id);
+      // For example an input that the tool does not accept: nothing is stored, and the question is open.
+      if (isRefused) for (const id of answered) delete this.#inputs[id];
+      if (!ok) {
+        this.#isOutdated = true;
+        throw await this.server.refusal(response);
+      }
+      this.#undelivered = undefined;
+      this.#set({ isUnknown: false });
+      return response;
+    });
   }
 
   /** Opens the stream first and reads the history then: a response that has ended in between is in the history. */
   async #resume(url: string | URL | Request, init: RequestInit): Promise<Response> {
-    this.#requests += 1;
-    const request = this.#requests;
-    try {
+    const resumed = this.#request(async () => {
       const response = await reconnectingFetch(url, init, this.#reconnecting);
       if (!response.ok) throw await this.server.refusal(response);
       const page = await this.server.history<M>(this.id, { signal: init.signal });
-      const last = this.chat.messages.at(-1);
-      if (last?.role === 'user' && !page?.messages.some(({ id }) => id === last.id)) {
-        this.#undelivered = 'submit-message';
-        throw new Error(this.server.texts.notArrived);
-      }
+      init.signal?.throwIfAborted();
       this.#show(page);
       return response;
-    } finally {
-      if (request === this.#requests) this.#set({ phase: 'idle' });
-    }
+    });
+    const requests = this.#requests;
+    return resumed.finally(() => {
+      if (requests !== this.#requests) return;
+      this.#set({ phase: 'idle' });
+      queueMicrotask(() => this.#catchUp());
+    });
+  }
+
+  #request(send: () => Promise<Response>): Promise<Response> {
+    this.#requests += 1;
+    const response = send();
+    this.#arriving = response.catch(() => {});
+    return response;
   }
 
   #show(page: History<M> | undefined) {
-    const [first] = page?.messages ?? [];
-    const older = first ? this.chat.messages.findIndex(({ id }) => id === first.id) : -1;
+    const shown = this.chat.messages;
+    const messages = page?.messages ?? [];
+    const [first] = messages;
     // Older messages that were read stay, if the page continues them.
-    const kept = older > 0 ? this.chat.messages.slice(0, older) : [];
-    this.chat.messages = [...kept, ...(page?.messages ?? [])];
-    this.#shown = page?.version;
-    const before = kept.length > 0 ? this.#state.before : page?.before;
-    this.#set({ before, isUnknown: !page, ended: page?.ended });
-  }
-
-  /** Reads the messages again, unless the page does something else meanwhile. */
-  async #refresh() {
-    const requests = this.#requests;
-    const isFree = () => requests === this.#requests && !this.isBusy && this.#unsent.size === 0;
-    if (!isFree()) return;
-    const page = await this.server.history<M>(this.id).catch(() => undefined);
-    if (!page || !isFree()) return;
-    this.#show(page);
-    const isLive = page.ended === undefined && page.messages.length > 0;
-    if (isLive) await this.#open();
+    const older = first ? shown.findIndex(({ id }) => id === first.id) : -1;
+    const kept = older > 0 ? shown.slice(0, older) : [];
+    // So does a message that has not arrived.
+    const last = shown.at(-1);
+    const own = this.#undelivered === 'submit-message' && last?.role === 'user' ? last : undefined;
+    const isMissing = own !== undefined && !messages.some(({ id }) => id === own.id);
+    if (own && !isMissing) {
+      this.#undelivered = undefined;
+      this.chat.clearError();
+    }
+    this.chat.messages = [...kept, ...messages, ...(isMissing ? [own] : [])];
+    const isStored = !this.#options.isNew || this.#version !== undefined;
+    this.#version = page?.version;
+    this.#set({
+      before: kept.length > 0 ? this.#state.before : page?.before,
+      ended: page?.ended,
+      isUnknown: !page && isStored,
+      ...(isMissing && !this.chat.error && { problem: new Error(this.server.texts.notArrived) }),
+    });
   }
 
   #onEvent(event: ChatEvent) {
     if (event.type === 'deleted') {
-      if (event.id === this.id) this.#show(undefined);
+      if (event.id !== this.id) return;
+      this.#newest = undefined;
+      this.#show(undefined);
       return;
     }
     const chats = event.type === 'chats' ? event.chats : [event.chat];
@@ -351,31 +406,45 @@ export class StoredChat<M extends Message, C extends Chat<M>> {
     this.#catchUp();
   }
 
+  /** Reads the messages again if the server has others, and the page does nothing else. */
   #catchUp() {
-    if (this.#newest !== undefined && this.#newest !== this.#shown && !this.isBusy) void this.#refresh();
+    const isBehind = this.#isOutdated || (this.#newest ?? -1) > (this.#version ?? -1);
+    if (!isBehind || !this.#isFree() || this.#isRefreshing) return;
+    this.#isOutdated = false;
+    this.#isRefreshing = true;
+    this.#refresh().then(
+      () => {
+        this.#isRefreshing = false;
+        this.#catchUp();
+      },
+      () => {
+        this.#isRefreshing = false;
+        this.#isOutdated = true; // until the next event
+      },
+    );
   }
 
-  async #decide(id: string, answer: ApprovalAnswer) {
-    await this.#attempt(undefined, async () => {
-      const isAccepted = await this.server.decide(id, answer);
-      await this.#refresh();
-      if (!isAccepted) throw new Error(this.server.texts.notAccepted);
-    });
+  #isFree(): boolean {
+    return this.#isConnected && !this.isBusy && this.#answers.size === 0;
   }
 
-  /** Opens the questions again that were answered with a changed input. */
-  #askAgain(answered: string[]) {
-    const changed = answered.filter(id => id in this.#inputs);
-    for (const id of changed) {
-      delete this.#inputs[id];
-      this.#unsent.delete(id);
+  async #refresh() {
+    const requests = this.#requests;
+    const newest = this.#newest;
+    const page = await this.server.history<M>(this.id);
+    if (requests !== this.#requests || !this.#isFree()) {
+      this.#isOutdated = true;
+      return;
     }
-    this.chat.messages = this.chat.messages.map(message => ({
-      ...message,
-      parts: (message.parts as readonly AskingPart[]).map(part => {
-        if (!part.approval || !changed.includes(part.approval.id)) return part;
-        return { ...part, state: 'approval-requested', approval: { id: part.approval.id } };
-      }),
-    }));
+    if (newest === this.#newest) this.#newest = undefined;
+    this.#show(page);
+    const isLive = page !== undefined && page.ended === undefined && page.messages.length > 0;
+    if (isLive) void this.#open();
   }
 }
+
+type Trigger = 'submit-message' | 'regenerate-message';
+
+/** Whether an error is of a request or its connection, and not of the agent. */
+const isOfConnection = (error: Error | undefined): boolean =>
+  error instanceof ResponseError || error instanceof DOMException || error instanceof TypeError;

@@ -9,7 +9,7 @@ export * from './core.js';
 /** The options of `Chat` that are not about the connection, and those of this package. */
 export type StoredChatInit<M extends UIMessage = UIMessage> = Omit<
   ConstructorParameters<typeof Chat<M>>[0],
-  'id' | 'messages' | 'transport' | 'sendAutomaticallyWhen'
+  'id' | 'messages' | 'transport' | 'sendAutomaticallyWhen' | 'experimental_queue'
 > &
   Pick<StoredChatOptions, 'id' | 'isNew' | 'body'> & { server?: ChatServer };
 

@@ -2,6 +2,7 @@
 //! input, a second user who decides, the progress of an approved tool, a tool of the page, and an agent inside a call.
 //! And what `packages/client` does besides. `stock-page.mjs` and `stored-chat.mjs` of `tests/browser` have the cases.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -141,14 +142,19 @@ struct Delete {
 #[derive(Clone)]
 struct World {
     effects: Arc<Mutex<Vec<(String, String)>>>,
-    /// Lets `order` and `build` go on.
-    gate: Arc<Semaphore>,
+    /// Lets `order` and `build` go on, in each chat.
+    gates: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
     model: Scripted,
     ledger: Arc<InMemoryLedger>,
     logs: Arc<InMemoryLogStore>,
 }
 
 impl World {
+    fn gate(&self, chat: &str) -> Arc<Semaphore> {
+        let mut gates = self.gates.lock().unwrap();
+        gates.entry(chat.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(0))).clone()
+    }
+
     fn did(&self, context: &ToolContext, effect: String) -> String {
         self.effects.lock().unwrap().push((context.chat_id.to_string(), effect.clone()));
         effect
@@ -161,10 +167,10 @@ impl World {
             async move { Ok::<_, ToolError>(done) }
         });
         let world = self.clone();
-        let order = Tool::new("order", move |Order { item }, context| {
+        let order = Tool::new("order", move |Order { item }, context: ToolContext| {
             let world = world.clone();
             async move {
-                world.gate.acquire().await.unwrap().forget();
+                world.gate(context.chat_id.as_str()).acquire().await.unwrap().forget();
                 Ok::<_, ToolError>(world.did(&context, format!("ordered a {item}")))
             }
         });
@@ -175,7 +181,7 @@ impl World {
                 world.did(&context, format!("began {target}"));
                 context.emit_preliminary("compiling").await.unwrap();
                 context.emit_data_with_id("progress", "p", "1 of 2 files").await.unwrap();
-                world.gate.acquire().await.unwrap().forget();
+                world.gate(context.chat_id.as_str()).acquire().await.unwrap().forget();
                 context.emit_data_with_id("progress", "p", "2 of 2 files").await.unwrap();
                 Ok::<_, ToolError>(world.did(&context, format!("built {target}")))
             }
@@ -242,7 +248,7 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 async fn serve(listener: TcpListener, pages: PathBuf) {
     let world = World {
         effects: Arc::default(),
-        gate: Arc::new(Semaphore::new(0)),
+        gates: Arc::default(),
         model: Scripted::default(),
         ledger: Arc::default(),
         logs: Arc::default(),
@@ -260,7 +266,12 @@ async fn serve(listener: TcpListener, pages: PathBuf) {
     let routes = Router::new()
         .route("/page/{version}", get(page))
         .route("/effects/{chat}", get(effects))
-        .route("/gate", post(async |State(world): State<World>| world.gate.add_permits(1)))
+        .route(
+            "/gate/{chat}",
+            post(async |State(world): State<World>, Path(chat): Path<String>| {
+                world.gate(&chat).add_permits(1);
+            }),
+        )
         .route("/restart", post(async move || *server.lock().unwrap() = restarted.server()))
         .fallback(async move |request: Request| {
             let server = running.lock().unwrap().clone();
