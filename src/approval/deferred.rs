@@ -611,3 +611,49 @@ pub const NOT_ANSWERABLE: &str =
 /// The error text shown to the user for a call whose outcome was lost.
 pub const OUTCOME_UNKNOWN: &str =
     "It is not known whether this tool call was executed. Verify before repeating it.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_follows_from_an_approval_or_a_denial_or_from_no_decision() {
+        let forwarded =
+            |approved| DeferredOutcome::ForwardToProvider { approved, reason: None, claim: None };
+        for (outcome, of_approval, of_denial) in [
+            (DeferredOutcome::Denied { reason: None }, false, true),
+            (forwarded(true), true, false),
+            (forwarded(false), false, true),
+            (DeferredOutcome::OutcomeUnknown, true, false),
+            (DeferredOutcome::Expired, false, false),
+            (DeferredOutcome::Superseded, false, false),
+            (DeferredOutcome::Rejected, false, false),
+        ] {
+            assert_eq!(outcome.matches_decision(true), of_approval, "{outcome:?}");
+            assert_eq!(outcome.matches_decision(false), of_denial, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_rejected_or_forgotten_response_does_not_count() {
+        assert!(DeferredOutcome::Rejected.is_rejected());
+        assert!(DeferredOutcome::Forgotten.is_rejected());
+        assert!(!DeferredOutcome::Denied { reason: None }.is_rejected());
+        assert!(!DeferredOutcome::Expired.is_rejected());
+    }
+
+    #[cfg(feature = "approvals")]
+    #[test]
+    fn a_request_that_was_closed_undecided_is_no_denial() {
+        for closed in [
+            DeferredOutcome::Expired,
+            DeferredOutcome::Superseded,
+            DeferredOutcome::Lapsed,
+            DeferredOutcome::Revoked,
+        ] {
+            assert!(closed.is_closed_undecided(), "{closed:?}");
+        }
+        assert!(!DeferredOutcome::Denied { reason: None }.is_closed_undecided());
+        assert!(!DeferredOutcome::Rejected.is_closed_undecided());
+    }
+}

@@ -578,3 +578,83 @@ fn rejected_outcome(
         Some(closed) => closed,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_call_id_has_a_number_after_a_hyphen() {
+        for (wire, is_of) in [
+            ("call", true),
+            ("call-2", true),
+            ("call-10", true),
+            ("call-", false),
+            ("call-2x", false),
+            ("call2", false),
+            ("cal", false),
+            ("other", false),
+        ] {
+            assert_eq!(is_wire_id_of(&wire.into(), &"call".into()), is_of, "{wire}");
+        }
+    }
+
+    #[cfg(feature = "approvals")]
+    #[test]
+    fn a_response_is_of_a_call_if_id_approval_tool_and_input_are_the_same() {
+        use crate::approval::history::approval_response;
+        use crate::message::ToolState;
+        use serde_json::{Value, json};
+
+        let message = |part: Value| {
+            let message = json!({"id": "m", "role": "assistant", "parts": [part, {
+                "type": "data-approval", "id": "call",
+                "data": {"originalInput": {"n": 0}, "changedInput": {"n": 1}},
+            }, {
+                "type": "data-other", "id": "call", "data": {"originalInput": {"n": 7}, "changedInput": {"n": 1}},
+            }]});
+            UiMessage::parse(&message.to_string()).unwrap()
+        };
+        let call = json!({
+            "type": "tool-send", "toolCallId": "call", "state": "approval-responded",
+            "input": {"n": 1}, "approval": {"id": "approval", "approved": true},
+        });
+        let with = |field: &str, value: Value| {
+            let mut call = call.clone();
+            call[field] = value;
+            call
+        };
+        let sent = |part: Value| {
+            let message = message(part);
+            let part = message.tool_parts().next().unwrap();
+            let ToolState::ApprovalResponded { approval, .. } = &part.state else {
+                panic!("{part:?}")
+            };
+            approval_response(part, approval)
+        };
+        let stored = message(call.clone());
+        let part = stored.tool_parts().next().unwrap();
+        for (part_sent, is_of) in [
+            (call.clone(), true),
+            // A page may hold the input from before it was changed.
+            (with("input", json!({"n": 0})), true),
+            (with("input", json!({"n": 7})), false),
+            (with("input", json!({"n": 2})), false),
+            (with("toolCallId", json!("other")), false),
+            (with("type", json!("tool-other")), false),
+            (with("approval", json!({"id": "other", "approved": true})), false),
+        ] {
+            assert_eq!(sent(part_sent.clone()).is_of(part, &stored), is_of, "{part_sent}");
+        }
+    }
+
+    #[cfg(feature = "approvals")]
+    #[test]
+    fn a_decision_counts_unless_the_ledger_has_rejected_it() {
+        for (response, counts) in
+            [(LedgerResponse::Deny(DenyResult::Denied), true), (LedgerResponse::Unavailable, false)]
+        {
+            assert_eq!(response.is_acceptance(), counts, "{response:?}");
+        }
+    }
+}

@@ -36,3 +36,15 @@ impl UnixMillis {
         self.0 > 8_640_000_000_000_000
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_time_of_a_browser_comes_and_a_later_one_does_not() {
+        assert!(!UnixMillis(0).is_never());
+        assert!(!UnixMillis(8_640_000_000_000_000).is_never());
+        assert!(UnixMillis(8_640_000_000_000_001).is_never());
+    }
+}
