@@ -225,13 +225,13 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
 
   /** Stops the answer. The server keeps what was written. */
   readonly stop = (): Promise<void> =>
-    this.#attempt('stopping', async () => {
+    this.#attempt(async () => {
       void this.chat.stop(); // it waits for the tools of the page
       await this.server.stop(this.id);
       // The server has ended the open calls, and has closed the questions.
       this.#answers.clear();
       this.#isOutdated = true;
-    });
+    }, 'stopping');
 
   /** Tries again what has failed: sends, reads or writes again, whichever the server lacks. */
   readonly retry = async (): Promise<void> => {
@@ -267,15 +267,15 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   /** Does what may fail. The failure becomes the `problem`, and `retry` does it again. */
-  async #attempt(phase: State['phase'], act: () => Promise<void>): Promise<void> {
+  async #attempt(act: () => Promise<void>, phase?: 'stopping'): Promise<void> {
     this.#failed = undefined;
-    this.#set({ problem: undefined, phase });
+    this.#set({ problem: undefined, ...(phase && { phase }) });
     const problem = await act().then(
       () => undefined,
       (error: Error) => error,
     );
-    if (problem) this.#failed = () => this.#attempt(phase, act);
-    this.#set({ problem, phase: 'idle' });
+    if (problem) this.#failed = () => this.#attempt(act, phase);
+    this.#set({ problem, ...(phase && { phase: 'idle' }) });
     this.#catchUp();
   }
 
@@ -294,7 +294,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   #loadOlder(before: string) {
-    return this.#attempt('idle', async () => {
+    return this.#attempt(async () => {
       const page = await this.server.history<M>(this.id, { before });
       if (!page || this.#state.before !== before) return;
       this.chat.messages = [...page.messages, ...this.chat.messages];
@@ -303,7 +303,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   #decide(id: string, answer: ApprovalAnswer) {
-    return this.#attempt('idle', async () => {
+    return this.#attempt(async () => {
       const isAccepted = await this.server.decide(id, answer);
       this.#isOutdated = true;
       if (!isAccepted) throw new Error(this.server.texts.notAccepted);
