@@ -70,6 +70,13 @@ fn cookies_pass_through_the_next_app_in_both_directions() {
     let chat_server = TcpListener::bind("127.0.0.1:0").unwrap();
     let app = NextApp::start(next, &format!("http://{}", chat_server.local_addr().unwrap()));
     let answering = std::thread::spawn(move || {
+        // The app asks once whether the page of the chat server sets cookies.
+        let mut connection = chat_server.accept().unwrap().0;
+        let asked = read_head(&mut connection);
+        assert!(asked.starts_with("head / "), "{asked}");
+        let none = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        connection.write_all(none.as_bytes()).unwrap();
+        drop(connection);
         let mut connection = chat_server.accept().unwrap().0;
         let request = read_head(&mut connection);
         let head = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n";

@@ -408,7 +408,8 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
 
   /** Reads the messages again if the server has others, and the page does nothing else. */
   #catchUp() {
-    const isBehind = this.#isOutdated || (this.#newest ?? -1) > (this.#version ?? -1);
+    // A chat that was deleted and begun again has a lower version. An older event costs a request.
+    const isBehind = this.#isOutdated || (this.#newest !== undefined && this.#newest !== this.#version);
     if (!isBehind || !this.#isFree() || this.#isRefreshing) return;
     this.#isOutdated = false;
     this.#isRefreshing = true;
