@@ -18,8 +18,10 @@ function hoisted(name, { $schema: _, $defs = {}, ...schema }) {
     renamed[of] = isTaken ? `${name}_${of}` : of;
     definitions[renamed[of]] = definition;
   }
+  // The order of fields depends on how the host was built.
+  const sorted = fields => Object.fromEntries(Object.entries(fields).sort(([one], [other]) => (one < other ? -1 : 1)));
   const rename = (key, value) =>
-    key === '$ref' ? value.replace(/^#\/\$defs\/(.*)$/, (_, of) => `#/$defs/${renamed[of]}`) : value;
+    key === 'properties' ? sorted(value) : key === '$ref' && typeof value === 'string' ? value.replace(/^#\/\$defs\/(.*)$/, (_, of) => `#/$defs/${renamed[of]}`) : value;
   for (const of of Object.values(renamed)) definitions[of] = JSON.parse(JSON.stringify(definitions[of], rename));
   return JSON.parse(JSON.stringify(schema, rename));
 }
