@@ -123,7 +123,7 @@ impl ChatRejection {
             ChatRejectionKind::HostNotAllowed | ChatRejectionKind::OriginNotAllowed
         );
         if is_not_allowed && is_minute_over(&POLICY_WARNED_AT, Instant::now()) {
-            return tracing::warn!(reason = log_causes(self), "a request is rejected");
+            tracing::warn!(reason = log_causes(self), "a host or an origin is not allowed");
         }
         if matches!(status.as_u16(), 400 | 401 | 403 | 503) {
             let (status, reason) = (status.as_u16(), log_causes(self));
