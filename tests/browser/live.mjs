@@ -174,6 +174,8 @@ const CASES = {
     await second.isDone(2);
     const before = await sent();
     await approve(tab, 'transfer');
+    for (const each of [tab, second]) await each.sees('transfer', 'output-available');
+    for (const each of [tab, second]) await until('the tab is idle', () => each.isIdle());
     await approve(tab, 'delete_file');
     // The deletion runs for some seconds.
     for (const each of [tab, second]) await each.sees('transfer', 'output-available');
