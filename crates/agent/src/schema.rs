@@ -1,7 +1,9 @@
-//! Validation of JSON against a JSON Schema.
+//! JSON Schemas of types, and validation of JSON against a schema.
 
 use jsonschema::{PatternOptions, Validator};
+use schemars::Schema;
 use serde_json::Value;
+use ui_message_stream::Json;
 
 /// Returns a validator for what a model wrote, or `None` if `schema` is not a valid JSON Schema.
 ///
@@ -16,6 +18,15 @@ pub(crate) fn compile_validator(schema: &Value) -> Option<Validator> {
         jsonschema::options().with_pattern_options(limited).build(schema)
     };
     linear.or_else(|_| backtracking()).ok()
+}
+
+/// Returns a derived schema as JSON.
+///
+/// # Panics
+/// If the schema cannot be written as JSON. A derived schema always can.
+#[track_caller]
+pub(crate) fn schema_json(schema: &Schema) -> Json {
+    Json::from_serialize(schema).expect("a derived schema is plain JSON")
 }
 
 /// The maximum number of backtracking steps of a pattern. Some patterns look ahead once for each

@@ -7,6 +7,8 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use ui_message_stream::Json;
 
+use crate::schema::schema_json;
+
 /// The JSON Schemas of an agent's tools, and of the data parts and the metadata of its host.
 ///
 /// As JSON it is `{"tools": {"<name>": {"input": …, "output"?: …}}, "data": {"<name>": …}, "metadata"?: …}`. The program
@@ -78,6 +80,5 @@ impl Schemas {
 #[track_caller]
 pub(crate) fn serialized_schema<T: JsonSchema>() -> Json {
     let generator = SchemaSettings::default().for_serialize().into_generator();
-    Json::from_serialize(&generator.into_root_schema_for::<T>())
-        .expect("a derived schema is plain JSON")
+    schema_json(&generator.into_root_schema_for::<T>())
 }

@@ -6,7 +6,7 @@ use jsonschema::Validator;
 use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 
-use crate::schema::compile_validator;
+use crate::schema::{compile_validator, schema_json};
 use ui_message_stream::event::Text;
 use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
@@ -33,10 +33,7 @@ impl StructuredOutput {
         };
         StructuredOutput {
             validator: Arc::new(validator),
-            schema: Arc::new(OutputSchema::new(
-                sanitize_tool_name(&name),
-                Json::from_serialize(&schema).expect("a derived schema is plain JSON"),
-            )),
+            schema: Arc::new(OutputSchema::new(sanitize_tool_name(&name), schema_json(&schema))),
             can_decode: |answer| answer.decode::<T>().is_ok(),
         }
     }

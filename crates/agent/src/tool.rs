@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::{ApprovalContext, ToolContext};
 use super::dyn_tool::{DynTool, DynToolDefinition, IntoTool};
+use super::schema::schema_json;
 use super::schemas::serialized_schema;
 use super::tool_handler::{ToolHandler, emit_outputs};
 use super::tool_policy::{ApprovalRequirement, ToolPolicy};
@@ -188,7 +189,7 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         let schema = schemars::schema_for!(I);
         let description = schema.get("description").and_then(|text| text.as_str());
         let description = description.unwrap_or_default();
-        let input_schema = Json::from_serialize(&schema).expect("a derived schema is plain JSON");
+        let input_schema = schema_json(&schema);
         Tool {
             definition: DynToolDefinition::new(ToolDefinition::new(
                 name,

@@ -12,7 +12,8 @@ export type ChatEvents = {
   subscribe(listener: (event: ChatEvent) => void): () => void;
 };
 
-type ChatList = Extract<ChatEvent, { type: 'chats' }>;
+/** Chats, the last changed first. */
+export type ChatList = Extract<ChatEvent, { type: 'chats' }>;
 
 /** Milliseconds before the server is asked again: the first time, and at most. */
 const [FIRST_PAUSE, MAX_PAUSE] = [1_000, 30_000];
@@ -105,6 +106,13 @@ export function withEvent(list: ChatList | undefined, event: ChatEvent): ChatLis
   if (event.type === 'deleted') return { ...list, chats: others };
   const at = others.findIndex(({ updatedAt }) => updatedAt <= event.chat.updatedAt);
   return { ...list, chats: others.toSpliced(at < 0 ? others.length : at, 0, event.chat) };
+}
+
+/** A list with the chats that follow it. */
+export function withPage(list: ChatList | undefined, page: Omit<ChatList, 'type'>): ChatList {
+  const chats = list?.chats ?? [];
+  const known = new Set(chats.map(({ id }) => id));
+  return { type: 'chats', ...page, chats: [...chats, ...page.chats.filter(({ id }) => !known.has(id))] };
 }
 
 /** Reads the events of a server, over as many connections as it takes. Another one begins at each event `again`. */

@@ -1,25 +1,19 @@
 import { Chat, useChat, type UIMessage, type UseChatHelpers } from '@ai-sdk/react';
 import { useEffect, useRef, useState, useSyncExternalStore } from 'react';
-import { withEvent, type ChatEvent } from './events.js';
+import { withEvent, withPage, type ChatList } from './events.js';
 import { type ChatServer, type ChatSummary, defaultServer } from './server.js';
-import { StoredChat, type StoredChatOptions } from './stored-chat.js';
+import { separateOptions, StoredChat, type PageOptions, type StoredChatOptions } from './stored-chat.js';
 
 export * from './core.js';
 
 /** The options of `Chat`, of the version of the AI SDK that the page has. */
 type ChatInit<M extends UIMessage> = ConstructorParameters<typeof Chat<M>>[0];
 
-/** The options of `useStoredChat`: those of `useChat` that are not about the connection, and those of this package. */
-export type UseStoredChatOptions<M extends UIMessage = UIMessage> = Omit<
-  ChatInit<M>,
-  'id' | 'messages' | 'transport' | 'sendAutomaticallyWhen' | 'experimental_queue'
-> &
-  Pick<StoredChatOptions, 'id' | 'isNew' | 'body'> & {
-    /** How the server is reached. Default: `/api/chat` of the page's origin. Make it outside of the component. */
-    server?: ChatServer;
-    /** Milliseconds between updates of the messages. */
-    experimental_throttle?: number;
-  };
+/** The options of `useStoredChat`. */
+export type UseStoredChatOptions<M extends UIMessage = UIMessage> = PageOptions<ChatInit<M>> & {
+  /** Milliseconds between updates of the messages. */
+  experimental_throttle?: number;
+};
 
 type Client<M extends UIMessage> = StoredChat<M, Chat<M>>;
 
@@ -63,11 +57,9 @@ function newClient<M extends UIMessage>(
   server: ChatServer,
   latest: () => UseStoredChatOptions<M>,
 ): Client<M> {
-  const { id, isNew, server: _, body, onFinish, onData, onError, onToolCall, ...init } = options;
+  const { options: own, init } = separateOptions<ChatInit<M>>({ ...options, server });
   const stored: StoredChatOptions = {
-    id,
-    server,
-    isNew,
+    ...own,
     body: () => latest().body?.() ?? {},
     onFinish: finished => latest().onFinish?.(finished as never),
   };
@@ -77,7 +69,7 @@ function newClient<M extends UIMessage>(
       onError: error => latest().onError?.(error),
       onToolCall: call => latest().onToolCall?.(call),
     };
-    return new Chat<M>({ ...init, ...callbacks, ...parts, id } as ChatInit<M>);
+    return new Chat<M>({ ...init, ...callbacks, ...parts } as ChatInit<M>);
   });
 }
 
@@ -87,18 +79,12 @@ export function useChats({ server = defaultServer() }: { server?: ChatServer } =
   /** Reads more chats. `undefined` if all are shown. */
   loadMore: (() => Promise<void>) | undefined;
 } {
-  const [list, setList] = useState<Extract<ChatEvent, { type: 'chats' }>>();
+  const [list, setList] = useState<ChatList>();
   useEffect(() => server.events.subscribe(event => setList(list => withEvent(list, event))), [server]);
   const after = list?.after;
   async function loadMore() {
     const page = await server.chats({ after }).catch(() => undefined);
-    setList(list => {
-      if (!page || !list || list.after !== after) return list;
-      const known = new Set(list.chats.map(({ id }) => id));
-      const { after: next, ...others } = list;
-      const more = page.chats.filter(({ id }) => !known.has(id));
-      return { ...others, chats: [...list.chats, ...more], ...(page.after !== undefined && { after: page.after }) };
-    });
+    if (page) setList(list => (list?.after === after ? withPage(list, page) : list));
   }
   return { chats: list?.chats ?? [], loadMore: after === undefined ? undefined : loadMore };
 }

@@ -2,7 +2,15 @@ import { DefaultChatTransport } from 'ai';
 import type { ChatEvent } from './events.js';
 import type { AskingPart } from './messages.js';
 import { reconnectingFetch } from './reconnecting-fetch.js';
-import { ResponseError, type AnswerEnd, type ApprovalAnswer, type ChatServer, type History, type Message } from './server.js';
+import {
+  defaultServer,
+  ResponseError,
+  type AnswerEnd,
+  type ApprovalAnswer,
+  type ChatServer,
+  type History,
+  type Message,
+} from './server.js';
 
 /** What this package uses of `Chat`, which each framework has its own class for. */
 export type AnyChat<M extends Message> = {
@@ -21,6 +29,7 @@ export type AnyChat<M extends Message> = {
 
 /** What a `Chat` is made with, besides the options of the page. */
 export type ChatParts = {
+  id: string;
   transport: object;
   sendAutomaticallyWhen: () => boolean;
   onFinish: (finished: unknown) => void;
@@ -36,6 +45,22 @@ export type StoredChatOptions = {
   /** Called after each response, with the argument of the AI SDK. */
   onFinish?: ((finished: unknown) => void) | undefined;
 };
+
+/** The options of a framework's `Chat` that are not about the connection, and those of this package. */
+export type PageOptions<Init> = Omit<
+  Init,
+  'id' | 'messages' | 'transport' | 'sendAutomaticallyWhen' | 'experimental_queue'
+> &
+  Pick<StoredChatOptions, 'id' | 'isNew' | 'body'> & {
+    /** How the server is reached. Default: `/api/chat` of the page's origin. Make it outside of the component. */
+    server?: ChatServer;
+  };
+
+/** Separates the options of this package from those of the framework's `Chat`. */
+export function separateOptions<Init>(all: PageOptions<Init>): { options: StoredChatOptions; init: object } {
+  const { id, server = defaultServer(), isNew, body, onFinish, ...init } = all as PageOptions<StoredChatOptions>;
+  return { options: { id, server, isNew, body, onFinish }, init };
+}
 
 /**
  * What the chat does. As the `status` of the AI SDK, and besides: `opening`, while the chat is read from the server;
@@ -99,6 +124,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     this.#state = { phase, isReconnecting: false, isUnknown: false, ended: undefined, before: undefined, problem: undefined };
     const stream = `${this.server.url(this.id)}/stream`;
     this.chat = newChat({
+      id: this.id,
       transport: new DefaultChatTransport({
         api: this.server.api,
         fetch: (url, init = {}) => (init.method === 'POST' ? this.#post(url, init) : this.#resume(url, init)),
