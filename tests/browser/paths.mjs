@@ -274,7 +274,8 @@ const PATHS = [
       const answered = posted?.parts.find(part => part.toolCallId === 'c1');
       person.check(answered?.approval?.approved === true, 'the approval was sent');
       await person.page.unroute('**/api/chat');
-      // The server has none of these messages.
+      // The server has none of these messages. The page may still be reading the world.
+      person.mayAbort = 'GET';
       await person.page.goto(new URL('/', person.page.url()).href);
     },
   },
@@ -304,7 +305,7 @@ const PATHS = [
     name: 'fail',
     mostPosts: 2,
     async walk(person) {
-      person.mayAbort = true; // useChat reads no further than an error
+      person.mayAbort = 'POST'; // useChat reads no further than an error
       await person.say('fail');
       await until('an error is shown', () => person.isShown('error'));
       person.check(
@@ -324,7 +325,7 @@ const PATHS = [
       await person.say('slow');
       await until('text streams in', async () => (await person.prose()).length > 20);
       await person.shoot('streaming');
-      person.mayAbort = true;
+      person.mayAbort = 'POST';
       await person.page.getByTestId('stop').click();
       await until('the page is idle', () => person.isIdle());
       await until('the answer is marked as stopped', () => person.isShown('stopped'));
@@ -399,7 +400,8 @@ const UNKNOWN_TOOL = STREAM([
 class Person {
   found = [];
   posts = 0;
-  mayAbort = false;
+  /** The method of the requests that the page may end early. */
+  mayAbort = null;
   /** Whether the server may answer with status 400. */
   mayBeRefused = false;
   #assistantMessages = 0;
@@ -422,7 +424,7 @@ class Person {
     page.on('requestfailed', request => {
       const why = request.failure().errorText;
       // Stop ends a request to post, and another address the one that reads events.
-      const isEnded = request.url().endsWith('?events') || (this.mayAbort && request.method() === 'POST');
+      const isEnded = request.url().endsWith('?events') || request.method() === this.mayAbort;
       if (!isEnded || why !== 'net::ERR_ABORTED') this.found.push(`request failed: ${request.method()} ${request.url()}: ${why}`);
     });
     page.on('response', response => {
@@ -617,7 +619,7 @@ async function someFile() {
 async function walk(person, path) {
   person.found = [];
   person.posts = 0;
-  person.mayAbort = false;
+  person.mayAbort = null;
   person.mayBeRefused = false;
   try {
     await path.walk(person);

@@ -73,7 +73,13 @@ fn a_tool_that_executes_is_not_stopped(shared: &Shared) {
     writer.read_to_end();
     // The file is deleted once, and both servers say so.
     let outcome = json!({"path": "backup.zip", "deleted": true});
-    let shows = |server| history(server).to_string().contains(&outcome.to_string());
+    let shows = |server| {
+        let history = history(server);
+        let messages = history["messages"].as_array().into_iter().flatten();
+        messages
+            .flat_map(|message| message["parts"].as_array().into_iter().flatten())
+            .any(|part| part["output"] == outcome)
+    };
     wait_until(|| shows(&first) && shows(&second));
     assert!(!world(&second).to_string().contains("backup.zip"), "{}", shared.name);
 }
