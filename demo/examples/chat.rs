@@ -5,7 +5,7 @@
 //! an agent inside the agent asks to delete two files. With a real provider:
 //! `OPENAI_API_KEY=… cargo run -p chat-openai`.
 //!
-//! Chats, approvals and the world of the tools are in the file `chat.db`, or the one that `UIMS_DATA`
+//! Chats, approvals and the users' worlds are in the file `chat.db`, or the one that `UIMS_DATA`
 //! names. Kill the demo, start it again, and the page goes on. `CHAT_STORE=memory` keeps nothing.
 //! `CHAT_STORE=redis://127.0.0.1/` keeps chats and approvals in Redis: start the demo on two ports with
 //! the same file, and each serves the chats of both. `CHAT_STORE=postgresql://…` does this in Postgres.
@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     demo::init_log();
     let storage = Storage::open().await?;
-    let model = Arc::new(ScriptedModel::new(storage.world()));
+    let model = Arc::new(ScriptedModel);
     if std::env::args().nth(1).as_deref() == Some("schemas") {
         println!("{}", demo::schemas(model, &storage)?);
         return Ok(());

@@ -16,7 +16,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_stream::try_stream;
 use axum::Router;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::Json;
@@ -26,23 +28,20 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
-use ui_message_stream::approval::ApprovalLimits;
 use ui_message_stream::approval::store::FailureLog;
+use ui_message_stream::approval::{ApprovalLimits, Principal};
 use ui_message_stream::axum::{serve, without_authentication};
 use ui_message_stream::json::JsonError;
 use ui_message_stream::model::Model;
 use ui_message_stream::policy::ChatPolicy;
-use ui_message_stream_agent::{Agent, Tool};
-use ui_message_stream_chat::ChatLimits;
-use ui_message_stream_chat::PostedHistory;
+use ui_message_stream_agent::{Agent, Tool, ToolContext};
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
+use ui_message_stream_chat::{AgentEventStream, ChatAgent, ChatLimits, PostedHistory, Turn};
 
 pub use scripted_model::ScriptedModel;
 pub use storage::Storage;
-pub use world::SharedWorld;
-
 use storage::{Readiness, text_of};
-use world::{DeleteFile, Deleted, Place, Report, Sent, Transfer, Weather, World};
+use world::{DeleteFile, Deleted, Place, Report, Sent, Transfer, Weather, World, Worlds};
 
 /// Writes the log to the standard output. The store logs when it is opened, so call this before.
 pub fn init_log() {
@@ -50,7 +49,7 @@ pub fn init_log() {
 }
 
 /// Serves the page, the chat and the approvals on `127.0.0.1:$PORT` (3000 by default). The chat
-/// uses `model`; the chats and the world of the tools are in `storage`.
+/// uses `model`; the chats and the users' worlds are in `storage`.
 ///
 /// On SIGTERM and Ctrl-C, live responses get 20 seconds. The rest goes on after the next start.
 ///
@@ -87,9 +86,11 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
     println!("{}", storage.description());
 
     let cookie_key = storage.cookie_key();
-    let (world, readiness) = (storage.world(), storage.readiness());
+    let (worlds, readiness) = (storage.worlds(), storage.readiness());
     let no_answers = Arc::new(FailureLog::default());
-    let chats = storage.chat_server(agent(model, Arc::clone(&world))?, lease, limits.approvals);
+    let agent = agent(model, &worlds)?;
+    let respond = with_files(agent.clone(), Arc::clone(&worlds));
+    let chats = storage.chat_server(agent, respond, lease, limits.approvals);
     let chats = chats.with_limits(limits.chats);
     // The page may remove messages from its history before it sends the next one.
     let chats = chats.with_posted_history(PostedHistory::Truncate);
@@ -99,7 +100,7 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         .route("/", page(page::CHAT))
         .route("/chats", page(page::ALL_CHATS))
         .route("/reconnecting-fetch.mjs", get(async || page::reconnecting_fetch()))
-        .route("/api/world", get(async move || show(world).await))
+        .route("/api/world", get(show).delete(reset).with_state(worlds))
         .nest("/api/chat", chat_routes(chats.clone()))
         .nest("/api/approvals", approval_routes(chats.clone()))
         .layer(from_fn_with_state(cookie_key, browsers::identify))
@@ -175,11 +176,26 @@ const GRACE: Duration = Duration::from_secs(20);
 /// How long the store may take to answer whether it can be written.
 const READY_TIMEOUT: Duration = Duration::from_millis(800);
 
-async fn show(world: Arc<SharedWorld>) -> Result<Json<World>, StatusCode> {
-    in_database(move || world.now()).await.map(Json).map_err(|error| {
-        tracing::error!(%error, "the world cannot be read");
-        StatusCode::INTERNAL_SERVER_ERROR
-    })
+/// Answers with the user's world.
+async fn show(
+    State(worlds): State<Arc<Worlds>>,
+    user: Principal,
+) -> Result<Json<World>, StatusCode> {
+    in_database(move || worlds.of(&user)).await.map(Json).map_err(no_world)
+}
+
+/// Makes the user's world as it was at first.
+async fn reset(
+    State(worlds): State<Arc<Worlds>>,
+    user: Principal,
+) -> Result<StatusCode, StatusCode> {
+    in_database(move || worlds.reset(&user)).await.map_err(no_world)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn no_world(error: io::Error) -> StatusCode {
+    tracing::error!(%error, "the user's world cannot be read or written");
+    StatusCode::INTERNAL_SERVER_ERROR
 }
 
 /// Returns the limits of the chats: the defaults, unless the variables of the environment set others.
@@ -290,28 +306,43 @@ const LIMIT_VARIABLES: [(&str, SetLimit); 6] = [
     }),
 ];
 
-/// Creates an agent whose tools act on `world`.
 /// Returns the schemas of the tools as JSON, from which the types of a page are made.
 ///
 /// # Errors
 /// Fails if a schema cannot be written as JSON.
 pub fn schemas(model: Arc<dyn Model>, storage: &Storage) -> Result<String, Box<dyn Error>> {
-    Ok(serde_json::to_string_pretty(&agent(model, storage.world())?.schemas())?)
+    Ok(serde_json::to_string_pretty(&agent(model, &storage.worlds())?.schemas())?)
 }
 
-fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonError> {
-    let (delete_in, transfer_in) = (Arc::clone(&world), world);
+/// Answers the turns with an agent that knows the names of the user's files.
+fn with_files(agent: Agent, worlds: Arc<Worlds>) -> impl ChatAgent {
+    move |turn: Turn| -> AgentEventStream {
+        let (agent, worlds, user) = (agent.clone(), Arc::clone(&worlds), turn.principal.clone());
+        Box::pin(try_stream! {
+            let files = in_database(move || worlds.of(&user)).await?.files.join(", ");
+            let instructions = format!("{INSTRUCTIONS} The person's files: {files}.");
+            for await event in agent.with_instructions(instructions).respond(turn) {
+                yield event?;
+            }
+        })
+    }
+}
+
+const INSTRUCTIONS: &str = "You look after the person's files and money, with your tools.";
+
+/// Creates an agent whose tools act on the world of their user.
+fn agent(model: Arc<dyn Model>, worlds: &Arc<Worlds>) -> Result<Agent, JsonError> {
     let weather =
         Tool::new("get_weather", async |input: Weather| Ok::<_, JsonError>(input.report()))
             .with_title("Look up the weather")
             .with_output_type::<Report>();
     let delete = || {
-        let world = Arc::clone(&delete_in);
-        let delete = Tool::new("delete_file", move |input: DeleteFile| {
-            let world = Arc::clone(&world);
+        let worlds = Arc::clone(worlds);
+        let delete = Tool::new("delete_file", move |input: DeleteFile, context: ToolContext| {
+            let worlds = Arc::clone(&worlds);
             async move {
                 sleep(input.duration()).await;
-                in_database(move || world.delete(&input)).await
+                in_database(move || worlds.delete(&context.principal, &input)).await
             }
         });
         delete
@@ -320,9 +351,10 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
             .with_approval_description(|input| format!("Delete {}", input.path))
             .needs_approval()
     };
-    let transfer = Tool::new("transfer", move |input: Transfer| {
-        let world = Arc::clone(&transfer_in);
-        in_database(move || world.send(&input))
+    let worlds = Arc::clone(worlds);
+    let transfer = Tool::new("transfer", move |input: Transfer, context: ToolContext| {
+        let worlds = Arc::clone(&worlds);
+        in_database(move || worlds.send(&context.principal, &input))
     });
     let location = Tool::client_executed(
         "get_location",
@@ -336,7 +368,7 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         .as_tool("janitor", "Tidies up: deletes files that are no longer needed.")
         .with_title("Ask the janitor");
     Ok(Agent::new(model)
-        .with_instructions("You look after the person's files and money, with your tools.")
+        .with_instructions(INSTRUCTIONS)
         .tool(weather)
         .tool(delete())
         .tool(
@@ -351,7 +383,7 @@ fn agent(model: Arc<dyn Model>, world: Arc<SharedWorld>) -> Result<Agent, JsonEr
         .tool(janitor))
 }
 
-/// Works with the database of the world, which can make a thread wait.
+/// Works with the database of the worlds, which can make a thread wait.
 async fn in_database<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, rusqlite::Error> + Send + 'static,
 ) -> io::Result<T> {

@@ -1,7 +1,6 @@
 //! The scripted model: reads the user's last message and answers as a real model would.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::try_stream;
@@ -15,26 +14,19 @@ use ui_message_stream::model::{
 };
 use uuid::Uuid;
 
-use crate::world::{SharedWorld, describe_denial, describe_output};
+use crate::world::{describe_denial, describe_output};
 
-/// A model without a provider. It reads the last text of the user and the results of its calls.
+/// A model without a provider. It reads the names of the user's files in its instructions, the last text of
+/// the user, and the results of its calls.
 #[derive(Debug)]
-pub struct ScriptedModel {
-    world: Arc<SharedWorld>,
-}
-
-impl ScriptedModel {
-    /// Creates a model that uses the file names of this world.
-    pub fn new(world: Arc<SharedWorld>) -> Self {
-        ScriptedModel { world }
-    }
-}
+pub struct ScriptedModel;
 
 impl Model for ScriptedModel {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let (mut sentences, user_text) = latest_input(&request.messages);
         let last_number = last_number(&request.messages);
-        let reply = user_text.map(|user_text| self.reply(&user_text, last_number));
+        let files = file_names(request.instructions.as_deref().unwrap_or_default());
+        let reply = user_text.map(|user_text| reply(&user_text, &files, last_number));
         Box::pin(try_stream! {
             let ScriptedReply { opening, after, calls } = reply.unwrap_or_else(|| {
                 if sentences.is_empty() {
@@ -89,55 +81,63 @@ enum After {
     Failure,
 }
 
-impl ScriptedModel {
-    fn reply(&self, user_text: &str, last_number: Option<u8>) -> ScriptedReply {
-        let mentions = |word: &str| user_text.to_lowercase().contains(word);
-        let file = ("delete_file", json!({ "path": self.world.file_named_in(user_text) }));
-        let mut numbers = user_text.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
-        let amount = numbers.find(|&number| number > 1_000).unwrap_or(5_000);
-        let transfer = ("transfer", json!({ "to": "Harbour Bakery", "amount": amount }));
-        let weather = ("get_weather", json!({ "city": "Lisbon" }));
-        let (opening, calls) = if mentions("tidy") {
-            let files = self.world.now().map(|world| world.files).unwrap_or_default();
-            let two = files.into_iter().take(2).collect::<Vec<_>>().join(" and ");
-            let task = json!({ "task": format!("Clear out {two}.") });
-            ("The janitor can do that.", vec![("janitor", task)])
-        } else if mentions("clear out") {
-            // The janitor reads this.
-            let words = user_text.split_whitespace().map(|word| word.trim_end_matches('.'));
-            let files = words.filter(|word| word.contains('.'));
-            let delete = |path| ("delete_file", json!({ "path": path }));
-            ("", files.map(delete).collect())
-        } else if mentions("mixed") {
-            ("Three things at once.", vec![weather, file, transfer])
-        } else if mentions("delete") {
-            ("I can delete that file for you.", vec![file])
-        } else if mentions("weather") {
-            ("Let me look.", vec![weather])
-        } else if mentions("location") {
-            ("Your browser knows that.", vec![("get_location", json!({}))])
-        } else if mentions("slow") {
-            let end = user_text.split_whitespace().find_map(|word| word.parse().ok());
-            let after = After::Numbers(1..=end.unwrap_or(200));
-            // So small that it needs no approval.
-            let small = ("transfer", json!({ "to": "Harbour Bakery", "amount": 500 }));
-            let calls = if mentions("transfer") { vec![small] } else { Vec::new() };
-            return ScriptedReply { after, calls, ..ScriptedReply::default() };
-        } else if let Some(last) = last_number.filter(|_| mentions("go on")) {
-            let next = last.saturating_add(1);
-            let after = After::Numbers(next..=next.saturating_add(9));
-            return ScriptedReply { after, ..ScriptedReply::default() };
-        } else if mentions("fail") {
-            let opening = "This will not end well, I am afr".to_owned();
-            return ScriptedReply { opening, after: After::Failure, ..ScriptedReply::default() };
-        } else {
-            return ScriptedReply {
-                opening: format!("You said: {user_text}"),
-                ..ScriptedReply::default()
-            };
+fn reply(user_text: &str, files: &[&str], last_number: Option<u8>) -> ScriptedReply {
+    let mentions = |word: &str| user_text.to_lowercase().contains(word);
+    let file = ("delete_file", json!({ "path": file_to_delete(user_text, files) }));
+    let mut numbers = user_text.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
+    let amount = numbers.find(|&number| number > 1_000).unwrap_or(5_000);
+    let transfer = ("transfer", json!({ "to": "Harbour Bakery", "amount": amount }));
+    let weather = ("get_weather", json!({ "city": "Lisbon" }));
+    let (opening, calls) = if mentions("tidy") {
+        let two = files.iter().take(2).copied().collect::<Vec<_>>().join(" and ");
+        let task = json!({ "task": format!("Clear out {two}.") });
+        ("The janitor can do that.", vec![("janitor", task)])
+    } else if mentions("clear out") {
+        // The janitor reads this.
+        let delete = |path| ("delete_file", json!({ "path": path }));
+        ("", file_names(user_text).into_iter().map(delete).collect())
+    } else if mentions("mixed") {
+        ("Three things at once.", vec![weather, file, transfer])
+    } else if mentions("delete") {
+        ("I can delete that file for you.", vec![file])
+    } else if mentions("weather") {
+        ("Let me look.", vec![weather])
+    } else if mentions("location") {
+        ("Your browser knows that.", vec![("get_location", json!({}))])
+    } else if mentions("slow") {
+        let end = user_text.split_whitespace().find_map(|word| word.parse().ok());
+        let after = After::Numbers(1..=end.unwrap_or(200));
+        // So small that it needs no approval.
+        let small = ("transfer", json!({ "to": "Harbour Bakery", "amount": 500 }));
+        let calls = if mentions("transfer") { vec![small] } else { Vec::new() };
+        return ScriptedReply { after, calls, ..ScriptedReply::default() };
+    } else if let Some(last) = last_number.filter(|_| mentions("go on")) {
+        let next = last.saturating_add(1);
+        let after = After::Numbers(next..=next.saturating_add(9));
+        return ScriptedReply { after, ..ScriptedReply::default() };
+    } else if mentions("fail") {
+        let opening = "This will not end well, I am afr".to_owned();
+        return ScriptedReply { opening, after: After::Failure, ..ScriptedReply::default() };
+    } else {
+        return ScriptedReply {
+            opening: format!("You said: {user_text}"),
+            ..ScriptedReply::default()
         };
-        ScriptedReply { opening: opening.to_owned(), calls, after: After::None }
-    }
+    };
+    ScriptedReply { opening: opening.to_owned(), calls, after: After::None }
+}
+
+/// Returns the file that the user names, also if it is missing. If they name none, returns the first file
+/// that is left, or `notes.txt`, which is missing then.
+fn file_to_delete<'a>(user_text: &'a str, files: &[&'a str]) -> &'a str {
+    file_names(user_text).first().or(files.first()).copied().unwrap_or("notes.txt")
+}
+
+/// Returns the names of files in a text.
+fn file_names(text: &str) -> Vec<&str> {
+    let is_punctuation = |c: char| !c.is_alphanumeric();
+    let words = text.split_whitespace().map(|word| word.trim_matches(is_punctuation));
+    words.filter(|word| word.contains('.')).collect()
 }
 
 /// Returns the results of the calls and the text of the user since the model's last message.
@@ -213,3 +213,17 @@ fn pieces(text: &str, size: usize) -> Vec<String> {
 }
 
 const CHUNK_INTERVAL: Duration = Duration::from_millis(12);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_named_is_not_replaced_by_another_one() {
+        let files = file_names("The user's files: draft.md, old.log.");
+        assert_eq!(files, ["draft.md", "old.log"]);
+        assert_eq!(file_to_delete("Please delete budget.xlsx!", &files), "budget.xlsx");
+        assert_eq!(file_to_delete("delete a file", &files), "draft.md");
+        assert_eq!(file_to_delete("delete a file", &[]), "notes.txt");
+    }
+}

@@ -1,4 +1,4 @@
-//! [`Storage`]: where the demo keeps its chats, its approvals and the world of its tools.
+//! [`Storage`]: where the demo keeps its chats, its approvals and the worlds of its users.
 
 use std::env::{VarError, var};
 use std::error::Error;
@@ -11,19 +11,19 @@ use axum_extra::extract::cookie::Key;
 use rusqlite::{Connection, OpenFlags};
 use ui_message_stream::approval::{ApprovalLimits, Approvals, KeyRing};
 use ui_message_stream_agent::Agent;
-use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::store::InMemoryLogStore;
+use ui_message_stream_chat::{ChatAgent, ChatServer};
 use ui_message_stream_postgres::PostgresStore;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
-use crate::world::SharedWorld;
+use crate::world::Worlds;
 use crate::{StartError, number, sentence};
 
-/// The chats, the approvals, the live responses, the world of the tools, and the keys.
+/// The chats, the approvals, the live responses, the users' worlds, and the keys.
 pub struct Storage {
     store: Store,
-    world: Arc<SharedWorld>,
+    worlds: Arc<Worlds>,
     cookie_key: Vec<u8>,
     description: String,
 }
@@ -86,7 +86,7 @@ impl Storage {
             "memory" => {
                 let store = Store::Memory(Arc::new(memory_store(text_of)?));
                 let description = "Chats and files are in memory.".to_owned();
-                Self::with_world(store, Connection::open_in_memory()?, description)
+                Self::with_worlds(store, Connection::open_in_memory()?, description)
             }
             urls if urls.split(',').all(is_redis) => Self::in_redis(urls).await,
             url if is_postgres(url) => Self::in_postgres(url).await,
@@ -98,10 +98,10 @@ impl Storage {
     }
 
     async fn in_sqlite() -> Result<Self, Box<dyn Error>> {
-        let File { name, store, keys, world } = File::open().await?;
-        Self::with_world(
+        let File { name, store, keys, worlds } = File::open().await?;
+        Self::with_worlds(
             Store::Sqlite(store, keys),
-            world,
+            worlds,
             format!("Chats and files are in {name}."),
         )
     }
@@ -119,32 +119,32 @@ impl Storage {
             _ => options.connect_cluster(urls).await,
         };
         let store = connected.map_err(|error| format!("CHAT_STORE: {}", sentence(&error)))?;
-        let File { name, keys, world, .. } = File::open().await?;
+        let File { name, keys, worlds, .. } = File::open().await?;
         let description = format!("Chats are in Redis, files and keys in {name}.");
-        Self::with_world(Store::Redis(store, keys), world, description)
+        Self::with_worlds(Store::Redis(store, keys), worlds, description)
     }
 
     async fn in_postgres(url: &str) -> Result<Self, Box<dyn Error>> {
         let store = PostgresStore::open(url).await;
         let store = store.map_err(|error| format!("CHAT_STORE: {}", sentence(&error)))?;
-        let File { name, keys, world, .. } = File::open().await?;
+        let File { name, keys, worlds, .. } = File::open().await?;
         let description = format!("Chats are in Postgres, files and keys in {name}.");
-        Self::with_world(Store::Postgres(store, keys), world, description)
+        Self::with_worlds(Store::Postgres(store, keys), worlds, description)
     }
 
-    fn with_world(
+    fn with_worlds(
         store: Store,
         connection: Connection,
         description: String,
     ) -> Result<Self, Box<dyn Error>> {
-        let world = Arc::new(SharedWorld::new(connection)?);
-        let cookie_key = world.cookie_key(|| Key::generate().master().to_vec())?;
-        Ok(Storage { store, world, cookie_key, description })
+        let worlds = Arc::new(Worlds::new(connection)?);
+        let cookie_key = worlds.cookie_key(|| Key::generate().master().to_vec())?;
+        Ok(Storage { store, worlds, cookie_key, description })
     }
 
-    /// Returns the world of the tools.
-    pub fn world(&self) -> Arc<SharedWorld> {
-        Arc::clone(&self.world)
+    /// Returns the users' worlds.
+    pub(crate) fn worlds(&self) -> Arc<Worlds> {
+        Arc::clone(&self.worlds)
     }
 
     /// Returns where everything is, for people.
@@ -157,15 +157,16 @@ impl Storage {
         Key::from(&self.cookie_key)
     }
 
-    /// Creates a server that keeps its chats here. `lease` is the time after which a run or a tool call
-    /// counts as lost with its server.
+    /// Creates a server that keeps its chats here, with the tools of this agent. `respond` answers the turns.
+    /// `lease` is the time after which a run or a tool call counts as lost with its server.
     pub(crate) fn chat_server(
         &self,
         agent: Agent,
+        respond: impl ChatAgent,
         lease: Option<Duration>,
         limits: ApprovalLimits,
     ) -> ChatServer {
-        let mut approvals = Approvals::new(agent.clone()).with_limits(limits);
+        let mut approvals = Approvals::new(agent).with_limits(limits);
         if let Some(lease) = lease {
             approvals = approvals.with_lease(lease);
         }
@@ -181,7 +182,7 @@ impl Storage {
                 approvals.with_keys(keys.clone()).with_ledger(Arc::new(store.clone()))
             }
         };
-        let mut chats = ChatServer::new(agent, approvals);
+        let mut chats = ChatServer::new(respond, approvals);
         if let Some(lease) = lease {
             chats = chats.with_run_lease(lease);
         }
@@ -243,7 +244,7 @@ struct File {
     name: String,
     store: SqliteStore,
     keys: KeyRing,
-    world: Connection,
+    worlds: Connection,
 }
 
 impl File {
@@ -260,8 +261,8 @@ impl File {
         };
         // The store has created the file, so that no other user can read it.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let world = Connection::open_with_flags(&file, flags)?;
-        Ok(File { name, store, keys, world })
+        let worlds = Connection::open_with_flags(&file, flags)?;
+        Ok(File { name, store, keys, worlds })
     }
 }
 

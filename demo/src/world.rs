@@ -1,4 +1,4 @@
-//! The world that the demo's tools act on. The page shows it: what happened, and what did not.
+//! The world of each user, on which the demo's tools act. The page shows it: what happened, and what did not.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use ui_message_stream::approval::Principal;
 
 /// Files that can be deleted, and transfers of money.
 #[derive(Debug, Clone, Serialize)]
@@ -64,28 +65,19 @@ pub(crate) struct Place {
     longitude: f64,
 }
 
-/// The world, shared by all chats. It is in a database, so that a restart of the demo does not
-/// contradict the chats.
+/// The worlds of the users, one for each. They are in a database, so that a restart of the demo does not
+/// contradict the chats. It holds what was done in a world, so a new user needs nothing in it.
 #[derive(Debug)]
-pub struct SharedWorld(Mutex<Connection>);
+pub(crate) struct Worlds(Mutex<Connection>);
 
-impl SharedWorld {
-    /// Creates the world in a database that has none.
-    pub(crate) fn new(mut connection: Connection) -> Result<Self, rusqlite::Error> {
+impl Worlds {
+    /// Opens the worlds in a database, which may have none.
+    pub(crate) fn new(connection: Connection) -> Result<Self, rusqlite::Error> {
         connection.busy_timeout(BUSY_TIMEOUT)?;
         // What a tool has done must not be lost, because it is not done again.
         connection.pragma_update(None, "synchronous", "FULL")?;
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Not `table_exists`, which answers from the schema that this connection has read before.
-        let count = "SELECT count(*) FROM sqlite_schema WHERE name = 'demo_files'";
-        if transaction.query_row(count, [], |row| row.get::<_, i64>(0))? == 0 {
-            transaction.execute_batch(TABLES)?;
-            for file in FILES {
-                transaction.execute("INSERT INTO demo_files (name) VALUES (?1)", [file])?;
-            }
-        }
-        transaction.commit()?;
-        Ok(SharedWorld(Mutex::new(connection)))
+        connection.execute_batch(TABLES)?;
+        Ok(Worlds(Mutex::new(connection)))
     }
 
     /// Returns the key of the cookies. The first call creates it.
@@ -106,42 +98,54 @@ impl SharedWorld {
         Ok(key)
     }
 
-    pub(crate) fn now(&self) -> Result<World, rusqlite::Error> {
+    /// Returns the world of a user as it is now.
+    pub(crate) fn of(&self, user: &Principal) -> Result<World, rusqlite::Error> {
         let connection = self.lock();
-        let mut files = connection.prepare("SELECT name FROM demo_files ORDER BY place")?;
-        let files = files.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-        let select = "SELECT recipient, amount FROM demo_transfers ORDER BY place";
+        let mut deleted = connection.prepare("SELECT file FROM demo_deletions WHERE user = ?1")?;
+        let deleted: Vec<String> =
+            deleted.query_map([id(user)], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let is_left = |file: &&str| !deleted.iter().any(|deleted| deleted == file);
+        let select = "SELECT recipient, amount FROM demo_payments WHERE user = ?1 ORDER BY place";
         let mut transfers = connection.prepare(select)?;
         let transfers = transfers
-            .query_map([], |row| Ok(Transfer { to: row.get(0)?, amount: row.get(1)? }))?
+            .query_map([id(user)], |row| Ok(Transfer { to: row.get(0)?, amount: row.get(1)? }))?
             .collect::<Result<_, _>>()?;
-        Ok(World { files, transfers })
+        Ok(World {
+            files: FILES.into_iter().filter(is_left).map(str::to_owned).collect(),
+            transfers,
+        })
     }
 
-    /// Returns the file that a text names, also if it is missing. If the text names none, returns the
-    /// first file that is left, or `notes.txt`, which is missing then.
-    pub(crate) fn file_named_in(&self, text: &str) -> String {
-        let is_punctuation = |c: char| !c.is_alphanumeric();
-        let mut words = text.split_whitespace().map(|word| word.trim_matches(is_punctuation));
-        let named = words.find(|word| word.contains('.')).map(str::to_owned);
-        let first = || self.now().ok()?.files.into_iter().next();
-        named.or_else(first).unwrap_or_else(|| "notes.txt".to_owned())
-    }
-
-    /// Deletes a file if it exists.
+    /// Deletes a file of a user if it exists.
     pub(crate) fn delete(
         &self,
+        user: &Principal,
         DeleteFile { path }: &DeleteFile,
     ) -> Result<Deleted, rusqlite::Error> {
-        let deleted = self.lock().execute("DELETE FROM demo_files WHERE name = ?1", [path])?;
-        Ok(Deleted { deleted: deleted > 0, path: path.clone() })
+        let insert = "INSERT OR IGNORE INTO demo_deletions (user, file) VALUES (?1, ?2)";
+        let is_file = FILES.contains(&path.as_str());
+        let deleted = is_file && self.lock().execute(insert, (id(user), path))? > 0;
+        Ok(Deleted { deleted, path: path.clone() })
     }
 
-    /// Sends money.
-    pub(crate) fn send(&self, Transfer { to, amount }: &Transfer) -> Result<Sent, rusqlite::Error> {
-        let insert = "INSERT INTO demo_transfers (recipient, amount) VALUES (?1, ?2)";
-        self.lock().execute(insert, (to, amount))?;
+    /// Sends money of a user.
+    pub(crate) fn send(
+        &self,
+        user: &Principal,
+        Transfer { to, amount }: &Transfer,
+    ) -> Result<Sent, rusqlite::Error> {
+        let insert = "INSERT INTO demo_payments (user, recipient, amount) VALUES (?1, ?2, ?3)";
+        self.lock().execute(insert, (id(user), to, amount))?;
         Ok(Sent { amount: *amount, sent: true, to: to.clone() })
+    }
+
+    /// Makes the world of a user as it was at first.
+    pub(crate) fn reset(&self, user: &Principal) -> Result<(), rusqlite::Error> {
+        let mut connection = self.lock();
+        let transaction = connection.transaction()?;
+        transaction.execute("DELETE FROM demo_deletions WHERE user = ?1", [id(user)])?;
+        transaction.execute("DELETE FROM demo_payments WHERE user = ?1", [id(user)])?;
+        transaction.commit()
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
@@ -149,6 +153,12 @@ impl SharedWorld {
     }
 }
 
+/// Returns the id under which the database has a user. That of all clients without a cookie is empty.
+fn id(user: &Principal) -> &str {
+    user.id().unwrap_or_default()
+}
+
+/// The files of a new world.
 const FILES: [&str; 10] = [
     "notes.txt",
     "budget.xlsx",
@@ -163,11 +173,14 @@ const FILES: [&str; 10] = [
 ];
 
 const TABLES: &str = "
-    CREATE TABLE demo_files (place INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-    CREATE TABLE demo_transfers (
-        place INTEGER PRIMARY KEY, recipient TEXT NOT NULL, amount INTEGER NOT NULL
+    CREATE TABLE IF NOT EXISTS demo_deletions (
+        user TEXT NOT NULL, file TEXT NOT NULL, PRIMARY KEY (user, file)
     );
-    CREATE TABLE demo_cookie_key (key BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS demo_payments (
+        place INTEGER PRIMARY KEY, user TEXT NOT NULL, recipient TEXT NOT NULL, amount INTEGER NOT NULL
+    );
+    CREATE INDEX IF NOT EXISTS demo_payments_of_a_user ON demo_payments (user);
+    CREATE TABLE IF NOT EXISTS demo_cookie_key (key BLOB NOT NULL);
 ";
 
 /// How long an operation waits for the chats to be saved.
@@ -225,29 +238,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_world_that_another_process_has_created_meanwhile_is_used() {
-        let name = format!("ui-message-stream-world-{}.db", std::process::id());
-        let file = std::env::temp_dir().join(name);
-        let connections = [(); 2].map(|()| Connection::open(&file).unwrap());
-        // Each has read the schema of the empty file.
-        for connection in &connections {
-            assert!(!connection.table_exists(None, "demo_files").unwrap());
-        }
-        let worlds = connections.map(SharedWorld::new);
-        std::fs::remove_file(&file).unwrap();
-        for world in worlds {
-            assert_eq!(world.unwrap().now().unwrap().files.len(), FILES.len());
-        }
-    }
-
-    #[test]
-    fn a_file_that_is_named_and_gone_is_not_replaced_by_another_one() {
-        let world = SharedWorld::new(Connection::open_in_memory().unwrap()).unwrap();
+    fn each_user_has_a_world_and_can_reset_it() {
+        let worlds = Worlds::new(Connection::open_in_memory().unwrap()).unwrap();
+        let [ann, ben] = ["ann", "ben"].map(Principal::new);
+        let budget = DeleteFile { path: "budget.xlsx".to_owned() };
         for deleted in [true, false] {
-            let path = world.file_named_in("Please delete budget.xlsx!");
-            assert_eq!(path, "budget.xlsx");
-            assert_eq!(world.delete(&DeleteFile { path }).unwrap().deleted, deleted);
+            assert_eq!(worlds.delete(&ann, &budget).unwrap().deleted, deleted);
         }
-        assert_eq!(world.file_named_in("delete a file"), "notes.txt");
+        let unknown = DeleteFile { path: "unknown.txt".to_owned() };
+        assert!(!worlds.delete(&ann, &unknown).unwrap().deleted);
+        worlds.send(&ann, &Transfer { to: "Ben".to_owned(), amount: 1 }).unwrap();
+        let changed = worlds.of(&ann).unwrap();
+        assert_eq!((changed.files.len(), changed.transfers.len()), (FILES.len() - 1, 1));
+        for other in [&ben, &Principal::anonymous()] {
+            assert_eq!(worlds.of(other).unwrap().files, FILES);
+        }
+
+        worlds.reset(&ben).unwrap();
+        assert_eq!(worlds.of(&ann).unwrap().transfers.len(), 1);
+        worlds.reset(&ann).unwrap();
+        let first = worlds.of(&ann).unwrap();
+        assert_eq!((first.files, first.transfers.len()), (FILES.map(str::to_owned).to_vec(), 0));
+        assert!(worlds.delete(&ann, &budget).unwrap().deleted);
     }
 }

@@ -51,3 +51,8 @@ export async function until(what, holds) {
     await sleep(50);
   }
 }
+
+/** The world of a browser's user, on which the tools of the demo act. The Next.js app passes its cookie on. */
+export async function worldOf(context, demo) {
+  return (await context.request.get(new URL('/api/world', demo).href)).json();
+}

@@ -4,21 +4,20 @@
 //   npm ci
 //   node inner-agents.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
 //
-// The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY). The
-// demo's world loses four files.
+// The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { launch, readArguments, SCREENS, until } from './chromium.mjs';
+import { launch, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
 const args = readArguments();
 const browser = await launch();
 
-const files = async () => (await (await fetch(new URL('/api/world', args.demo))).json()).files;
+const files = async tab => (await worldOf(tab.page.context(), args.demo)).files;
 
 async function tidyUp({ tab, reloads, shoot }) {
-  const before = await files();
+  const before = await files(tab);
   const [deleted, kept] = before;
   await tab.write('Please tidy up');
   const questions = tab.page.locator('[data-testid="tool-janitor__delete_file"]');
@@ -33,7 +32,7 @@ async function tidyUp({ tab, reloads, shoot }) {
       assert.match(question, /asked by janitor/i);
     }
     assert.match(await janitor.innerText(), /waiting for you/i);
-    assert.deepEqual(await files(), before);
+    assert.deepEqual(await files(tab), before);
   };
   await isAsked();
   await shoot('asked');
@@ -52,7 +51,7 @@ async function tidyUp({ tab, reloads, shoot }) {
     const calls = ['janitor: output-available', 'janitor__delete_file: output-available', 'janitor__delete_file: output-denied'];
     assert.deepEqual(answer.calls, calls);
     assert(!(await tab.shows('error')));
-    assert.deepEqual(await files(), before.filter(file => file !== deleted));
+    assert.deepEqual(await files(tab), before.filter(file => file !== deleted));
   };
   await isShown();
   await shoot('answered');

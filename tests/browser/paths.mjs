@@ -4,12 +4,10 @@
 //   node paths.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
 //
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
-// Each of the four walks is one conversation and deletes two files of the demo's world, and the last
-// still needs one to keep: start a new demo for every run, with nine files or more.
 
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { launch, PATIENCE, readArguments, SCREENS, until } from './chromium.mjs';
+import { launch, PATIENCE, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
 
 const REASON = 'I still need it';
 
@@ -39,36 +37,36 @@ const PATHS = [
     name: 'delete approved',
     mostPosts: 2,
     async walk(person) {
-      const file = await someFile();
+      const file = await person.someFile();
       await person.say(`delete ${file}`);
       const card = await person.sees('delete_file', 'approval-requested');
       person.check((await card.innerText()).includes(file), `the card names ${file}`);
-      person.check((await world()).files.includes(file), `${file} is there until approved`);
+      person.check((await person.world()).files.includes(file), `${file} is there until approved`);
       await person.shoot('waiting');
       await card.getByTestId('approve').click();
       await person.sees('delete_file', 'output-available');
       await person.reads('what happened');
-      person.check(!(await world()).files.includes(file), `${file} is gone`);
+      person.check(!(await person.world()).files.includes(file), `${file} is gone`);
     },
   },
   {
     name: 'delete denied',
     mostPosts: 2,
     async walk(person) {
-      const file = await someFile();
+      const file = await person.someFile();
       await person.say(`delete ${file}`);
       await person.deny(await person.sees('delete_file', 'approval-requested'));
       await person.sees('delete_file', 'output-denied');
       await person.reads('that it was denied', DENIED);
-      person.check((await world()).files.includes(file), `${file} is still there`);
+      person.check((await person.world()).files.includes(file), `${file} is still there`);
     },
   },
   {
     name: 'mixed',
     mostPosts: 3,
     async walk(person) {
-      const file = await someFile();
-      const before = (await world()).transfers.length;
+      const file = await person.someFile();
+      const before = (await person.world()).transfers.length;
       await person.say(`mixed ${file}`);
       await person.sees('get_weather', 'output-available');
       const deletion = await person.sees('delete_file', 'approval-requested');
@@ -80,7 +78,7 @@ const PATHS = [
       await person.deny(deletion);
       await person.sees('delete_file', 'output-denied');
       await person.reads('what happened', DENIED);
-      const { files, transfers } = await world();
+      const { files, transfers } = await person.world();
       person.check(files.includes(file), `${file} is still there`);
       person.check(transfers.length === before + 1, 'one transfer was made');
       person.check(transfers.at(-1)?.amount === 5000, 'the transfer is of 5000');
@@ -90,15 +88,15 @@ const PATHS = [
     name: 'changed input',
     mostPosts: 4,
     async walk(person) {
-      const file = await someFile();
-      const before = (await world()).transfers.length;
+      const file = await person.someFile();
+      const before = (await person.world()).transfers.length;
       await person.say(`mixed ${file} 4000`);
       const deletion = await person.sees('delete_file', 'approval-requested');
       const transfer = await person.sees('transfer', 'approval-requested');
       person.mayBeRefused = true;
       await person.approvesChanged(transfer, '{"amount": -1}');
       await person.readsError(/changed input for `transfer`.*amount/);
-      person.check((await world()).transfers.length === before, 'no transfer was made');
+      person.check((await person.world()).transfers.length === before, 'no transfer was made');
       await person.sees('delete_file', 'approval-requested');
       await person.sees('transfer', 'approval-requested');
       await person.shoot('refused');
@@ -107,7 +105,7 @@ const PATHS = [
       await person.deny(deletion);
       await person.sees('delete_file', 'output-denied');
       await person.reads('what happened', DENIED);
-      const { transfers } = await world();
+      const { transfers } = await person.world();
       person.check(transfers.length === before + 1, 'one transfer was made');
       person.check(transfers.at(-1)?.amount === 40, 'the transfer is of 40');
       const shown = await transfer.innerText();
@@ -119,8 +117,8 @@ const PATHS = [
     name: 'a new message beside an open question',
     mostPosts: 3,
     async walk(person) {
-      const file = await someFile();
-      const before = (await world()).transfers.length;
+      const file = await person.someFile();
+      const before = (await person.world()).transfers.length;
       await person.say(`mixed ${file}`);
       await person.sees('delete_file', 'approval-requested');
       const transfer = await person.sees('transfer', 'approval-requested');
@@ -133,7 +131,7 @@ const PATHS = [
       await person.shoot('closed by a new message');
       await person.seesApproval(superseded, 'superseded', /message instead of an answer/i);
       person.check(!(await superseded.getByTestId('approve').count()), 'a closed question has no buttons');
-      const { files, transfers } = await world();
+      const { files, transfers } = await person.world();
       person.check(files.includes(file), `${file} is still there`);
       person.check(transfers.length === before + 1, 'the approved transfer was made');
     },
@@ -142,13 +140,13 @@ const PATHS = [
     name: 'a late denial of a call that another page approved',
     mostPosts: 2,
     async walk(person) {
-      const file = await someFile();
+      const file = await person.someFile();
       await person.say(`delete ${file}`);
       const card = await person.sees('delete_file', 'approval-requested');
       // The approval of the other page arrives first.
       await person.page.route('**/api/chat', async route => {
         await person.approvesElsewhere();
-        await until(`${file} is gone`, async () => !(await world()).files.includes(file));
+        await until(`${file} is gone`, async () => !(await person.world()).files.includes(file));
         await route.continue();
       });
       await person.deny(card);
@@ -164,7 +162,7 @@ const PATHS = [
     name: 'a question and the keyboard',
     mostPosts: 2,
     async walk(person) {
-      await person.say(`delete ${await someFile()}`);
+      await person.say(`delete ${await person.someFile()}`);
       await person.seesFocusIn(await person.sees('delete_file', 'approval-requested'));
       await person.page.keyboard.press('Enter');
       await sleep(300);
@@ -180,7 +178,7 @@ const PATHS = [
     name: 'a question while the person writes',
     mostPosts: 2,
     async walk(person) {
-      await person.say(`delete ${await someFile()}`);
+      await person.say(`delete ${await person.someFile()}`);
       const input = person.page.getByTestId('input');
       await input.focus();
       await person.page.keyboard.type('No wait');
@@ -201,7 +199,7 @@ const PATHS = [
     name: 'deny with little room',
     mostPosts: 3,
     async walk(person) {
-      await person.say(`mixed ${await someFile()}`);
+      await person.say(`mixed ${await person.someFile()}`);
       const deletion = await person.sees('delete_file', 'approval-requested');
       const transfer = await person.sees('transfer', 'approval-requested');
       const opened = await person.opensDenyForm(transfer);
@@ -434,6 +432,14 @@ class Person {
     });
   }
 
+  world() {
+    return worldOf(this.page.context(), args.demo);
+  }
+
+  async someFile() {
+    return (await this.world()).files[0];
+  }
+
   check(holds, what) {
     if (!holds) this.found.push(`expected: ${what}`);
   }
@@ -603,16 +609,6 @@ class Person {
   #answer() {
     return this.page.getByTestId('message-assistant').nth(this.#assistantMessages);
   }
-}
-
-async function world() {
-  return (await fetch(new URL('/api/world', args.demo))).json();
-}
-
-async function someFile() {
-  const [file] = (await world()).files;
-  if (!file) throw new Error('the world has no file left: start the demo afresh');
-  return file;
 }
 
 /** Walks one path. Returns everything that was wrong on it as text. */

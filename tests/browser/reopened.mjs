@@ -4,13 +4,12 @@
 //   npm ci
 //   node reopened.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
 //
-// The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY). The
-// demo's world loses files.
+// The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { launch, readArguments, SCREENS, until } from './chromium.mjs';
+import { launch, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
 const args = readArguments();
@@ -24,7 +23,7 @@ const other = createServer((request, answer) => {
 });
 await new Promise(listening => other.listen(0, '127.0.0.1', listening));
 
-const files = async () => (await (await fetch(new URL('/api/world', args.demo))).json()).files;
+const files = async tab => (await worldOf(tab.page.context(), args.demo)).files;
 
 /** Each case gets a browser of its own with one tab, and a function that takes a picture. */
 const CASES = {
@@ -57,19 +56,19 @@ const CASES = {
   },
 
   async 'a question that waits can be answered after a reload'({ tab }) {
-    const [file] = await files();
+    const [file] = await files(tab);
     await tab.say(`delete ${file}`);
     await tab.page.reload();
     const card = await tab.sees('delete_file', 'approval-requested');
     await until('the page is idle', () => tab.isIdle());
-    assert((await files()).includes(file));
+    assert((await files(tab)).includes(file));
     await card.getByTestId('approve').click();
     await tab.sees('delete_file', 'output-available');
     await until('the answer is complete', async () =>
       /is deleted/.test((await tab.messages()).at(-1).text),
     );
     await until('the page is idle', () => tab.isIdle());
-    assert(!(await files()).includes(file));
+    assert(!(await files(tab)).includes(file));
     const [, answer, ...more] = await tab.messages();
     assert.deepEqual(more, []);
     assert.equal(answer.text, `I can delete that file for you.${file} is deleted.`);
@@ -102,7 +101,7 @@ const CASES = {
   },
 
   async 'a decision in the second tab is shown in the first one'({ tab, context, shoot }) {
-    const [file] = await files();
+    const [file] = await files(tab);
     await tab.say(`delete ${file}`);
     const second = await Tab.open(context, tab.page.url());
     const card = await second.sees('delete_file', 'approval-requested');

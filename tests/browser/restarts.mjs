@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { launch, SCREENS, until } from './chromium.mjs';
+import { launch, SCREENS, until, worldOf } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
 const { values: args } = parseArgs({
@@ -58,8 +58,8 @@ class Server {
     await this.start();
   }
 
-  async world() {
-    return (await fetch(new URL('/api/world', this.url))).json();
+  world(tab) {
+    return worldOf(tab.page.context(), this.url);
   }
 }
 
@@ -113,29 +113,29 @@ const approveAll = async tab => {
 
 const CASES = {
   async 'a question that waits is answered after a restart, once'({ tab }) {
-    const [file] = (await server.world()).files;
+    const [file] = (await server.world(tab)).files;
     await tab.say(`delete ${file}`);
     const card = await tab.sees('delete_file', 'approval-requested');
     await server.restart();
-    assert((await server.world()).files.includes(file));
+    assert((await server.world(tab)).files.includes(file));
     await card.getByTestId('approve').click();
     await tab.sees('delete_file', 'output-available');
     await until('the answer is complete', async () => /is deleted/.test(await tab.text()));
     await until('the page is idle', () => tab.isIdle());
-    assert(!(await server.world()).files.includes(file));
+    assert(!(await server.world(tab)).files.includes(file));
     await isStored(tab);
     await tab.say('Hello again');
   },
 
   async 'an agent inside a call goes on after a restart'({ tab, shoot }) {
-    const before = (await server.world()).files;
+    const before = (await server.world(tab)).files;
     await tab.write('Please tidy up');
     const questions = tab.page.getByTestId('tool-janitor__delete_file');
     await until('both questions are shown', async () => {
       return (await tab.page.getByTestId('approve').count()) === 2 && tab.isIdle();
     });
     await server.restart();
-    assert.deepEqual((await server.world()).files, before);
+    assert.deepEqual((await server.world(tab)).files, before);
     await questions.nth(0).getByTestId('approve').click();
     await questions.nth(1).getByTestId('deny').click();
     const confirm = questions.nth(1).getByTestId('deny-confirm');
@@ -143,7 +143,7 @@ const CASES = {
     await until('the answer is complete', async () => /The janitor says: .* you denied it\.$/.test(await tab.text()));
     await until('the page is idle', () => tab.isIdle());
     await shoot('answered the janitor');
-    assert.deepEqual((await server.world()).files, before.slice(1));
+    assert.deepEqual((await server.world(tab)).files, before.slice(1));
     await isStored(tab);
   },
 
@@ -163,7 +163,7 @@ const CASES = {
   },
 
   async 'a tool that runs while the server is killed has no second effect'({ tab }) {
-    const before = (await server.world()).transfers.length;
+    const before = (await server.world(tab)).transfers.length;
     await tab.say('delete backup.zip');
     const card = await tab.sees('delete_file', 'approval-requested');
     await card.getByTestId('approve').click();
@@ -171,7 +171,7 @@ const CASES = {
     await server.restart();
     await settle(tab);
     assert(!(await tab.shows('error')));
-    assert.equal((await server.world()).transfers.length, before);
+    assert.equal((await server.world(tab)).transfers.length, before);
     await tab.say('Hello again');
     await isStored(tab);
   },
@@ -192,7 +192,7 @@ const CASES = {
       // A page that is opened again shows the newest 100 messages, so this is another chat.
       if (kill % 40 === 39) await tab.page.goto(new URL('/', tab.page.url()).href);
       const { length } = await tab.messages();
-      const { transfers } = await server.world();
+      const { transfers } = await server.world(tab);
       await tab.write(`mixed ${kill}`);
       if (random() < 0.3) {
         await sleep(random() * 300);
@@ -212,7 +212,7 @@ const CASES = {
         await tab.page.getByTestId('retry').click();
         await settle(tab);
       }
-      const sent = (await server.world()).transfers.length - transfers.length;
+      const sent = (await server.world(tab)).transfers.length - transfers.length;
       assert(sent <= 1, `${sent} transfers for one approval`);
       const messages = await tab.messages();
       assert.equal(messages.length, length + 2);

@@ -6,7 +6,7 @@
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import { createServer } from 'node:http';
-import { launch, PATIENCE, readArguments, until } from './chromium.mjs';
+import { launch, PATIENCE, readArguments, until, worldOf } from './chromium.mjs';
 
 const args = readArguments();
 
@@ -93,6 +93,14 @@ for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) 
   const settled = page.locator('[data-testid="tool-delete_file"][data-state="output-available"]');
   await settled.waitFor();
   check(`${site}: the approval is used`, await waiting(first), 0);
+  const hasFile = async context => (await worldOf(context, args.demo)).files.includes('old.log');
+  check(`${site}: the file is gone from the user's world`, await hasFile(first), false);
+  check(`${site}: and from no other one`, await hasFile(second), true);
+  if (site === 'demo') {
+    await page.getByTestId('world-reset').click();
+    await page.getByTestId('file-old.log').waitFor();
+    check('the user resets the world', await hasFile(first), true);
+  }
   for (const context of [first, second, linked]) await context.close();
 }
 await browser.close();
