@@ -98,6 +98,7 @@ pub mod metadata;
 mod metrics;
 #[cfg(feature = "approvals")]
 pub mod retry;
+mod texts;
 pub mod chunk;
 pub mod message;
 pub mod request;
@@ -122,6 +123,7 @@ pub use event::AgentEvent;
 pub use json::Json;
 pub use message::UiMessage;
 pub use request::ChatRequest;
+pub use texts::{TextsReplacedError, UserText};
 pub use translator::Translator;
 
 #[cfg(feature = "body")]

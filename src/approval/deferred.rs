@@ -146,7 +146,7 @@ pub enum DeferredOutcome {
     ///   says `HandedOut`), and an earlier request executed the call or may have executed it.
     ///
     /// The tool is not run again. The call is shown as `tool-output-error` with the text
-    /// [`OUTCOME_UNKNOWN`](super::OUTCOME_UNKNOWN).
+    /// [`UserText::OutcomeUnknown`](crate::UserText::OutcomeUnknown).
     OutcomeUnknown,
     /// The user denied the call. It is shown as `tool-output-denied`.
     Denied {
@@ -172,30 +172,30 @@ pub enum DeferredOutcome {
     ForwardedToProvider,
     /// The approval request expired without a response.
     ///
-    /// The call is shown as `tool-output-error` with the text [`EXPIRED`](super::EXPIRED).
+    /// The call is shown as `tool-output-error` with the text [`UserText::Expired`](crate::UserText::Expired).
     Expired,
     /// The user sent another message instead of a response to the approval request.
     ///
-    /// The call is shown as `tool-output-error` with the text [`SUPERSEDED`](super::SUPERSEDED).
+    /// The call is shown as `tool-output-error` with the text [`UserText::Superseded`](crate::UserText::Superseded).
     Superseded,
     /// The user approved the call, but the approval arrived with or after a newer message of the
     /// user. The tool is not run.
     ///
-    /// The call is shown as `tool-output-error` with the text [`LAPSED`](super::LAPSED).
+    /// The call is shown as `tool-output-error` with the text [`UserText::Lapsed`](crate::UserText::Lapsed).
     Lapsed,
     /// The approval request was revoked, or the tool's definition changed, or the call is no longer
     /// permitted.
     ///
-    /// The call is shown as `tool-output-error` with the text [`REVOKED`](super::REVOKED).
+    /// The call is shown as `tool-output-error` with the text [`UserText::Revoked`](crate::UserText::Revoked).
     Revoked,
     /// The approval response does not match an approval request of the host. The tool is not run.
     ///
-    /// The call is shown as `tool-output-error` with the text [`REFUSED`](super::REFUSED).
+    /// The call is shown as `tool-output-error` with the text [`UserText::Refused`](crate::UserText::Refused).
     Rejected,
     /// The host has sealed the approval request for this user and call, and has lost its record: the
     /// ledger was emptied, or has evicted it. The tool is not run.
     ///
-    /// The call is shown as `tool-output-error` with the text [`FORGOTTEN`](super::FORGOTTEN).
+    /// The call is shown as `tool-output-error` with the text [`UserText::Forgotten`](crate::UserText::Forgotten).
     Forgotten,
     /// The client executed the tool and already shows the output.
     Output {
@@ -571,46 +571,6 @@ impl DeferredToolResultsBuilder {
         self.0.pending.retain(|call| call.tool_call_id != *tool_call_id);
     }
 }
-
-/// The error text shown to the user for a call that must not run. It is the same for every reason.
-///
-/// As the three texts below, it is for display only: a tool may fail with the same text, so no code
-/// may compare it. The outcome itself is a [`DeferredOutcome`].
-pub const REFUSED: &str = "This tool call was not executed.";
-
-/// The error text shown to the user for a call whose approval request was lost.
-pub const FORGOTTEN: &str = "This tool call was not executed: the server does not know this question \
-                             any more. Ask again, and approve the new question.";
-
-/// The error text shown to the user for a call that was not approved or denied in time.
-pub const EXPIRED: &str = "This tool call was not executed: nobody approved it in time.";
-
-/// The error text shown to the user for a call whose approval request was superseded.
-pub const SUPERSEDED: &str =
-    "This tool call was not executed: a new message was sent instead of an answer.";
-
-/// The reason of a denial that the user did not write: a newer message counts as the denial of an
-/// unanswered approval request, as [`OnNewMessage::Deny`](super::OnNewMessage::Deny) says.
-pub const DENIED_BY_MESSAGE: &str = "The user sent a new message instead of an answer.";
-
-/// The error text shown to the user for a call whose approval lapsed.
-pub const LAPSED: &str =
-    "This tool call was approved, but not executed: a newer message arrived before the approval.";
-
-/// The error text shown to the user for a call whose approval request was revoked.
-pub const REVOKED: &str = "This tool call was not executed: it is no longer permitted.";
-
-/// The error text shown to the user for a call that its requester is not authorized to make.
-pub const NOT_PERMITTED: &str = "This tool call was not executed: it is not permitted.";
-
-/// The error text shown to the user for a call that needs approval, if the client cannot answer
-/// approval requests.
-pub const NOT_ANSWERABLE: &str =
-    "This tool needs an approval, which cannot be given here. It did not run.";
-
-/// The error text shown to the user for a call whose outcome was lost.
-pub const OUTCOME_UNKNOWN: &str =
-    "It is not known whether this tool call was executed. Verify before repeating it.";
 
 #[cfg(test)]
 mod tests {

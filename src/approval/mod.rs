@@ -60,9 +60,7 @@ mod transitions;
 pub use self::canonical_json::{CanonicalJson, InexactInputError};
 pub use self::changed_input::{APPROVAL_DATA_NAME, ChangedInput, EditableInput, InputError};
 pub use self::deferred::{
-    DENIED_BY_MESSAGE, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    DeferredToolResultsBuilder, EXPIRED, FORGOTTEN, LAPSED, NOT_ANSWERABLE, NOT_PERMITTED,
-    OUTCOME_UNKNOWN, REFUSED, REVOKED, SUPERSEDED,
+    DeferredOutcome, DeferredToolResult, DeferredToolResults, DeferredToolResultsBuilder,
 };
 pub use self::delivery::ApprovalEvent;
 pub use self::history::{
@@ -76,7 +74,7 @@ pub use self::pending_call::{CallProgress, PendingToolCall};
 pub use self::principal::Principal;
 pub use self::record::{
     ApprovalRecord, ApprovalState, ApprovalStatus, Claim, NoticeDelivery, OnNewMessage,
-    RecordedDecision, RevocationReason, TOOL_FAILED, ToolOutcome,
+    RecordedDecision, RevocationReason, ToolOutcome,
 };
 pub use self::redeem::{LedgerAction, LedgerRequest, LedgerResponse, Redemption, RejectedResponse};
 pub use self::resume::{ApprovalDecision, ResumePlan};

@@ -222,7 +222,7 @@ pub enum OnNewMessage {
     #[default]
     Lapse,
     /// The message denies an unanswered request in the name of its requester, with the reason
-    /// [`DENIED_BY_MESSAGE`](super::DENIED_BY_MESSAGE). An approval that arrives with or after the
+    /// [`UserText::DeniedByMessage`](crate::UserText::DeniedByMessage). An approval that arrives with or after the
     /// message does not count: the request is denied as if there were no approval.
     Deny,
     /// The request stays open, and an approval that arrives later runs the tool. Use it for
@@ -581,9 +581,6 @@ fn update_with_length(digest: &mut Sha256, field: &[u8]) {
     digest.update((field.len() as u64).to_be_bytes());
     digest.update(field);
 }
-
-/// The error text of a tool that failed without a text for the user and the model.
-pub const TOOL_FAILED: &str = "The tool failed.";
 
 #[cfg(test)]
 mod tests {

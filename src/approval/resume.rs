@@ -12,10 +12,11 @@ use super::history::{
 #[cfg(feature = "approvals")]
 use super::reopen::SentCall;
 use super::{
-    ApprovalRecord, CallProgress, ClientToolResult, DENIED_BY_MESSAGE, DeferredOutcome,
-    DeferredToolResult, DeferredToolResults, OnNewMessage, PendingToolCall,
-    UnverifiedApprovalRequest, UnverifiedApprovalResponse, UnverifiedToolOutput,
+    ApprovalRecord, CallProgress, ClientToolResult, DeferredOutcome, DeferredToolResult,
+    DeferredToolResults, OnNewMessage, PendingToolCall, UnverifiedApprovalRequest,
+    UnverifiedApprovalResponse, UnverifiedToolOutput,
 };
+use crate::UserText;
 use crate::id::{ApprovalId, MessageId};
 use crate::json::{Json, json_or_null, optional_text};
 use crate::message::{Role, ToolState, UiMessage};
@@ -518,7 +519,7 @@ impl ResumePlan {
         if self.is_superseded(approval_id) {
             return match call.on_new_message {
                 OnNewMessage::Deny => {
-                    let reason = Some(DENIED_BY_MESSAGE.to_owned());
+                    let reason = Some(UserText::DeniedByMessage.to_string());
                     let denied = DeferredOutcome::Denied { reason };
                     CallResolution::Resolved(self.request_result(call, approval_id, denied))
                 }

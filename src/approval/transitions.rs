@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::UserText;
+
 use super::{
-    ApprovalRecord, ApprovalState, Claim, DENIED_BY_MESSAGE, DeferredOutcome, LeaseHolderId,
-    OnNewMessage, RecordedDecision, RevocationReason, ToolOutcome, UnixMillis,
+    ApprovalRecord, ApprovalState, Claim, DeferredOutcome, LeaseHolderId, OnNewMessage,
+    RecordedDecision, RevocationReason, ToolOutcome, UnixMillis,
 };
 
 /// The output of a rule and the next state of the record.
@@ -494,7 +496,7 @@ impl ApprovalRecord {
 
     /// Returns the state of a request that a newer message of its requester has denied.
     fn denied_by_message(&self, at: UnixMillis) -> ApprovalState {
-        let reason = Some(DENIED_BY_MESSAGE.to_owned());
+        let reason = Some(UserText::DeniedByMessage.to_string());
         let by_requester = RecordedDecision::new(self.requester.clone(), at);
         ApprovalState::Denied { decision: RecordedDecision { reason, ..by_requester } }
     }

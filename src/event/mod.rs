@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::text::Text;
 
+use crate::UserText;
 use crate::approval::{self, DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::chunk::{Chunk, FinishReason};
 use crate::id::{ApprovalId, PartId, ToolCallId};
@@ -313,13 +314,13 @@ impl AgentEvent {
             DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(input) } => {
                 Self::HandedToClient { tool_call_id: id, input: input.clone() }
             }
-            DeferredOutcome::OutcomeUnknown => Self::tool_failed(id, approval::OUTCOME_UNKNOWN),
-            DeferredOutcome::Expired => Self::tool_failed(id, approval::EXPIRED),
-            DeferredOutcome::Superseded => Self::tool_failed(id, approval::SUPERSEDED),
-            DeferredOutcome::Lapsed => Self::tool_failed(id, approval::LAPSED),
-            DeferredOutcome::Revoked => Self::tool_failed(id, approval::REVOKED),
-            DeferredOutcome::Rejected => Self::tool_failed(id, approval::REFUSED),
-            DeferredOutcome::Forgotten => Self::tool_failed(id, approval::FORGOTTEN),
+            DeferredOutcome::OutcomeUnknown => Self::tool_failed(id, UserText::OutcomeUnknown),
+            DeferredOutcome::Expired => Self::tool_failed(id, UserText::Expired),
+            DeferredOutcome::Superseded => Self::tool_failed(id, UserText::Superseded),
+            DeferredOutcome::Lapsed => Self::tool_failed(id, UserText::Lapsed),
+            DeferredOutcome::Revoked => Self::tool_failed(id, UserText::Revoked),
+            DeferredOutcome::Rejected => Self::tool_failed(id, UserText::Refused),
+            DeferredOutcome::Forgotten => Self::tool_failed(id, UserText::Forgotten),
             DeferredOutcome::Approved { .. }
             | DeferredOutcome::Executing { .. }
             | DeferredOutcome::ForwardToProvider { approved: true, .. }
@@ -576,10 +577,6 @@ pub struct Data {
     #[serde(default)]
     pub transient: bool,
 }
-
-/// The text that the user sees instead of an error that is masked.
-#[cfg(feature = "body")]
-pub const MASKED_ERROR: &str = "An error occurred.";
 
 #[cfg(test)]
 mod tests {

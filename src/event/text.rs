@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::UserText;
+
 /// Text that is static, owned, or a slice of a shared buffer.
 ///
 /// A model client that holds a whole network buffer hands out slices of it, and no delta is copied
@@ -62,6 +64,12 @@ impl Deref for Text {
 impl From<&'static str> for Text {
     fn from(text: &'static str) -> Self {
         Text(Repr::Static(text))
+    }
+}
+
+impl From<UserText> for Text {
+    fn from(text: UserText) -> Self {
+        Text::from(text.text())
     }
 }
 

@@ -8,7 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::approval::{DeferredOutcome, DeferredToolResult, TOOL_FAILED, ToolOutcome};
+use crate::UserText;
+use crate::approval::{DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::json::{Json, unescaped};
 
 /// The result of a tool call.
@@ -80,7 +81,7 @@ impl ToolResult {
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             ToolResult::Output(output) => output_text(output),
-            ToolResult::Error(text) if text.trim().is_empty() => TOOL_FAILED.into(),
+            ToolResult::Error(text) if text.trim().is_empty() => UserText::ToolFailed.text().into(),
             ToolResult::Error(text) => text.into(),
             ToolResult::Denied { reason } => match reason.as_deref().map(str::trim) {
                 None | Some("") => DENIED.into(),

@@ -201,7 +201,7 @@ impl UiMessageStream {
     }
 
     /// Sets a function that is called for each error and returns the text that the user sees. If it
-    /// returns `None`, the user sees [`MASKED_ERROR`](crate::response::MASKED_ERROR).
+    /// returns `None`, the user sees [`UserText::AnswerFailed`](crate::UserText::AnswerFailed).
     ///
     /// For a [`StreamError::InvalidEvent`] the returned text is ignored: the response drops the
     /// event and continues, and the user sees no error.

@@ -12,8 +12,7 @@ mod summary;
 mod writer;
 
 pub use self::body::{BodyError, UiMessageStream, headers};
-pub use self::pipeline::panic_message;
-pub use self::pipeline::{IntoEvent, MASKED_ERROR, StreamError};
+pub use self::pipeline::{IntoEvent, StreamError, panic_message};
 pub use self::smooth::{Smooth, SmoothStream};
 pub use self::summary::{FinishedMessage, ResponseOutcome, ResponseSummary};
 pub use self::writer::{Disconnected, UiWriter, WriteError};

@@ -13,9 +13,10 @@ use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 
 use super::summary::{Continued, ResponseOutcome, ResponseSummary, Sent};
+use crate::UserText;
 use crate::boxed::BoxError;
 use crate::chunk::{Chunk, FinishReason};
-use crate::event::{self, AgentEvent};
+use crate::event::AgentEvent;
 use crate::id::{ToolCallId, log_error};
 use crate::sse::{DONE, Encoder};
 use crate::translator::{TranslateError, Translator};
@@ -63,9 +64,6 @@ pub enum StreamError {
     #[error("an event was dropped")]
     InvalidEvent(#[source] TranslateError),
 }
-
-/// The text that the user sees instead of an error that is masked.
-pub const MASKED_ERROR: &str = event::MASKED_ERROR;
 
 pub(crate) type OnError = Box<dyn FnMut(&StreamError) -> Option<String> + Send>;
 pub(crate) type OnFinish = Box<dyn FnOnce(ResponseSummary) + Send>;
@@ -235,7 +233,7 @@ impl Pipeline {
 
     fn fail(&mut self, error: StreamError) {
         self.release_input_delta();
-        let text = self.report(&error).unwrap_or_else(|| MASKED_ERROR.to_owned());
+        let text = self.report(&error).unwrap_or_else(|| UserText::AnswerFailed.to_string());
         self.translate(&AgentEvent::error(text));
     }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use super::out::Out;
 use super::tool_calls::{CallState, ResultKind, ToolCalls};
 use super::tools::{CallMetadata, close_streaming, output_error};
-use crate::approval::{OUTCOME_UNKNOWN, REFUSED};
+use crate::UserText;
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::Executor;
 use crate::json::Json;
@@ -15,7 +15,7 @@ use crate::json::Json;
 /// part of them.
 pub(super) fn close_streaming_inputs(calls: &mut ToolCalls, out: &mut Out<'_>) {
     for call in calls.iter_mut() {
-        close_streaming(call, INPUT_CUT_OFF, out);
+        close_streaming(call, UserText::InputCutOff.text(), out);
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn close_calls(
                 if call.executed_by == Executor::Provider =>
             {
                 call.state = CallState::Settled(ResultKind::OutcomeUnknown);
-                out.emit(output_error(call, OUTCOME_UNKNOWN, CallMetadata::NONE));
+                out.emit(output_error(call, UserText::OutcomeUnknown.text(), CallMetadata::NONE));
             }
             // The client resubmits an answered approval until its call is settled.
             CallState::ApprovalResponded { approved: false } if can_request_approval => {
@@ -54,7 +54,11 @@ pub(super) fn close_calls(
             }
             CallState::ApprovalResponded { approved } => {
                 call.state = CallState::Settled(ResultKind::Error);
-                let error = if approved { NOT_RUN } else { REFUSED };
+                let error = if approved {
+                    UserText::ApprovedButNotRun.text()
+                } else {
+                    UserText::Refused.text()
+                };
                 out.emit(output_error(call, error, CallMetadata::NONE));
             }
             CallState::Ready | CallState::Running
@@ -64,7 +68,7 @@ pub(super) fn close_calls(
                             && up_to == Executor::Provider) =>
             {
                 call.state = CallState::Settled(ResultKind::Error);
-                out.emit(output_error(call, NO_RESULT, CallMetadata::NONE));
+                out.emit(output_error(call, UserText::NoResult.text(), CallMetadata::NONE));
             }
             _ => {}
         }
@@ -90,12 +94,3 @@ pub(super) fn run_end_step(reason: Option<FinishReason>, out: &mut Out<'_>) {
     });
     out.emit(Chunk::FinishStep {});
 }
-
-/// The error of a call whose input is incomplete at the end of the step.
-const INPUT_CUT_OFF: &str = "The input of this tool call was cut off.";
-
-/// The error of a call that the user approved and the run did not execute.
-const NOT_RUN: &str = "This tool call was approved, but it did not run.";
-
-/// The error of a call without a result at the end of the run.
-const NO_RESULT: &str = "This tool call gave no result.";

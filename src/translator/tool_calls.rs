@@ -83,9 +83,9 @@ pub enum ResultKind {
     Error,
     /// The user has denied the call.
     Denied,
-    /// The error with the text [`REFUSED`](crate::approval::REFUSED).
+    /// The error with the text [`UserText::Refused`](crate::UserText::Refused).
     Rejected,
-    /// The error with the text [`OUTCOME_UNKNOWN`](crate::approval::OUTCOME_UNKNOWN).
+    /// The error with the text [`UserText::OutcomeUnknown`](crate::UserText::OutcomeUnknown).
     OutcomeUnknown,
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::out::Out;
 use super::tool_calls::{Announcement, Call, CallState, ResultKind, StreamedInput};
 use super::{TranslateError, Translator};
-use crate::approval::{NOT_ANSWERABLE, REFUSED};
+use crate::UserText;
 use crate::chunk::{Chunk, InputEncoding, Version};
 use crate::event::{Executor, ToolCall};
 use crate::id::{ApprovalId, ToolCallId};
@@ -179,7 +179,7 @@ impl Translator {
         }
         self.complete_input_of_asked(id, out)?;
         if !self.can_request_approval() {
-            return self.tool_failed(id, NOT_ANSWERABLE, CallMetadata::NONE, out);
+            return self.tool_failed(id, UserText::NotAnswerable.text(), CallMetadata::NONE, out);
         }
         self.calls.use_approval_id(request.approval_id);
         self.ensure_started(out);
@@ -259,7 +259,7 @@ impl Translator {
             out.emit(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
             Ok(())
         } else {
-            self.tool_failed(id, REFUSED, CallMetadata::NONE, out)?;
+            self.tool_failed(id, UserText::Refused.text(), CallMetadata::NONE, out)?;
             let call = self.calls.named(id)?;
             if let CallState::Settled(ResultKind::Error) = call.state {
                 call.state = CallState::Settled(ResultKind::Rejected);

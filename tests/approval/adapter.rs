@@ -17,14 +17,15 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, yield_now};
 use tokio::time::{sleep, timeout};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{
     ApprovalUse, InMemoryLedger, InMemoryReplayGuard, Inserted, LedgerStore, LedgerStoreError,
     ListRecords, ListedRecords, PendingLimits, ReplayGuard, Snapshot,
 };
 use ui_message_stream::approval::{
-    ApprovalRecord, Approvals, ApprovedCall, DENIED_BY_MESSAGE, DeferredCall, DeferredOutcome,
-    DeferredToolResults, DefinitionDigest, InexactInputError, KeyRing, OnNewMessage, Principal,
-    Progress, RecordId, RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
+    ApprovalRecord, Approvals, ApprovedCall, DeferredCall, DeferredOutcome, DeferredToolResults,
+    DefinitionDigest, InexactInputError, KeyRing, OnNewMessage, Principal, Progress, RecordId,
+    RunningCalls, ToolInfo, ToolList, ToolOutcome, UnixMillis,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ApprovalId;
@@ -608,7 +609,7 @@ async fn a_newer_message_denies_an_unanswered_request_wherever_records_are_kept(
         let mut host = Host::new(mode);
         host.approvals = host.approvals.on_new_message(OnNewMessage::Deny);
         let part = host.ask().await;
-        let reason = Some(DENIED_BY_MESSAGE.to_owned());
+        let reason = Some(UserText::DeniedByMessage.to_string());
         let denied = DeferredOutcome::Denied { reason };
         let request = with_new_message(body("chat", &[&part]));
         for request in [request.clone(), request] {

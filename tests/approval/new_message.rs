@@ -2,10 +2,11 @@
 //! requests that the user left unanswered when the message was sent.
 
 use serde_json::{Value, json};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalEvent, ApprovalState, AuditEventKind, DENIED_BY_MESSAGE,
-    DeferredOutcome, IssuedApproval, OnNewMessage, Principal, RecordedDecision, RejectionReason,
+    ApprovalDecision, ApprovalEvent, ApprovalState, AuditEventKind, DeferredOutcome,
+    IssuedApproval, OnNewMessage, Principal, RecordedDecision, RejectionReason,
 };
 
 use super::one_tool::{Bench, ada, body, body_with_new_message, call, unanswered};
@@ -104,7 +105,7 @@ async fn the_policy_of_a_tool_overrides_that_of_all_tools() {
 }
 
 fn denied_by_message() -> DeferredOutcome {
-    DeferredOutcome::Denied { reason: Some(DENIED_BY_MESSAGE.to_owned()) }
+    DeferredOutcome::Denied { reason: Some(UserText::DeniedByMessage.to_string()) }
 }
 
 #[tokio::test]
@@ -127,7 +128,7 @@ async fn a_newer_message_denies_a_request_if_the_policy_says_so_with_or_without_
             let loaded = bench.ledger.load(&[issued.record]).await.unwrap();
             let record = &loaded.records[0].record;
             let ApprovalState::Denied { decision } = &record.state else { panic!("{record:?}") };
-            let reason = Some(DENIED_BY_MESSAGE.to_owned());
+            let reason = Some(UserText::DeniedByMessage.to_string());
             let expected = RecordedDecision::new(ada(), loaded.now);
             assert_eq!(*decision, RecordedDecision { reason, ..expected });
             let events = ApprovalEvent::all_of(record);
@@ -135,7 +136,7 @@ async fn a_newer_message_denies_a_request_if_the_policy_says_so_with_or_without_
             let audited = |kinds: usize| {
                 let events = bench.audit_events(issued.record);
                 let kinds_now: Vec<_> = events.into_iter().map(|event| event.kind).collect();
-                let reason = Some(DENIED_BY_MESSAGE.to_owned());
+                let reason = Some(UserText::DeniedByMessage.to_string());
                 assert_eq!(kinds_now[1], AuditEventKind::Denied { reason });
                 let cause = RejectionReason::AlreadyDecided;
                 assert_eq!(kinds_now[2..], vec![AuditEventKind::Rejected { cause }; kinds]);

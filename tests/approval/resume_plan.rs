@@ -6,9 +6,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{
-    CallProgress, DENIED_BY_MESSAGE, DeferredOutcome, DeferredToolResult, DeferredToolResults,
-    OnNewMessage, PendingToolCall, ResumePlan, ToolOutcome,
+    CallProgress, DeferredOutcome, DeferredToolResult, DeferredToolResults, OnNewMessage,
+    PendingToolCall, ResumePlan, ToolOutcome,
 };
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::request::Limits;
@@ -503,7 +504,7 @@ fn an_approval_with_a_newer_message_runs_only_if_the_call_says_so_and_otherwise_
     let mut record = [awaiting_approval("c1", "ap1"), awaiting_approval("c2", "ap2")];
     record.iter_mut().for_each(|call| call.on_new_message = OnNewMessage::Deny);
     let denied = |reason: Option<&str>| DeferredOutcome::Denied { reason: reason.map(Into::into) };
-    let results = vec![DeferredOutcome::Rejected, denied(Some(DENIED_BY_MESSAGE))];
+    let results = vec![DeferredOutcome::Rejected, denied(Some(UserText::DeniedByMessage.text()))];
     assert_eq!(outcomes(&mut record, &with_new_message), (results, 0, 0));
     assert!(record.iter().all(|call| call.progress == CallProgress::Denied), "{record:?}");
     let closed = vec![DeferredOutcome::Rejected, denied(None)];

@@ -16,6 +16,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
     ("metadata", true, &[]),
     ("metrics", false, &[]),
     ("retry", false, &["metrics"]),
+    ("texts", true, &[]),
     ("chunk", true, &[]),
     ("message", true, &["chunk"]),
     ("request", true, &["message"]),
@@ -25,7 +26,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
     ("checker", true, &["chunk", "message"]),
     ("approval", true, &["message"]),
     ("event", true, &["approval", "chunk"]),
-    ("translator", true, &["approval", "chunk", "event", "message"]),
+    ("translator", true, &["chunk", "event", "message"]),
     ("approval/store", false, &["approval"]),
     (
         "approval/service",
@@ -130,7 +131,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
 ];
 
 /// Parts that every part may use.
-const FREE_FOR_ALL: &[&str] = &["boxed", "json", "id", "metadata"];
+const FREE_FOR_ALL: &[&str] = &["boxed", "json", "id", "metadata", "texts"];
 
 /// The items of `approval` that are part of a request or a response. A file that names no other
 /// item of `approval` makes no decision about approvals.

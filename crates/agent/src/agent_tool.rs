@@ -16,6 +16,7 @@ use super::tool::Tool;
 use super::tool_error::ToolError;
 use crate::tool_loop::RunEnd;
 use ui_message_stream::BoxError;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::id::{MessageId, ToolCallId};
 use ui_message_stream::json::Json;
@@ -159,13 +160,19 @@ async fn run(
             return Err(context.suspend(&state));
         }
         Some(RunEnd::AwaitingApproval { .. } | RunEnd::AwaitingClient { .. }) => {
-            return Err(ToolError(WAITS_FOR_CLIENT.to_owned()).into());
+            return Err(ToolError(UserText::InnerAgentNeedsClient.to_string()).into());
         }
-        Some(RunEnd::StepLimit) => return Err(ToolError(STEP_LIMIT.to_owned()).into()),
-        Some(RunEnd::Failed) | None => return Err(ToolError(AGENT_FAILED.to_owned()).into()),
+        Some(RunEnd::StepLimit) => {
+            return Err(ToolError(UserText::InnerAgentStepLimit.to_string()).into());
+        }
+        Some(RunEnd::Failed) | None => {
+            return Err(ToolError(UserText::InnerAgentFailed.to_string()).into());
+        }
     }
     let (chat, ..) = run.into_chat();
-    let Some(message) = chat.message(&answer) else { return Err(AGENT_FAILED.into()) };
+    let Some(message) = chat.message(&answer) else {
+        return Err(UserText::InnerAgentFailed.text().into());
+    };
     match &settings.output {
         Some(output) => Ok(output.parse_message(message).map_err(|e| ToolError(e.to_string()))?),
         None => Ok(Json::string(&message.last_text())),
@@ -174,8 +181,3 @@ async fn run(
 
 /// How long a call of an agent may run.
 const MAX_TIME: Duration = Duration::from_secs(600);
-
-const WAITS_FOR_CLIENT: &str =
-    "The agent stopped: it called a tool that only the client of a chat can execute.";
-const STEP_LIMIT: &str = "The agent stopped: it made as many steps as it may.";
-const AGENT_FAILED: &str = "The agent failed.";

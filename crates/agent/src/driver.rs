@@ -24,9 +24,10 @@ use crate::tool_loop::{
     Action, CallDecision, Effect, InnerCall, Input, RunEnd, ToolEvent, ToolLoop,
 };
 use ui_message_stream::BoxError;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{
-    CallToApprove, DeferredOutcome, DeferredToolResult, NOT_PERMITTED, OUTCOME_UNKNOWN, OuterCall,
-    PendingToolCall, ToolOutcome, log_refused,
+    CallToApprove, DeferredOutcome, DeferredToolResult, OuterCall, PendingToolCall, ToolOutcome,
+    log_refused,
 };
 use ui_message_stream::event::{AgentEvent, ApprovalRequestDetails};
 use ui_message_stream::id::{ToolCallId, log_causes};
@@ -167,7 +168,7 @@ impl AgentRun {
                 None => take_outer_call(&turn, &call, &message, &round).await,
             };
             let Some((state, results)) = resumed else {
-                return ToolRun::failed(call.tool_call_id, OUTCOME_UNKNOWN);
+                return ToolRun::failed(call.tool_call_id, UserText::OutcomeUnknown.text());
             };
             // The message may be the word of a client, and what is permitted may have changed.
             let may_run = tools.validate_input(&call.tool_name, &call.input).is_ok()
@@ -177,7 +178,7 @@ impl AgentRun {
                     let resumed = Resumed::new(outer, state, results, asked);
                     tools.run(call, &turn, Some(Arc::new(resumed)))
                 }
-                false => ToolRun::failed(call.tool_call_id, NOT_PERMITTED),
+                false => ToolRun::failed(call.tool_call_id, UserText::NotPermitted.text()),
             }
         };
         Box::pin(run.in_current_span().flatten_stream())

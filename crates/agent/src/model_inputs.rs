@@ -14,10 +14,11 @@ use super::telemetry::{model_span, record_failure, record_usage};
 use super::tool_set::ToolSet;
 use crate::tool_loop::Input;
 use ui_message_stream::BoxError;
+use ui_message_stream::UserText;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{ChatId, log_error};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
-use ui_message_stream::response::{MASKED_ERROR, panic_message};
+use ui_message_stream::response::panic_message;
 
 /// The stream of one model call as inputs of the loop. Calls are annotated with the facts of their
 /// tools.
@@ -74,12 +75,12 @@ impl ModelInputs {
             Some(Err(error)) => {
                 record_failure(&self.span, "model");
                 tracing::error!(error = %log_error(&error), "the model failed");
-                Input::ModelFailed(MASKED_ERROR.into())
+                Input::ModelFailed(UserText::AnswerFailed.text().into())
             }
             None => {
                 record_failure(&self.span, "cut");
                 tracing::error!("the model's stream ended before it was finished");
-                Input::ModelFailed(MASKED_ERROR.into())
+                Input::ModelFailed(UserText::AnswerFailed.text().into())
             }
         }
     }

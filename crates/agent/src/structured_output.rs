@@ -7,6 +7,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 
 use crate::schema::{compile_validator, schema_json};
+use ui_message_stream::UserText;
 use ui_message_stream::event::Text;
 use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
@@ -54,7 +55,7 @@ impl StructuredOutput {
                 why,
                 "the answer is not what was asked for"
             );
-            Text::from(INVALID_OUTPUT)
+            Text::from(UserText::AnswerOfWrongType.text())
         };
         let answer = Json::parse(&message.last_text()).map_err(|_| mismatch("it is not JSON"))?;
         let value = answer.decode().map_err(|_| mismatch("it is not JSON"))?;
@@ -70,6 +71,3 @@ impl StructuredOutput {
         }
     }
 }
-
-/// The text that the user reads if the output does not fit the schema.
-const INVALID_OUTPUT: &str = "The answer is not in the form that it was to have.";

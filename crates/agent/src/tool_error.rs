@@ -1,7 +1,7 @@
 //! [`ToolError`]: the error of a tool for the model and the user.
 
 use ui_message_stream::BoxError;
-use ui_message_stream::approval::TOOL_FAILED;
+use ui_message_stream::UserText;
 
 /// A tool error whose message is shown to the model and the user, up to 10 000 characters. All
 /// other errors are logged and shown as "The tool failed."
@@ -28,14 +28,14 @@ pub struct ToolError(pub String);
 /// Returns the error of a call for which the user cannot be asked: the call around it was approved itself,
 /// and runs before the chat can ask again, or a provider executes it.
 pub(super) fn cannot_ask() -> ToolError {
-    ToolError("This call was not executed: the user cannot be asked for it here.".into())
+    ToolError(UserText::InnerCallNotAsked.to_string())
 }
 
 /// Returns the text of an error that the model and the user read.
 pub(super) fn user_message(error: &BoxError) -> String {
     match error.downcast_ref::<ToolError>() {
         Some(ToolError(message)) => message.chars().take(MAX_USER_MESSAGE_CHARS).collect(),
-        None => TOOL_FAILED.to_owned(),
+        None => UserText::ToolFailed.to_string(),
     }
 }
 

@@ -369,10 +369,3 @@ impl fmt::Debug for ApprovalRequirement {
         })
     }
 }
-
-/// The error text of a tool call whose output exceeds the limit.
-pub const OUTPUT_TOO_LARGE: &str = "The tool returned more than can be shown.";
-
-/// The error text of a tool call that was stopped by its timeout.
-pub const TOOL_TIMED_OUT: &str =
-    "The tool took too long and was stopped. What it did until then is not known.";

@@ -17,9 +17,8 @@ use super::dyn_tool::DynTool;
 use super::inner_calls::Suspended;
 use super::telemetry::{record_failure, tool_span};
 use super::tool_error::{ToolError, user_message};
-use super::tool_policy::{OUTPUT_TOO_LARGE, TOOL_TIMED_OUT};
 use crate::tool_loop::{Input, ToolEvent};
-use ui_message_stream::approval::{OUTCOME_UNKNOWN, TOOL_FAILED};
+use ui_message_stream::UserText;
 use ui_message_stream::id::{ToolCallId, log_error};
 use ui_message_stream::json::Json;
 
@@ -67,7 +66,7 @@ impl Stream for ToolRun {
             self.end = Some(match result {
                 Ok(end) => end,
                 // The runtime shuts down. The tool may have done its work.
-                Err(_) => ToolEvent::Failed(OUTCOME_UNKNOWN.to_owned()),
+                Err(_) => ToolEvent::Failed(UserText::OutcomeUnknown.to_string()),
             });
             // Events that were emitted before the end are still delivered. A context that outlives
             // the call emits nothing more.
@@ -111,13 +110,13 @@ pub(super) async fn execute(
         Ok(Ok(Ok(output))) if output.as_str().len() <= max_bytes => {
             return ToolEvent::Output(output);
         }
-        Ok(Ok(Ok(_))) => ("too_large", OUTPUT_TOO_LARGE.to_owned()),
+        Ok(Ok(Ok(_))) => ("too_large", UserText::OutputTooLarge.to_string()),
         Ok(Ok(Err(error))) if error.is::<Suspended>() => match error.downcast::<Suspended>() {
             Ok(suspended) => {
                 let Suspended { state, calls } = *suspended;
                 return ToolEvent::Suspended { state, calls };
             }
-            Err(_) => ("tool", TOOL_FAILED.to_owned()),
+            Err(_) => ("tool", UserText::ToolFailed.to_string()),
         },
         Ok(Ok(Err(error))) if error.is::<ToolError>() => ("tool_error", user_message(&error)),
         Ok(Ok(Err(error))) => {
@@ -126,9 +125,9 @@ pub(super) async fn execute(
         }
         Ok(Err(error)) => {
             tracing::error!(error = %log_error(&error), "a tool panicked");
-            ("panic", TOOL_FAILED.to_owned())
+            ("panic", UserText::ToolFailed.to_string())
         }
-        Err(_) => ("timeout", TOOL_TIMED_OUT.to_owned()),
+        Err(_) => ("timeout", UserText::ToolTimedOut.to_string()),
     };
     record_failure(&span, kind);
     ToolEvent::Failed(message)

@@ -17,9 +17,10 @@ use super::tool_run::{self, ToolRun};
 use crate::schema::compile_validator;
 use crate::tool_loop::{CallDecision, ToolEvent};
 use ui_message_stream::BoxFuture;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{
-    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, NOT_PERMITTED, OnNewMessage,
-    PendingToolCall, Principal, Progress, TOOL_FAILED, ToolInfo, ToolOutcome,
+    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, OnNewMessage,
+    PendingToolCall, Principal, Progress, ToolInfo, ToolOutcome,
 };
 use ui_message_stream::event::{Executor, Text, ToolCall};
 use ui_message_stream::json::Json;
@@ -269,7 +270,7 @@ impl ToolSet {
         let policy = self.find_asked(name).map(|registered| registered.tool.policy());
         match policy {
             Some(policy) if policy.authorizes(name, principal, input).await => Ok(()),
-            _ => Err(NOT_PERMITTED.to_owned()),
+            _ => Err(UserText::NotPermitted.to_string()),
         }
     }
 
@@ -373,7 +374,7 @@ impl ToolSet {
         };
         match self.find(&call.tool_name) {
             Some(registered) => ToolRun::start(registered.tool.clone(), call.input, context),
-            None => ToolRun::failed(context.tool_call_id, TOOL_FAILED),
+            None => ToolRun::failed(context.tool_call_id, UserText::ToolFailed.text()),
         }
     }
 
@@ -408,7 +409,7 @@ impl ToolSet {
                 ToolEvent::Output(output) => ToolOutcome::Output(output),
                 ToolEvent::Failed(message) => ToolOutcome::Failed(message),
                 // It could not have asked.
-                _ => ToolOutcome::Failed(TOOL_FAILED.to_owned()),
+                _ => ToolOutcome::Failed(UserText::ToolFailed.to_string()),
             }
         })
     }

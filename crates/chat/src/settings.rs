@@ -80,7 +80,7 @@ impl ChatServer {
     /// The default is [`Version::V6`], which serves `ai@6` and `ai@7`.
     ///
     /// The clients of [`Version::V5`] know no approvals. For them, a call that needs approval gets
-    /// the error [`NOT_ANSWERABLE`](ui_message_stream::approval::NOT_ANSWERABLE) as its result, and no approval
+    /// the error [`UserText::NotAnswerable`](ui_message_stream::UserText::NotAnswerable) as its result, and no approval
     /// is requested. This holds for complete responses, too.
     ///
     /// An approval that the agent requests with approvals of its own is revoked. They must have the
@@ -121,7 +121,7 @@ impl ChatServer {
     }
 
     /// Disables approval requests, for clients that show none. A call that needs approval gets the
-    /// error [`NOT_ANSWERABLE`](ui_message_stream::approval::NOT_ANSWERABLE) as its result, and no approval is
+    /// error [`UserText::NotAnswerable`](ui_message_stream::UserText::NotAnswerable) as its result, and no approval is
     /// requested. Approvals that were requested before can still be given.
     #[must_use]
     pub fn without_approvals(self) -> Self {

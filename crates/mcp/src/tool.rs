@@ -8,6 +8,7 @@ use ::rmcp::ServiceError;
 use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, ToolAnnotations};
 
 use super::{Connection, result};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{OnNewMessage, Principal};
 use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
@@ -295,13 +296,15 @@ impl DynTool for McpTool {
         let params = CallToolRequestParams::new(self.listed.tool.name.clone());
         Box::pin(async move {
             if server.peer().is_transport_closed() {
-                return Err(ToolError(SERVER_GONE.to_owned()).into());
+                return Err(ToolError(UserText::ToolServerGone.to_string()).into());
             }
             let params = params.with_arguments(input.decode::<JsonObject>()?);
             match server.peer().call_tool_once(params).await {
                 Ok(CallToolResponse::Complete(result)) => result::output(result),
                 Ok(_) => Err("the server answered with a question or a task".into()),
-                Err(ServiceError::TransportClosed) => Err(ToolError(SERVER_LOST.to_owned()).into()),
+                Err(ServiceError::TransportClosed) => {
+                    Err(ToolError(UserText::ToolServerLost.to_string()).into())
+                }
                 Err(error) => Err(error.into()),
             }
         })
@@ -350,9 +353,3 @@ fn is_read_only(annotations: Option<&ToolAnnotations>) -> bool {
 fn sanitize_name(name: &str) -> Box<str> {
     if name.is_empty() { name.into() } else { sanitize_tool_name(name) }
 }
-
-/// The error text of a call that was not sent because the connection was already closed.
-const SERVER_GONE: &str = "This tool call was not executed: the tool server is gone.";
-
-/// The error text of a call during which the connection was closed.
-const SERVER_LOST: &str = "The tool server went away. What the tool did until then is not known.";

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use ui_message_stream::approval::TOOL_FAILED;
+use ui_message_stream::UserText;
 use ui_message_stream::event::{AgentEvent, File};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
@@ -91,7 +91,7 @@ pub fn take_image(item: &mut Item) -> Option<File> {
 /// `id` and `type`.
 pub fn result_event(id: ToolCallId, item: &Item) -> AgentEvent {
     if text_field(item, "status") == "failed" {
-        return AgentEvent::tool_failed(id, TOOL_FAILED);
+        return AgentEvent::tool_failed(id, UserText::ToolFailed);
     }
     let mut output = item.clone();
     output.retain(|name, _| !matches!(name.as_str(), "id" | "type"));

@@ -94,7 +94,7 @@ use self::hints::Hints;
 ///
 /// If a guard has stored a use and its reply is lost, the use counts as that of an earlier request.
 /// An approved call is then not executed, also if the request is repeated, and its outcome is
-/// [unknown](ui_message_stream::approval::OUTCOME_UNKNOWN). A denied call stays denied.
+/// [unknown](ui_message_stream::UserText::OutcomeUnknown). A denied call stays denied.
 ///
 /// # The clock
 /// The time is that of Postgres. If its clock is set back by up to a minute, the time of the ledger

@@ -93,7 +93,7 @@ use self::keys::Keys;
 /// Each approval request stores which process of Redis it was inserted into, and which history of
 /// replication. If an approval arrives when either is another one, Redis was restarted or has
 /// failed over, and may have lost that the call was executed before. The call is then not executed,
-/// and its outcome is [unknown](ui_message_stream::approval::OUTCOME_UNKNOWN). The user can deny
+/// and its outcome is [unknown](ui_message_stream::UserText::OutcomeUnknown). The user can deny
 /// the call, or be asked again in a new request. This holds for every request that is open when
 /// Redis restarts, also if nothing was lost. It also holds if the first replica connects, with
 /// which Redis begins a new history, and in Redis Cluster if the slot of the approvals moves to

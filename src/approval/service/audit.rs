@@ -84,7 +84,7 @@ pub enum AuditEventKind {
     /// The call was denied.
     Denied {
         /// The reason, in the user's own words, or
-        /// [`DENIED_BY_MESSAGE`](crate::approval::DENIED_BY_MESSAGE).
+        /// [`UserText::DeniedByMessage`](crate::UserText::DeniedByMessage).
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },

@@ -2,9 +2,10 @@
 //! the agent emits. [`RequestApprovalError`] is the reason why no approval was requested.
 
 use super::inbox::{MAX_AUDIENCE_BYTES, MAX_AUDIENCES};
+use crate::UserText;
 use crate::approval::changed_input::MAX_INPUT_BYTES;
 use crate::approval::store::LedgerStoreError;
-use crate::approval::{InexactInputError, NOT_ANSWERABLE, OuterCall, RecordId};
+use crate::approval::{InexactInputError, OuterCall, RecordId};
 use crate::event::{AgentEvent, ApprovalRequestDetails};
 use crate::id::{ApprovalId, ToolCallId, log_causes};
 use crate::json::{Json, JsonError};
@@ -149,23 +150,15 @@ impl RequestApprovalError {
     pub fn error_text(&self) -> String {
         match self {
             RequestApprovalError::InexactInput(error) => error.to_string(),
-            RequestApprovalError::TooManyPending { .. } => TOO_MANY_PENDING.to_owned(),
-            RequestApprovalError::DescriptionTooLong { .. } => DESCRIPTION_TOO_LONG.to_owned(),
-            RequestApprovalError::NotAnswerable => NOT_ANSWERABLE.to_owned(),
-            _ => NOT_REQUESTED.to_owned(),
+            RequestApprovalError::TooManyPending { .. } => UserText::TooManyPending.to_string(),
+            RequestApprovalError::DescriptionTooLong { .. } => {
+                UserText::DescriptionTooLong.to_string()
+            }
+            RequestApprovalError::NotAnswerable => UserText::NotAnswerable.to_string(),
+            _ => UserText::NotRequested.to_string(),
         }
     }
 }
-
-/// The error text of a call that needs approval, if the approval could not be requested.
-const NOT_REQUESTED: &str = "This tool call was not executed: nobody could be asked to approve it.";
-
-/// The error text of a call that needs approval, if its description is too long.
-const DESCRIPTION_TOO_LONG: &str =
-    "This tool call was not executed: what the user would have to read is too long.";
-
-/// The error text of a call that needs approval, if too many approval requests are pending.
-const TOO_MANY_PENDING: &str = "This tool call was not executed: too many questions wait.";
 
 impl IssuedApproval {
     /// Returns the event that the agent must emit for this approval request.

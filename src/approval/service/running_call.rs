@@ -15,7 +15,8 @@ use super::ApprovedCall;
 use super::claimed_call::ClaimedCall;
 use super::progress::Progress;
 use super::settled_call::SettledCall;
-use crate::approval::{DeferredOutcome, TOOL_FAILED, ToolOutcome};
+use crate::UserText;
+use crate::approval::{DeferredOutcome, ToolOutcome};
 use crate::event::AgentEvent;
 use crate::id::{log_error, log_text};
 
@@ -62,7 +63,7 @@ impl ClaimedCall {
             Err(error) if error.is_panic() => {
                 let tool = &*log_text(self.tool_name());
                 tracing::error!(tool, error = %log_error(&error), "an approved tool panicked");
-                ToolOutcome::Failed(TOOL_FAILED.to_owned())
+                ToolOutcome::Failed(UserText::ToolFailed.to_string())
             }
             // The runtime shuts down. The tool may have done its work.
             Err(_) => return self.abandon(),

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::progress::Progress;
 use super::toolbox::{ApprovedCall, ToolInfo, Toolbox};
-use crate::approval::{DefinitionDigest, EditableInput, REFUSED, ToolOutcome};
+use crate::UserText;
+use crate::approval::{DefinitionDigest, EditableInput, ToolOutcome};
 use crate::boxed::BoxFuture;
 use crate::id::log_text;
 use crate::json::Json;
@@ -137,7 +138,7 @@ impl Toolbox for ToolList {
             "a `ToolList` cannot execute an approved call: call `Approvals::run` with a function that \
              executes it, or implement `Toolbox`"
         );
-        Box::pin(ready(ToolOutcome::Failed(REFUSED.to_owned())))
+        Box::pin(ready(ToolOutcome::Failed(UserText::Refused.to_string())))
     }
 }
 

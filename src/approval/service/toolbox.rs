@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::progress::Progress;
+use crate::UserText;
 use crate::approval::{
-    ApprovalRecord, Claim, DefinitionDigest, EditableInput, OnNewMessage, Principal, REFUSED,
-    RecordId, RecordedDecision, ToolOutcome,
+    ApprovalRecord, Claim, DefinitionDigest, EditableInput, OnNewMessage, Principal, RecordId,
+    RecordedDecision, ToolOutcome,
 };
 use crate::boxed::BoxFuture;
 use crate::id::{ChatId, ToolCallId};
@@ -278,6 +279,6 @@ impl Toolbox for EmptyToolbox {
     }
 
     fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        Box::pin(ready(ToolOutcome::Failed(REFUSED.to_owned())))
+        Box::pin(ready(ToolOutcome::Failed(UserText::Refused.to_string())))
     }
 }

@@ -1,7 +1,8 @@
 //! Irregular histories, and what the model reads of them.
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::{DeferredToolResult, EXPIRED, OUTCOME_UNKNOWN, REFUSED, REVOKED};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::DeferredToolResult;
 use ui_message_stream::model::{
     ModelMessage, NotExecutedReason, ToModelMessages, ToolCallContent, ToolResult,
 };
@@ -190,7 +191,12 @@ fn a_recorded_outcome_replaces_the_error_text() {
 
 #[test]
 fn an_error_text_equal_to_a_text_of_this_crate_is_an_error() {
-    for shown in [REFUSED, EXPIRED, REVOKED, OUTCOME_UNKNOWN] {
+    for shown in [
+        UserText::Refused.text(),
+        UserText::Expired.text(),
+        UserText::Revoked.text(),
+        UserText::OutcomeUnknown.text(),
+    ] {
         let failed = call("c", "output-error", json!({"errorText": shown}));
         let lines = read(&[("user", json!([text("go")])), ("assistant", json!([failed]))]);
         assert_eq!(lines[2], format!("tool: c failed: {shown}"));

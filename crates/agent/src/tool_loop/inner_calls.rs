@@ -6,6 +6,7 @@
 //! ```
 
 use super::{Action, Call, CallState, Effect, InnerCall, ModelState, ToolLoop};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::PendingToolCall;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
@@ -43,7 +44,9 @@ impl ToolLoop {
             call.state = if is_alone { CallState::Running } else { CallState::Finished };
             self.actions.push_back(match is_alone {
                 true => Action::Start(Effect::RunTool(pending)),
-                false => Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, RUNS_ALONE)),
+                false => {
+                    Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, UserText::RunsAlone))
+                }
             });
         }
     }
@@ -79,7 +82,10 @@ impl ToolLoop {
             let pending = call.pending.clone();
             self.actions.push_back(match goes_on {
                 true => Action::Start(Effect::ResumeTool(pending)),
-                false => Action::Emit(AgentEvent::tool_failed(pending.tool_call_id, NOT_ASKED)),
+                false => Action::Emit(AgentEvent::tool_failed(
+                    pending.tool_call_id,
+                    UserText::InnerCallsNotAsked,
+                )),
             });
         }
         has_any
@@ -96,10 +102,3 @@ impl Call {
         self.tool_call.provider_metadata.as_ref()?.outer_call()
     }
 }
-
-/// The error text of a call that may ask, if another call of its step waits.
-const RUNS_ALONE: &str = "This tool call was not executed, because other calls of the same step wait for the \
-                          user. Make it again when they have results.";
-
-/// The error text of a call whose tool asks again and again.
-const NOT_ASKED: &str = "The tool stopped: the user cannot be asked for what it needs.";

@@ -140,7 +140,7 @@ pub enum CallDecision {
     /// The client executes the call.
     ClientExecuted,
     /// The call is not permitted and does not run. The model and the user read
-    /// [`NOT_PERMITTED`](ui_message_stream::approval::NOT_PERMITTED).
+    /// [`UserText::NotPermitted`](ui_message_stream::UserText::NotPermitted).
     NotPermitted,
 }
 

@@ -23,7 +23,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 pub use self::io::{Action, CallDecision, Effect, InnerCall, Input, RunEnd, ToolEvent};
 
 use self::call_ids::CallIdMap;
-use ui_message_stream::approval::{NOT_PERMITTED, PendingToolCall};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::PendingToolCall;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, Executor, ToolCall};
 use ui_message_stream::id::ToolCallId;
@@ -445,7 +446,7 @@ impl ToolLoop {
                     self.emit(AgentEvent::tool_input(tool_call, input));
                 }
                 match is_interrupted {
-                    true => self.refuse(id, NOT_STARTED),
+                    true => self.refuse(id, UserText::NotStarted.text()),
                     false => self.actions.push_back(Action::Start(effect)),
                 }
             }
@@ -493,8 +494,8 @@ impl ToolLoop {
         let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
         call.state = match decision {
-            CallDecision::NotPermitted => return self.refuse(id, NOT_PERMITTED),
-            _ if is_interrupted => return self.refuse(id, NOT_STARTED),
+            CallDecision::NotPermitted => return self.refuse(id, UserText::NotPermitted.text()),
+            _ if is_interrupted => return self.refuse(id, UserText::NotStarted.text()),
             CallDecision::ClientExecuted => CallState::Waiting,
             CallDecision::RequireApproval => CallState::NeedsApproval,
             CallDecision::RunLast => CallState::RunsLast,
@@ -537,7 +538,8 @@ impl ToolLoop {
             |call: &&mut Call| matches!(call.state, CallState::NeedsApproval | CallState::RunsLast);
         for call in self.calls.iter_mut().filter(is_open) {
             call.state = CallState::Finished;
-            let event = AgentEvent::tool_failed(call.pending.tool_call_id.clone(), NOT_STARTED);
+            let event =
+                AgentEvent::tool_failed(call.pending.tool_call_id.clone(), UserText::NotStarted);
             self.actions.push_back(Action::Emit(event));
         }
     }
@@ -682,6 +684,3 @@ fn is_cut(reason: FinishReason) -> bool {
 /// How many calls of a step are left out, each with its error, before the response of the model is cut
 /// off.
 const MAX_LEFT_OUT: usize = 1_000;
-
-/// The error text of a call that was about to run when the model failed.
-const NOT_STARTED: &str = "This tool call was not executed: the model broke off.";

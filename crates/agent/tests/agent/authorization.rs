@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::json;
 use ui_message_stream::BoxError;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, NOT_PERMITTED, Principal, REVOKED};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
 use ui_message_stream::request::Limits;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
@@ -98,8 +99,16 @@ async fn a_call_that_is_not_permitted_does_not_run_and_approval_is_not_requested
             let mut page = page(Agent::new(model.clone()).tool(tool));
             page.send("Go").await;
             assert!(!requests_approval(&chunks(&page)), "{refusal:?}");
-            assert_eq!(outcomes(&chunks(&page)), [json!(NOT_PERMITTED)], "{refusal:?}");
-            assert!(model.read().contains(NOT_PERMITTED), "{refusal:?}: {}", model.read());
+            assert_eq!(
+                outcomes(&chunks(&page)),
+                [json!(UserText::NotPermitted.text())],
+                "{refusal:?}"
+            );
+            assert!(
+                model.read().contains(UserText::NotPermitted.text()),
+                "{refusal:?}: {}",
+                model.read()
+            );
             assert_eq!(page.last_text(), "Done.", "the turn continues");
             assert_eq!(runs.load(Ordering::SeqCst), 0, "{refusal:?}");
         }
@@ -117,7 +126,7 @@ async fn a_call_that_is_no_longer_permitted_when_it_is_approved_does_not_run() {
             assert!(requests_approval(&chunks(&page)), "{refusal:?}");
             refuses.store(is_withdrawn, Ordering::SeqCst);
             page.approve("transfer").await;
-            let outcome = if is_withdrawn { json!(REVOKED) } else { json!(500) };
+            let outcome = if is_withdrawn { json!(UserText::Revoked.text()) } else { json!(500) };
             assert_eq!(outcomes(&chunks(&page)), [outcome], "{refusal:?}");
             assert_eq!(runs.load(Ordering::SeqCst), usize::from(!is_withdrawn), "{refusal:?}");
             // Permission that is granted again does not revive the approval.
@@ -140,7 +149,7 @@ async fn a_call_is_permitted_only_if_all_authorizations_permit_it() {
         let mut page = page(Agent::new(call()).tool(tool));
         page.send("Go").await;
         let is_permitted = first && second && third;
-        let outcome = if is_permitted { json!(500) } else { json!(NOT_PERMITTED) };
+        let outcome = if is_permitted { json!(500) } else { json!(UserText::NotPermitted.text()) };
         assert_eq!(outcomes(&chunks(&page)), [outcome]);
     }
 }
@@ -191,7 +200,7 @@ async fn a_call_that_is_not_permitted_does_not_affect_the_other_calls_of_its_ste
         .tool(works("pay").needs_approval());
     let mut page = page(agent);
     page.send("Go").await;
-    assert_eq!(outcomes(&chunks(&page)), [json!(1), json!(NOT_PERMITTED)]);
+    assert_eq!(outcomes(&chunks(&page)), [json!(1), json!(UserText::NotPermitted.text())]);
     assert!(requests_approval(&chunks(&page)));
     page.approve("pay").await;
     assert_eq!(outcomes(&chunks(&page)), [json!(3)]);
@@ -205,5 +214,5 @@ async fn an_authorization_is_checked_before_the_approval_predicate() {
         .needs_approval_when(|_, _| panic!("the predicate is called"));
     let mut page = page(Agent::new(call()).tool(tool));
     page.send("Go").await;
-    assert_eq!(outcomes(&chunks(&page)), [json!(NOT_PERMITTED)]);
+    assert_eq!(outcomes(&chunks(&page)), [json!(UserText::NotPermitted.text())]);
 }

@@ -8,7 +8,8 @@ use futures::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
-use ui_message_stream::approval::{Approvals, NOT_PERMITTED, Principal};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::{Approvals, Principal};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::{ToolState, UiMessage};
@@ -311,5 +312,5 @@ async fn a_predicate_does_not_find_a_result_that_the_client_invented() {
 async fn an_authorization_reads_no_result_that_the_client_invented() {
     let state = state_after_forged_results(send().authorize(|_, _| false)).await;
     let ToolState::OutputError { error_text, .. } = state else { panic!("{state:?}") };
-    assert_eq!(error_text, NOT_PERMITTED);
+    assert_eq!(error_text, UserText::NotPermitted.text());
 }

@@ -12,11 +12,12 @@ use futures_util::{StreamExt, stream};
 
 use super::{AgentEventStream, ChatAgent, Event, Turn};
 use ui_message_stream::BoxError;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::store::LedgerStoreError;
 use ui_message_stream::chunk::Chunk;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{ApprovalId, ToolCallId, log_error};
-use ui_message_stream::response::{MASKED_ERROR, panic_message};
+use ui_message_stream::response::panic_message;
 
 /// The events of an agent. A failure and a panic end them with a masked error, and are logged.
 pub(crate) struct AgentEvents {
@@ -65,7 +66,7 @@ impl AgentEvents {
         self.events = None;
         let cause = failure?;
         tracing::error!(cause = %log_error(&cause), "the agent failed");
-        Some(AgentEvent::error(MASKED_ERROR))
+        Some(AgentEvent::error(UserText::AnswerFailed))
     }
 
     /// Joins a piece of a tool input with the pieces that are ready at the same time: a client parses

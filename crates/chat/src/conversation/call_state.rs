@@ -2,8 +2,9 @@
 //! outcome.
 
 use serde::Deserialize;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{
-    self, APPROVAL_DATA_NAME, ApprovalStatus, DeferredOutcome, DeferredToolResult, PendingToolCall,
+    APPROVAL_DATA_NAME, ApprovalStatus, DeferredOutcome, DeferredToolResult, PendingToolCall,
     ToolOutcome,
 };
 use ui_message_stream::id::{ApprovalId, ToolCallId};
@@ -104,21 +105,21 @@ pub(super) fn state_of_result(part: &ToolPart, result: &DeferredToolResult) -> O
             ToolState::InputAvailable { input: Some(input.clone()) }
         }
         DeferredOutcome::OutcomeUnknown => {
-            error_state(input, approved(), approval::OUTCOME_UNKNOWN.to_owned())
+            error_state(input, approved(), UserText::OutcomeUnknown.to_string())
         }
         DeferredOutcome::Output { output } => output_state(input, None, output.clone()),
         DeferredOutcome::OutputError { error_text } => error_state(input, None, error_text.clone()),
         // The approval is omitted: validators reject an error with an approval request that has no
         // response.
-        DeferredOutcome::Superseded => not_executed_state(part, approval::SUPERSEDED)
+        DeferredOutcome::Superseded => not_executed_state(part, UserText::Superseded.text())
             // The call was to be executed by the client.
-            .unwrap_or_else(|| error_state(input, None, approval::SUPERSEDED.to_owned())),
+            .unwrap_or_else(|| error_state(input, None, UserText::Superseded.to_string())),
         DeferredOutcome::Lapsed if part.provider_executed == Some(true) => {
-            not_executed_state(part, approval::LAPSED)?
+            not_executed_state(part, UserText::Lapsed.text())?
         }
-        DeferredOutcome::Lapsed => error_state(input, approved(), approval::LAPSED.to_owned()),
-        DeferredOutcome::Expired => error_state(input, None, approval::EXPIRED.to_owned()),
-        DeferredOutcome::Revoked => error_state(input, None, approval::REVOKED.to_owned()),
+        DeferredOutcome::Lapsed => error_state(input, approved(), UserText::Lapsed.to_string()),
+        DeferredOutcome::Expired => error_state(input, None, UserText::Expired.to_string()),
+        DeferredOutcome::Revoked => error_state(input, None, UserText::Revoked.to_string()),
         DeferredOutcome::Approved { .. }
         | DeferredOutcome::Executing { .. }
         | DeferredOutcome::ForwardedToProvider

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::call_state::{error_state, is_approved_provider_call, is_call_of, is_handing_over};
 use super::recorder::call_outcome;
 use super::{Chat, HistoryCompleteness, is_outcome_of, is_outcome_unknown};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
 use ui_message_stream::id::{MessageId, ToolCallId};
 use ui_message_stream::message::{Part, Role, TextState, ToolPart, ToolState, UiMessage};
@@ -113,7 +114,7 @@ pub(crate) fn settle_call(chat: &mut Chat, id: &MessageId, call: &ToolCallId) {
         _ => None,
     });
     for part in parts.take(1) {
-        part.state = error_state(part.input().cloned(), None, NO_RESULT.to_owned());
+        part.state = error_state(part.input().cloned(), None, UserText::NoResult.to_string());
     }
     return_message(chat, message);
 }
@@ -142,7 +143,8 @@ pub(crate) fn close_message(chat: &mut Chat, id: &MessageId, is_in_step: bool) {
                     && !waits(chat, part)
                     && !waiting.contains(&part.tool_call_id) =>
             {
-                part.state = error_state(part.input().cloned(), None, NO_RESULT.to_owned());
+                part.state =
+                    error_state(part.input().cloned(), None, UserText::NoResult.to_string());
             }
             _ => {}
         }
@@ -196,6 +198,3 @@ pub(crate) fn accepts_result(chat: &Chat, result: &DeferredToolResult) -> bool {
         && !is_handed
         && (!part.is_settled() || is_executed && is_unknown())
 }
-
-/// The error of a call that has ended without a result.
-const NO_RESULT: &str = "This tool call gave no result.";

@@ -11,6 +11,7 @@ use super::recorder::call_outcome;
 use super::request_change::kept_messages;
 use super::request_change::{apply_change, change_of};
 use super::{Chat, PostedHistory, RequestEffect, is_outcome_of, is_outcome_unknown};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::APPROVAL_DATA_NAME;
 use ui_message_stream::approval::ToolOutcome;
 use ui_message_stream::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
@@ -365,7 +366,7 @@ impl Chat {
             let place = self.last_place(|_, part| part.tool_call_id == id && !part.is_settled());
             let Some(place) = place else { continue };
             let input = self.part(place).and_then(ToolPart::input).cloned();
-            self.set_state(place, error_state(input, None, OUTER_CALL_ENDED.to_owned()));
+            self.set_state(place, error_state(input, None, UserText::InnerCallsClosed.to_string()));
         }
     }
 
@@ -413,7 +414,3 @@ struct Place {
     message: usize,
     part: usize,
 }
-
-/// The error text of a call whose tool has asked the user for a call inside it, and got no answer.
-const OUTER_CALL_ENDED: &str = "This tool call was not completed, because the user sent a new message \
-                                first. What it has done until then is not known here.";

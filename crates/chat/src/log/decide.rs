@@ -9,8 +9,8 @@ use super::writer::accepted;
 use crate::conversation::request_change::{RequestChange, apply_change, change_of};
 use crate::conversation::{Chat, RequestEffect};
 use crate::store::Expected;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::PendingToolCall;
-use ui_message_stream::event::MASKED_ERROR;
 use ui_message_stream::message::{Role, UiMessage};
 use ui_message_stream::request::ChatRequest;
 
@@ -170,7 +170,9 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     entries.extend(accepted(&next, &known.results));
     if known.has_failed {
         // The calls that could not be closed lapse, because a message follows them.
-        entries.push(OtherEntry::End { run, end: RunEnd::Failed(MASKED_ERROR.to_owned()) }.into());
+        entries.push(
+            OtherEntry::End { run, end: RunEnd::Failed(UserText::AnswerFailed.to_string()) }.into(),
+        );
     }
     mine.append(view.control(), entries)
 }

@@ -239,9 +239,6 @@ impl Entry {
     }
 }
 
-/// What clients read of a run that was lost in a step.
-pub(crate) const INTERRUPTED: &str = "The server was interrupted. The answer is not complete.";
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,12 @@
 //! A turn that finds a live run joins it, or ends it if its server is gone.
 
 use super::decision::{Append, Decision, Mine, Response, View};
-use super::entry::{Entry, INTERRUPTED, RunEnd};
+use super::entry::{Entry, RunEnd};
 use super::state::{ChatState, Live};
 use super::writer::{accepted, result_entry, write_lost_end};
 use crate::conversation::live_message::waiting_outer_calls;
 use crate::conversation::{Chat, ReceivedResult};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{DeferredOutcome, PendingToolCall};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::MessageId;
@@ -79,7 +80,7 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     let is_resumed = matches!(how, RunEnd::ResumedBy(_));
     match how {
         RunEnd::Interrupted => {
-            let cut_off = AgentEvent::error(INTERRUPTED);
+            let cut_off = AgentEvent::error(UserText::AnswerInterrupted);
             entries.extend(write_lost_end(Some(&cut_off), &mut next));
         }
         RunEnd::Finished if live.step_end.is_none() => {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::client::Client;
 use super::held_position::{content, held_parts, is_held_as};
 use crate::conversation::model_ids::without_model_ids;
-use ui_message_stream::approval::LAPSED;
+use ui_message_stream::UserText;
 use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::event::{AgentEvent, Data};
 use ui_message_stream::id::ToolCallId;
@@ -241,7 +241,10 @@ fn events_of_result(part: &ToolPart) -> Vec<AgentEvent> {
         _ => return Vec::new(),
     };
     let is_approved = approval.as_ref().is_some_and(|approval| approval.approved == Some(true));
-    let has_lapsed = matches!(&event, AgentEvent::ToolFailed { error, .. } if &**error == LAPSED);
+    // An earlier process may have written the text in English.
+    let lapsed = [UserText::Lapsed.text(), UserText::Lapsed.in_english()];
+    let has_lapsed =
+        matches!(&event, AgentEvent::ToolFailed { error, .. } if lapsed.contains(&&**error));
     // The client may hold a denial that arrived after the approval. It stays if the call did not run.
     let overruled =
         (is_approved && !has_lapsed).then_some(AgentEvent::DenialOverruled { tool_call_id: id });
@@ -322,7 +325,7 @@ fn without_decisions(mut message: UiMessage) -> UiMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::entry::{Entry, INTERRUPTED, OtherEntry, RunEnd};
+    use crate::log::entry::{Entry, OtherEntry, RunEnd};
     use crate::log::open_chunks::each_chunk;
     use crate::log::queue::Queue;
     use crate::log::state::ChatState;
@@ -401,8 +404,10 @@ mod tests {
         for cut in 1..=log.len() {
             let mut state = begun();
             log[..cut].iter().for_each(|entry| state.apply(entry).unwrap());
-            let mut entries =
-                write_lost_end(Some(&AgentEvent::error(INTERRUPTED)), &mut state.clone());
+            let mut entries = write_lost_end(
+                Some(&AgentEvent::error(UserText::AnswerInterrupted)),
+                &mut state.clone(),
+            );
             let end = OtherEntry::End { run: "r1".into(), end: RunEnd::Interrupted };
             entries.push(end.into());
             entries.iter().for_each(|entry| state.apply(entry).unwrap());
@@ -416,7 +421,7 @@ mod tests {
                     chunk => reducer.push_chunk(chunk).unwrap(),
                 });
             }
-            assert_eq!(errors, [INTERRUPTED], "cut after {cut}");
+            assert_eq!(errors, [UserText::AnswerInterrupted.text()], "cut after {cut}");
             assert_eq!(content_of(reducer.message()), content_of(stored), "cut after {cut}");
         }
     }

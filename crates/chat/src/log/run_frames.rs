@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use super::end_message::end_message;
-use super::entry::{Entry, INTERRUPTED, OtherEntry, RunEnd, StepEnd};
+use super::entry::{Entry, OtherEntry, RunEnd, StepEnd};
 use super::open_chunks::{OpenChunks, each_chunk};
 use super::writer::{encoded, settled_call};
 use crate::store::Epoch;
-use ui_message_stream::approval::OUTCOME_UNKNOWN;
+use ui_message_stream::UserText;
 use ui_message_stream::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{MessageId, ToolCallId};
@@ -164,7 +164,7 @@ impl RunFrames {
                     event = AgentEvent::error(text.clone());
                 }
                 Some(OtherEntry::End { end: RunEnd::Interrupted, .. }) => {
-                    event = AgentEvent::error(INTERRUPTED);
+                    event = AgentEvent::error(UserText::AnswerInterrupted);
                 }
                 _ => {}
             }
@@ -189,7 +189,7 @@ impl RunFrames {
             None => {
                 let unknown = claimed.into_iter().map(|call| Chunk::ToolOutputError {
                     tool_call_id: Cow::Borrowed(call),
-                    error_text: Cow::Borrowed(OUTCOME_UNKNOWN),
+                    error_text: Cow::Borrowed(UserText::OutcomeUnknown.text()),
                     provider_executed: Some(true),
                     provider_metadata: None,
                     tool_metadata: None,

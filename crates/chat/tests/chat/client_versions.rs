@@ -11,13 +11,13 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{
     InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
     PendingLimits, Snapshot,
 };
 use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalRecord, Approvals, NOT_ANSWERABLE, Principal, RecordId,
-    RequestApprovalError,
+    ApprovalDecision, ApprovalRecord, Approvals, Principal, RecordId, RequestApprovalError,
 };
 use ui_message_stream::chunk::{FinishReason, Version};
 use ui_message_stream::event::{ApprovalRequestDetails, ToolCall};
@@ -50,7 +50,7 @@ fn only_call(message: &UiMessage) -> &ToolPart {
 fn assert_not_executed(call: &ToolPart) {
     match &call.state {
         ToolState::OutputError { error_text, approval: None, .. } => {
-            assert_eq!(error_text, NOT_ANSWERABLE);
+            assert_eq!(error_text, UserText::NotAnswerable.text());
         }
         other => panic!("{other:?}"),
     }
@@ -92,7 +92,7 @@ async fn an_agent_requests_no_approval_from_a_client_that_cannot_answer_and_cont
         let message = response.message.unwrap();
         assert_not_executed(only_call(&message));
         let text = message.text();
-        assert!(text.contains("I read") && text.contains(NOT_ANSWERABLE), "{text}");
+        assert!(text.contains("I read") && text.contains(UserText::NotAnswerable.text()), "{text}");
         assert!(response.approvals.is_empty());
         assert!(chats.approvals().pending(&ada).await.unwrap().is_empty());
     }
@@ -215,7 +215,10 @@ async fn no_message_says_that_a_call_was_not_executed_if_its_approval_cannot_be_
     assert_eq!(response.outcome, ResponseOutcome::Failed);
     // The message keeps what the agent emitted before.
     let message = serde_json::to_string(&response.message).unwrap();
-    assert!(message.contains("delete_file") && !message.contains(NOT_ANSWERABLE), "{message}");
+    assert!(
+        message.contains("delete_file") && !message.contains(UserText::NotAnswerable.text()),
+        "{message}"
+    );
     // The request can still be answered elsewhere.
     assert_eq!(chats.approvals().pending(&ada).await.unwrap().len(), 1);
 }
@@ -232,10 +235,10 @@ async fn without_requests_no_function_requests_an_approval() {
         chat.request_provider_approval(&message, &id, "delete_file", &input, None).await.err(),
     ] {
         assert!(matches!(refused, Some(RequestApprovalError::NotAnswerable)), "{refused:?}");
-        assert_eq!(refused.unwrap().error_text(), NOT_ANSWERABLE);
+        assert_eq!(refused.unwrap().error_text(), UserText::NotAnswerable.text());
     }
     let event = chat.request_approval_of(&call, &input).await;
-    assert_eq!(event, AgentEvent::tool_failed("call_1", NOT_ANSWERABLE));
+    assert_eq!(event, AgentEvent::tool_failed("call_1", UserText::NotAnswerable));
     assert!(approvals.pending(&ada).await.unwrap().is_empty());
 }
 
@@ -288,7 +291,7 @@ async fn a_client_that_cannot_answer_reads_no_result_of_a_call_that_another_page
     // the whole input.
     let answer = old.send(&host).await;
     assert!(answer.of_type("tool-input-available").is_empty(), "{}", answer.text);
-    assert!(!answer.text.contains(NOT_ANSWERABLE), "{}", answer.text);
+    assert!(!answer.text.contains(UserText::NotAnswerable.text()), "{}", answer.text);
     assert_eq!(old.states(), ["input-streaming"]);
     assert_eq!(host.pending("alice").await.len(), 1);
 

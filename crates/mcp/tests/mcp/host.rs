@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use chat_test_support::calling_model::{Calls, chunks, outcomes, page, requests_approval};
 use rmcp::model::{CallToolResult, ContentBlock, ToolAnnotations};
 use serde_json::{Value, json};
-use ui_message_stream::approval::{NOT_PERMITTED, Principal, REVOKED};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::Principal;
 use ui_message_stream::{Json, UiMessage};
 use ui_message_stream_agent::{Agent, ApprovalContext};
 use ui_message_stream_mcp::McpTool;
@@ -167,7 +168,7 @@ async fn a_call_that_the_requester_may_not_make_does_not_reach_the_server() {
             let mut page = page(Agent::new(Calls::of(&[("change", path_input())])).tools(tools));
             page.send("Go").await;
             assert!(!requests_approval(&chunks(&page)));
-            assert_eq!(outcomes(&chunks(&page)), [json!(NOT_PERMITTED)]);
+            assert_eq!(outcomes(&chunks(&page)), [json!(UserText::NotPermitted.text())]);
             assert!(server.called_tools().is_empty());
         }
     }
@@ -197,7 +198,8 @@ async fn a_call_whose_permission_was_withdrawn_before_the_approval_does_not_reac
             assert!(requests_approval(&chunks(&page)));
             is_permitted.store(!is_withdrawn, Ordering::SeqCst);
             page.approve("change").await;
-            let outcome = if is_withdrawn { json!(REVOKED) } else { json!({"ok": true}) };
+            let outcome =
+                if is_withdrawn { json!(UserText::Revoked.text()) } else { json!({"ok": true}) };
             assert_eq!(outcomes(&chunks(&page)), [outcome]);
             assert_eq!(server.called_tools().is_empty(), is_withdrawn);
         }

@@ -12,7 +12,7 @@ use rmcp::ServiceExt;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 use test_support::external_processes::built_example;
-use ui_message_stream::approval::REVOKED;
+use ui_message_stream::UserText;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_agent::{Agent, DynTool};
 use ui_message_stream_mcp::{McpClient, McpError, McpTool};
@@ -150,7 +150,7 @@ async fn an_approved_tool_that_has_changed_does_not_run() {
         }
         page.approve("delete").await;
         let chunks = chunks(&page);
-        assert_eq!(outcomes(&chunks), [REVOKED], "{changed:?}");
+        assert_eq!(outcomes(&chunks), [UserText::Revoked.text()], "{changed:?}");
         assert!(finishes_without_error(&chunks));
         assert!(server.called_tools().is_empty());
     }
@@ -167,7 +167,7 @@ async fn an_approved_tool_does_not_run_if_the_server_does_not_list_it_in_time() 
     let (server, _running, _connected, mut page, _) = pending_approval().await;
     *server.0.listing.lock().unwrap() = Listing::Silent;
     page.approve("delete").await;
-    assert_eq!(outcomes(&chunks(&page)), [REVOKED]);
+    assert_eq!(outcomes(&chunks(&page)), [UserText::Revoked.text()]);
     assert!(server.called_tools().is_empty());
 }
 
@@ -324,7 +324,7 @@ async fn the_tools_of_a_closed_server_do_not_run_and_are_not_offered() {
     running.cancel().await.unwrap();
     page.approve("delete").await;
     let chunks = chunks(&page);
-    assert_eq!(outcomes(&chunks), [REVOKED]);
+    assert_eq!(outcomes(&chunks), [UserText::Revoked.text()]);
     assert!(finishes_without_error(&chunks));
     assert!(calls.offered().is_empty());
     assert!(matches!(connected.tools().await, Err(McpError::List(_))));
@@ -359,7 +359,7 @@ async fn a_connection_of_the_host_provides_tools_until_the_host_closes_it() {
     assert!(has_pattern());
     server.set_tools(vec![read_only_tool("read"), tool("delete")]);
     page.approve("delete").await;
-    assert_eq!(outcomes(&chunks(&page)), [REVOKED]);
+    assert_eq!(outcomes(&chunks(&page)), [UserText::Revoked.text()]);
     assert!(!has_pattern());
     assert_eq!(server.called_tools(), ["read"]);
 

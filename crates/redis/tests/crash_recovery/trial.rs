@@ -13,8 +13,9 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 use ui_message_stream::Json;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{LedgerStore, RecordList};
-use ui_message_stream::approval::{ApprovalState, OUTCOME_UNKNOWN, Principal, RecordId};
+use ui_message_stream::approval::{ApprovalState, Principal, RecordId};
 use ui_message_stream::message::ToolState;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
@@ -165,7 +166,7 @@ impl Trial {
                 assert_eq!(output, &Some(Json::string("deleted")), "{self:?}");
             }
             ToolState::OutputError { error_text, .. } if is_unknown => {
-                assert_eq!(error_text, OUTCOME_UNKNOWN, "{self:?}");
+                assert_eq!(error_text, UserText::OutcomeUnknown.text(), "{self:?}");
             }
             other => panic!("{self:?} shows {other:?}"),
         }

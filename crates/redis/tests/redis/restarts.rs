@@ -7,11 +7,12 @@ use test_support::contention::InsertOne;
 use futures::Stream;
 use test_support::contention;
 use test_support::external_processes::redis_server::RedisServer;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{LedgerStore, RecordList};
 use ui_message_stream::approval::{
     ApprovalRecord, ApprovalState, Approvals, ApprovedCall, DefinitionDigest, KeyRing,
-    LeaseHolderId, OUTCOME_UNKNOWN, Principal, Progress, REFUSED, RecordId, RecordedDecision,
-    ResumePlan, ToolInfo, ToolOutcome, Toolbox,
+    LeaseHolderId, Principal, Progress, RecordId, RecordedDecision, ResumePlan, ToolInfo,
+    ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::{ToolState, UiMessage};
@@ -28,8 +29,12 @@ async fn without_persistence_the_same_approval_after_a_restart_has_no_second_eff
     redis.kill();
     redis.start_again();
     // The record is lost.
-    server.approve(&asked, Shown::Error(REFUSED)).await;
-    server.connect_again(&redis).await.approve(&asked, Shown::Error(REFUSED)).await;
+    server.approve(&asked, Shown::Error(UserText::Refused.text())).await;
+    server
+        .connect_again(&redis)
+        .await
+        .approve(&asked, Shown::Error(UserText::Refused.text()))
+        .await;
     assert_eq!(server.effects(), 1);
 }
 
@@ -43,9 +48,13 @@ async fn a_claim_that_a_snapshot_does_not_hold_has_no_second_effect() {
     redis.kill();
     redis.start_again();
     // Redis holds the request as if it had no answer.
-    server.approve(&asked, Shown::Error(OUTCOME_UNKNOWN)).await;
-    server.approve(&asked, Shown::Error(OUTCOME_UNKNOWN)).await;
-    server.connect_again(&redis).await.approve(&asked, Shown::Error(OUTCOME_UNKNOWN)).await;
+    server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
+    server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
+    server
+        .connect_again(&redis)
+        .await
+        .approve(&asked, Shown::Error(UserText::OutcomeUnknown.text()))
+        .await;
     assert_eq!(server.effects(), 1);
 }
 
@@ -56,7 +65,7 @@ async fn a_restart_voids_open_requests_and_the_next_request_is_as_any_other() {
     let asked = server.ask().await;
     redis.kill();
     redis.start_again();
-    server.approve(&asked, Shown::Error(OUTCOME_UNKNOWN)).await;
+    server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
     assert_eq!(server.effects(), 0);
     let asked = server.ask().await;
     server.approve(&asked, Shown::Output).await;
@@ -120,7 +129,7 @@ async fn a_failover_voids_open_requests_also_if_the_process_of_redis_goes_on() {
     // It becomes a replica, of a Redis that it does not reach here, and then the primary again.
     redis.command("REPLICAOF 127.0.0.1 1");
     redis.command("REPLICAOF NO ONE");
-    server.approve(&asked, Shown::Error(OUTCOME_UNKNOWN)).await;
+    server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
     assert_eq!(server.effects(), 0);
 }
 
@@ -130,7 +139,7 @@ async fn a_redis_that_refuses_info_executes_nothing_that_is_not_idempotent() {
     redis.command("ACL SETUSER default -info");
     let server = Server::start(&redis, RedisOptions::new(), false).await;
     let asked = server.ask().await;
-    server.approve(&asked, Shown::Error(OUTCOME_UNKNOWN)).await;
+    server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
     assert_eq!(server.effects(), 0);
     let server = Server::start(&redis, RedisOptions::new().assume_durable(), false).await;
     let asked = server.ask().await;

@@ -16,9 +16,8 @@ use super::RigAgent;
 use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome::{self, is_internal};
 use crate::model::{TRUNCATED_INPUT, is_complete, provider_approval_call, strip_sent_approvals};
-use ui_message_stream::approval::{
-    IssuedApproval, NOT_PERMITTED, RequestApprovalError, TOOL_FAILED, ToolOutcome,
-};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::{IssuedApproval, RequestApprovalError, ToolOutcome};
 use ui_message_stream::id::{ToolCallId, log_text};
 use ui_message_stream::json::{Json, JsonError};
 use ui_message_stream::model::NotExecutedReason;
@@ -164,9 +163,9 @@ impl AgentHook for ApprovalHook {
         };
         let policy = self.host.policy(tool);
         if !policy.authorizes(tool, &self.turn.chat.owner, &input).await {
-            let outcome = ToolOutcome::Failed(NOT_PERMITTED.to_owned());
+            let outcome = ToolOutcome::Failed(UserText::NotPermitted.to_string());
             self.tracker.push(CallUpdate::Finished(id, outcome));
-            return DispatchAction::skip(NOT_PERMITTED);
+            return DispatchAction::skip(UserText::NotPermitted.text());
         }
         let context = ApprovalContext::new(id.clone(), Arc::clone(&self.turn.chat));
         if !policy.requires_approval(tool, &input, context).await {
@@ -210,7 +209,7 @@ impl AgentHook for ApprovalHook {
             Err(report) if is_internal(report.kind) => {
                 let tool = &*log_text(tool);
                 tracing::error!(error = %report, tool, "a tool call has no outcome");
-                self.fail(id, TOOL_FAILED.to_owned())
+                self.fail(id, UserText::ToolFailed.to_string())
             }
             Ok(Outcome::ToolResult { result }) if !self.tracker.is_awaiting_approval(&id) => {
                 match outcome::from_result(result, self.host.0.limits.max_output_bytes) {

@@ -52,13 +52,14 @@ use self::event_stream::RigEventStream;
 use crate::model::{awaited_calls, messages};
 use ui_message_stream::BoxError;
 use ui_message_stream::BoxFuture;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, DefinitionDigest, OnNewMessage, Principal, Progress, ToolInfo,
     ToolOutcome, Toolbox,
 };
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::Json;
-use ui_message_stream_agent::tool_policy::{ApprovalRequirement, TOOL_TIMED_OUT, ToolPolicy};
+use ui_message_stream_agent::tool_policy::{ApprovalRequirement, ToolPolicy};
 use ui_message_stream_chat::{AgentEventStream, ChatAgent, ChatServer, Turn};
 
 /// An agent built with rig.
@@ -524,7 +525,7 @@ impl Toolbox for RigAgent {
             let run = tools.execute(&call.tool_name, call.input.as_str(), &mut context);
             match timeout(max_time, run).await {
                 Ok(result) => outcome::from_result(&result, max_bytes),
-                Err(_) => ToolOutcome::Failed(TOOL_TIMED_OUT.to_owned()),
+                Err(_) => ToolOutcome::Failed(UserText::ToolTimedOut.to_string()),
             }
         })
     }

@@ -4,9 +4,9 @@ use rig_core::error::{ErrorKind, ErrorReport};
 use rig_core::message::ToolResultContent;
 use rig_core::tool::{ToolOutput, ToolResult};
 
-use ui_message_stream::approval::{TOOL_FAILED, ToolOutcome};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::ToolOutcome;
 use ui_message_stream::json::Json;
-use ui_message_stream_agent::tool_policy::OUTPUT_TOO_LARGE;
 
 /// Returns the outcome of a call as the user sees it.
 ///
@@ -18,7 +18,7 @@ pub(super) fn from_result(result: &ToolResult, max_bytes: usize) -> ToolOutcome 
         false if has_public_message(result) => ToolOutcome::Failed(message(result.output())),
         false => {
             tracing::error!(error = ?result.error(), "a tool call has no outcome");
-            ToolOutcome::Failed(TOOL_FAILED.to_owned())
+            ToolOutcome::Failed(UserText::ToolFailed.to_string())
         }
     }
 }
@@ -53,12 +53,12 @@ pub(super) fn output(content: &[ToolResultContent], max_bytes: usize) -> ToolOut
     };
     match output {
         Ok(output) if output.as_str().len() > max_bytes => {
-            ToolOutcome::Failed(OUTPUT_TOO_LARGE.to_owned())
+            ToolOutcome::Failed(UserText::OutputTooLarge.to_string())
         }
         Ok(output) => ToolOutcome::Output(output),
         Err(error) => {
             tracing::error!(%error, "the output of a tool cannot be shown");
-            ToolOutcome::Failed(OUTPUT_NOT_SHOWN.to_owned())
+            ToolOutcome::Failed(UserText::OutputNotShown.to_string())
         }
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn error_text(content: &[ToolResultContent]) -> String {
     let texts = content.iter().filter_map(ToolResultContent::as_text);
     let text = texts.collect::<Vec<_>>().join("\n");
     match text.trim() {
-        "" => TOOL_FAILED.to_owned(),
+        "" => UserText::ToolFailed.to_string(),
         text => text.chars().take(MAX_ERROR_CHARS).collect(),
     }
 }
@@ -79,5 +79,3 @@ fn message(output: &ToolOutput) -> String {
 
 /// The maximum length of an error message in characters.
 const MAX_ERROR_CHARS: usize = 2000;
-
-const OUTPUT_NOT_SHOWN: &str = "The tool returned what cannot be shown.";

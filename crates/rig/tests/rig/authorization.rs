@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use ui_message_stream::BoxError;
 use ui_message_stream::UiMessage;
-use ui_message_stream::approval::{NOT_PERMITTED, OnNewMessage, REVOKED, Toolbox};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::{OnNewMessage, Toolbox};
 use ui_message_stream_rig::RigAgent;
 
 use super::agents::{agent_builder, browser, build, calls, contents, expected_call, tool_results};
@@ -61,12 +62,17 @@ async fn a_call_that_is_not_permitted_is_not_executed_and_approval_is_not_reques
             assert_eq!(
                 calls(&browser),
                 [
-                    expected_call("delete", "a", "output-error", json!(NOT_PERMITTED)),
+                    expected_call(
+                        "delete",
+                        "a",
+                        "output-error",
+                        json!(UserText::NotPermitted.text())
+                    ),
                     expected_call("look", "b", "output-available", json!({"done": "b"})),
                 ]
             );
             assert_eq!(*executed.lock().unwrap(), ["look b"]);
-            assert!(tool_results(&provider, 1)[0].1.contains(NOT_PERMITTED));
+            assert!(tool_results(&provider, 1)[0].1.contains(UserText::NotPermitted.text()));
         }
     }
 }
@@ -101,7 +107,9 @@ async fn a_call_that_is_no_longer_permitted_when_it_is_approved_is_not_executed(
             browser.approve("delete").await;
             assert_eq!(browser.error(), None);
             let outcome = match is_withdrawn {
-                true => expected_call("delete", "a", "output-error", json!(REVOKED)),
+                true => {
+                    expected_call("delete", "a", "output-error", json!(UserText::Revoked.text()))
+                }
                 false => expected_call("delete", "a", "output-available", json!({"done": "a"})),
             };
             assert_eq!(calls(&browser), [outcome]);

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{check_listed, insert, load_one, new_chat_id, new_principal, new_record, now};
+use crate::UserText;
 use crate::approval::store::update;
 use crate::approval::{
-    self, ApprovalRecord, ApprovalState, ClaimResult, DENIED_BY_MESSAGE, EditableInput,
-    LeaseHolderId, OnNewMessage, Principal, RecordedDecision, RevocationReason, ToolOutcome,
-    Transition, UnixMillis,
+    self, ApprovalRecord, ApprovalState, ClaimResult, EditableInput, LeaseHolderId, OnNewMessage,
+    Principal, RecordedDecision, RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
 use crate::json::Json;
 
@@ -438,7 +438,7 @@ impl By {
             },
             decided_at: minute_of(record, minute),
             reason: Some(match self {
-                Message => DENIED_BY_MESSAGE.to_owned(),
+                Message => UserText::DeniedByMessage.to_string(),
                 _ => "because of \"this\"\n".to_owned(),
             }),
             changed_input: (self == Editor).then(|| Json::string("changed")),

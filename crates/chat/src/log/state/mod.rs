@@ -11,13 +11,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use self::end::{add_last_step, note_end};
-use super::entry::{Entry, INTERRUPTED, OtherEntry, ReadEntryError, RunEnd, StepEnd};
+use super::entry::{Entry, OtherEntry, ReadEntryError, RunEnd, StepEnd};
 use super::open_chunks::OpenChunks;
 use crate::Chat;
 use crate::Messages;
 use crate::conversation::request_change::apply_change;
 use crate::conversation::{EndedRun, ReceivedResult, live_message};
 use crate::store::{LoadedLog, StoredEntry};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{
     DeferredOutcome, DeferredToolResult, PendingToolCall, Principal,
 };
@@ -504,7 +505,7 @@ impl ChatState {
         let is_cut = step_end.as_ref().is_none_or(|end| end.is_cut);
         let error_text = match end {
             RunEnd::Failed(error_text) => Some(error_text.clone()),
-            RunEnd::Interrupted => Some(INTERRUPTED.to_owned()),
+            RunEnd::Interrupted => Some(UserText::AnswerInterrupted.to_string()),
             _ => None,
         };
         let ended = end.early().map(|end| {

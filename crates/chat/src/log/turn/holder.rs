@@ -6,9 +6,10 @@ use super::super::turn_io::{Action, CallAgent, Effect, RunLimit};
 use super::super::writer::{EntryWriter, accepted};
 use super::LogTurn;
 use super::hold::{Hold, Phase};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::DeferredToolResult;
 use ui_message_stream::chunk::Chunk;
-use ui_message_stream::event::{AgentEvent, MASKED_ERROR};
+use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{RunId, ToolCallId};
 use ui_message_stream::message::ToolPart;
 
@@ -124,7 +125,7 @@ impl LogTurn {
         }
         let Some(sent) = sent else {
             hold.phase = Phase::Idle;
-            return self.end_early(RunEnd::Failed(MASKED_ERROR.to_owned()));
+            return self.end_early(RunEnd::Failed(UserText::AnswerFailed.to_string()));
         };
         if hold.early_end.is_some() || hold.is_handed_over {
             hold.phase = Phase::Idle;

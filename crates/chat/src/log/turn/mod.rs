@@ -27,8 +27,8 @@ use crate::conversation::Chat;
 use crate::conversation::{ReceivedResult, live_message};
 use crate::log::client::Client;
 use crate::store::{AppendResult, EntryKind, LoadedLog, LogPage, Unchanged};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::PendingToolCall;
-use ui_message_stream::event::MASKED_ERROR;
 #[cfg(test)]
 use ui_message_stream::id::MessageId;
 use ui_message_stream::id::RunId;
@@ -181,7 +181,7 @@ impl LogTurn {
                 self.mine.redemption =
                     if is_redeemed { Redemption::Done } else { Redemption::Failed };
                 if !is_redeemed {
-                    self.end_early(RunEnd::Failed(MASKED_ERROR.to_owned()));
+                    self.end_early(RunEnd::Failed(UserText::AnswerFailed.to_string()));
                 }
             }
             Input::Claimed { run, approvals, sent } => self.claimed(&run, &approvals, sent),

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, DeferredOutcome, DeferredToolResult,
-    DefinitionDigest, EXPIRED, OUTCOME_UNKNOWN, Principal, Progress, REFUSED, REVOKED, ToolInfo,
-    ToolOutcome, Toolbox,
+    DefinitionDigest, Principal, Progress, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::Role;
@@ -52,7 +52,12 @@ fn apply(chat: &mut Chat, request: &ChatRequest) {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_error_equal_to_a_text_of_this_crate_is_still_a_failure() {
-    for text in [REFUSED, EXPIRED, REVOKED, OUTCOME_UNKNOWN] {
+    for text in [
+        UserText::Refused.text(),
+        UserText::Expired.text(),
+        UserText::Revoked.text(),
+        UserText::OutcomeUnknown.text(),
+    ] {
         let prompts: Arc<Mutex<Vec<Value>>> = Arc::default();
         let model = Arc::clone(&prompts);
         let agent = move |turn: Turn| {
@@ -129,7 +134,7 @@ fn a_late_result_replaces_an_unknown_outcome_but_not_an_error_with_the_same_text
     assert_eq!(recorded(&unknown), [&DeferredOutcome::OutcomeUnknown; 0]);
 
     let mut failed = awaiting_approval();
-    failed.record_result(&executed(json!({"failed": OUTCOME_UNKNOWN})), None);
+    failed.record_result(&executed(json!({"failed": UserText::OutcomeUnknown.text()})), None);
     let before = failed.clone();
     failed.record_result(&output, None);
     assert_eq!(failed, before);
@@ -196,7 +201,7 @@ fn a_recorder_returns_the_outcomes_of_calls_that_ended_without_a_result() {
     let aborted = unknown(&[AgentEvent::Abort { reason: None }]);
     let text = AgentEvent::text("It does not answer.");
     let finished = unknown(std::slice::from_ref(&text));
-    let failed = unknown(&[AgentEvent::tool_failed("c", OUTCOME_UNKNOWN), text]);
+    let failed = unknown(&[AgentEvent::tool_failed("c", UserText::OutcomeUnknown), text]);
     for (recorded, outcomes) in [
         (&refused, &[DeferredOutcome::Rejected][..]),
         (&aborted, &[DeferredOutcome::OutcomeUnknown]),

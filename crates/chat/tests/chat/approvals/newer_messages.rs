@@ -10,11 +10,12 @@ use std::time::Duration;
 use chat_test_support::test_server::{Client, Host};
 use serde_json::json;
 use ui_message_stream::BoxFuture;
+use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{
     InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
     PendingLimits, Snapshot,
 };
-use ui_message_stream::approval::{ApprovalRecord, DENIED_BY_MESSAGE, OnNewMessage, RecordId};
+use ui_message_stream::approval::{ApprovalRecord, OnNewMessage, RecordId};
 
 /// Posts a decision from a second screen. Returns whether it counts.
 async fn decide(host: &Host, person: &str, id: &str, approved: bool) -> bool {
@@ -110,12 +111,13 @@ async fn a_newer_message_denies_a_request_with_or_without_an_approval_if_the_pol
         let of_type = |kind: &str| parts.iter().find(|part| part["type"] == kind).unwrap();
         let call = of_type("tool-delete_file");
         assert_eq!(call["state"], "output-denied", "{call:#}");
-        let denial = json!({"id": id, "approved": false, "reason": DENIED_BY_MESSAGE});
+        let denial =
+            json!({"id": id, "approved": false, "reason": UserText::DeniedByMessage.text()});
         assert_eq!(call["approval"], denial);
         let data = &of_type("data-approval")["data"];
         assert_eq!((&data["state"], &data["approvedBy"]), (&json!("denied"), &json!("alice")));
         let prompts = host.model.prompts();
-        assert!(prompts.last().unwrap().contains(DENIED_BY_MESSAGE), "{prompts:#?}");
+        assert!(prompts.last().unwrap().contains(UserText::DeniedByMessage.text()), "{prompts:#?}");
 
         // The first outcome stands.
         assert!(!decide(&host, "alice", &id, true).await);

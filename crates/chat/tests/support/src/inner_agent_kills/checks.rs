@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{LedgerStore, RecordList, VersionedRecord};
-use ui_message_stream::approval::{ApprovalRecord, ApprovalState, OUTCOME_UNKNOWN, RecordId};
+use ui_message_stream::approval::{ApprovalRecord, ApprovalState, RecordId};
 use ui_message_stream::message::{Role, ToolPart, ToolState, UiMessage};
 use ui_message_stream_chat::Chat;
 
@@ -181,7 +182,9 @@ impl Checks {
                 };
                 counts.moved += usize::from(!asked.is_empty() && askers.into_iter().all(is_other));
             }
-            ToolState::OutputError { error_text, .. } if error_text == OUTCOME_UNKNOWN => {
+            ToolState::OutputError { error_text, .. }
+                if error_text == UserText::OutcomeUnknown.text() =>
+            {
                 if asked.is_empty() && is_cut {
                     counts.unknown_before_questions += 1;
                 } else if answered.is_some() && is_cut {

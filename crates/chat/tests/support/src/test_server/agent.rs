@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_stream::stream;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::approval::{NOT_PERMITTED, RequestApprovalError};
+use ui_message_stream::UserText;
+use ui_message_stream::approval::RequestApprovalError;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::{Part, Role};
@@ -157,9 +158,9 @@ pub(super) fn scripted(model: Model, tools: Tools) -> impl ChatAgent {
                     }
                     let policy = tools.policy(&call.tool);
                     if !policy.authorizes(&call.tool, &turn.principal, &input).await {
-                        results.push(json!({"toolCallId": id, "error": NOT_PERMITTED}));
+                        results.push(json!({"toolCallId": id, "error": UserText::NotPermitted.text()}));
                         yield Ok(AgentEvent::tool_input(announced, input));
-                        yield Ok(AgentEvent::tool_failed(id.as_str(), NOT_PERMITTED));
+                        yield Ok(AgentEvent::tool_failed(id.as_str(), UserText::NotPermitted));
                         continue;
                     }
                     let context = ApprovalContext::new(id.as_str(), turn.chat.clone());
