@@ -355,7 +355,8 @@ const CASES = {
 /** Waits until a page does nothing, also after an error. */
 const isNotBusy = page => until('the page is not busy', async () => /^(ready|error)$/.test(await statusOf(page)));
 
-const PAGES = ['stored-react-v6', 'stored-react-v7', 'stored-vue', 'stored-svelte'];
+const REACT = ['stored-react-v6', 'stored-react-v7', 'stored-react-v6-oldest', 'stored-react-v7-oldest'];
+const PAGES = [...REACT, 'stored-vue', 'stored-svelte'];
 // Only the pages with React have a list.
 const isFor = (page, name) => /react/.test(page) || !name.startsWith('the list');
 

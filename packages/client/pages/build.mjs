@@ -22,7 +22,8 @@ mkdirSync(installed, { recursive: true });
 run('tar', '-xzf', filename, '-C', installed, '--strip-components=1');
 rmSync(join(here, filename));
 
-const V6 = { ai: 'ai-6', '@ai-sdk/react': 'ai-sdk-react-6' };
+const of = version => ({ ai: `ai-${version}`, '@ai-sdk/react': `ai-sdk-react-${version}` });
+const V6 = of('6');
 run('npx', 'tsc');
 const paths = Object.fromEntries(Object.entries(V6).map(([name, path]) => [name, [`./node_modules/${path}`]]));
 const project = { extends: './tsconfig.json', compilerOptions: { paths }, files: ['react.tsx'] };
@@ -49,6 +50,9 @@ mount(Page, { target: document.getElementById('root') });`;
 const PAGES = {
   'stored-react-v6': { entryPoints: ['react.tsx'], alias: V6 },
   'stored-react-v7': { entryPoints: ['react.tsx'] },
+  // The oldest versions that the package accepts.
+  'stored-react-v6-oldest': { entryPoints: ['react.tsx'], alias: of('6-oldest') },
+  'stored-react-v7-oldest': { entryPoints: ['react.tsx'], alias: of('7-oldest') },
   'stored-vue': { entryPoints: ['vue.ts'], define: { __VUE_OPTIONS_API__: 'false', __VUE_PROD_DEVTOOLS__: 'false', __VUE_PROD_HYDRATION_MISMATCH_DETAILS__: 'false' } },
   'stored-svelte': { stdin: { contents: mountSvelte, resolveDir: here }, plugins: [svelte], conditions: ['svelte', 'browser'] },
 };
