@@ -293,6 +293,97 @@ const CASES = {
     assert.deepEqual(await visit.effects(), ['sent 70 to bakery']);
   },
 
+  async 'a refused input is not sent again with the answer to another question'(visit) {
+    await visit.asks('Pay twice', 2);
+    const history = `**/api/chat/${visit.id}`;
+    await visit.context.route(history, async route => {
+      await new Promise(wake => setTimeout(wake, 1_000));
+      await route.continue().catch(() => {}); // the page may be closed
+    });
+    await visit.call('transfer', 0).getByTestId('amount').fill('much');
+    await visit.approve('transfer', 0);
+    await visit.page.getByTestId('error').getByText('transfer').waitFor();
+    await visit.approve('transfer', 1); // before the page has read the chat again
+    await until('the second one runs', async () => (await visit.effects()).length > 0);
+    await visit.isAsked(1);
+    await visit.context.unroute(history);
+    assert.deepEqual(await visit.effects(), ['sent 800 to butcher']);
+    await visit.call('transfer', 0).getByTestId('amount').fill('70');
+    await visit.approve('transfer', 0);
+    await visit.isAnswered(/sent 70 to bakery/);
+    assert.deepEqual(await visit.effects(), ['sent 800 to butcher', 'sent 70 to bakery']);
+  },
+
+  async 'two answers that are given at the same moment are both sent'(visit) {
+    await visit.asks('Pay twice', 2);
+    await visit.page.getByTestId('approve').evaluateAll(buttons => buttons.forEach(button => button.click()));
+    await visit.isAnswered(/sent 800 to butcher$/);
+    assert.deepEqual((await visit.effects()).sort(), ['sent 800 to butcher', 'sent 900 to bakery']);
+  },
+
+  async 'a message that has not arrived stays while an answer of another device is written'(visit) {
+    const { tab, page, context } = visit;
+    await context.route('**/api/chat', route => route.fulfill({ status: 429, body: 'Too many.' }));
+    await tab.write('Say mine');
+    await page.getByTestId('error').getByText('Too many.').waitFor();
+    const written = say(context, visit.id, 'Count', 'other');
+    const texts = async () => (await tab.messages()).map(({ text }) => text);
+    await until('some numbers are shown', async () => /^1 2 3/.test((await texts())[1]));
+    assert.equal((await texts())[2], 'Say mine');
+    await written;
+    await isNotBusy(page);
+    await page.getByTestId('error').getByText('Too many.').waitFor();
+    assert.deepEqual(await texts(), ['Count', NUMBERS, 'Say mine']);
+    await context.unroute('**/api/chat');
+    await page.getByTestId('retry').click();
+    await shows(tab, 'mine');
+    await isReady(page);
+    assert.deepEqual(await texts(), ['Count', NUMBERS, 'Say mine', 'mine']);
+    assert.equal(await page.getByTestId('error').count(), 0);
+  },
+
+  async 'a message that has not arrived is sent before the next one'(visit) {
+    const { tab, page, context } = visit;
+    await context.route('**/api/chat', route => route.fulfill({ status: 503, body: 'Later.' }));
+    await tab.write('Say one');
+    await page.getByTestId('error').getByText('Later.').waitFor();
+    await tab.write('Say two');
+    await until('both are shown', async () => (await tab.messages()).length === 2);
+    await page.getByTestId('error').getByText('Later.').waitFor();
+    await context.unroute('**/api/chat');
+    await tab.write('Say three');
+    const isWhole = () => shows(tab, 'three');
+    await isWhole();
+    await isReady(page);
+    await visit.reload();
+    await isWhole();
+    // The server may have written the other answers, or their messages came too soon.
+    const ofUser = (await tab.messages()).filter(({ by }) => by === 'user');
+    assert.deepEqual(ofUser.map(({ text }) => text), ['Say one', 'Say two', 'Say three']);
+  },
+
+  async 'a message after Stop is answered, also if Stop takes long'(visit) {
+    const { tab, page, context } = visit;
+    await tab.write('Count');
+    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    await context.route('**/stream', async route => {
+      if (route.request().method() === 'DELETE') await new Promise(wake => setTimeout(wake, 600));
+      await route.continue();
+    });
+    await page.getByTestId('stop').click();
+    await page.getByTestId('send').evaluate(button => button.removeAttribute('disabled'));
+    await tab.write('Count');
+    const isComplete = async () => {
+      await shows(tab, NUMBERS);
+      await isReady(page);
+      assert.equal(await endOf(page), null);
+    };
+    await isComplete();
+    await visit.reload();
+    await isComplete();
+    await context.unroute('**/stream');
+  },
+
   async 'a user who was signed out signs in, and the message is sent'(visit) {
     const { tab, page, context } = visit;
     await tab.write('Say before');

@@ -9,21 +9,30 @@ const { tools = {}, data = {}, metadata } = JSON.parse(await text(process.stdin)
 
 /** The definitions of all schemas. Each schema has its own, and two may use the same name. */
 const definitions = {};
+/** The same, as they were before their references were renamed. */
+const originals = {};
 
-/** A schema without definitions of its own: they are named in `definitions`. */
+/** The names of the types below. A type of the host gets another one. */
+const TAKEN = ['Types', 'Tools', 'DataParts', 'Metadata'];
+
+/** A schema with its fields in the order of their names: that of the host depends on how it was built. */
+function sorted(schema) {
+  const inOrder = fields => Object.fromEntries(Object.entries(fields).sort(([one], [other]) => (one < other ? -1 : 1)));
+  return JSON.parse(JSON.stringify(schema, (key, value) => (key === 'properties' ? inOrder(value) : value)));
+}
+
+/** A schema without definitions of its own: they are in `definitions`. */
 function hoisted(name, { $schema: _, $defs = {}, ...schema }) {
   const renamed = {};
-  for (const [of, definition] of Object.entries($defs)) {
-    const isTaken = of in definitions && JSON.stringify(definitions[of]) !== JSON.stringify(definition);
-    renamed[of] = isTaken ? `${name}_${of}` : of;
-    definitions[renamed[of]] = definition;
-  }
-  // The order of fields depends on how the host was built.
-  const sorted = fields => Object.fromEntries(Object.entries(fields).sort(([one], [other]) => (one < other ? -1 : 1)));
+  const isTaken = (of, definition) => TAKEN.includes(of) || (of in definitions && originals[of] !== JSON.stringify(sorted(definition)));
+  for (const [of, definition] of Object.entries($defs)) renamed[of] = isTaken(of, definition) ? `${name}_${of}` : of;
   const rename = (key, value) =>
-    key === 'properties' ? sorted(value) : key === '$ref' && typeof value === 'string' ? value.replace(/^#\/\$defs\/(.*)$/, (_, of) => `#/$defs/${renamed[of]}`) : value;
-  for (const of of Object.values(renamed)) definitions[of] = JSON.parse(JSON.stringify(definitions[of], rename));
-  return JSON.parse(JSON.stringify(schema, rename));
+    key === '$ref' && typeof value === 'string' ? value.replace(/^#\/\$defs\/(.*)$/, (_, of) => `#/$defs/${renamed[of]}`) : value;
+  for (const [of, definition] of Object.entries($defs)) {
+    originals[renamed[of]] = JSON.stringify(sorted(definition));
+    definitions[renamed[of]] = JSON.parse(JSON.stringify(sorted(definition), rename));
+  }
+  return JSON.parse(JSON.stringify(sorted(schema), rename));
 }
 
 const object = properties => ({

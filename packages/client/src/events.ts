@@ -10,6 +10,8 @@ export type ChatEvent =
 export type ChatEvents = {
   /** Calls a function with the newest chats, and then with each change. Returns what ends this. */
   subscribe(listener: (event: ChatEvent) => void): () => void;
+  /** Begins again, at once: for a user who has signed in. */
+  restart(): void;
 };
 
 /** Chats, the last changed first. */
@@ -27,6 +29,9 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
   const listeners = new Set<(event: ChatEvent) => void>();
   let list: ChatList | undefined;
   let following: AbortController | undefined;
+  /** Its event `again` begins another connection. */
+  const target = new EventTarget();
+  let tellOthers = () => {};
 
   function tell(event: ChatEvent) {
     list = withEvent(list, event);
@@ -40,21 +45,24 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
   }
 
   function followAlone(signal: AbortSignal) {
-    return read(server, signal, new EventTarget(), tell);
+    return read(server, signal, target, tell);
   }
 
   function followShared(signal: AbortSignal, name: string) {
     const channel = new BroadcastChannel(name);
     // A page that has just opened may be of a user who has just signed in: the events begin again with its cookies.
-    const opened = new EventTarget();
-    channel.onmessage = ({ data }: MessageEvent<ChatEvent | 'opened'>) => {
-      if (data === 'opened') opened.dispatchEvent(new Event('again'));
+    channel.onmessage = ({ data }: MessageEvent<ChatEvent | 'again'>) => {
+      if (data === 'again') target.dispatchEvent(new Event('again'));
       else tell(data);
     };
-    channel.postMessage('opened');
-    signal.addEventListener('abort', () => channel.close());
+    tellOthers = () => channel.postMessage('again');
+    tellOthers();
+    signal.addEventListener('abort', () => {
+      channel.close();
+      tellOthers = () => {};
+    });
     return navigator.locks.request(name, { signal }, () =>
-      read(server, signal, opened, event => {
+      read(server, signal, target, event => {
         channel.postMessage(event);
         tell(event);
       }),
@@ -73,6 +81,10 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
   }
 
   return {
+    restart() {
+      target.dispatchEvent(new Event('again'));
+      tellOthers();
+    },
     subscribe(listener) {
       listeners.add(listener);
       if (list) listener(list);
@@ -87,19 +99,9 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
   };
 }
 
-/**
- * A list after an event: a chat that has changed moves to the place of its time. The newest chats replace those at the
- * beginning of the list, and what was read beyond them stays.
- */
+/** A list after an event: a chat that has changed moves to the place of its time. */
 export function withEvent(list: ChatList | undefined, event: ChatEvent): ChatList | undefined {
-  if (event.type === 'chats') {
-    const oldest = event.chats.at(-1);
-    const beyond = event.after === undefined || !oldest ? [] : (list?.chats ?? []);
-    const known = new Set(event.chats.map(({ id }) => id));
-    const kept = beyond.filter(({ id, updatedAt }) => !known.has(id) && updatedAt < (oldest?.updatedAt ?? 0));
-    if (!list || kept.length === 0) return event;
-    return { ...list, chats: [...event.chats, ...kept] };
-  }
+  if (event.type === 'chats') return event;
   if (!list) return undefined;
   const id = event.type === 'chat' ? event.chat.id : event.id;
   const others = list.chats.filter(chat => chat.id !== id);
@@ -118,19 +120,23 @@ export function withPage(list: ChatList | undefined, page: Omit<ChatList, 'type'
 /** Reads the events of a server, over as many connections as it takes. Another one begins at each event `again`. */
 async function read(server: ChatServer, signal: AbortSignal, target: EventTarget, tell: (event: ChatEvent) => void) {
   for (let failures = 0; ; ) {
-    if (failures > 0) await sleep(Math.min(FIRST_PAUSE * 2 ** (failures - 1), MAX_PAUSE), signal);
-    failures += 1;
     const connection = new AbortController();
     const again = () => connection.abort();
     target.addEventListener('again', again);
     const either = AbortSignal.any([signal, connection.signal]);
-    const response = await server.fetchUnsigned(`${server.api}?events`, { signal: either }).catch(() => undefined);
-    if (response?.ok) {
-      for await (const frame of wholeFrames(response)) {
-        const event = eventOf(frame);
-        if (event) tell(event);
-        failures = 0; // the server ends the response after a while
+    try {
+      if (failures > 0) await sleep(Math.min(FIRST_PAUSE * 2 ** (failures - 1), MAX_PAUSE), either);
+      failures += 1;
+      const response = await server.fetchUnsigned(`${server.api}?events`, { signal: either });
+      if (response.ok) {
+        for await (const frame of wholeFrames(response)) {
+          const event = eventOf(frame);
+          if (event) tell(event);
+          failures = 0; // the server ends the response after a while
+        }
       }
+    } catch {
+      // It is tried again.
     }
     target.removeEventListener('again', again);
     signal.throwIfAborted();

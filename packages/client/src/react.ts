@@ -20,7 +20,7 @@ type Client<M extends UIMessage> = StoredChat<M, Chat<M>>;
 /** What `useStoredChat` returns: as `useChat`, with the messages and the status of a chat that the server stores. */
 export type StoredChatHelpers<M extends UIMessage = UIMessage> = Omit<
   UseChatHelpers<M>,
-  'status' | 'resumeStream' | 'addToolApprovalResponse' | 'addToolResult'
+  'status' | 'resumeStream' | 'setMessages' | 'addToolApprovalResponse' | 'addToolResult'
 > &
   Pick<Client<M>, 'status' | 'isBusy' | 'isUnknown' | 'ended' | 'respond' | 'retry' | 'loadOlder'>;
 
@@ -41,13 +41,15 @@ export function useStoredChat<M extends UIMessage = UIMessage>(options: UseStore
   useEffect(() => client.connect(), [client]);
   useSyncExternalStore(client.subscribe, () => client.state, () => client.state);
   const { experimental_throttle } = options;
-  const { resumeStream, addToolApprovalResponse, addToolResult, ...helpers } = useChat<M>({
+  const { resumeStream, setMessages, addToolApprovalResponse, addToolResult, ...helpers } = useChat<M>({
     chat: client.chat,
     ...(experimental_throttle !== undefined && { experimental_throttle }),
   });
   const { status, isBusy, error, isUnknown, ended, loadOlder } = client;
+  const { undelivered } = client.state;
+  const messages = undelivered.length === 0 ? helpers.messages : [...helpers.messages, ...(undelivered as M[])];
   const { sendMessage, regenerate, addToolOutput, respond, retry, stop, clearError } = client;
-  const state = { status, isBusy, error, isUnknown, ended, loadOlder };
+  const state = { messages, status, isBusy, error, isUnknown, ended, loadOlder };
   return { ...helpers, ...state, sendMessage, regenerate, addToolOutput, respond, retry, stop, clearError };
 }
 
@@ -80,7 +82,13 @@ export function useChats({ server = defaultServer() }: { server?: ChatServer } =
   loadMore: (() => Promise<void>) | undefined;
 } {
   const [list, setList] = useState<ChatList>();
-  useEffect(() => server.events.subscribe(event => setList(list => withEvent(list, event))), [server]);
+  useEffect(() => {
+    const unsubscribe = server.events.subscribe(event => setList(list => withEvent(list, event)));
+    return () => {
+      unsubscribe();
+      setList(undefined);
+    };
+  }, [server]);
   const after = list?.after;
   async function loadMore() {
     const page = await server.chats({ after }).catch(() => undefined);

@@ -13,6 +13,7 @@ const MAX_WAIT = 10_000;
  * @property {typeof globalThis.fetch} [fetch] Sends each request.
  * @property {(isReconnecting: boolean) => void} [onReconnecting] Called with `true` when a connection has
  *   broken, and with `false` when a new frame has come over another one, or none will come.
+ * @property {string} [lost] The text of the error when it gives up.
  */
 
 /**
@@ -23,12 +24,13 @@ const MAX_WAIT = 10_000;
  * @param {Reconnecting} [options]
  * @returns {Promise<Response>}
  */
-export async function reconnectingFetch(url, init = {}, { fetch = globalThis.fetch, onReconnecting = () => {} } = {}) {
+export async function reconnectingFetch(url, init = {}, options = {}) {
+  const { fetch = globalThis.fetch, onReconnecting = () => {}, lost = 'The connection to the server was lost.' } = options;
   const unread = new AbortController(); // aborted when the body is cancelled
   const signal = AbortSignal.any([unread.signal, ...(init.signal ? [init.signal] : [])]);
   const first = await fetch(url, { ...init, signal });
   if (!isEventStream(first)) return first;
-  const frames = allFrames(first, url, { ...init, signal }, fetch, onReconnecting);
+  const frames = allFrames(first, url, { ...init, signal }, { fetch, onReconnecting, lost });
   const body = new ReadableStream(
     {
       async pull(body) {
@@ -49,10 +51,9 @@ export async function reconnectingFetch(url, init = {}, { fetch = globalThis.fet
  * @param {Response} response
  * @param {string | URL | Request} url
  * @param {RequestInit & { signal: AbortSignal }} init
- * @param {typeof globalThis.fetch} fetch
- * @param {(isReconnecting: boolean) => void} onReconnecting
+ * @param {Required<Reconnecting>} options
  */
-async function* allFrames(response, url, init, fetch, onReconnecting) {
+async function* allFrames(response, url, init, { fetch, onReconnecting, lost }) {
   // The newest id, `<run>.<number>`, and the frames without an id since then, which must come again:
   // before the first id the same request is repeated. The server recognizes a POST.
   let last = '';
@@ -67,7 +68,7 @@ async function* allFrames(response, url, init, fetch, onReconnecting) {
         const id = /^id: ?(.+)/m.exec(frame)?.[1];
         const expected = known.shift();
         if (expected === frame) continue;
-        if (expected || (id && last && !follows(id, last))) throw lost();
+        if (expected || (id && last && !follows(id, last))) throw new DOMException(lost, 'NetworkError');
         if (id) [last, withoutId] = [id, []];
         else withoutId.push(frame);
         if (failed) onReconnecting(false);
@@ -79,12 +80,12 @@ async function* allFrames(response, url, init, fetch, onReconnecting) {
       do {
         init.signal.throwIfAborted();
         const pause = PAUSES[failed++];
-        if (pause === undefined) throw lost();
+        if (pause === undefined) throw new DOMException(lost, 'NetworkError');
         onReconnecting(true);
         await sleep(pause, init.signal);
         response = await again(url, init, last, fetch).catch(() => Response.error());
       } while (!response.status || response.status >= 500 || response.headers.has('retry-after'));
-      if (!isEventStream(response)) throw lost(); // 204: the server has not kept the rest
+      if (!isEventStream(response)) throw new DOMException(lost, 'NetworkError'); // 204: the server has not kept the rest
     }
   } finally {
     if (failed) onReconnecting(false);
@@ -150,8 +151,6 @@ function follows(id, last) {
 
 /** @param {Response} response */
 const isEventStream = ({ headers }) => headers.get('content-type')?.startsWith('text/event-stream') ?? false;
-
-const lost = () => new DOMException('The connection to the server was lost.', 'NetworkError');
 
 /**
  * Waits. Fails when the signal is aborted.

@@ -12,8 +12,9 @@ export type ServerOptions = {
   /** `include` sends cookies to another origin. Default: `same-origin`. */
   credentials?: RequestCredentials;
   /**
-   * Signs the user in again, after a response with status 401. When the promise is fulfilled, the request is
-   * sent again. When it is rejected, the request has failed with status 401.
+   * Signs the same user in again, after a response with status 401. When the promise is fulfilled, the request is
+   * sent again. When it is rejected, the request has failed with status 401. If another user signs in, reload the
+   * page: it shows the chats of the one before, and would send what that one has written.
    */
   signIn?: () => Promise<void>;
   /**
@@ -89,7 +90,8 @@ export class ChatServer {
   readonly events: ChatEvents;
   readonly #options: ServerOptions;
   readonly #approvals: string;
-  #firstResponse: Promise<unknown> | undefined;
+  #firstResponse: Promise<void> | undefined;
+  #hasResponse = false;
   #signingIn: Promise<void> | undefined;
 
   constructor(options: ServerOptions = {}) {
@@ -107,7 +109,9 @@ export class ChatServer {
     const response = await this.fetchUnsigned(input, init);
     const { signIn } = this.#options;
     if (response.status !== 401 || !signIn) return response;
-    this.#signingIn ??= signIn().finally(() => (this.#signingIn = undefined));
+    this.#signingIn ??= signIn()
+      .then(() => this.events.restart())
+      .finally(() => (this.#signingIn = undefined));
     const isSignedIn = await orAborted(this.#signingIn, init.signal).then(
       () => true,
       () => false,
@@ -119,16 +123,18 @@ export class ChatServer {
   /** As `fetch`, for what the user does not wait for: it never signs in. */
   async fetchUnsigned(input: string | URL | Request, init: RequestInit = {}): Promise<Response> {
     // The first response may set the cookie of an anonymous user, which the other requests need.
-    const first = this.#firstResponse;
-    if (first) {
-      await orAborted(first.catch(() => {}), init.signal);
-      return this.#send(input, init);
+    if (!this.#hasResponse && this.#firstResponse) {
+      // One that hangs does not hold up the others for ever.
+      const late = new Promise(resolve => setTimeout(resolve, MAX_WAIT));
+      await orAborted(Promise.race([this.#firstResponse, late]), init.signal);
     }
-    const request = this.#send(input, init);
-    this.#firstResponse = request;
+    const response = this.#send(input, init);
     // A request that has failed sets nothing: then the next one is the first.
-    request.catch(() => this.#firstResponse === request && (this.#firstResponse = undefined));
-    return request;
+    this.#firstResponse ??= response.then(
+      () => void (this.#hasResponse = true),
+      () => (this.#firstResponse = undefined),
+    );
+    return response;
   }
 
   async #send(input: string | URL | Request, init: RequestInit): Promise<Response> {
@@ -161,13 +167,18 @@ export class ChatServer {
     return `${this.api}/${encodeURIComponent(id)}`;
   }
 
-  /** The newest 100 messages of a chat, or those before a place. `undefined` if the user has no such chat. */
+  /**
+   * The newest 100 messages of a chat, or those before a place. `undefined` if the user has no such chat. One that
+   * the user has not asked for signs nobody in.
+   */
   async history<M extends Message>(
     id: string,
-    options: { before?: string; signal?: AbortSignal | null | undefined } = {},
+    options: { before?: string; signal?: AbortSignal | null | undefined; isUnasked?: boolean } = {},
   ): Promise<History<M> | undefined> {
     const query = options.before === undefined ? '' : `?before=${options.before}`;
-    const response = await this.fetch(this.url(id) + query, { signal: options.signal ?? null });
+    const init = { signal: options.signal ?? null };
+    const url = this.url(id) + query;
+    const response = await (options.isUnasked ? this.fetchUnsigned(url, init) : this.fetch(url, init));
     if (response.status === 404) return undefined;
     if (!response.ok) throw await this.refusal(response);
     return response.json();
@@ -224,6 +235,9 @@ function orAborted<T>(promise: Promise<T>, signal: AbortSignal | null | undefine
     promise.then(fulfil, reject).finally(() => signal.removeEventListener('abort', abort));
   });
 }
+
+/** Milliseconds that a request waits for the first one. */
+const MAX_WAIT = 5_000;
 
 let ownServer: ChatServer | undefined;
 

@@ -1,10 +1,10 @@
 import { DefaultChatTransport } from 'ai';
 import type { ChatEvent } from './events.js';
-import type { AskingPart } from './messages.js';
+import { answersOf, isOpen, reopened, withAnswer, type Answer, type AskingPart } from './messages.js';
 import { reconnectingFetch } from './reconnecting-fetch.js';
+import { isMissing, isOfConnection, isRefusal, soon, type Begun, type Posted, type Sending } from './sending.js';
 import {
   defaultServer,
-  ResponseError,
   type AnswerEnd,
   type ApprovalAnswer,
   type ChatServer,
@@ -31,7 +31,7 @@ export type AnyChat<M extends Message> = {
 export type ChatParts = {
   id: string;
   transport: object;
-  sendAutomaticallyWhen: () => boolean;
+  sendAutomaticallyWhen: (sent: { messages: readonly Message[] }) => boolean;
   onFinish: (finished: unknown) => void;
 };
 
@@ -68,7 +68,7 @@ export function separateOptions<Init>(all: PageOptions<Init>): { options: Stored
  */
 export type Status = 'opening' | 'submitted' | 'streaming' | 'reconnecting' | 'stopping' | 'ready' | 'error';
 
-/** What a page shows beside the messages. */
+/** What a page shows beside the messages of the AI SDK's `Chat`. */
 export type State = {
   phase: 'idle' | 'opening' | 'stopping';
   isReconnecting: boolean;
@@ -78,7 +78,9 @@ export type State = {
   ended: AnswerEnd | undefined;
   /** The place of older messages on the server, if there are any. */
   before: string | undefined;
-  /** Why Stop, an answer or older messages have failed. */
+  /** The messages of the user that the server lacks, the oldest first. */
+  undelivered: readonly Message[];
+  /** Why Stop, an answer or older messages have failed, or why a message has not arrived. */
   problem: Error | undefined;
 };
 
@@ -90,25 +92,29 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   readonly #options: StoredChatOptions;
   readonly #listeners = new Set<() => void>();
   #state: State;
-  #isConnected = false;
-  /** The answers of this page that the server may lack: how each is sent again, by the id of approval or call. */
-  readonly #answers = new Map<string, () => unknown>();
+  #connection: 'none' | 'open' | 'closed' = 'none';
+  /** What the user has sent and the server may lack, the oldest first. The answers are not among it. */
+  #unsent: Sending<M>[] = [];
+  /** The request whose body is made next. */
+  #next: Sending<M> | undefined;
+  /** Fulfilled when the last request of the user has its response: then the next one begins. */
+  #turn: Promise<unknown> = Promise.resolve();
+  /** The answers to questions and the outputs of tools that the server may lack, by the id of approval or call. */
+  readonly #answers = new Map<string, Answer>();
   /**
    * The changed inputs, by the ids of the approvals. They stay after the answer was sent: it may be sent again, and
    * must not run the input of the model then. The server ignores an input after the first answer.
    */
-  readonly #inputs: Record<string, unknown> = {};
-  /** What the last request to post is for, and the same as long as the server may not have received it. */
-  #trigger: Trigger = 'submit-message';
-  #undelivered: Trigger | undefined;
-  /** Whether the last answer that this page has read ended with an error of the agent. */
-  #hasFailed = false;
-  /** What has failed with the `problem`. */
-  #failed: (() => Promise<void>) | undefined;
+  readonly #inputs = new Map<string, unknown>();
+  /** What else has failed, by its name, and how it is done again. */
+  readonly #failures = new Map<string, { error: Error; again: () => Promise<void> }>();
   /** How many requests have begun: a history that was read across the begin of one is not shown. */
   #requests = 0;
   /** Fulfilled when the last request has its response, and the history is read. */
   #arriving: Promise<unknown> = Promise.resolve();
+  #opening: Promise<void> | undefined;
+  #stopping: Promise<void> = Promise.resolve();
+  #isStored: boolean;
   /** The version of the messages that are shown, and the newest that an event names. */
   #version: number | undefined;
   #newest: number | undefined;
@@ -120,8 +126,16 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     this.id = options.id;
     this.server = options.server;
     this.#options = options;
-    const phase = options.isNew ? 'idle' : 'opening';
-    this.#state = { phase, isReconnecting: false, isUnknown: false, ended: undefined, before: undefined, problem: undefined };
+    this.#isStored = !options.isNew;
+    this.#state = {
+      phase: options.isNew ? 'idle' : 'opening',
+      isReconnecting: false,
+      isUnknown: false,
+      ended: undefined,
+      before: undefined,
+      undelivered: [],
+      problem: undefined,
+    };
     const stream = `${this.server.url(this.id)}/stream`;
     this.chat = newChat({
       id: this.id,
@@ -131,22 +145,21 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
         prepareReconnectToStreamRequest: () => ({ api: stream }),
         // The server has the other messages.
         prepareSendMessagesRequest: ({ body, messages, trigger, messageId }) => {
-          this.#trigger = trigger;
           const { id } = this;
           const message = messages.at(-1);
-          const approvalInputs = this.#inputsOf((message?.parts ?? []) as never);
+          const approvalInputs = this.#inputsOf(message as Message | undefined);
           return { body: { ...this.#options.body?.(), ...body, id, message, trigger, messageId, approvalInputs } };
         },
       }),
       // Each answer is sent at once, also beside open questions. The server calls the model after the last one.
-      sendAutomaticallyWhen: () => this.#answers.size > 0,
+      sendAutomaticallyWhen: ({ messages }) => answersOf(messages.at(-1), this.#answers).length > 0,
       onFinish: finished => {
-        options.onFinish?.(finished);
         const { isError } = finished as { isError: boolean };
         queueMicrotask(() => {
-          this.#hasFailed = isError && !isOfConnection(this.chat.error);
+          if (isError && !isOfConnection(this.chat.error)) this.#set({ ended: 'failed' });
           this.#catchUp();
         });
+        options.onFinish?.(finished);
       },
     });
   }
@@ -156,7 +169,8 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   get messages(): M[] {
-    return this.chat.messages;
+    const { undelivered } = this.state;
+    return undelivered.length === 0 ? this.chat.messages : [...this.chat.messages, ...(undelivered as M[])];
   }
 
   get status(): Status {
@@ -202,26 +216,32 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
 
   /** Opens the chat, and shows what other pages and devices do in it. Returns what ends this. */
   connect(): () => void {
-    this.#isConnected = true;
+    this.#connection = 'open';
     const unsubscribe = this.server.events.subscribe(event => this.#onEvent(event));
-    if (!this.#options.isNew || this.chat.messages.length > 0) void this.#open();
+    if (this.#isStored || this.chat.messages.length > 0) void this.#open();
     return () => {
-      this.#isConnected = false;
+      this.#connection = 'closed';
       unsubscribe();
-      void this.chat.stop();
+      // What the user has sent still arrives: `#request` ends it then.
+      if (this.chat.status === 'streaming') void this.chat.stop();
     };
   }
 
-  /** Sends a message. It ends an answer that is being written. */
+  /** Sends a message. It ends an answer that is being written, and follows the messages that have not arrived. */
   readonly sendMessage = (async (message: never, options: never) => {
-    await this.#makeFree();
-    await this.chat.sendMessage(message, options);
+    this.#discardRefused();
+    for (const unsent of [...this.#unsent]) await this.#resend(unsent).arrived;
+    const { messageId } = (message ?? {}) as { messageId?: string };
+    const edited = messageId === undefined ? undefined : this.#partsOf(messageId);
+    await this.#send({ options, edited }, () => this.chat.sendMessage(message, options)).ended;
   }) as C['sendMessage'];
 
   /** Writes the last answer again. */
   readonly regenerate = (async (options: never) => {
-    await this.#makeFree();
-    if (this.chat.messages.length > 0) await this.chat.regenerate(options);
+    this.#discardRefused();
+    await this.#send({ options }, async () => {
+      if (this.chat.messages.length > 0) await this.chat.regenerate(options);
+    }).ended;
   }) as C['regenerate'];
 
   /**
@@ -231,96 +251,165 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   readonly respond = async ({ approval }: AskingPart, { input, ...answer }: ApprovalAnswer): Promise<void> => {
     const { id } = approval ?? {};
     if (id === undefined) throw new Error('this part has no approval request');
-    await this.#arriving;
-    const parts: readonly AskingPart[] = (this.chat.messages.at(-1)?.parts ?? []) as never;
-    if (!parts.some(part => part.approval?.id === id)) return this.#decide(id, { input, ...answer });
-    if (input === undefined) delete this.#inputs[id];
-    else this.#inputs[id] = input;
-    this.#answers.set(id, () => this.chat.sendMessage());
+    await soon(this.#arriving);
+    const part = this.#lastParts().find(part => part.approval?.id === id);
+    if (!part) return this.#decide(id, { input, ...answer });
+    if (!isOpen(part)) return;
+    if (input === undefined) this.#inputs.delete(id);
+    else this.#inputs.set(id, input);
     const { approved, reason } = answer;
-    await this.chat.addToolApprovalResponse({ id, approved, ...(reason !== undefined && { reason }) });
+    const approvalAnswer = { approved, ...(reason !== undefined && { reason }) };
+    this.#answers.set(id, approvalAnswer);
+    await this.chat.addToolApprovalResponse({ id, ...approvalAnswer });
   };
 
   /** Gives the output of a tool of the page. */
   readonly addToolOutput = (async (output: never) => {
-    await this.#arriving;
-    const send = () => this.chat.addToolOutput(output);
-    this.#answers.set((output as { toolCallId: string }).toolCallId, send);
-    await send();
+    await soon(this.#arriving);
+    const { toolCallId, state = 'output-available', ...given } = output as { toolCallId: string; state?: string };
+    const part = this.#lastParts().find(part => part.toolCallId === toolCallId);
+    if (part && isOpen(part)) this.#answers.set(toolCallId, { state, ...given });
+    await this.chat.addToolOutput(output);
   }) as C['addToolOutput'];
 
   /** Stops the answer. The server keeps what was written. */
-  readonly stop = (): Promise<void> =>
-    this.#attempt(async () => {
+  readonly stop = (): Promise<void> => {
+    this.#set({ phase: 'stopping' });
+    this.#stopping = this.#attempt('stop', async () => {
       void this.chat.stop(); // it waits for the tools of the page
-      await this.server.stop(this.id);
+      await this.server.stop(this.id).finally(() => this.#set({ phase: 'idle' }));
       // The server has ended the open calls, and has closed the questions.
-      this.#answers.clear();
       this.#isOutdated = true;
-    }, 'stopping');
+    });
+    return this.#stopping;
+  };
 
   /** Tries again what has failed: sends, reads or writes again, whichever the server lacks. */
   readonly retry = async (): Promise<void> => {
-    const failed = this.#failed;
-    const last = this.chat.messages.at(-1);
-    const [send] = [...this.#answers.values()].slice(-1);
-    this.clearError();
-    if (failed) {
-      await failed();
-    } else if (this.#undelivered === 'submit-message' && last?.role === 'user') {
-      // With its id: the server recognizes a message that it has.
-      const { parts, metadata } = last;
-      await this.chat.sendMessage({ parts, metadata, messageId: last.id } as never);
-    } else if (send) {
-      await send();
-    } else if (this.#undelivered === 'regenerate-message' || this.#hasFailed) {
+    const failures = [...this.#failures.values()];
+    const isOfChat = failures.length === 0 || this.chat.error !== undefined || this.#unsent.length > 0;
+    this.#clearErrors();
+    for (const { again } of failures) await again();
+    if (!isOfChat) return;
+    const [...earlier] = this.#unsent;
+    const last = earlier.pop();
+    if (last) {
+      for (const unsent of earlier) await this.#resend(unsent).arrived;
+      await this.#resend(last).ended;
+    } else if (answersOf(this.chat.messages.at(-1), this.#answers).length > 0) {
+      await this.#send({ isOfAnswers: true }, () => this.chat.sendMessage()).ended;
+    } else if (this.state.ended === 'failed' || this.state.ended === 'interrupted') {
       await this.regenerate();
     } else {
       await this.#open();
     }
   };
 
-  /** Removes the error. */
+  /** Removes the error, and a message that the server has refused. */
   readonly clearError = (): void => {
-    this.#failed = undefined;
-    this.chat.clearError();
-    this.#set({ problem: undefined });
+    this.#clearErrors();
+    this.#discardRefused();
   };
+
+  #clearErrors() {
+    this.#failures.clear();
+    this.chat.clearError();
+    this.#update();
+  }
 
   #set(changed: Partial<State>) {
     this.#state = { ...this.#state, ...changed };
     for (const listener of this.#listeners) listener();
   }
 
+  #lastParts(): readonly AskingPart[] {
+    return (this.chat.messages.at(-1)?.parts ?? []) as never;
+  }
+
+  /** The parts of a message as text, to compare them. */
+  #partsOf(messageId: string): string | undefined {
+    return JSON.stringify(this.chat.messages.find(({ id }) => id === messageId)?.parts);
+  }
+
+  /** Begins a request of the user, after the one before has its response. */
+  #send(sending: Omit<Sending<M>, 'isRefused'>, begin: () => Promise<void>): Begun {
+    const before = this.#turn;
+    let arrive = () => {};
+    const arrived = new Promise<void>(resolve => (arrive = resolve));
+    this.#turn = arrived;
+    const send = async () => {
+      await soon(before);
+      await this.#makeFree();
+      this.#next = { ...sending, isRefused: false, arrive };
+      await begin();
+    };
+    return { arrived, ended: send().finally(arrive) };
+  }
+
+  /** Sends again what the server lacks. */
+  #resend(unsent: Sending<M>): Begun {
+    const { message, regenerated, edited, options } = unsent;
+    return this.#send({ ...unsent }, () => {
+      this.#setUnsent(this.#unsent.filter(other => other !== unsent));
+      if (regenerated) {
+        const isShown = this.chat.messages.some(({ id }) => id === regenerated.messageId);
+        return this.chat.regenerate({ ...(options as object), ...(isShown && regenerated) } as never);
+      }
+      if (edited === undefined) return this.chat.sendMessage(message as never, options as never);
+      const { id, parts, metadata } = message as Message;
+      return this.chat.sendMessage({ parts, metadata, messageId: id } as never, options as never);
+    });
+  }
+
+  #discardRefused() {
+    this.#setUnsent(this.#unsent.filter(({ isRefused }) => !isRefused));
+  }
+
+  #setUnsent(unsent: Sending<M>[]) {
+    this.#unsent = unsent;
+    this.#update();
+  }
+
+  /** Shows what has not arrived, and the last failure. */
+  #update() {
+    // A message with another text stands at its old place.
+    const added = this.#unsent.filter(({ edited }) => edited === undefined);
+    const undelivered = added.flatMap(({ message }) => message ?? []);
+    const problem = [...this.#failures.values(), ...this.#unsent].at(-1)?.error;
+    this.#set({ undelivered, problem });
+  }
+
   /** Does what may fail. The failure becomes the `problem`, and `retry` does it again. */
-  async #attempt(act: () => Promise<void>, phase?: 'stopping'): Promise<void> {
-    this.#failed = undefined;
-    this.#set({ problem: undefined, ...(phase && { phase }) });
-    const problem = await act().then(
-      () => undefined,
-      (error: Error) => error,
-    );
-    if (problem) this.#failed = () => this.#attempt(act, phase);
-    this.#set({ problem, ...(phase && { phase: 'idle' }) });
+  async #attempt(name: string, act: () => Promise<void>): Promise<void> {
+    this.#failures.delete(name);
+    await act().catch((error: Error) => {
+      this.#failures.set(name, { error, again: () => this.#attempt(name, act) });
+    });
+    this.#update();
     this.#catchUp();
   }
 
-  /** Waits until the last request has arrived, and ends what this page reads. */
+  /** Waits until the last request has arrived and Stop is done, and ends what this page reads. */
   async #makeFree() {
-    await this.#arriving;
-    this.clearError();
-    if (this.isBusy) await this.chat.stop();
+    await soon(Promise.all([this.#arriving, this.#stopping]));
+    this.#clearErrors();
+    if (this.isBusy) await soon(this.chat.stop());
   }
 
   /** Reads the chat from the server, and the answer that is being written. */
-  async #open() {
+  #open(): Promise<void> {
+    this.#opening ??= this.#read().finally(() => (this.#opening = undefined));
+    return this.#opening;
+  }
+
+  async #read() {
     this.chat.clearError();
     this.#set({ phase: 'opening' });
     await this.chat.resumeStream();
   }
 
   #loadOlder(before: string) {
-    return this.#attempt(async () => {
+    return this.#attempt('older', async () => {
       const page = await this.server.history<M>(this.id, { before });
       if (!page || this.#state.before !== before) return;
       this.chat.messages = [...page.messages, ...this.chat.messages];
@@ -329,7 +418,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   #decide(id: string, answer: ApprovalAnswer) {
-    return this.#attempt(async () => {
+    return this.#attempt(id, async () => {
       const isAccepted = await this.server.decide(id, answer);
       this.#isOutdated = true;
       if (!isAccepted) throw new Error(this.server.texts.notAccepted);
@@ -337,36 +426,80 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   /** The changed inputs of the calls of a message. */
-  #inputsOf(parts: readonly AskingPart[]): Record<string, unknown> {
-    const ids = parts.flatMap(({ approval }) => (approval && approval.id in this.#inputs ? [approval.id] : []));
-    return Object.fromEntries(ids.map(id => [id, this.#inputs[id]]));
+  #inputsOf(message: Message | undefined): Record<string, unknown> {
+    const parts = (message?.parts ?? []) as readonly AskingPart[];
+    const ids = parts.map(({ approval }) => approval?.id ?? '').filter(id => this.#inputs.has(id));
+    return Object.fromEntries(ids.map(id => [id, this.#inputs.get(id)]));
   }
 
-  readonly #reconnecting = {
-    fetch: (url: string | URL | Request, init?: RequestInit) => this.server.fetch(url, init),
-    onReconnecting: (isReconnecting: boolean) => this.#set({ isReconnecting }),
-  };
+  get #reconnecting() {
+    return {
+      fetch: this.server.fetch,
+      lost: this.server.texts.lost,
+      onReconnecting: (isReconnecting: boolean) => this.#set({ isReconnecting }),
+    };
+  }
 
   #post(url: string | URL | Request, init: RequestInit): Promise<Response> {
-    const answered = [...this.#answers.keys()];
-    this.#undelivered = this.#trigger;
-    this.#hasFailed = false;
+    const { message, trigger, messageId } = JSON.parse(`${init.body}`) as Posted<M>;
+    const isRegenerated = trigger === 'regenerate-message';
+    const isOfUser = isRegenerated || message?.role === 'user';
+    const sending = this.#takeNext(isOfUser);
+    if (isRegenerated) sending.regenerated = { messageId };
+    else if (isOfUser) sending.message = message;
+    sending.version = this.#version;
+    // Those that this body has: another one may be given before the response.
+    const answered = answersOf(message, this.#answers);
     this.#set({ phase: 'idle', ended: undefined });
     return this.#request(async () => {
-      const response = await reconnectingFetch(url, init, this.#reconnecting);
-      const { ok, status } = response;
-      const isRefused = status >= 400 && status < 500 && ![401, 408, 429].includes(status);
-      if (ok || isRefused) for (const id of answered) this.#answers.delete(id);
-      // For example an input that the tool does not accept: nothing is stored, and the question is open.
-      if (isRefused) for (const id of answered) delete this.#inputs[id];
-      if (!ok) {
+      try {
+        const response = await reconnectingFetch(url, init, this.#reconnecting);
+        if (!response.ok) throw await this.server.refusal(response);
+        this.#isStored = true;
+        for (const id of answered) this.#answers.delete(id);
+        this.#set({ isUnknown: false });
+        return response;
+      } catch (error) {
         this.#isOutdated = true;
-        throw await this.server.refusal(response);
+        sending.isRefused = isRefusal(error);
+        if (sending.isRefused) this.#reopen(answered);
+        if (isOfUser) {
+          const isStopped = init.signal?.aborted;
+          sending.error = isStopped ? new Error(this.server.texts.notArrived) : (error as Error);
+          // It is shown after the messages that the server has.
+          const { id } = sending.edited === undefined ? (sending.message ?? {}) : {};
+          this.chat.messages = this.chat.messages.filter(shown => shown.id !== id);
+          this.#setUnsent([...this.#unsent, sending]);
+        }
+        throw error;
+      } finally {
+        sending.arrive?.();
       }
-      this.#undelivered = undefined;
-      this.#set({ isUnknown: false });
-      return response;
     });
+  }
+
+  /** The request that `#send` has begun. The AI SDK sends answers without it. */
+  #takeNext(isOfUser: boolean): Sending<M> {
+    const next = this.#next;
+    if (!next || (!isOfUser && !next.isOfAnswers)) return { isRefused: false };
+    this.#next = undefined;
+    return next;
+  }
+
+  /** Opens questions again whose answers the server has refused: nothing is stored. */
+  #reopen(ids: readonly string[]) {
+    for (const id of ids) {
+      this.#answers.delete(id);
+      this.#inputs.delete(id);
+    }
+    this.#changeLast(part => (ids.includes(part.approval?.id ?? '') || ids.includes(part.toolCallId) ? reopened(part) : part));
+  }
+
+  #changeLast(change: (part: AskingPart) => AskingPart) {
+    const last = this.chat.messages.at(-1);
+    if (!last) return;
+    const parts = (last.parts as readonly AskingPart[]).map(change);
+    this.chat.messages = [...this.chat.messages.slice(0, -1), { ...last, parts }];
   }
 
   /** Opens the stream first and reads the history then: a response that has ended in between is in the history. */
@@ -374,9 +507,14 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const resumed = this.#request(async () => {
       const response = await reconnectingFetch(url, init, this.#reconnecting);
       if (!response.ok) throw await this.server.refusal(response);
-      const page = await this.server.history<M>(this.id, { signal: init.signal });
-      init.signal?.throwIfAborted();
-      this.#show(page);
+      try {
+        const page = await this.server.history<M>(this.id, { signal: init.signal });
+        init.signal?.throwIfAborted();
+        this.#show(page);
+      } catch (error) {
+        void response.body?.cancel();
+        throw error;
+      }
       return response;
     });
     const requests = this.#requests;
@@ -391,6 +529,8 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     this.#requests += 1;
     const response = send();
     this.#arriving = response.catch(() => {});
+    // A page that is closed reads nothing.
+    void this.#arriving.then(() => setTimeout(() => this.#connection === 'closed' && void this.chat.stop()));
     return response;
   }
 
@@ -399,24 +539,31 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const messages = page?.messages ?? [];
     const [first] = messages;
     // Older messages that were read stay, if the page continues them.
-    const older = first ? shown.findIndex(({ id }) => id === first.id) : -1;
+    const older = first && page?.before !== undefined ? shown.findIndex(({ id }) => id === first.id) : -1;
     const kept = older > 0 ? shown.slice(0, older) : [];
-    // So does a message that has not arrived.
-    const last = shown.at(-1);
-    const own = this.#undelivered === 'submit-message' && last?.role === 'user' ? last : undefined;
-    const isMissing = own !== undefined && !messages.some(({ id }) => id === own.id);
-    if (own && !isMissing) {
-      this.#undelivered = undefined;
-      this.chat.clearError();
-    }
-    this.chat.messages = [...kept, ...messages, ...(isMissing ? [own] : [])];
-    const isStored = !this.#options.isNew || this.#version !== undefined;
+    this.chat.messages = [...kept, ...messages];
+    this.#unsent = this.#unsent.filter(unsent => isMissing(unsent, page));
+    this.#answerAgain();
+    // An error that is no longer true.
+    const { ended } = page ?? {};
+    const isWhole = ended !== 'failed' && ended !== 'interrupted' && this.#unsent.length === 0 && this.#answers.size === 0;
+    if (isWhole && !isRefusal(this.chat.error)) this.chat.clearError();
     this.#version = page?.version;
-    this.#set({
-      before: kept.length > 0 ? this.#state.before : page?.before,
-      ended: page?.ended,
-      isUnknown: !page && isStored,
-      ...(isMissing && !this.chat.error && { problem: new Error(this.server.texts.notArrived) }),
+    this.#update();
+    this.#set({ before: kept.length > 0 ? this.#state.before : page?.before, ended, isUnknown: !page && this.#isStored });
+  }
+
+  /** Shows the answers that the server lacks. Those to questions that are closed are removed. */
+  #answerAgain() {
+    const given = new Map(this.#answers);
+    this.#answers.clear();
+    if (given.size === 0) return;
+    this.#changeLast(part => {
+      const id = [part.approval?.id, part.toolCallId].find(id => id !== undefined && given.has(id));
+      const answer = id !== undefined && isOpen(part) ? given.get(id) : undefined;
+      if (!answer) return part;
+      this.#answers.set(id as string, answer);
+      return withAnswer(part, answer);
     });
   }
 
@@ -428,7 +575,10 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
       return;
     }
     const chats = event.type === 'chats' ? event.chats : [event.chat];
-    this.#newest = chats.find(({ id }) => id === this.id)?.version ?? this.#newest;
+    const own = chats.find(({ id }) => id === this.id);
+    if (own) this.#newest = own.version;
+    // All chats of the user, without this one: it was deleted while no events came.
+    else if (event.type === 'chats' && event.after === undefined) this.#isOutdated ||= this.#version !== undefined;
     this.#catchUp();
   }
 
@@ -439,26 +589,25 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     if (!isBehind || !this.#isFree() || this.#isRefreshing) return;
     this.#isOutdated = false;
     this.#isRefreshing = true;
-    this.#refresh().then(
-      () => {
+    this.#refresh()
+      .catch(async () => {
+        this.#isOutdated = true;
+        await new Promise(wake => setTimeout(wake, REFRESH_PAUSE));
+      })
+      .finally(() => {
         this.#isRefreshing = false;
         this.#catchUp();
-      },
-      () => {
-        this.#isRefreshing = false;
-        this.#isOutdated = true; // until the next event
-      },
-    );
+      });
   }
 
   #isFree(): boolean {
-    return this.#isConnected && !this.isBusy && this.#answers.size === 0;
+    return this.#connection === 'open' && !this.isBusy;
   }
 
   async #refresh() {
     const requests = this.#requests;
     const newest = this.#newest;
-    const page = await this.server.history<M>(this.id);
+    const page = await this.server.history<M>(this.id, { isUnasked: true });
     if (requests !== this.#requests || !this.#isFree()) {
       this.#isOutdated = true;
       return;
@@ -470,8 +619,5 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 }
 
-type Trigger = 'submit-message' | 'regenerate-message';
-
-/** Whether an error is of a request or its connection, and not of the agent. */
-const isOfConnection = (error: Error | undefined): boolean =>
-  error instanceof ResponseError || error instanceof DOMException || error instanceof TypeError;
+/** Milliseconds before the history is read again after a failure that the user does not see. */
+const REFRESH_PAUSE = 5_000;

@@ -86,6 +86,10 @@ impl Scripted {
         let Some(UserContent::Text(text)) = content.last() else { panic!("{content:?}") };
         let calls = match text.text.as_str() {
             "Pay the bakery" => vec![("transfer", json!({"to": "bakery", "amount": 900}))],
+            "Pay twice" => vec![
+                ("transfer", json!({"to": "bakery", "amount": 900})),
+                ("transfer", json!({"to": "butcher", "amount": 800})),
+            ],
             "Order a desk" => vec![("order", json!({"item": "desk"}))],
             "Build" => vec![("build", json!({"target": "site"}))],
             "Where am I?" => vec![("locate", json!({"precise": true}))],
