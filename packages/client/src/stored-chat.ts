@@ -343,7 +343,9 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
       this.#next = { ...sending, isRefused: false, arrive };
       await begin();
     };
-    return { arrived, ended: send().finally(arrive) };
+    const ended = send().finally(arrive);
+    ended.catch(() => {}); // whoever waits for it sees the error
+    return { arrived, ended };
   }
 
   /** Sends again what the server lacks. */
