@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::text::Text;
 
 use crate::UserText;
-use crate::approval::{self, DeferredOutcome, DeferredToolResult, ToolOutcome};
+use crate::approval::{DeferredOutcome, DeferredToolResult, ToolOutcome};
 use crate::chunk::{Chunk, FinishReason};
 use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;
@@ -278,7 +278,7 @@ impl AgentEvent {
     pub fn approval_data(call: &ToolCallId, data: Json) -> Self {
         let id = Some(call.to_string().into());
         AgentEvent::Data(Box::new(Data {
-            name: approval::APPROVAL_DATA_NAME.into(),
+            name: crate::approval::APPROVAL_DATA_NAME.into(),
             id,
             data,
             transient: false,
