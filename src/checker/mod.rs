@@ -218,7 +218,7 @@ impl Checker {
                 if !chunk.is_kind_known_to(self.oldest_client) {
                     self.report(Rule::UnknownKind, format!("a chunk of type {:?}", chunk.kind()));
                 }
-                if self.oldest_client < Version::V6Patch(ACCEPTS_UNKNOWN_KEYS_SINCE) {
+                if !self.oldest_client.accepts_unknown_keys() {
                     for (key, _) in extra {
                         self.report(Rule::UnknownKey, format!("key `{key}` of {}", chunk.kind()));
                     }
@@ -566,6 +566,3 @@ const OTHER_NAMES: &[(&str, &str)] = &[
 
 /// The client version with which the rules were tested: `ai@6.0.326`.
 const NEWEST: u16 = 326;
-
-/// The first client version that accepts keys that it does not know.
-const ACCEPTS_UNKNOWN_KEYS_SINCE: u16 = 231;

@@ -1,10 +1,9 @@
-//! [`Chunk`]: one object of the UI message stream, every kind that `ai@6` knows.
+//! [`Chunk`]: one object of the UI message stream, every kind that `ai@6` and `ai@7` know.
 //!
-//! The table below is the protocol: kind, fields in the order of the wire, and for a field that
-//! `ai@6.0.0` does not know, the version that introduced it (`@ 202`: `ai@6.0.202`; `@ 0`: not in
-//! `ai@5`). This table alone decides which fields may be sent to which client; a
-//! chat server records messages for a version of its own. The translator
-//! handles the three kinds that `ai@5` lacks.
+//! The table below is the protocol: kinds, and fields in the order of the wire. A kind or a field that `ai@5` does
+//! not know has the versions that introduced it, one of `ai@6` and one of `ai@7`: `@ 274 / 87` is `ai@6.0.274` and
+//! `ai@7.0.87`, and `@ _ / 0` is `ai@7.0.0` and no `ai@6`. This table alone decides which fields may be sent to
+//! which client; a chat server records messages for a version of its own.
 //!
 //! A [`Chunk`] is for writing: it cannot be of a kind or hold a field that the client refuses. A
 //! [`ReceivedChunk`] is for reading: it also keeps fields and kinds that this crate does not know.
@@ -26,6 +25,7 @@ use serde::{Serialize, Serializer};
 pub use self::finish_reason::FinishReason;
 pub use self::input_encoding::InputEncoding;
 pub use self::received::{ReadChunkError, ReceivedChunk};
+use self::version::Since;
 pub use self::version::Version;
 
 pub(crate) use self::field::FieldWriter;
@@ -38,8 +38,8 @@ use crate::metadata::{ProviderMetadata, ToolMetadata};
 macro_rules! chunks {
     ($(
         $(#[$doc:meta])*
-        $kind:literal $variant:ident {
-            $( $(#[$field_doc:meta])* $field:ident $key:literal $(@ $since:literal)? : $type:ty, )*
+        $kind:literal $variant:ident $(@ $kind_v6:tt / $kind_v7:literal)? {
+            $( $(#[$field_doc:meta])* $field:ident $key:literal $(@ $v6:tt / $v7:literal)? : $type:ty, )*
         }
     )*) => {
         /// One object of the UI message stream.
@@ -104,17 +104,25 @@ macro_rules! chunks {
 
             /// Removes the fields that a client of this version does not know.
             ///
-            /// The kind is not checked. The kinds that `ai@5` lacks are `tool-input-error`,
-            /// `tool-approval-request` and `tool-output-denied`: it refuses a stream that has one.
+            /// The kind is not checked: see [`is_kind_known_to`](Self::is_kind_known_to).
             #[must_use]
             pub fn for_version(self, version: Version) -> Self {
                 match self {
                     $( Chunk::$variant { $( mut $field ),* } => {
-                        $( $( if !version.knows(since($since)) { $field.leave_out(); } )? )*
+                        $( $( if !version.knows(since!($v6 / $v7)) { $field.leave_out(); } )? )*
                         $( let _ = &mut $field; )*
                         Chunk::$variant { $($field),* }
                     } )*
                     data => data,
+                }
+            }
+
+            /// Returns whether a client of this version has this kind of chunk. If it does not, it refuses the
+            /// stream.
+            pub fn is_kind_known_to(&self, version: Version) -> bool {
+                match self {
+                    $( $( Chunk::$variant { .. } => version.knows(since!($kind_v6 / $kind_v7)), )? )*
+                    _ => true,
                 }
             }
 
@@ -175,20 +183,6 @@ macro_rules! chunks {
     };
 }
 
-impl Chunk<'_> {
-    /// Returns whether a client of this version has this kind of chunk. If it does not, it refuses
-    /// the stream.
-    pub fn is_kind_known_to(&self, version: Version) -> bool {
-        let is_newer = matches!(
-            self,
-            Chunk::ToolInputError { .. }
-                | Chunk::ToolApprovalRequest { .. }
-                | Chunk::ToolOutputDenied { .. }
-        );
-        !is_newer || version.knows(Version::V6)
-    }
-}
-
 impl fmt::Debug for Chunk<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt_debug(f)
@@ -208,9 +202,14 @@ impl fmt::Debug for DebugField<'_> {
     }
 }
 
-/// Returns the version for a number in the table.
-fn since(patch: u16) -> Version {
-    if patch == 0 { Version::V6 } else { Version::V6Patch(patch) }
+/// The versions of a row of the table.
+macro_rules! since {
+    (_ / $v7:literal) => {
+        Since { v6: None, v7: $v7 }
+    };
+    ($v6:literal / $v7:literal) => {
+        Since { v6: Some($v6), v7: $v7 }
+    };
 }
 
 chunks! {
@@ -276,17 +275,17 @@ chunks! {
         /// The name of the tool.
         tool_name "toolName": Cow<'a, str>,
         /// How the input is streamed. An absent value means JSON.
-        input_encoding "inputEncoding" @ 308: Option<InputEncoding>,
+        input_encoding "inputEncoding" @ 308 / 142: Option<InputEncoding>,
         /// Whether the provider runs the tool.
         provider_executed "providerExecuted": Option<bool>,
         /// Metadata that the provider expects back with the next request.
-        provider_metadata "providerMetadata" @ 39: Option<Cow<'a, ProviderMetadata>>,
+        provider_metadata "providerMetadata" @ 39 / 0: Option<Cow<'a, ProviderMetadata>>,
         /// Metadata of the application.
-        tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
+        tool_metadata "toolMetadata" @ 176 / 0: Option<Cow<'a, ToolMetadata>>,
         /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
         /// The title that the user sees instead of the name of the tool.
-        title "title" @ 0: Option<Cow<'a, str>>,
+        title "title" @ 0 / 0: Option<Cow<'a, str>>,
     }
     /// Adds to a streaming tool input.
     "tool-input-delta" ToolInputDelta {
@@ -308,14 +307,14 @@ chunks! {
         /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
         /// Metadata of the application.
-        tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
+        tool_metadata "toolMetadata" @ 176 / 0: Option<Cow<'a, ToolMetadata>>,
         /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
         /// The title that the user sees instead of the name of the tool.
-        title "title" @ 0: Option<Cow<'a, str>>,
+        title "title" @ 0 / 0: Option<Cow<'a, str>>,
     }
-    /// A tool call whose input is not valid for the tool. Not in `ai@5`.
-    "tool-input-error" ToolInputError {
+    /// A tool call whose input is not valid for the tool.
+    "tool-input-error" ToolInputError @ 0 / 0 {
         /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
         /// The name of the tool.
@@ -329,24 +328,24 @@ chunks! {
         /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
         /// Metadata of the application.
-        tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
+        tool_metadata "toolMetadata" @ 176 / 0: Option<Cow<'a, ToolMetadata>>,
         /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
         /// The title that the user sees instead of the name of the tool.
-        title "title" @ 0: Option<Cow<'a, str>>,
+        title "title" @ 0 / 0: Option<Cow<'a, str>>,
     }
-    /// Asks the user whether a tool call may run. Not in `ai@5`.
-    "tool-approval-request" ToolApprovalRequest {
+    /// Asks the user whether a tool call may run.
+    "tool-approval-request" ToolApprovalRequest @ 0 / 0 {
         /// The id of the approval request. The response carries the same id.
         approval_id "approvalId": Cow<'a, str>,
         /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
         /// What to show the user.
-        approval_descriptor "approvalDescriptor" @ 274: Option<Cow<'a, Json>>,
+        approval_descriptor "approvalDescriptor" @ 274 / 87: Option<Cow<'a, Json>>,
         /// The input as the tool's schema parsed it, where that differs.
-        input_schema_input "inputSchemaInput" @ 290: Option<Cow<'a, Json>>,
+        input_schema_input "inputSchemaInput" @ 290 / 113: Option<Cow<'a, Json>>,
         /// A signature that the client returns unread.
-        signature "signature" @ 202: Option<Cow<'a, str>>,
+        signature "signature" @ 202 / 0: Option<Cow<'a, str>>,
     }
     /// The output of a tool, `preliminary` if a later output replaces it.
     "tool-output-available" ToolOutputAvailable {
@@ -357,13 +356,13 @@ chunks! {
         /// Whether the provider ran the tool.
         provider_executed "providerExecuted": Option<bool>,
         /// Metadata that the provider expects back with the next request.
-        provider_metadata "providerMetadata" @ 120: Option<Cow<'a, ProviderMetadata>>,
+        provider_metadata "providerMetadata" @ 120 / 0: Option<Cow<'a, ProviderMetadata>>,
         /// Metadata of the application.
-        tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
+        tool_metadata "toolMetadata" @ 176 / 0: Option<Cow<'a, ToolMetadata>>,
         /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
         /// Whether a later output replaces this one.
-        preliminary "preliminary" @ 0: Option<bool>,
+        preliminary "preliminary" @ 0 / 0: Option<bool>,
     }
     /// A tool call failed, or the server refused to run it.
     "tool-output-error" ToolOutputError {
@@ -374,14 +373,14 @@ chunks! {
         /// Whether the provider ran the tool.
         provider_executed "providerExecuted": Option<bool>,
         /// Metadata that the provider expects back with the next request.
-        provider_metadata "providerMetadata" @ 120: Option<Cow<'a, ProviderMetadata>>,
+        provider_metadata "providerMetadata" @ 120 / 0: Option<Cow<'a, ProviderMetadata>>,
         /// Metadata of the application.
-        tool_metadata "toolMetadata" @ 176: Option<Cow<'a, ToolMetadata>>,
+        tool_metadata "toolMetadata" @ 176 / 0: Option<Cow<'a, ToolMetadata>>,
         /// Whether the tool is unknown to the client. The same on every chunk of a call.
         dynamic "dynamic": Option<bool>,
     }
-    /// The user denied the call. Not in `ai@5`.
-    "tool-output-denied" ToolOutputDenied {
+    /// The user denied the call.
+    "tool-output-denied" ToolOutputDenied @ 0 / 0 {
         /// The id of the call.
         tool_call_id "toolCallId": Cow<'a, str>,
     }
@@ -433,12 +432,12 @@ chunks! {
     /// The run was stopped.
     "abort" Abort {
         /// Who or what stopped it.
-        reason "reason" @ 15: Option<Cow<'a, str>>,
+        reason "reason" @ 15 / 0: Option<Cow<'a, str>>,
     }
     /// Closes the message.
     "finish" Finish {
         /// The reason.
-        finish_reason "finishReason" @ 0: Option<FinishReason>,
+        finish_reason "finishReason" @ 0 / 0: Option<FinishReason>,
         /// Merged into the message's metadata.
         message_metadata "messageMetadata": Option<Cow<'a, Json>>,
     }

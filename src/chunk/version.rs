@@ -2,49 +2,108 @@
 
 /// The version of the AI SDK that the browser runs.
 ///
-/// Set this to the version of your oldest client. Keys that this version does not know are not
-/// sent: a client before `ai@6.0.231` rejects the whole stream if it contains an unknown key. The
-/// default is [`Version::V6`]. Every client from `ai@6.0.0` on reads its output, also those of
-/// `ai@7`.
+/// Set this to the version of your oldest client. Kinds and keys that this version does not know are not sent: a
+/// client before `ai@6.0.231`, and one of `ai@7.0.0` to `7.0.31`, rejects the whole stream if it contains an unknown
+/// key, and each client does at an unknown kind. The default is [`Version::V6`]. Every client from `ai@6.0.0` on
+/// reads its output, also those of `ai@7`.
 ///
-/// # Clients of `ai@7`
-///
-/// `ai@7` has no version here: its clients read what `ai@6` reads, with one trap. `ai@7.0.0` to
-/// `7.0.31` reject the whole stream if it contains an unknown key, and they know fewer keys than the
-/// newest `ai@6`. So [`Version::V6Patch`] of 274 and more, which sends `approvalDescriptor` (from
-/// 290 on also `inputSchemaInput`, from 308 on `inputEncoding`), breaks the pages of these versions.
-/// Use at most `V6Patch(273)` while such pages may exist. `ai@7.0.32` and later ignore unknown keys.
+/// The two lines have no order: `ai@7.0.0` does not know the keys that `ai@6.0.274` and later versions have.
 ///
 /// ```
-/// use ui_message_stream::chunk::Version;
+/// use ui_message_stream::chunk::{Chunk, Version};
 ///
-/// // Every browser runs ai@6.0.326 or a later 6, or ai@7.0.32 or later: newer keys may be sent.
-/// let version = Version::V6Patch(326);
-/// assert!(version > Version::V6);
+/// let chunk = Chunk::ToolOutputDenied { tool_call_id: "call-1".into() };
+/// assert!(!chunk.is_kind_known_to(Version::V5));
+/// assert!(chunk.is_kind_known_to(Version::V6) && chunk.is_kind_known_to(Version::V7));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Version {
     /// `ai@5`: no approvals, no `tool-input-error`, no preliminary outputs.
     V5,
-    /// `ai@6.0.0` and every later 6.
+    /// `ai@6.0.0` and every later 6, and every 7.
     #[default]
     V6,
     /// `ai@6.0.n` and every later 6, where `n` is the value. From 274 on not `ai@7.0.0` to `7.0.31`.
     V6Patch(u16),
+    /// `ai@7.0.0` and every later 7.
+    V7,
+    /// `ai@7.0.n` and every later 7, where `n` is the value.
+    V7Patch(u16),
+}
+
+/// The first versions of `ai@6` and of `ai@7` that know a key or a kind. `ai@5` knows neither.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Since {
+    /// The patch of 6.0, or `None` if no 6 knows it.
+    pub(super) v6: Option<u16>,
+    /// The patch of 7.0.
+    pub(super) v7: u16,
 }
 
 impl Version {
     /// Returns whether this client can show an approval request.
     pub fn knows_approvals(self) -> bool {
-        self >= Version::V6
+        self != Version::V5
     }
 
-    /// Returns whether this client knows a key that version `since` introduced.
-    pub(crate) fn knows(self, since: Version) -> bool {
-        match (self, since) {
-            (Version::V6, Version::V6Patch(patch)) => patch == 0,
-            _ => self >= since,
+    /// Returns whether this client reads a chunk that has a key which it does not know.
+    pub(crate) fn accepts_unknown_keys(self) -> bool {
+        match self {
+            Version::V5 | Version::V6 | Version::V7 => false,
+            Version::V6Patch(patch) => patch >= 231,
+            Version::V7Patch(patch) => patch >= 32,
+        }
+    }
+
+    /// Returns whether this client knows what these versions have introduced.
+    pub(crate) fn knows(self, since: Since) -> bool {
+        match self {
+            Version::V5 => false,
+            Version::V6 => since.v6 == Some(0),
+            Version::V6Patch(patch) => since.v6.is_some_and(|since| since <= patch),
+            Version::V7 => since.v7 == 0,
+            Version::V7Patch(patch) => since.v7 <= patch,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+    use crate::chunk::Chunk;
+    use crate::json::Json;
+
+    /// The keys of an approval request that a client of this version gets.
+    fn keys_for(version: Version) -> Vec<&'static str> {
+        let request = Chunk::ToolApprovalRequest {
+            approval_id: "a".into(),
+            tool_call_id: "c".into(),
+            approval_descriptor: Some(Cow::Owned(Json::null())),
+            input_schema_input: Some(Cow::Owned(Json::null())),
+            signature: Some("s".into()),
+        };
+        let sent = serde_json::to_value(request.for_version(version)).unwrap();
+        let newer = ["approvalDescriptor", "inputSchemaInput", "signature"];
+        newer.into_iter().filter(|key| sent.get(*key).is_some()).collect()
+    }
+
+    #[test]
+    fn each_line_knows_the_keys_of_its_own_versions() {
+        for (version, keys) in [
+            (Version::V6, &[][..]),
+            (Version::V6Patch(201), &[]),
+            (Version::V6Patch(202), &["signature"]),
+            (Version::V6Patch(274), &["approvalDescriptor", "signature"]),
+            (Version::V6Patch(326), &["approvalDescriptor", "inputSchemaInput", "signature"]),
+            (Version::V7, &["signature"]),
+            (Version::V7Patch(86), &["signature"]),
+            (Version::V7Patch(87), &["approvalDescriptor", "signature"]),
+            (Version::V7Patch(113), &["approvalDescriptor", "inputSchemaInput", "signature"]),
+        ] {
+            assert_eq!(keys_for(version), keys, "{version:?}");
         }
     }
 }

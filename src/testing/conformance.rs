@@ -174,5 +174,7 @@ fn version_name(version: Version) -> String {
         Version::V5 => "ai@5".to_owned(),
         Version::V6 => "ai@6.0.0".to_owned(),
         Version::V6Patch(patch) => format!("ai@6.0.{patch}"),
+        Version::V7 => "ai@7.0.0".to_owned(),
+        Version::V7Patch(patch) => format!("ai@7.0.{patch}"),
     }
 }

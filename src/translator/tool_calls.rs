@@ -430,7 +430,7 @@ impl ToolCalls {
         let by_tool_calls = are_done(&is_own)
             // Some versions of ai@5 also count calls that the provider ran, and some do not count
             // dynamic calls.
-            || version < Version::V6
+            || version == Version::V5
                 && (are_done(&|_| true)
                     || are_done(&|call| !call.dynamic)
                     || are_done(&|call| !call.dynamic && is_own(call)));

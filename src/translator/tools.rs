@@ -362,7 +362,7 @@ impl Translator {
         self.write_changed_input(id, out)?;
         let call = if !result.preliminary {
             self.settle(id, ResultKind::Output, result.metadata)?
-        } else if out.version >= Version::V6 {
+        } else if out.version != Version::V5 {
             let call = self.calls.named(id)?;
             call.state = CallState::Running;
             call.needs_result = true;

@@ -73,6 +73,7 @@ fn the_translators_output_has_no_findings() {
         let oldest = match text {
             _ if text.contains(r#""version":"v6.0.326""#) => Version::V6Patch(326),
             _ if text.contains(r#""version":"v5""#) => Version::V5,
+            _ if text.contains(r#""version":"v7.0.0""#) => Version::V7,
             _ => Version::V6,
         };
         for reader in [ClientReader::ReadUiMessageStream, ClientReader::Chat] {

@@ -140,13 +140,15 @@ impl<W: Write> Findings<'_, W> {
     }
 }
 
-/// Parses `5`, `6` or `6.0.197`.
+/// Parses `5`, `6`, `6.0.197`, `7` or `7.0.15`.
 fn version(text: &str) -> Result<Version, String> {
     let numbers: Result<Vec<u16>, _> = text.split('.').map(str::parse).collect();
     match numbers.as_deref() {
         Ok([5, ..]) => Ok(Version::V5),
         Ok([6] | [6, 0] | [6, 0, 0]) => Ok(Version::V6),
         Ok([6, 0, patch]) => Ok(Version::V6Patch(*patch)),
-        _ => Err("a version of ai@5 or ai@6, such as 6.0.197".to_owned()),
+        Ok([7] | [7, 0] | [7, 0, 0]) => Ok(Version::V7),
+        Ok([7, 0, patch]) => Ok(Version::V7Patch(*patch)),
+        _ => Err("a version of ai@5, ai@6 or ai@7, such as 6.0.197".to_owned()),
     }
 }

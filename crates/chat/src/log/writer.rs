@@ -34,7 +34,8 @@ impl EntryWriter {
         let translator =
             if client.answers_approvals() { translator } else { translator.without_approvals() };
         let version = client.version();
-        let version = if version < Version::V6 { version } else { version.max(RECORDED_VERSION) };
+        // What this client does not know is removed from its frames, and recorded.
+        let version = if version == Version::V5 { version } else { Version::V7Patch(u16::MAX) };
         let mut translator = translator.with_version(version).recording_model_ids();
         // Readers write the start themselves.
         translator.start(&mut |_| {});
