@@ -192,6 +192,10 @@ fn older_clients_and_warnings_are_checked_only_with_their_options() {
     assert_eq!(code(&[]), 0);
     assert_eq!(code(&["--client", "6.0.231"]), 0);
     assert_eq!(code(&["--client", "6.0.230"]), 1);
+    assert_eq!(code(&["--client", "7.0.32"]), 0);
+    for strict in ["7", "7.0.0", "7.0.31"] {
+        assert_eq!(code(&["--client", strict]), 1, "{strict}");
+    }
     assert_eq!(code(&["--warnings"]), 1);
     let question = concat!(
         r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1}"#,
