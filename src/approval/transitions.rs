@@ -594,4 +594,40 @@ mod tests {
         let unknown = Some(DeferredOutcome::OutcomeUnknown);
         assert_eq!(record.outcome_at(later.after(MINUTE)), unknown);
     }
+
+    /// A record whose call is claimed for a minute, and its claim.
+    fn claimed(idempotent: bool) -> (ApprovalRecord, Claim, UnixMillis) {
+        let (mut record, now) = provider_executed();
+        (record.provider_executed, record.idempotent) = (false, idempotent);
+        let claimed = record.claim(&approval("ada", now), holder(1), MINUTE);
+        let ClaimResult::Granted(claim) = claimed.output else { panic!("{claimed:?}") };
+        (claimed.next.unwrap(), claim, now)
+    }
+
+    #[test]
+    fn a_claim_is_given_up_by_its_holder_alone_and_by_no_provider() {
+        let (record, claim, now) = claimed(false);
+        let other = Claim { fence: claim.fence + 1, ..claim };
+        assert_eq!(record.abandon(&other, now).output, LeaseResult::Lost);
+        let of_provider = ApprovalRecord { provider_executed: true, ..record.clone() };
+        assert_eq!(of_provider.abandon(&claim, now).output, LeaseResult::Lost);
+        let unknown = record.abandon(&claim, now).next.unwrap();
+        assert!(matches!(unknown.state, ApprovalState::OutcomeUnknown { .. }), "{unknown:?}");
+    }
+
+    #[cfg(feature = "approvals")]
+    #[test]
+    fn only_an_idempotent_call_whose_server_was_lost_is_executed_again() {
+        for (idempotent, minutes, is_again) in
+            [(true, 0, false), (true, 1, true), (true, 2, true), (false, 2, false)]
+        {
+            let (record, _, now) = claimed(idempotent);
+            let at = now.after(MINUTE * minutes);
+            assert_eq!(record.can_be_executed_again(at), is_again, "{idempotent} {minutes}");
+            let of_provider = ApprovalRecord { provider_executed: true, ..record };
+            assert!(!of_provider.can_be_executed_again(at), "{idempotent} {minutes}");
+        }
+        let (pending, now) = provider_executed();
+        assert!(!pending.can_be_executed_again(now.after(MINUTE * 100)));
+    }
 }

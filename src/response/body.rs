@@ -403,13 +403,12 @@ impl fmt::Debug for UiMessageStream {
 
 /// Returns the headers of the protocol, for a response that the caller builds.
 ///
-/// `no-store` keeps a browser from sending a `GET` twice: it would wait for the entry in its cache. `no-transform` and
-/// `x-accel-buffering` keep proxies from holding frames back. The header
+/// `no-transform` and `x-accel-buffering` keep proxies from holding frames back. The header
 /// `connection` is not included: it does not exist in HTTP/2.
 pub fn headers() -> HeaderMap {
     HeaderMap::from_iter([
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (CACHE_CONTROL, HeaderValue::from_static("no-cache, no-store, no-transform")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")),
         (HeaderName::from_static("x-vercel-ai-ui-message-stream"), HeaderValue::from_static("v1")),
         (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")),
     ])

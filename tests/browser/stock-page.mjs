@@ -294,11 +294,11 @@ async function documented(version) {
   await write(first, 'Pay the bakery');
   await approve(first).waitFor();
   await write(first, 'Order a desk');
-  await first.getByText('tool-order').waitFor();
+  await first.getByText('order {').waitFor();
   assert.equal(await approve(first).count(), 1);
   // Nothing of the chat is lost, and an error is shown.
   await first.reload();
-  await first.getByText('tool-order').waitFor();
+  await first.getByText('order {').waitFor();
   assert.equal(await first.getByText('sent 900 to bakery').count(), 1);
   assert.equal(await first.getByText('Pay the bakery').count(), 2);
   await context.route('**/api/chat', route => route.fulfill({ status: 503, body: 'The chat is away.' }));

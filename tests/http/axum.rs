@@ -57,7 +57,7 @@ async fn a_response_has_the_headers_of_the_protocol() {
     assert_eq!(status, StatusCode::OK);
     let headers = response.headers();
     assert_eq!(headers[header::CONTENT_TYPE], "text/event-stream");
-    assert_eq!(headers[header::CACHE_CONTROL], "no-cache, no-store, no-transform");
+    assert_eq!(headers[header::CACHE_CONTROL], "no-cache, no-transform");
     assert_eq!(headers["x-vercel-ai-ui-message-stream"], "v1");
     assert_eq!(headers["x-accel-buffering"], "no");
     assert!(!headers.contains_key(header::CONNECTION));

@@ -25,7 +25,13 @@ function sorted(schema) {
 function hoisted(name, { $schema: _, $defs = {}, ...schema }) {
   const renamed = {};
   const isTaken = (of, definition) => TAKEN.includes(of) || (of in definitions && originals[of] !== JSON.stringify(sorted(definition)));
-  for (const [of, definition] of Object.entries($defs)) renamed[of] = isTaken(of, definition) ? `${name}_${of}` : of;
+  for (const [of, definition] of Object.entries($defs)) {
+    let own = isTaken(of, definition) ? `${name}_${of}` : of;
+    while (own !== of && (own in definitions || own in $defs)) own += '_';
+    renamed[of] = own;
+  }
+  // It would be the name of the type.
+  if (TAKEN.includes(schema.title)) delete schema.title;
   const rename = (key, value) =>
     key === '$ref' && typeof value === 'string' ? value.replace(/^#\/\$defs\/(.*)$/, (_, of) => `#/$defs/${renamed[of]}`) : value;
   for (const [of, definition] of Object.entries($defs)) {

@@ -347,4 +347,31 @@ mod tests {
             ["1970-01-01T00:00:00.000Z", "2026-11-21T07:06:20.269Z", "9999-12-31T23:59:59.999Z"];
         assert_eq!(texts, expected);
     }
+
+    #[test]
+    fn a_line_has_the_fields_of_its_kind() {
+        let fields = |kind: AuditEventKind| {
+            let cause = kind.cause().map(|cause| format!("{cause:?}")).unwrap_or_default();
+            (kind.fence(), cause, kind.expires_at())
+        };
+        let none = String::new();
+        let (at, never) = (UnixMillis(5), UnixMillis(u64::MAX));
+        for (kind, expected) in [
+            (AuditEventKind::Requested { expires_at: at }, (None, none.clone(), Some(at))),
+            (AuditEventKind::Requested { expires_at: never }, (None, none.clone(), None)),
+            (AuditEventKind::Approved { fence: 2, reason: None }, (Some(2), none.clone(), None)),
+            (AuditEventKind::Executed { fence: 3, failed: true }, (Some(3), none.clone(), None)),
+            (
+                AuditEventKind::Rejected { cause: RejectionReason::NotFound },
+                (None, "NotFound".to_owned(), None),
+            ),
+            (
+                AuditEventKind::Revoked { cause: RevocationReason::ByHost },
+                (None, "ByHost".to_owned(), None),
+            ),
+            (AuditEventKind::Expired, (None, none, None)),
+        ] {
+            assert_eq!(fields(kind.clone()), expected, "{kind:?}");
+        }
+    }
 }

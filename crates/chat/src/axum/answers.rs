@@ -46,3 +46,7 @@ pub(super) const JSON_HEADERS: [(HeaderName, HeaderValue); 2] = [
     (CONTENT_TYPE, HeaderValue::from_static("application/json")),
     (CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
+
+/// For a stream that is read with `GET`. A browser that may store it sends the next `GET` of the same address twice,
+/// because it first waits for the entry in its cache.
+pub(super) const NOT_CACHED: [(HeaderName, &str); 1] = [(CACHE_CONTROL, "no-store, no-transform")];

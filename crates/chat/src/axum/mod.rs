@@ -13,7 +13,7 @@ use http::header::{ACCEPT, CACHE_CONTROL};
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use self::answers::{JSON_HEADERS, chat_id, json, pieces, unserializable};
+use self::answers::{JSON_HEADERS, NOT_CACHED, chat_id, json, pieces, unserializable};
 use self::history::{HistoryPage, query_parameter};
 use self::user_chats::{decoded, delete, delete_all, list, rename};
 use crate::conversation::check_decisions;
@@ -243,8 +243,10 @@ async fn reconnect(
     let id = chat_id(id, policy.limits())?;
     let last = headers.get(LAST_EVENT_ID).map(|last| last.to_str().unwrap_or_default());
     let stream = chats.resume_stream(&principal, &id, last).await?;
-    let none = || (StatusCode::NO_CONTENT, [(CACHE_CONTROL, "no-store")]).into_response();
-    Ok(stream.map_or_else(none, IntoResponse::into_response))
+    Ok(match stream {
+        Some(stream) => (NOT_CACHED, stream).into_response(),
+        None => (StatusCode::NO_CONTENT, [(CACHE_CONTROL, "no-store")]).into_response(),
+    })
 }
 
 async fn stop(

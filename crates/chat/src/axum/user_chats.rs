@@ -8,7 +8,7 @@ use http::StatusCode;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use super::answers::{chat_id, json};
+use super::answers::{NOT_CACHED, chat_id, json};
 use super::history::query_parameter;
 use crate::ChatServer;
 use crate::store::{ChatCursor, ListChats};
@@ -46,7 +46,7 @@ pub(super) async fn list(
         if let Some(other) = other {
             return Err(FieldError::new(other, NOT_FOLLOWED).into());
         }
-        return Ok(chats.follow(&principal, limit)?.into_response());
+        return Ok((NOT_CACHED, chats.follow(&principal, limit)?).into_response());
     }
     let list = ListChats { limit, after: after.as_ref(), search: search.as_deref() };
     Ok(json(&chats.list(&principal, list).await?))

@@ -38,6 +38,8 @@ impl Events {
             .header(PRINCIPAL_HEADER, user);
         let request = request.body(Body::empty()).unwrap();
         let response = host.routes.clone().oneshot(request).await.unwrap();
+        // A browser that may store it reads it twice.
+        assert_eq!(response.headers()["cache-control"], "no-store, no-transform");
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
         Self::begin(response.into_body().into_data_stream().map(|frame| frame.unwrap())).await
