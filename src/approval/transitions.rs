@@ -615,6 +615,17 @@ mod tests {
         assert!(matches!(unknown.state, ApprovalState::OutcomeUnknown { .. }), "{unknown:?}");
     }
 
+    #[test]
+    fn nobody_approves_a_request_of_their_own_that_others_decide() {
+        let (mut record, now) = provider_executed();
+        (record.provider_executed, record.decided_by_others) = (false, true);
+        let own = record.claim(&approval("ada", now), holder(1), MINUTE);
+        let refused = ClaimResult::Rejected(RejectionReason::SelfApproval);
+        assert_eq!((own.output, own.next), (refused, None));
+        let other = record.claim(&approval("bob", now), holder(1), MINUTE);
+        assert!(matches!(other.output, ClaimResult::Granted(_)), "{other:?}");
+    }
+
     #[cfg(feature = "approvals")]
     #[test]
     fn only_an_idempotent_call_whose_server_was_lost_is_executed_again() {
