@@ -19,8 +19,6 @@ export type ChatList = Extract<ChatEvent, { type: 'chats' }>;
 
 /** Milliseconds before the server is asked again: the first time, and at most. */
 const [FIRST_PAUSE, MAX_PAUSE] = [1_000, 30_000];
-/** Milliseconds after which a connection has not failed. */
-const LONG = 10_000;
 
 /**
  * Follows the chats of a user over one connection for all pages of the browser with this name: a browser has only six
@@ -122,7 +120,6 @@ export function withPage(list: ChatList | undefined, page: Omit<ChatList, 'type'
 /** Reads the events of a server, over as many connections as it takes. Another one begins at each event `again`. */
 async function read(server: ChatServer, signal: AbortSignal, target: EventTarget, tell: (event: ChatEvent) => void) {
   for (let failures = 0; ; ) {
-    let began = Infinity;
     const connection = new AbortController();
     const again = () => connection.abort();
     target.addEventListener('again', again);
@@ -130,18 +127,17 @@ async function read(server: ChatServer, signal: AbortSignal, target: EventTarget
     try {
       if (failures > 0) await sleep(Math.min(FIRST_PAUSE * 2 ** (failures - 1), MAX_PAUSE), either);
       failures += 1;
-      began = Date.now();
       const response = await server.fetchUnsigned(`${server.api}?events`, { signal: either });
       if (response.ok) {
         for await (const frame of wholeFrames(response)) {
           const event = eventOf(frame);
           if (event) tell(event);
+          failures = 0; // the server ends the response after a while
         }
       }
     } catch {
       // It is tried again.
     }
-    if (Date.now() - began > LONG) failures = 0; // the server ends the response after a while
     target.removeEventListener('again', again);
     signal.throwIfAborted();
     if (connection.signal.aborted) failures = 0;

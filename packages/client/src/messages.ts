@@ -60,7 +60,7 @@ export function isQuestion(messages: readonly Message[], part: AskingPart): bool
 }
 
 /** What was answered to a call: the answer to its approval request, or its output with the new state. */
-export type Answer = { approved: boolean; reason?: string } | { state: string; output?: unknown; errorText?: string | undefined };
+export type Answer = { approved: boolean; reason?: string } | { state: string };
 
 /** Whether a call waits for an answer or an output of the page. */
 export const isOpen = ({ state }: AskingPart): boolean => state === 'approval-requested' || state.startsWith('input-');

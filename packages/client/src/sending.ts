@@ -17,26 +17,18 @@ export type Sending<M> = {
   /** Why it has not arrived, and whether the server will never take it. */
   error?: Error;
   isRefused: boolean;
-  /** Grows with each request of the user. */
-  order?: number | undefined;
-  /** For a regeneration: the last message that was shown. */
-  replaced?: string | undefined;
+  /** The version of the chat at the request. */
+  version?: number | undefined;
   /** Called when the request has its response. */
   arrive?: () => void;
 };
-
-/** The output of a tool of the page, as the AI SDK takes it. */
-export type Output = { toolCallId: string; state?: string; output?: unknown; errorText?: string };
-
-/** Whether it adds a message: no other text of one, and no regeneration. */
-export const isAdded = ({ edited, regenerated }: Sending<Message>): boolean => edited === undefined && !regenerated;
 
 /** A request that has begun: when it has its response, and when the response has ended. */
 export type Begun = { arrived: Promise<void>; ended: Promise<void> };
 
 /** Whether the server lacks what was sent. */
-export function isMissing<M extends Message>({ message, edited, replaced }: Sending<M>, page: History<M> | undefined): boolean {
-  if (!message) return page?.messages.some(({ id }) => id === replaced) ?? false;
+export function isMissing<M extends Message>({ message, edited, version }: Sending<M>, page: History<M> | undefined): boolean {
+  if (!message) return page?.version === version;
   const stored = page?.messages.find(({ id }) => id === message.id);
   return !stored || (edited !== undefined && JSON.stringify(stored.parts) === edited);
 }

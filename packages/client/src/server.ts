@@ -130,11 +130,10 @@ export class ChatServer {
     }
     const response = this.#send(input, init);
     // A request that has failed sets nothing: then the next one is the first.
-    const arrived = response.then(
+    this.#firstResponse ??= response.then(
       () => void (this.#hasResponse = true),
       () => (this.#firstResponse = undefined),
     );
-    this.#firstResponse ??= arrived;
     return response;
   }
 

@@ -2,7 +2,7 @@ import { DefaultChatTransport } from 'ai';
 import type { ChatEvent } from './events.js';
 import { answersOf, isOpen, reopened, withAnswer, type Answer, type AskingPart } from './messages.js';
 import { reconnectingFetch } from './reconnecting-fetch.js';
-import { isAdded, isMissing, isOfConnection, isRefusal, soon, type Begun, type Output, type Posted, type Sending } from './sending.js';
+import { isMissing, isOfConnection, isRefusal, soon, type Begun, type Posted, type Sending } from './sending.js';
 import {
   defaultServer,
   type AnswerEnd,
@@ -121,10 +121,6 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   /** Whether the server may hold something else, whatever the versions are. */
   #isOutdated = false;
   #isRefreshing = false;
-  /** How many requests wait for their turn or for their response. */
-  #waiting = 0;
-  /** The number of the last request of the user. */
-  #order = 0;
 
   constructor(options: StoredChatOptions, newChat: (parts: ChatParts) => C) {
     this.id = options.id;
@@ -222,55 +218,28 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   connect(): () => void {
     this.#connection = 'open';
     const unsubscribe = this.server.events.subscribe(event => this.#onEvent(event));
-    if (this.chat.status === 'submitted') this.#isOutdated = true;
-    else if (this.#isStored || this.chat.messages.length > 0) void this.#open();
+    if (this.#isStored || this.chat.messages.length > 0) void this.#open();
     return () => {
       this.#connection = 'closed';
       unsubscribe();
-      this.#leave();
+      // What the user has sent still arrives: `#request` ends it then.
+      if (this.chat.status === 'streaming') void this.chat.stop();
     };
-  }
-
-  /** A page that is closed reads nothing more, once what the user has sent has arrived. */
-  #leave() {
-    const isSending = answersOf(this.chat.messages.at(-1), this.#answers).length > 0 && this.chat.status !== 'error';
-    if (this.#connection !== 'closed' || this.#waiting > 0 || isSending) return;
-    this.#opening = undefined;
-    void this.chat.stop();
-  }
-
-  /** Counts a request until a promise is fulfilled. */
-  #wait(arrived: Promise<unknown>) {
-    this.#waiting += 1;
-    void arrived.then(() => {
-      this.#waiting -= 1;
-      setTimeout(() => this.#leave()); // the AI SDK reads the response first
-    });
   }
 
   /** Sends a message. It ends an answer that is being written, and follows the messages that have not arrived. */
   readonly sendMessage = (async (message: never, options: never) => {
-    const { messageId } = (message ?? {}) as { messageId?: string };
-    const unsent = this.#unsent.find(({ message }) => messageId !== undefined && message?.id === messageId);
-    this.#setUnsent(this.#unsent.filter(other => other !== unsent));
     this.#discardRefused();
-    for (const earlier of [...this.#unsent]) await this.#resend(earlier).arrived;
-    if (unsent && isAdded(unsent)) {
-      // Another text of a message that has not arrived: it is sent in its place.
-      const added = { ...(message as object), messageId: undefined } as never;
-      await this.#send({ options, order: unsent.order }, () => this.chat.sendMessage(added, options)).ended;
-    } else {
-      const edited = unsent?.edited ?? this.#partsOf(messageId);
-      await this.#send({ options, edited }, () => this.chat.sendMessage(message, options)).ended;
-    }
+    for (const unsent of [...this.#unsent]) await this.#resend(unsent).arrived;
+    const { messageId } = (message ?? {}) as { messageId?: string };
+    const edited = messageId === undefined ? undefined : this.#partsOf(messageId);
+    await this.#send({ options, edited }, () => this.chat.sendMessage(message, options)).ended;
   }) as C['sendMessage'];
 
   /** Writes the last answer again. */
   readonly regenerate = (async (options: never) => {
     this.#discardRefused();
-    const { messageId } = (options ?? {}) as { messageId?: string };
-    const replaced = messageId ?? this.chat.messages.findLast(({ role }) => role !== 'system')?.id;
-    await this.#send({ options, replaced }, async () => {
+    await this.#send({ options }, async () => {
       if (this.chat.messages.length > 0) await this.chat.regenerate(options);
     }).ended;
   }) as C['regenerate'];
@@ -285,7 +254,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     await soon(this.#arriving);
     const part = this.#lastParts().find(part => part.approval?.id === id);
     if (!part) return this.#decide(id, { input, ...answer });
-    if (!isOpen(part) || this.#answers.has(id)) return;
+    if (!isOpen(part)) return;
     if (input === undefined) this.#inputs.delete(id);
     else this.#inputs.set(id, input);
     const { approved, reason } = answer;
@@ -297,15 +266,14 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   /** Gives the output of a tool of the page. */
   readonly addToolOutput = (async (output: never) => {
     await soon(this.#arriving);
-    const { toolCallId, state = 'output-available', output: value, errorText } = output as Output;
+    const { toolCallId, state = 'output-available', ...given } = output as { toolCallId: string; state?: string };
     const part = this.#lastParts().find(part => part.toolCallId === toolCallId);
-    if (part && isOpen(part)) this.#answers.set(toolCallId, state === 'output-error' ? { state, errorText } : { state, output: value });
+    if (part && isOpen(part)) this.#answers.set(toolCallId, { state, ...given });
     await this.chat.addToolOutput(output);
   }) as C['addToolOutput'];
 
   /** Stops the answer. The server keeps what was written. */
   readonly stop = (): Promise<void> => {
-    if (this.#state.phase === 'stopping') return this.#stopping;
     this.#set({ phase: 'stopping' });
     this.#stopping = this.#attempt('stop', async () => {
       void this.chat.stop(); // it waits for the tools of the page
@@ -332,7 +300,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
       await this.#send({ isOfAnswers: true }, () => this.chat.sendMessage()).ended;
     } else if (this.state.ended === 'failed' || this.state.ended === 'interrupted') {
       await this.regenerate();
-    } else if (!this.isBusy) {
+    } else {
       await this.#open();
     }
   };
@@ -359,7 +327,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   /** The parts of a message as text, to compare them. */
-  #partsOf(messageId: string | undefined): string | undefined {
+  #partsOf(messageId: string): string | undefined {
     return JSON.stringify(this.chat.messages.find(({ id }) => id === messageId)?.parts);
   }
 
@@ -367,23 +335,15 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   #send(sending: Omit<Sending<M>, 'isRefused'>, begin: () => Promise<void>): Begun {
     const before = this.#turn;
     let arrive = () => {};
-    let start = () => {};
     const arrived = new Promise<void>(resolve => (arrive = resolve));
-    const started = new Promise<void>(resolve => (start = resolve));
-    this.#turn = started.then(() => soon(arrived));
-    this.#wait(arrived);
-    const order = sending.order ?? (this.#order += 1);
+    this.#turn = arrived;
     const send = async () => {
-      await before;
+      await soon(before);
       await this.#makeFree();
-      this.#next = { ...sending, order, isRefused: false, arrive };
-      start();
+      this.#next = { ...sending, isRefused: false, arrive };
       await begin();
     };
-    const ended = send().finally(() => {
-      start();
-      arrive();
-    });
+    const ended = send().finally(arrive);
     ended.catch(() => {}); // whoever waits for it sees the error
     return { arrived, ended };
   }
@@ -391,8 +351,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   /** Sends again what the server lacks. */
   #resend(unsent: Sending<M>): Begun {
     const { message, regenerated, edited, options } = unsent;
-    return this.#send({ ...unsent }, async () => {
-      if (!this.#unsent.includes(unsent)) return;
+    return this.#send({ ...unsent }, () => {
       this.#setUnsent(this.#unsent.filter(other => other !== unsent));
       if (regenerated) {
         const isShown = this.chat.messages.some(({ id }) => id === regenerated.messageId);
@@ -400,14 +359,12 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
       }
       if (edited === undefined) return this.chat.sendMessage(message as never, options as never);
       const { id, parts, metadata } = message as Message;
-      // Another page has removed the message.
-      const isShown = this.chat.messages.some(shown => shown.id === id);
-      return this.chat.sendMessage({ parts, metadata, ...(isShown && { messageId: id }) } as never, options as never);
+      return this.chat.sendMessage({ parts, metadata, messageId: id } as never, options as never);
     });
   }
 
   #discardRefused() {
-    this.#setUnsent(this.#unsent.filter(unsent => !unsent.isRefused && isAdded(unsent)));
+    this.#setUnsent(this.#unsent.filter(({ isRefused }) => !isRefused));
   }
 
   #setUnsent(unsent: Sending<M>[]) {
@@ -443,12 +400,8 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
 
   /** Reads the chat from the server, and the answer that is being written. */
   #open(): Promise<void> {
-    if (this.#opening) return this.#opening;
-    const opening = this.#read().finally(() => {
-      if (this.#opening === opening) this.#opening = undefined;
-    });
-    this.#opening = opening;
-    return opening;
+    this.#opening ??= this.#read().finally(() => (this.#opening = undefined));
+    return this.#opening;
   }
 
   async #read() {
@@ -496,15 +449,12 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const sending = this.#takeNext(isOfUser);
     if (isRegenerated) sending.regenerated = { messageId };
     else if (isOfUser) sending.message = message;
+    sending.version = this.#version;
     // Those that this body has: another one may be given before the response.
     const answered = answersOf(message, this.#answers);
     this.#set({ phase: 'idle', ended: undefined });
     return this.#request(async () => {
       try {
-        // A message follows those before it.
-        const { order = 0 } = sending;
-        const earlier = this.#unsent.find(it => isAdded(it) && !it.isRefused && (it.order ?? 0) < order);
-        if (earlier && isOfUser && !isRegenerated) throw earlier.error;
         const response = await reconnectingFetch(url, init, this.#reconnecting);
         if (!response.ok) throw await this.server.refusal(response);
         this.#isStored = true;
@@ -514,14 +464,14 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
       } catch (error) {
         this.#isOutdated = true;
         sending.isRefused = isRefusal(error);
-        if (sending.isRefused || init.signal?.aborted) this.#reopen(answered);
+        if (sending.isRefused) this.#reopen(answered);
         if (isOfUser) {
           const isStopped = init.signal?.aborted;
           sending.error = isStopped ? new Error(this.server.texts.notArrived) : (error as Error);
           // It is shown after the messages that the server has.
           const { id } = sending.edited === undefined ? (sending.message ?? {}) : {};
           this.chat.messages = this.chat.messages.filter(shown => shown.id !== id);
-          this.#setUnsent([...this.#unsent, sending].sort((one, other) => (one.order ?? 0) - (other.order ?? 0)));
+          this.#setUnsent([...this.#unsent, sending]);
         }
         throw error;
       } finally {
@@ -560,8 +510,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
       const response = await reconnectingFetch(url, init, this.#reconnecting);
       if (!response.ok) throw await this.server.refusal(response);
       try {
-        const signal = AbortSignal.any([AbortSignal.timeout(MAX_READ), ...(init.signal ? [init.signal] : [])]);
-        const page = await this.server.history<M>(this.id, { signal });
+        const page = await this.server.history<M>(this.id, { signal: init.signal });
         init.signal?.throwIfAborted();
         this.#show(page);
       } catch (error) {
@@ -582,7 +531,8 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     this.#requests += 1;
     const response = send();
     this.#arriving = response.catch(() => {});
-    this.#wait(this.#arriving);
+    // A page that is closed reads nothing.
+    void this.#arriving.then(() => setTimeout(() => this.#connection === 'closed' && void this.chat.stop()));
     return response;
   }
 
@@ -594,15 +544,12 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const older = first && page?.before !== undefined ? shown.findIndex(({ id }) => id === first.id) : -1;
     const kept = older > 0 ? shown.slice(0, older) : [];
     this.chat.messages = [...kept, ...messages];
-    this.#isStored ||= page !== undefined;
-    const missing = this.#unsent.filter(unsent => isMissing(unsent, page));
-    const hasArrived = missing.length < this.#unsent.length;
-    this.#unsent = missing;
+    this.#unsent = this.#unsent.filter(unsent => isMissing(unsent, page));
     this.#answerAgain();
     // An error that is no longer true.
     const { ended } = page ?? {};
     const isWhole = ended !== 'failed' && ended !== 'interrupted' && this.#unsent.length === 0 && this.#answers.size === 0;
-    if (isWhole && (hasArrived || !isRefusal(this.chat.error))) this.chat.clearError();
+    if (isWhole && !isRefusal(this.chat.error)) this.chat.clearError();
     this.#version = page?.version;
     this.#update();
     this.#set({ before: kept.length > 0 ? this.#state.before : page?.before, ended, isUnknown: !page && this.#isStored });
@@ -626,7 +573,6 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     if (event.type === 'deleted') {
       if (event.id !== this.id) return;
       this.#newest = undefined;
-      this.#isOutdated = this.isBusy || this.#isRefreshing;
       this.#show(undefined);
       return;
     }
@@ -663,7 +609,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   async #refresh() {
     const requests = this.#requests;
     const newest = this.#newest;
-    const page = await this.server.history<M>(this.id, { isUnasked: true, signal: AbortSignal.timeout(MAX_READ) });
+    const page = await this.server.history<M>(this.id, { isUnasked: true });
     if (requests !== this.#requests || !this.#isFree()) {
       this.#isOutdated = true;
       return;
@@ -677,6 +623,3 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
 
 /** Milliseconds before the history is read again after a failure that the user does not see. */
 const REFRESH_PAUSE = 5_000;
-
-/** Milliseconds that the history may take. */
-const MAX_READ = 30_000;
