@@ -75,12 +75,12 @@ impl ModelInputs {
             Some(Err(error)) => {
                 record_failure(&self.span, "model");
                 tracing::error!(error = %log_error(&error), "the model failed");
-                Input::ModelFailed(UserText::AnswerFailed.text().into())
+                Input::ModelFailed(UserText::AnswerFailed.into())
             }
             None => {
                 record_failure(&self.span, "cut");
                 tracing::error!("the model's stream ended before it was finished");
-                Input::ModelFailed(UserText::AnswerFailed.text().into())
+                Input::ModelFailed(UserText::AnswerFailed.into())
             }
         }
     }

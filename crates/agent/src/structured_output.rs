@@ -55,7 +55,7 @@ impl StructuredOutput {
                 why,
                 "the answer is not what was asked for"
             );
-            Text::from(UserText::AnswerOfWrongType.text())
+            Text::from(UserText::AnswerOfWrongType)
         };
         let answer = Json::parse(&message.last_text()).map_err(|_| mismatch("it is not JSON"))?;
         let value = answer.decode().map_err(|_| mismatch("it is not JSON"))?;

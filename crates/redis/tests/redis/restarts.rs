@@ -29,12 +29,9 @@ async fn without_persistence_the_same_approval_after_a_restart_has_no_second_eff
     redis.kill();
     redis.start_again();
     // The record is lost.
-    server.approve(&asked, Shown::Error(UserText::Refused.text())).await;
-    server
-        .connect_again(&redis)
-        .await
-        .approve(&asked, Shown::Error(UserText::Refused.text()))
-        .await;
+    let refused = UserText::Refused.text();
+    server.approve(&asked, Shown::Error(refused)).await;
+    server.connect_again(&redis).await.approve(&asked, Shown::Error(refused)).await;
     assert_eq!(server.effects(), 1);
 }
 
@@ -48,13 +45,10 @@ async fn a_claim_that_a_snapshot_does_not_hold_has_no_second_effect() {
     redis.kill();
     redis.start_again();
     // Redis holds the request as if it had no answer.
-    server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
-    server.approve(&asked, Shown::Error(UserText::OutcomeUnknown.text())).await;
-    server
-        .connect_again(&redis)
-        .await
-        .approve(&asked, Shown::Error(UserText::OutcomeUnknown.text()))
-        .await;
+    let unknown = UserText::OutcomeUnknown.text();
+    server.approve(&asked, Shown::Error(unknown)).await;
+    server.approve(&asked, Shown::Error(unknown)).await;
+    server.connect_again(&redis).await.approve(&asked, Shown::Error(unknown)).await;
     assert_eq!(server.effects(), 1);
 }
 
