@@ -29,7 +29,7 @@ use crate::hints::ChatHints;
 use crate::inner::Inner;
 use crate::log::client::Client;
 use crate::metrics::{count_refused_append, count_store_failure};
-use crate::redeem::Redeemed;
+use crate::redeem::{Redeemed, not_stored};
 use crate::run_counts::CountedRun;
 use crate::shutdown::Counted;
 use crate::started_turn::{AcceptedResult, StartedTurn};
@@ -418,6 +418,10 @@ impl Driver {
 
     fn redeeming(&mut self, closing: Option<EffectId>, redeemed: Redeemed) {
         let Redeemed { known, accepted, deferred, executing, progress, calls } = redeemed;
+        let is_incomplete = accepted.is_incomplete;
+        if is_incomplete && self.response.is_some() {
+            self.failure = Some(not_stored().into());
+        }
         if let Some(sender) = self.accepted.take() {
             // The caller may have been dropped.
             let _ = sender.send(Ok(accepted));
@@ -430,7 +434,7 @@ impl Driver {
                 for result in known {
                     self.turn.handle(Input::Settled(Box::new(result)));
                 }
-                self.turn.handle(Input::Executing(executing));
+                self.turn.handle(Input::Accepted { is_incomplete, executing });
                 for event in progress {
                     self.turn.handle(Input::Progress(Box::new(event)));
                 }

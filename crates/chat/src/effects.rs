@@ -16,7 +16,7 @@ use crate::ChatLimits;
 use crate::agent::events::Revoke;
 use crate::conversation::ReceivedResult;
 use crate::inner::Inner;
-use crate::redeem::{Redeemed, decided, received, revoke, revoke_all, revoker};
+use crate::redeem::{Redeemed, decided, not_stored, received, revoke, revoke_all, revoker};
 use crate::store::{
     AppendLog, AppendResult, ChatStoreError, Epoch, ListedChat, LoadLog, LoadedLog, LogKey,
     LogStore, PutSnapshot, ReadLogEntries, StoredEntry, Unchanged, Undelivered, UserLimits,
@@ -128,10 +128,7 @@ impl Effects {
                 Some(CallUpdate::Progress(event)) => Outcome::Progress(Box::new(event), calls),
                 // A kind that this version does not know.
                 Some(_) => Self::next_update(calls).await,
-                None if calls.is_incomplete() => {
-                    let lost = LedgerStoreError::new("an answer could not be stored");
-                    Outcome::NotRedeemed(lost.into())
-                }
+                None if calls.is_incomplete() => Outcome::NotRedeemed(not_stored().into()),
                 None => Outcome::Redeemed,
             }
         }

@@ -106,6 +106,11 @@ pub(super) fn received(calls: &RunningCalls, result: &DeferredToolResult) -> Rec
     ReceivedResult { shown, ..ReceivedResult::new(in_history, calls.descriptor(result)) }
 }
 
+/// Returns the error of answers that the ledger lacks: they can be sent again.
+pub(super) fn not_stored() -> LedgerStoreError {
+    LedgerStoreError::new("an answer could not be stored")
+}
+
 /// Returns the outcomes of those of these calls that the ledger has decided.
 pub(super) async fn decided(
     approvals: &ChatApprovals,

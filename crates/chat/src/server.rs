@@ -20,14 +20,13 @@ use super::log::decision::{Goal, Response, plan_of};
 use super::log::run_frames::EventId;
 use super::reader::LogReader;
 use super::readers::Reader;
-use super::redeem::{Accepted, show_outcomes};
+use super::redeem::{Accepted, not_stored, show_outcomes};
 use super::run_counts::RunCounts;
 use super::started_turn::StartedTurn;
 use super::stream::ChatStream;
 use super::sweeps;
 use crate::store::{ChatPage, ListChats, LogKey};
 use crate::{Chat, ChatError, ClientAnswers};
-use ui_message_stream::approval::store::LedgerStoreError;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::FieldError;
@@ -334,7 +333,7 @@ impl ChatServer {
             };
             let Accepted { answers, is_incomplete, .. } = redeemed?;
             if is_incomplete {
-                return Err(LedgerStoreError::new("a decision could not be stored").into());
+                return Err(not_stored().into());
             }
             accepted.extend(answers);
         }

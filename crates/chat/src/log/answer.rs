@@ -59,7 +59,7 @@ pub(crate) fn answer(
             }
         }
         _ if !results.is_empty() => append_results(view, mine, results, Some(message_id)),
-        Redemption::Running => Decision::AwaitResults,
+        Redemption::Storing | Redemption::Executing => Decision::AwaitResults,
         Redemption::Failed => Decision::Done(Response::Failed),
         Redemption::None | Redemption::Done => match live {
             Some(live) if live.message_id == *message_id => join(view, live, mine),

@@ -83,7 +83,7 @@ fn without_log(goal: &Goal, mine: &Mine) -> Decision {
             }
         }
         Goal::Answer { .. } => match mine.redemption {
-            Redemption::Running => Decision::AwaitResults,
+            Redemption::Storing | Redemption::Executing => Decision::AwaitResults,
             _ => Decision::Done(Response::UnknownCalls),
         },
         Goal::Delete if mine.revoked != Some(None) => Decision::RevokePending,

@@ -129,11 +129,16 @@ pub(crate) struct KnownCalls {
     pub(crate) has_failed: bool,
 }
 
+/// What has become of the answers of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redemption {
+    /// The request has none.
     None,
     Due,
-    Running,
+    /// The ledger stores them.
+    Storing,
+    /// They are stored, and approved calls are executed.
+    Executing,
     Done,
     Failed,
 }

@@ -165,8 +165,12 @@ pub(crate) enum Input {
     },
     Agent(AgentEvent),
     AgentEnded,
-    /// These calls are being executed. The events show it.
-    Executing(Vec<(ToolCallId, AgentEvent)>),
+    /// The ledger has the answers, or has failed to store one of them. These calls are being executed, which the
+    /// events show.
+    Accepted {
+        is_incomplete: bool,
+        executing: Vec<(ToolCallId, AgentEvent)>,
+    },
     /// Another turn may have appended entries.
     Changed,
     /// A third of a lease has passed.

@@ -1,6 +1,6 @@
 //! What a turn does as the holder of a run: it redeems answers, calls the model, and appends what it writes.
 
-use super::super::decision::{Append, Redemption};
+use super::super::decision::{Append, Redemption, Response};
 use super::super::entry::{OtherEntry, RunEnd};
 use super::super::turn_io::{Action, CallAgent, Effect, RunLimit};
 use super::super::writer::{EntryWriter, accepted};
@@ -165,9 +165,14 @@ impl LogTurn {
                 self.wait_for(Effect::Load { has_frames: true });
                 return true;
             }
-            let response = view.joined(live);
-            self.respond(response);
-            return true;
+            // The client keeps its answers until it has the response.
+            let is_accepting = hold.phase == Phase::Redeeming
+                && matches!(self.mine.redemption, Redemption::Due | Redemption::Storing);
+            if !is_accepting {
+                let response = view.joined(live);
+                self.respond(response);
+                return true;
+            }
         }
         let position = view.position();
         let lease = Some(self.mine.settings.lease);
@@ -198,13 +203,15 @@ impl LogTurn {
             let append = Append::new(view.control(), vec![OtherEntry::HandedOver.into()]);
             let lease = Some(std::time::Duration::ZERO);
             self.start(Effect::Append(Append { lease, ..append }));
+            // The ledger may lack the answers.
+            self.respond(Response::Failed);
             self.is_over = true;
             return true;
         }
         match hold.phase {
             Phase::Redeeming => match self.mine.redemption {
                 Redemption::Due => self.redeem(),
-                Redemption::Running => return false,
+                Redemption::Storing | Redemption::Executing => return false,
                 _ => hold.phase = Phase::Idle,
             },
             Phase::Idle => self.decide_step(),

@@ -181,13 +181,21 @@ impl LogTurn {
                 self.mine.redemption =
                     if is_redeemed { Redemption::Done } else { Redemption::Failed };
                 if !is_redeemed {
+                    self.respond(Response::Failed);
                     self.end_early(RunEnd::Failed(UserText::AnswerFailed.to_string()));
                 }
             }
             Input::Claimed { run, approvals, sent } => self.claimed(&run, &approvals, sent),
             Input::Agent(event) => self.handle_event(&event),
             Input::AgentEnded => self.end_call(None),
-            Input::Executing(calls) => self.show_executing(&calls),
+            Input::Accepted { is_incomplete, executing } => {
+                self.mine.redemption = Redemption::Executing;
+                if is_incomplete {
+                    // The client sends its answers again.
+                    self.respond(Response::Failed);
+                }
+                self.show_executing(&executing);
+            }
             Input::Progress(event) => self.show_progress(&event),
             Input::Changed => self.is_stale |= self.hold.is_some(),
             Input::Tick => {
@@ -568,7 +576,7 @@ impl LogTurn {
     fn redeem(&mut self) {
         let (Goal::Answer { plan, .. }, Some(view)) = (&self.goal, &self.view) else { return };
         let (plan, chat) = (plan.clone(), Box::new(view.state.chat().clone()));
-        self.mine.redemption = Redemption::Running;
+        self.mine.redemption = Redemption::Storing;
         self.start(Effect::Redeem { plan, chat });
     }
 }

@@ -142,6 +142,9 @@ impl Step<'_> {
         let driver = &mut world.drivers[*at];
         driver.responses += 1;
         let server = driver.server;
+        if matches!(response, Response::Join { .. } | Response::Stored(_)) {
+            world.check_stored(*at);
+        }
         let counts = &mut world.counts;
         match response {
             Response::Join { epoch, run, message_id, begin, .. } => {
@@ -329,7 +332,8 @@ impl Step<'_> {
         let executing = calls
             .map(|call| (call.clone(), AgentEvent::approval_data(call, Json::string("approved"))));
         let executing = executing.collect();
-        self.deliver(Input::Executing(executing));
+        let is_incomplete = !self.world.drivers[self.at].unstored.is_empty();
+        self.deliver(Input::Accepted { is_incomplete, executing });
         self.end_redemption();
     }
 

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 
 use super::world::{MAX_CHATS, Reader, World, key_of, shows};
 use crate::Chat;
-use crate::log::decision::Append;
+use crate::log::decision::{Append, Goal};
 use crate::log::entry::{Entry, OtherEntry, RunEnd};
 use crate::log::state::end::note_end;
 use crate::log::state::{ChatState, LastEnd};
@@ -117,6 +117,19 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A client that gets a response to its answers does not send them again: the ledger has them.
+    pub(super) fn check_stored(&mut self, at: usize) {
+        let Goal::Answer { plan, message_id, .. } = &self.drivers[at].turn.goal else { return };
+        let is_shown = |id| {
+            let message = self.chat().and_then(|chat| chat.message(message_id));
+            message.is_some_and(|message| shows(message, id))
+        };
+        let mut answered = plan.unverified_responses().map(|answer| &answer.approval_id);
+        let lost = answered.find(|id| self.ledger.is_asked(id) && is_shown(*id)).cloned();
+        drop(answered);
+        lost.into_iter().for_each(|id| self.violated(format!("the answer to {id:?} was lost")));
     }
 
     /// An append has arrived. `before` is how the last run had ended before.
