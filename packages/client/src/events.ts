@@ -19,6 +19,8 @@ export type ChatList = Extract<ChatEvent, { type: 'chats' }>;
 
 /** Milliseconds before the server is asked again: the first time, and at most. */
 const [FIRST_PAUSE, MAX_PAUSE] = [1_000, 30_000];
+/** A connection that was open for so many milliseconds has not failed: the server ends each one after a while. */
+const LONG = 10_000;
 
 /**
  * Follows the chats of a user over one connection for all pages of the browser with this name: a browser has only six
@@ -120,6 +122,7 @@ export function withPage(list: ChatList | undefined, page: Omit<ChatList, 'type'
 /** Reads the events of a server, over as many connections as it takes. Another one begins at each event `again`. */
 async function read(server: ChatServer, signal: AbortSignal, target: EventTarget, tell: (event: ChatEvent) => void) {
   for (let failures = 0; ; ) {
+    let begun = Infinity;
     const connection = new AbortController();
     const again = () => connection.abort();
     target.addEventListener('again', again);
@@ -127,12 +130,12 @@ async function read(server: ChatServer, signal: AbortSignal, target: EventTarget
     try {
       if (failures > 0) await sleep(Math.min(FIRST_PAUSE * 2 ** (failures - 1), MAX_PAUSE), either);
       failures += 1;
+      begun = Date.now();
       const response = await server.fetchUnsigned(`${server.api}?events`, { signal: either });
       if (response.ok) {
         for await (const frame of wholeFrames(response)) {
           const event = eventOf(frame);
           if (event) tell(event);
-          failures = 0; // the server ends the response after a while
         }
       }
     } catch {
@@ -140,7 +143,7 @@ async function read(server: ChatServer, signal: AbortSignal, target: EventTarget
     }
     target.removeEventListener('again', again);
     signal.throwIfAborted();
-    if (connection.signal.aborted) failures = 0;
+    if (connection.signal.aborted || Date.now() - begun > LONG) failures = 0;
   }
 }
 

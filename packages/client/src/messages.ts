@@ -59,33 +59,6 @@ export function isQuestion(messages: readonly Message[], part: AskingPart): bool
   return (asked?.state ?? 'pending') === 'pending' && (isLast || asked?.staysOpen === true);
 }
 
-/** What was answered to a call: the answer to its approval request, or its output with the new state. */
-export type Answer = { approved: boolean; reason?: string } | { state: string };
-
-/** Whether a call waits for an answer or an output of the page. */
-export const isOpen = ({ state }: AskingPart): boolean => state === 'approval-requested' || state.startsWith('input-');
-
-/** A call with its answer, as the AI SDK writes it. */
-export function withAnswer(part: AskingPart, answer: Answer): AskingPart {
-  if (!('approved' in answer)) return { ...part, ...answer };
-  return { ...part, state: 'approval-responded', approval: { ...part.approval, id: part.approval?.id ?? '', ...answer } };
-}
-
-/** A call without its answer, or without its output. */
-export function reopened(part: AskingPart): AskingPart {
-  const { output: _, errorText: __, ...call } = part as AskingPart & { output?: unknown; errorText?: unknown };
-  if (part.state !== 'approval-responded') return { ...call, state: 'input-available' };
-  const { approved: _approved, reason: _reason, ...approval } = part.approval ?? { id: '' };
-  return { ...call, state: 'approval-requested', approval };
-}
-
-/** The ids of those answers that a message has. */
-export function answersOf(message: Message | undefined, answers: ReadonlyMap<string, unknown>): string[] {
-  const parts = (message?.parts ?? []) as readonly AskingPart[];
-  const answered = parts.filter(part => part.toolCallId !== undefined && !isOpen(part));
-  return answered.flatMap(({ approval, toolCallId }) => [approval?.id, toolCallId]).filter(id => id !== undefined && answers.has(id)) as string[];
-}
-
 /**
  * How the answer in a message has ended, if it is not complete: it was stopped, has failed or was interrupted, or
  * has reached the limit of the model. `undefined` for a complete answer, and while it is written.

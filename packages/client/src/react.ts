@@ -2,7 +2,7 @@ import { Chat, useChat, type UIMessage, type UseChatHelpers } from '@ai-sdk/reac
 import { useEffect, useRef, useState, useSyncExternalStore } from 'react';
 import { withEvent, withPage, type ChatList } from './events.js';
 import { type ChatServer, type ChatSummary, defaultServer } from './server.js';
-import { separateOptions, StoredChat, type PageOptions, type StoredChatOptions } from './stored-chat.js';
+import { separateOptions, StoredChat, withUndelivered, type PageOptions, type StoredChatOptions } from './stored-chat.js';
 
 export * from './core.js';
 
@@ -46,8 +46,7 @@ export function useStoredChat<M extends UIMessage = UIMessage>(options: UseStore
     ...(experimental_throttle !== undefined && { experimental_throttle }),
   });
   const { status, isBusy, error, isUnknown, ended, loadOlder } = client;
-  const { undelivered } = client.state;
-  const messages = undelivered.length === 0 ? helpers.messages : [...helpers.messages, ...(undelivered as M[])];
+  const messages = withUndelivered(helpers.messages, client.state);
   const { sendMessage, regenerate, addToolOutput, respond, retry, stop, clearError } = client;
   const state = { messages, status, isBusy, error, isUnknown, ended, loadOlder };
   return { ...helpers, ...state, sendMessage, regenerate, addToolOutput, respond, retry, stop, clearError };

@@ -130,10 +130,11 @@ export class ChatServer {
     }
     const response = this.#send(input, init);
     // A request that has failed sets nothing: then the next one is the first.
-    this.#firstResponse ??= response.then(
+    const arrived = response.then(
       () => void (this.#hasResponse = true),
       () => (this.#firstResponse = undefined),
     );
+    this.#firstResponse ??= arrived;
     return response;
   }
 

@@ -1,8 +1,9 @@
 import { DefaultChatTransport } from 'ai';
+import { Answers, callsOf, isOpen, type Answer } from './answers.js';
 import type { ChatEvent } from './events.js';
-import { answersOf, isOpen, reopened, withAnswer, type Answer, type AskingPart } from './messages.js';
+import type { AskingPart } from './messages.js';
+import { isMissing, isOfConnection, isRefusal, messageOf, nextOf, soon, type NewMessage, type Sending } from './outbox.js';
 import { reconnectingFetch } from './reconnecting-fetch.js';
-import { isMissing, isOfConnection, isRefusal, soon, type Begun, type Posted, type Sending } from './sending.js';
 import {
   defaultServer,
   type AnswerEnd,
@@ -17,6 +18,7 @@ export type AnyChat<M extends Message> = {
   messages: M[];
   readonly status: 'submitted' | 'streaming' | 'ready' | 'error';
   readonly error: Error | undefined;
+  readonly generateId: () => string;
   // The arguments differ between versions and frameworks, and are passed on.
   sendMessage(message?: never, options?: never): Promise<void>;
   regenerate(options?: never): Promise<void>;
@@ -31,7 +33,6 @@ export type AnyChat<M extends Message> = {
 export type ChatParts = {
   id: string;
   transport: object;
-  sendAutomaticallyWhen: (sent: { messages: readonly Message[] }) => boolean;
   onFinish: (finished: unknown) => void;
 };
 
@@ -70,7 +71,7 @@ export type Status = 'opening' | 'submitted' | 'streaming' | 'reconnecting' | 's
 
 /** What a page shows beside the messages of the AI SDK's `Chat`. */
 export type State = {
-  phase: 'idle' | 'opening' | 'stopping';
+  phase: 'idle' | 'opening' | 'submitted' | 'stopping';
   isReconnecting: boolean;
   /** Whether the user has no chat with this id, or has deleted it. */
   isUnknown: boolean;
@@ -78,41 +79,48 @@ export type State = {
   ended: AnswerEnd | undefined;
   /** The place of older messages on the server, if there are any. */
   before: string | undefined;
-  /** The messages of the user that the server lacks, the oldest first. */
+  /** The messages of the user that the server may lack, the oldest first. */
   undelivered: readonly Message[];
   /** Why Stop, an answer or older messages have failed, or why a message has not arrived. */
   problem: Error | undefined;
 };
 
-/** A chat that the server stores, with a `Chat` of the AI SDK in front of it. */
+/** What became of a request: an error, `none` if no answer is written, or its response, which is read now. */
+type Arrival = Error | 'none' | 'response';
+
+/**
+ * A chat that the server stores, with a `Chat` of the AI SDK in front of it.
+ *
+ * `#next` decides what is done, one thing after the other: a request that the AI SDK begins while it reads the response
+ * of another one ends both. What the user has sent stays in the outbox, and answers stay in `#answers`, until the
+ * server has them.
+ */
 export class StoredChat<M extends Message, C extends AnyChat<M>> {
   readonly id: string;
   readonly chat: C;
   readonly server: ChatServer;
-  readonly #options: StoredChatOptions;
   readonly #listeners = new Set<() => void>();
   #state: State;
   #connection: 'none' | 'open' | 'closed' = 'none';
-  /** What the user has sent and the server may lack, the oldest first. The answers are not among it. */
-  #unsent: Sending<M>[] = [];
-  /** The request whose body is made next. */
-  #next: Sending<M> | undefined;
-  /** Fulfilled when the last request of the user has its response: then the next one begins. */
-  #turn: Promise<unknown> = Promise.resolve();
-  /** The answers to questions and the outputs of tools that the server may lack, by the id of approval or call. */
-  readonly #answers = new Map<string, Answer>();
-  /**
-   * The changed inputs, by the ids of the approvals. They stay after the answer was sent: it may be sent again, and
-   * must not run the input of the model then. The server ignores an input after the first answer.
-   */
-  readonly #inputs = new Map<string, unknown>();
+  /** What the user has sent and the server may lack, the oldest first. */
+  #outbox: Sending<M>[] = [];
+  /** The one that is being sent. */
+  #current: Sending<M> | undefined;
+  readonly #answers = new Answers();
+  /** Answers could not be sent. They are sent again when the user does something. */
+  #haveAnswersFailed = false;
   /** What else has failed, by its name, and how it is done again. */
   readonly #failures = new Map<string, { error: Error; again: () => Promise<void> }>();
-  /** How many requests have begun: a history that was read across the begin of one is not shown. */
-  #requests = 0;
-  /** Fulfilled when the last request has its response, and the history is read. */
-  #arriving: Promise<unknown> = Promise.resolve();
-  #opening: Promise<void> | undefined;
+  /** Fulfilled when nothing is due. */
+  #working: Promise<void> | undefined;
+  /** Fulfilled when the response of the last request was read. `undefined` if it was. */
+  #reading: Promise<void> | undefined;
+  /** Tells what became of the last request. */
+  #arrive: (arrival: Arrival) => void = () => {};
+  #opening: 'none' | 'due' | 'begun' = 'none';
+  /** Ends the reading of messages that the user does not wait for. */
+  #refreshing = new AbortController();
+  #preparing: Promise<unknown> = Promise.resolve();
   #stopping: Promise<void> = Promise.resolve();
   #isStored: boolean;
   /** The version of the messages that are shown, and the newest that an event names. */
@@ -120,12 +128,12 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   #newest: number | undefined;
   /** Whether the server may hold something else, whatever the versions are. */
   #isOutdated = false;
-  #isRefreshing = false;
+  /** The messages could not be read, and are read again after a while. */
+  #isPausing = false;
 
   constructor(options: StoredChatOptions, newChat: (parts: ChatParts) => C) {
     this.id = options.id;
     this.server = options.server;
-    this.#options = options;
     this.#isStored = !options.isNew;
     this.#state = {
       phase: options.isNew ? 'idle' : 'opening',
@@ -146,21 +154,12 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
         // The server has the other messages.
         prepareSendMessagesRequest: ({ body, messages, trigger, messageId }) => {
           const { id } = this;
-          const message = messages.at(-1);
-          const approvalInputs = this.#inputsOf(message as Message | undefined);
-          return { body: { ...this.#options.body?.(), ...body, id, message, trigger, messageId, approvalInputs } };
+          const message = messages.at(-1) as Message | undefined;
+          const approvalInputs = this.#answers.inputsIn(message);
+          return { body: { ...options.body?.(), ...body, id, message, trigger, messageId, approvalInputs } };
         },
       }),
-      // Each answer is sent at once, also beside open questions. The server calls the model after the last one.
-      sendAutomaticallyWhen: ({ messages }) => answersOf(messages.at(-1), this.#answers).length > 0,
-      onFinish: finished => {
-        const { isError } = finished as { isError: boolean };
-        queueMicrotask(() => {
-          if (isError && !isOfConnection(this.chat.error)) this.#set({ ended: 'failed' });
-          this.#catchUp();
-        });
-        options.onFinish?.(finished);
-      },
+      onFinish: finished => options.onFinish?.(finished),
     });
   }
 
@@ -169,8 +168,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   get messages(): M[] {
-    const { undelivered } = this.state;
-    return undelivered.length === 0 ? this.chat.messages : [...this.chat.messages, ...(undelivered as M[])];
+    return withUndelivered(this.chat.messages, this.state);
   }
 
   get status(): Status {
@@ -222,26 +220,23 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     return () => {
       this.#connection = 'closed';
       unsubscribe();
-      // What the user has sent still arrives: `#request` ends it then.
-      if (this.chat.status === 'streaming') void this.chat.stop();
+      void this.#work(); // what the user has sent still arrives
     };
   }
 
   /** Sends a message. It ends an answer that is being written, and follows the messages that have not arrived. */
   readonly sendMessage = (async (message: never, options: never) => {
-    this.#discardRefused();
-    for (const unsent of [...this.#unsent]) await this.#resend(unsent).arrived;
-    const { messageId } = (message ?? {}) as { messageId?: string };
-    const edited = messageId === undefined ? undefined : this.#partsOf(messageId);
-    await this.#send({ options, edited }, () => this.chat.sendMessage(message, options)).ended;
+    if (message) await this.#prepare(message, options);
+    await this.#act();
   }) as C['sendMessage'];
 
-  /** Writes the last answer again. */
-  readonly regenerate = (async (options: never) => {
-    this.#discardRefused();
-    await this.#send({ options }, async () => {
-      if (this.chat.messages.length > 0) await this.chat.regenerate(options);
-    }).ended;
+  /** Writes the last answer again, or that with this `messageId`. */
+  readonly regenerate = (async ({ messageId, ...options }: { messageId?: string } = {}) => {
+    const last = this.chat.messages.at(-1)?.id;
+    if (last === undefined) return;
+    this.#discardFailed();
+    this.#outbox.push({ type: 'regeneration', messageId, last, options });
+    await this.#act();
   }) as C['regenerate'];
 
   /**
@@ -251,35 +246,43 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   readonly respond = async ({ approval }: AskingPart, { input, ...answer }: ApprovalAnswer): Promise<void> => {
     const { id } = approval ?? {};
     if (id === undefined) throw new Error('this part has no approval request');
-    await soon(this.#arriving);
-    const part = this.#lastParts().find(part => part.approval?.id === id);
+    const part = callsOf(this.chat.messages.at(-1)).find(part => part.approval?.id === id);
     if (!part) return this.#decide(id, { input, ...answer });
     if (!isOpen(part)) return;
-    if (input === undefined) this.#inputs.delete(id);
-    else this.#inputs.set(id, input);
     const { approved, reason } = answer;
-    const approvalAnswer = { approved, ...(reason !== undefined && { reason }) };
-    this.#answers.set(id, approvalAnswer);
-    await this.chat.addToolApprovalResponse({ id, ...approvalAnswer });
+    const given = { approved, ...(reason !== undefined && { reason }) };
+    this.#answers.add(id, given, input);
+    this.#showAnswers();
+    await this.chat.addToolApprovalResponse({ id, ...given }); // the response that is being read has it, too
+    await this.#act();
   };
 
   /** Gives the output of a tool of the page. */
   readonly addToolOutput = (async (output: never) => {
-    await soon(this.#arriving);
-    const { toolCallId, state = 'output-available', ...given } = output as { toolCallId: string; state?: string };
-    const part = this.#lastParts().find(part => part.toolCallId === toolCallId);
-    if (part && isOpen(part)) this.#answers.set(toolCallId, { state, ...given });
+    const { toolCallId, state = 'output-available', ...others } = output as Output;
+    const part = callsOf(this.chat.messages.at(-1)).find(part => part.toolCallId === toolCallId);
+    if (part && isOpen(part)) {
+      const { output: value, errorText } = others;
+      const answer: Answer = state === 'output-error' ? { state, errorText } : { state, output: value };
+      this.#answers.add(toolCallId, answer);
+      this.#showAnswers();
+    }
     await this.chat.addToolOutput(output);
+    // The AI SDK reads on when the tool of the page has ended.
+    void this.#act();
   }) as C['addToolOutput'];
 
   /** Stops the answer. The server keeps what was written. */
   readonly stop = (): Promise<void> => {
+    if (this.#state.phase === 'stopping') return this.#stopping;
     this.#set({ phase: 'stopping' });
     this.#stopping = this.#attempt('stop', async () => {
       void this.chat.stop(); // it waits for the tools of the page
-      await this.server.stop(this.id).finally(() => this.#set({ phase: 'idle' }));
-      // The server has ended the open calls, and has closed the questions.
-      this.#isOutdated = true;
+      await this.server.stop(this.id).finally(() => {
+        // The server has ended the open calls, and has closed the questions.
+        this.#isOutdated = true;
+        this.#leave('stopping');
+      });
     });
     return this.#stopping;
   };
@@ -287,29 +290,48 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   /** Tries again what has failed: sends, reads or writes again, whichever the server lacks. */
   readonly retry = async (): Promise<void> => {
     const failures = [...this.#failures.values()];
-    const isOfChat = failures.length === 0 || this.chat.error !== undefined || this.#unsent.length > 0;
+    const isLost = this.chat.error !== undefined && !this.#failures.has('open');
+    const isOfChat = failures.length === 0 || isLost || this.#outbox.length > 0 || this.#hasAnswers;
     this.#clearErrors();
     for (const { again } of failures) await again();
     if (!isOfChat) return;
-    const [...earlier] = this.#unsent;
-    const last = earlier.pop();
-    if (last) {
-      for (const unsent of earlier) await this.#resend(unsent).arrived;
-      await this.#resend(last).ended;
-    } else if (answersOf(this.chat.messages.at(-1), this.#answers).length > 0) {
-      await this.#send({ isOfAnswers: true }, () => this.chat.sendMessage()).ended;
+    if (this.#outbox.length > 0 || this.#hasAnswers) {
+      this.#outbox = this.#outbox.map(sending => (sending.error ? { ...sending, error: undefined } : sending));
+      await this.#act();
     } else if (this.state.ended === 'failed' || this.state.ended === 'interrupted') {
       await this.regenerate();
-    } else {
+    } else if (!this.isBusy) {
       await this.#open();
     }
   };
 
-  /** Removes the error, and a message that the server has refused. */
+  /** Removes the error, and a message that the server has refused. Another one that has not arrived waits. */
   readonly clearError = (): void => {
+    this.#discardFailed();
+    this.#outbox = this.#outbox.map(sending => (sending.error ? { ...sending, isHidden: true } : sending));
     this.#clearErrors();
-    this.#discardRefused();
   };
+
+  /** Puts a message into the outbox. */
+  async #prepare(given: NewMessage, options: unknown) {
+    const prepared = this.#preparing.then(() => messageOf(given, this.chat.generateId));
+    this.#preparing = prepared.catch(() => {});
+    const message = (await prepared) as M;
+    const isIt = (sending: Sending<M>) => sending.type !== 'regeneration' && sending.message.id === message.id;
+    const waiting = this.#outbox.find(sending => isIt(sending) && sending !== this.#current);
+    const replaced = this.chat.messages.find(({ id }) => id === given.messageId);
+    if (waiting) {
+      // It is sent in the place of the one that has not arrived.
+      const changed = { ...waiting, message, options, error: undefined };
+      this.#outbox = this.#outbox.map(sending => (sending === waiting ? changed : sending));
+    } else if (replaced) {
+      this.#outbox.push({ type: 'edit', message, replaced: JSON.stringify(replaced.parts), options });
+    } else {
+      if (given.messageId !== undefined) throw new Error(`message with id ${given.messageId} not found`);
+      this.#outbox.push({ type: 'message', message, options });
+    }
+    this.#discardFailed();
+  }
 
   #clearErrors() {
     this.#failures.clear();
@@ -322,92 +344,224 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     for (const listener of this.#listeners) listener();
   }
 
-  #lastParts(): readonly AskingPart[] {
-    return (this.chat.messages.at(-1)?.parts ?? []) as never;
-  }
-
-  /** The parts of a message as text, to compare them. */
-  #partsOf(messageId: string): string | undefined {
-    return JSON.stringify(this.chat.messages.find(({ id }) => id === messageId)?.parts);
-  }
-
-  /** Begins a request of the user, after the one before has its response. */
-  #send(sending: Omit<Sending<M>, 'isRefused'>, begin: () => Promise<void>): Begun {
-    const before = this.#turn;
-    let arrive = () => {};
-    const arrived = new Promise<void>(resolve => (arrive = resolve));
-    this.#turn = arrived;
-    const send = async () => {
-      await soon(before);
-      await this.#makeFree();
-      this.#next = { ...sending, isRefused: false, arrive };
-      await begin();
-    };
-    const ended = send().finally(arrive);
-    ended.catch(() => {}); // whoever waits for it sees the error
-    return { arrived, ended };
-  }
-
-  /** Sends again what the server lacks. */
-  #resend(unsent: Sending<M>): Begun {
-    const { message, regenerated, edited, options } = unsent;
-    return this.#send({ ...unsent }, () => {
-      this.#setUnsent(this.#unsent.filter(other => other !== unsent));
-      if (regenerated) {
-        const isShown = this.chat.messages.some(({ id }) => id === regenerated.messageId);
-        return this.chat.regenerate({ ...(options as object), ...(isShown && regenerated) } as never);
-      }
-      if (edited === undefined) return this.chat.sendMessage(message as never, options as never);
-      const { id, parts, metadata } = message as Message;
-      return this.chat.sendMessage({ parts, metadata, messageId: id } as never, options as never);
-    });
-  }
-
-  #discardRefused() {
-    this.#setUnsent(this.#unsent.filter(({ isRefused }) => !isRefused));
-  }
-
-  #setUnsent(unsent: Sending<M>[]) {
-    this.#unsent = unsent;
-    this.#update();
+  #leave(phase: State['phase']) {
+    if (this.#state.phase === phase) this.#set({ phase: 'idle' });
   }
 
   /** Shows what has not arrived, and the last failure. */
   #update() {
-    // A message with another text stands at its old place.
-    const added = this.#unsent.filter(({ edited }) => edited === undefined);
-    const undelivered = added.flatMap(({ message }) => message ?? []);
-    const problem = [...this.#failures.values(), ...this.#unsent].at(-1)?.error;
-    this.#set({ undelivered, problem });
+    const undelivered = this.#outbox.flatMap(sending => (sending.type === 'message' ? sending.message : []));
+    const failed = [...this.#failures.values(), ...this.#outbox.filter(({ isHidden }) => !isHidden)];
+    this.#set({ undelivered, problem: failed.flatMap(({ error }) => error ?? []).at(-1) });
   }
 
-  /** Does what may fail. The failure becomes the `problem`, and `retry` does it again. */
-  async #attempt(name: string, act: () => Promise<void>): Promise<void> {
-    this.#failures.delete(name);
-    await act().catch((error: Error) => {
-      this.#failures.set(name, { error, again: () => this.#attempt(name, act) });
-    });
+  /** Forgets what the server has refused, and changes of shown messages that have not arrived. */
+  #discardFailed() {
+    this.#outbox = this.#outbox.filter(({ type, error }) => !error || (type === 'message' && !isRefusal(error)));
+  }
+
+  /** The user has done something. What waits is tried again, and is sent in its order. */
+  async #act() {
+    this.#outbox = this.#outbox.map(sending =>
+      sending.error && !isRefusal(sending.error) ? { ...sending, error: undefined, isHidden: false } : sending,
+    );
+    this.#haveAnswersFailed = false;
+    this.#refreshing.abort();
     this.#update();
-    this.#catchUp();
-  }
-
-  /** Waits until the last request has arrived and Stop is done, and ends what this page reads. */
-  async #makeFree() {
-    await soon(Promise.all([this.#arriving, this.#stopping]));
-    this.#clearErrors();
-    if (this.isBusy) await soon(this.chat.stop());
+    await this.#work();
+    await this.#reading;
   }
 
   /** Reads the chat from the server, and the answer that is being written. */
-  #open(): Promise<void> {
-    this.#opening ??= this.#read().finally(() => (this.#opening = undefined));
-    return this.#opening;
+  async #open() {
+    if (this.#opening === 'none') this.#opening = 'due';
+    if (!this.#reading) this.#set({ phase: 'opening' });
+    await this.#work();
   }
 
+  /** Does what is due. Fulfilled when nothing is. */
+  #work(): Promise<void> {
+    this.#working ??= this.#workOff();
+    return this.#working;
+  }
+
+  async #workOff() {
+    await undefined; // what is asked for at the same time belongs to it
+    for (let act = this.#next(); act; act = this.#next()) await act();
+    this.#working = undefined;
+  }
+
+  /** Decides what is done next. */
+  #next(): (() => Promise<void>) | undefined {
+    if (this.#state.phase === 'stopping') return undefined;
+    if (this.#opening === 'due' && !this.#reading && this.#connection === 'open') return () => this.#read();
+    const sending = nextOf(this.#outbox);
+    if (sending && this.#reading) return () => this.#endReading();
+    if (this.#hasAnswers && !this.#reading) {
+      // A message follows the answers before it.
+      if (!this.#haveAnswersFailed) return () => this.#sendAnswers();
+    } else if (sending) {
+      return () => this.#send(sending);
+    }
+    if (this.#connection === 'closed' && this.#reading) void this.chat.stop();
+    if (this.#connection !== 'open' || this.#reading || this.#isPausing) return undefined;
+    // A chat that was deleted and begun again has a lower version. An older event costs a request.
+    const isBehind = this.#isOutdated || (this.#newest !== undefined && this.#newest !== this.#version);
+    return isBehind ? () => this.#read() : undefined;
+  }
+
+  get #hasAnswers(): boolean {
+    return this.#answers.idsIn(this.chat.messages.at(-1)).length > 0;
+  }
+
+  async #send(sending: Sending<M>) {
+    this.#current = sending;
+    const arrival = await this.#submit(() => this.#begin(sending));
+    this.#current = undefined;
+    const isFailed = arrival instanceof Error;
+    if (isFailed) {
+      // It is shown after the messages that the server has.
+      const { id } = sending.type === 'message' ? sending.message : {};
+      this.chat.messages = this.chat.messages.filter(message => message.id !== id);
+    }
+    this.#outbox = this.#outbox.flatMap(other =>
+      other !== sending ? other : isFailed ? { ...sending, error: arrival } : [],
+    );
+    this.#update();
+  }
+
+  #begin(sending: Sending<M>): Promise<void> {
+    const { options } = sending;
+    const isShown = (messageId: string | undefined) => this.chat.messages.some(({ id }) => id === messageId);
+    if (sending.type === 'regeneration') {
+      const { messageId } = sending;
+      return this.chat.regenerate({ ...(options as object), ...(isShown(messageId) && { messageId }) } as never);
+    }
+    const { id, ...content } = sending.message;
+    // Another page may have removed the message that was changed.
+    const isEdit = sending.type === 'edit' && isShown(id);
+    return this.chat.sendMessage((isEdit ? { ...content, messageId: id } : sending.message) as never, options as never);
+  }
+
+  async #sendAnswers() {
+    const arrival = await this.#submit(() => this.chat.sendMessage());
+    this.#haveAnswersFailed = arrival instanceof Error && !isRefusal(arrival);
+  }
+
+  /** Ends the reading of an answer: a message follows. */
+  async #endReading() {
+    this.#set({ phase: 'submitted' });
+    await soon(Promise.all([this.chat.stop(), this.#reading]));
+    this.#reading = undefined;
+  }
+
+  async #submit(begin: () => Promise<void>): Promise<Arrival> {
+    this.#set({ phase: 'submitted', ended: undefined });
+    this.#clearErrors();
+    const arrival = await this.#request(begin);
+    this.#leave('submitted');
+    return arrival;
+  }
+
+  /** Has the AI SDK begin a request, and waits for its response. */
+  #request(begin: () => Promise<void>): Promise<Arrival> {
+    return new Promise(arrive => {
+      this.#arrive = arrive;
+      const notArrived = () => arrive(new Error(this.server.texts.notArrived));
+      const reading: Promise<void> = begin()
+        .then(notArrived, arrive)
+        .then(() => {
+          if (this.#reading === reading) this.#hasRead();
+        });
+      this.#reading = reading;
+    });
+  }
+
+  #hasRead() {
+    this.#reading = undefined;
+    const { status, error } = this.chat;
+    if (status === 'error') {
+      this.#isOutdated = true;
+      if (!isOfConnection(error)) this.#set({ ended: 'failed' });
+    }
+    this.#showAnswers();
+    void this.#work();
+  }
+
+  /** Reads the messages from the server, and the answer that is being written. */
   async #read() {
-    this.chat.clearError();
-    this.#set({ phase: 'opening' });
-    await this.chat.resumeStream();
+    const isAsked = this.#opening === 'due';
+    if (isAsked) this.#opening = 'begun';
+    this.#isOutdated = false;
+    this.#refreshing = new AbortController();
+    const { signal } = this.#refreshing;
+    try {
+      if (isAsked) this.chat.clearError();
+      if (await this.#readHistory(isAsked, signal)) {
+        const arrival = await this.#request(() => this.chat.resumeStream());
+        if (arrival instanceof Error) throw arrival;
+        // It has ended in between.
+        if (arrival === 'none') await this.#readHistory(isAsked, signal);
+      }
+    } catch (error) {
+      this.#isOutdated = true;
+      if (isAsked) this.#failures.set('open', { error: error as Error, again: () => this.#open() });
+      if (isAsked || !signal.aborted) this.#pause();
+      this.#update();
+    }
+    if (isAsked) this.#opening = 'none';
+    this.#leave('opening');
+  }
+
+  /** Shows the messages of the server. Returns whether an answer is being written. */
+  async #readHistory(isAsked: boolean, refreshing: AbortSignal): Promise<boolean> {
+    const newest = this.#newest;
+    const late = AbortSignal.timeout(MAX_READ);
+    const signal = isAsked ? late : AbortSignal.any([late, refreshing]);
+    const page = await this.server.history<M>(this.id, { signal, isUnasked: !isAsked });
+    if (newest === this.#newest) this.#newest = undefined;
+    this.#failures.delete('open');
+    this.#show(page);
+    return page !== undefined && page.ended === undefined && page.messages.length > 0;
+  }
+
+  #pause() {
+    this.#isPausing = true;
+    setTimeout(() => {
+      this.#isPausing = false;
+      void this.#work();
+    }, REFRESH_PAUSE);
+  }
+
+  #show(page: History<M> | undefined) {
+    const shown = this.chat.messages;
+    const messages = page?.messages ?? [];
+    const [first] = messages;
+    // Older messages that were read stay, if the page continues them.
+    const older = first && page?.before !== undefined ? shown.findIndex(({ id }) => id === first.id) : -1;
+    const kept = older > 0 ? shown.slice(0, older) : [];
+    this.#isStored ||= page !== undefined;
+    this.chat.messages = [...kept, ...messages];
+    this.#answers.forgetClosed(messages.at(-1));
+    this.#showAnswers();
+    const missing = this.#outbox.filter(sending => isMissing(sending, page));
+    const hasArrived = missing.length < this.#outbox.length;
+    this.#outbox = missing;
+    // An error that is no longer true.
+    const { ended } = page ?? {};
+    const isWhole = ended !== 'failed' && ended !== 'interrupted' && missing.length === 0 && this.#answers.isEmpty;
+    if (isWhole && (hasArrived || !isRefusal(this.chat.error))) this.chat.clearError();
+    this.#version = page?.version;
+    this.#update();
+    this.#set({ before: kept.length > 0 ? this.#state.before : page?.before, ended, isUnknown: !page && this.#isStored });
+  }
+
+  /** Shows the answers that the server lacks. */
+  #showAnswers() {
+    const last = this.chat.messages.at(-1);
+    if (last && !this.#answers.isEmpty) {
+      this.chat.messages = [...this.chat.messages.slice(0, -1), this.#answers.shownIn(last)];
+    }
   }
 
   #loadOlder(before: string) {
@@ -427,11 +581,14 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     });
   }
 
-  /** The changed inputs of the calls of a message. */
-  #inputsOf(message: Message | undefined): Record<string, unknown> {
-    const parts = (message?.parts ?? []) as readonly AskingPart[];
-    const ids = parts.map(({ approval }) => approval?.id ?? '').filter(id => this.#inputs.has(id));
-    return Object.fromEntries(ids.map(id => [id, this.#inputs.get(id)]));
+  /** Does what may fail. The failure becomes the `problem`, and `retry` does it again. */
+  async #attempt(name: string, act: () => Promise<void>): Promise<void> {
+    this.#failures.delete(name);
+    await act().catch((error: Error) => {
+      this.#failures.set(name, { error, again: () => this.#attempt(name, act) });
+    });
+    this.#update();
+    void this.#work();
   }
 
   get #reconnecting() {
@@ -442,184 +599,71 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     };
   }
 
-  #post(url: string | URL | Request, init: RequestInit): Promise<Response> {
-    const { message, trigger, messageId } = JSON.parse(`${init.body}`) as Posted<M>;
-    const isRegenerated = trigger === 'regenerate-message';
-    const isOfUser = isRegenerated || message?.role === 'user';
-    const sending = this.#takeNext(isOfUser);
-    if (isRegenerated) sending.regenerated = { messageId };
-    else if (isOfUser) sending.message = message;
-    sending.version = this.#version;
+  async #post(url: string | URL | Request, init: RequestInit): Promise<Response> {
+    const { message } = JSON.parse(`${init.body}`) as { message?: Message };
     // Those that this body has: another one may be given before the response.
-    const answered = answersOf(message, this.#answers);
-    this.#set({ phase: 'idle', ended: undefined });
-    return this.#request(async () => {
-      try {
-        const response = await reconnectingFetch(url, init, this.#reconnecting);
-        if (!response.ok) throw await this.server.refusal(response);
-        this.#isStored = true;
-        for (const id of answered) this.#answers.delete(id);
-        this.#set({ isUnknown: false });
-        return response;
-      } catch (error) {
-        this.#isOutdated = true;
-        sending.isRefused = isRefusal(error);
-        if (sending.isRefused) this.#reopen(answered);
-        if (isOfUser) {
-          const isStopped = init.signal?.aborted;
-          sending.error = isStopped ? new Error(this.server.texts.notArrived) : (error as Error);
-          // It is shown after the messages that the server has.
-          const { id } = sending.edited === undefined ? (sending.message ?? {}) : {};
-          this.chat.messages = this.chat.messages.filter(shown => shown.id !== id);
-          this.#setUnsent([...this.#unsent, sending]);
-        }
-        throw error;
-      } finally {
-        sending.arrive?.();
-      }
-    });
-  }
-
-  /** The request that `#send` has begun. The AI SDK sends answers without it. */
-  #takeNext(isOfUser: boolean): Sending<M> {
-    const next = this.#next;
-    if (!next || (!isOfUser && !next.isOfAnswers)) return { isRefused: false };
-    this.#next = undefined;
-    return next;
-  }
-
-  /** Opens questions again whose answers the server has refused: nothing is stored. */
-  #reopen(ids: readonly string[]) {
-    for (const id of ids) {
-      this.#answers.delete(id);
-      this.#inputs.delete(id);
-    }
-    this.#changeLast(part => (ids.includes(part.approval?.id ?? '') || ids.includes(part.toolCallId) ? reopened(part) : part));
-  }
-
-  #changeLast(change: (part: AskingPart) => AskingPart) {
-    const last = this.chat.messages.at(-1);
-    if (!last) return;
-    const parts = (last.parts as readonly AskingPart[]).map(change);
-    this.chat.messages = [...this.chat.messages.slice(0, -1), { ...last, parts }];
-  }
-
-  /** Opens the stream first and reads the history then: a response that has ended in between is in the history. */
-  async #resume(url: string | URL | Request, init: RequestInit): Promise<Response> {
-    const resumed = this.#request(async () => {
+    const answered = this.#answers.idsIn(message);
+    try {
       const response = await reconnectingFetch(url, init, this.#reconnecting);
       if (!response.ok) throw await this.server.refusal(response);
-      try {
-        const page = await this.server.history<M>(this.id, { signal: init.signal });
-        init.signal?.throwIfAborted();
-        this.#show(page);
-      } catch (error) {
-        void response.body?.cancel();
-        throw error;
-      }
+      this.#isStored = true;
+      this.#answers.arrived(answered);
+      this.#set({ isUnknown: false });
+      this.#arrive('response');
       return response;
-    });
-    const requests = this.#requests;
-    return resumed.finally(() => {
-      if (requests !== this.#requests) return;
-      this.#set({ phase: 'idle' });
-      queueMicrotask(() => this.#catchUp());
-    });
+    } catch (error) {
+      this.#isOutdated = true;
+      const isStopped = init.signal?.aborted ?? false;
+      const last = this.chat.messages.at(-1);
+      if (last && (isStopped || isRefusal(error))) {
+        // Nothing is stored.
+        this.chat.messages = [...this.chat.messages.slice(0, -1), this.#answers.refused(answered, last)];
+      }
+      this.#arrive(isStopped ? new Error(this.server.texts.notArrived) : (error as Error));
+      throw error;
+    }
   }
 
-  #request(send: () => Promise<Response>): Promise<Response> {
-    this.#requests += 1;
-    const response = send();
-    this.#arriving = response.catch(() => {});
-    // A page that is closed reads nothing.
-    void this.#arriving.then(() => setTimeout(() => this.#connection === 'closed' && void this.chat.stop()));
-    return response;
-  }
-
-  #show(page: History<M> | undefined) {
-    const shown = this.chat.messages;
-    const messages = page?.messages ?? [];
-    const [first] = messages;
-    // Older messages that were read stay, if the page continues them.
-    const older = first && page?.before !== undefined ? shown.findIndex(({ id }) => id === first.id) : -1;
-    const kept = older > 0 ? shown.slice(0, older) : [];
-    this.chat.messages = [...kept, ...messages];
-    this.#unsent = this.#unsent.filter(unsent => isMissing(unsent, page));
-    this.#answerAgain();
-    // An error that is no longer true.
-    const { ended } = page ?? {};
-    const isWhole = ended !== 'failed' && ended !== 'interrupted' && this.#unsent.length === 0 && this.#answers.size === 0;
-    if (isWhole && !isRefusal(this.chat.error)) this.chat.clearError();
-    this.#version = page?.version;
-    this.#update();
-    this.#set({ before: kept.length > 0 ? this.#state.before : page?.before, ended, isUnknown: !page && this.#isStored });
-  }
-
-  /** Shows the answers that the server lacks. Those to questions that are closed are removed. */
-  #answerAgain() {
-    const given = new Map(this.#answers);
-    this.#answers.clear();
-    if (given.size === 0) return;
-    this.#changeLast(part => {
-      const id = [part.approval?.id, part.toolCallId].find(id => id !== undefined && given.has(id));
-      const answer = id !== undefined && isOpen(part) ? given.get(id) : undefined;
-      if (!answer) return part;
-      this.#answers.set(id as string, answer);
-      return withAnswer(part, answer);
-    });
+  async #resume(url: string | URL | Request, init: RequestInit): Promise<Response> {
+    const late = setTimeout(() => void this.chat.stop(), MAX_READ);
+    try {
+      const response = await reconnectingFetch(url, init, this.#reconnecting);
+      if (!response.ok) throw await this.server.refusal(response);
+      this.#arrive(response.status === 204 ? 'none' : 'response');
+      return response;
+    } catch (error) {
+      this.#arrive(error as Error);
+      throw error;
+    } finally {
+      clearTimeout(late);
+    }
   }
 
   #onEvent(event: ChatEvent) {
     if (event.type === 'deleted') {
-      if (event.id !== this.id) return;
-      this.#newest = undefined;
-      this.#show(undefined);
-      return;
+      this.#isOutdated ||= event.id === this.id;
+    } else {
+      const chats = event.type === 'chats' ? event.chats : [event.chat];
+      const own = chats.find(({ id }) => id === this.id);
+      if (own) this.#newest = own.version;
+      // All chats of the user, without this one: it was deleted while no events came.
+      else if (event.type === 'chats' && event.after === undefined) this.#isOutdated ||= this.#version !== undefined;
     }
-    const chats = event.type === 'chats' ? event.chats : [event.chat];
-    const own = chats.find(({ id }) => id === this.id);
-    if (own) this.#newest = own.version;
-    // All chats of the user, without this one: it was deleted while no events came.
-    else if (event.type === 'chats' && event.after === undefined) this.#isOutdated ||= this.#version !== undefined;
-    this.#catchUp();
-  }
-
-  /** Reads the messages again if the server has others, and the page does nothing else. */
-  #catchUp() {
-    // A chat that was deleted and begun again has a lower version. An older event costs a request.
-    const isBehind = this.#isOutdated || (this.#newest !== undefined && this.#newest !== this.#version);
-    if (!isBehind || !this.#isFree() || this.#isRefreshing) return;
-    this.#isOutdated = false;
-    this.#isRefreshing = true;
-    this.#refresh()
-      .catch(async () => {
-        this.#isOutdated = true;
-        await new Promise(wake => setTimeout(wake, REFRESH_PAUSE));
-      })
-      .finally(() => {
-        this.#isRefreshing = false;
-        this.#catchUp();
-      });
-  }
-
-  #isFree(): boolean {
-    return this.#connection === 'open' && !this.isBusy;
-  }
-
-  async #refresh() {
-    const requests = this.#requests;
-    const newest = this.#newest;
-    const page = await this.server.history<M>(this.id, { isUnasked: true });
-    if (requests !== this.#requests || !this.#isFree()) {
-      this.#isOutdated = true;
-      return;
-    }
-    if (newest === this.#newest) this.#newest = undefined;
-    this.#show(page);
-    const isLive = page !== undefined && page.ended === undefined && page.messages.length > 0;
-    if (isLive) void this.#open();
+    void this.#work();
   }
 }
 
-/** Milliseconds before the history is read again after a failure that the user does not see. */
+/** The messages of the AI SDK, and those that have not arrived. The one that is being sent is in both. */
+export function withUndelivered<M extends Message>(messages: M[], { undelivered }: State): M[] {
+  const others = undelivered.filter(({ id }) => messages.every(message => message.id !== id));
+  return others.length === 0 ? messages : [...messages, ...(others as M[])];
+}
+
+/** The output of a tool of the page, as the AI SDK takes it. */
+type Output = { toolCallId: string; state?: string; output?: unknown; errorText?: string };
+
+/** Milliseconds before the messages are read again after a failure. */
 const REFRESH_PAUSE = 5_000;
+
+/** Milliseconds that the messages, or the answer that is being written, may take to arrive. */
+const MAX_READ = 30_000;

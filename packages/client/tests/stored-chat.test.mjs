@@ -1,0 +1,372 @@
+// What `StoredChat` does when requests fail, hang or overtake each other: with the AI SDK and a server over HTTP.
+//
+//   npm test
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { answer, assistant, question, Server, shown, shows, until, user } from './server.mjs';
+
+const LATER = () => [503, 'Later.'];
+
+/** Answers with 503 until the function that it returns is called. */
+function away(server, ...routes) {
+  for (const route of routes) server.routes[route] = LATER;
+  return () => {
+    for (const route of routes) delete server.routes[route];
+  };
+}
+
+test('messages are sent in their order, if the first one fails', async t => {
+  const server = await Server.start(t);
+  const page = server.open(t, { isNew: true });
+  const isBack = away(server, 'post');
+  await Promise.all([page.sendMessage({ text: 'one' }), page.sendMessage({ text: 'two' })]);
+  await shows(page, ['one', 'two']);
+  assert.equal(page.error.message, 'Later.');
+  assert.deepEqual(server.posted, ['one']);
+  isBack();
+  await page.retry();
+  await shows(page, ['one', 're one', 'two', 're two']);
+  assert.equal(page.error, undefined);
+});
+
+test('a message that waits for another one is shown', async t => {
+  const server = await Server.start(t);
+  const page = server.open(t, { isNew: true });
+  server.routes.post = () => {}; // it hangs
+  void page.sendMessage({ text: 'one' });
+  await until('it is posted', () => server.posts.length === 1);
+  void page.sendMessage({ text: 'two' });
+  await until('both are shown', () => shown(page).join() === 'one,two');
+  assert.equal(page.status, 'submitted');
+  delete server.routes.post;
+  await page.stop();
+  await until('the page says so', () => page.error?.message === 'Your last message has not arrived.');
+  await page.retry();
+  await shows(page, ['one', 're one', 'two', 're two']);
+});
+
+test('a message that the server refuses for good holds up no other one', async t => {
+  const server = await Server.start(t);
+  server.routes.post = ({ body }) => (body.message.parts[0].text === 'large' ? [413, 'Too large.'] : 'usual');
+  const page = server.open(t, { isNew: true });
+  await Promise.all([page.sendMessage({ text: 'large' }), page.sendMessage({ text: 'two' })]);
+  await until('the other one is answered', () => server.texts.join() === 'two,re two');
+  await until('the refused one is shown below', () => shown(page).join() === 'two,re two,large');
+  await page.sendMessage({ text: 'small', messageId: page.messages.at(-1).id });
+  await shows(page, ['two', 're two', 'small', 're small']);
+});
+
+test('a message that is changed before it has arrived is sent once, in its place', async t => {
+  const server = await Server.start(t);
+  const page = server.open(t, { isNew: true });
+  const isBack = away(server, 'post');
+  await Promise.all([page.sendMessage({ text: 'one' }), page.sendMessage({ text: 'two' })]);
+  isBack();
+  await page.sendMessage({ text: 'better', messageId: page.messages[0].id });
+  await shows(page, ['better', 're better', 'two', 're two']);
+  assert.deepEqual(server.posted, ['one', 'better', 'two']);
+});
+
+test('an edit that has not arrived is sent by Try again, and not with the next message', async t => {
+  for (const isRetried of [true, false]) {
+    const server = await Server.start(t, [user('u', 'old'), assistant('a', 're old')]);
+    const page = server.open(t);
+    await shows(page, ['old', 're old']);
+    const isBack = away(server, 'post');
+    await page.sendMessage({ text: 'new', messageId: 'u' });
+    await shows(page, ['old', 're old']);
+    assert.equal(page.error.message, 'Later.');
+    isBack();
+    if (isRetried) await page.retry();
+    else await page.sendMessage({ text: 'next' });
+    await shows(page, isRetried ? ['new', 're new'] : ['old', 're old', 'next', 're next']);
+  }
+});
+
+test('an edit whose message another page has removed is sent as a message', async t => {
+  const server = await Server.start(t, [user('u', 'old'), assistant('a', 're old')]);
+  const page = server.open(t);
+  await shows(page, ['old', 're old']);
+  const isBack = away(server, 'post');
+  await page.sendMessage({ text: 'new', messageId: 'u' });
+  server.change([user('v', 'other'), assistant('b', 're other')]);
+  await shows(page, ['other', 're other']);
+  isBack();
+  await page.retry();
+  await shows(page, ['other', 're other', 'new', 're new']);
+});
+
+test('a regeneration that has not arrived is not missing once another answer is there', async t => {
+  const server = await Server.start(t, [user('u', 'one'), assistant('a', 'first')]);
+  const page = server.open(t);
+  await shows(page, ['one', 'first']);
+  server.routes.post = ({ response }) => void response.destroy(); // it arrives, and its response is lost
+  await page.regenerate();
+  assert.equal(page.error.constructor, TypeError);
+  server.version += 1;
+  server.tell();
+  await shows(page, ['one', 'first']);
+  assert(page.error); // the version says nothing
+  server.change([user('u', 'one'), assistant('b', 'second')]);
+  await shows(page, ['one', 'second']);
+  assert.equal(page.error, undefined);
+});
+
+test('an approval is sent once, with the input of the first click', async t => {
+  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
+  const page = server.open(t);
+  await shows(page, ['pay', 'approval-requested']);
+  const [part] = page.messages[1].parts;
+  void page.respond(part, { approved: true, input: { amount: 1 } });
+  void page.respond(part, { approved: false });
+  await until('it is posted', () => server.posts.length > 0 && !page.isBusy);
+  assert.deepEqual(shown(page), ['pay', 'approval-responded']);
+  assert.deepEqual(server.posts.map(({ approvalInputs }) => approvalInputs), [{ 'approval-1': { amount: 1 } }]);
+  assert.equal(server.posts[0].message.parts[0].approval.approved, true);
+});
+
+test('an answer that is given while another one is sent follows it, and is shown at once', async t => {
+  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1), question(2))]);
+  const page = server.open(t);
+  await shows(page, ['pay', 'approval-requested approval-requested']);
+  const [one, two] = page.messages[1].parts;
+  let respond;
+  server.routes.post = () => new Promise(wake => (respond = () => wake('usual')));
+  void page.respond(one, { approved: true });
+  await until('the first one is posted', () => server.posts.length === 1);
+  void page.respond(two, { approved: true, input: 7 });
+  assert.deepEqual(shown(page), ['pay', 'approval-responded approval-responded']);
+  delete server.routes.post;
+  respond();
+  await until('the second one is posted', () => server.posts.length === 2);
+  assert.deepEqual(server.posted, ['approval-responded approval-requested', 'approval-responded approval-responded']);
+  assert.deepEqual(server.posts[1].approvalInputs, { 'approval-2': 7 });
+});
+
+test('an answer that has not arrived is sent before the next message', async t => {
+  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
+  const page = server.open(t);
+  await shows(page, ['pay', 'approval-requested']);
+  const isBack = away(server, 'post');
+  await page.respond(page.messages[1].parts[0], { approved: true });
+  await until('the page says so', () => page.error?.message === 'Later.');
+  await shows(page, ['pay', 'approval-responded']); // the history was read again
+  isBack();
+  await page.sendMessage({ text: 'next' });
+  assert.deepEqual(server.posted, ['approval-responded', 'approval-responded', 'next']);
+});
+
+test('the question of a refused answer is open again, and the other answer stays', async t => {
+  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1), question(2))]);
+  const page = server.open(t);
+  await shows(page, ['pay', 'approval-requested approval-requested']);
+  server.routes.post = ({ body }) => ('approval-1' in body.approvalInputs ? [400, 'Not an amount.'] : 'usual');
+  await page.respond(page.messages[1].parts[0], { approved: true, input: 'much' });
+  await until('the page says so', () => page.error?.message === 'Not an amount.');
+  await page.respond(page.messages[1].parts[1], { approved: true });
+  await shows(page, ['pay', 'approval-requested approval-responded']);
+  assert.deepEqual(server.posts.at(-1).approvalInputs, {});
+});
+
+test('the output of a tool is sent again without what was given beside it', async t => {
+  const call = { type: 'tool-where', toolCallId: 'call', state: 'input-available', input: {} };
+  const server = await Server.start(t, [user('u', 'where'), assistant('a', call)]);
+  const page = server.open(t);
+  await shows(page, ['where', 'input-available']);
+  const isBack = away(server, 'post');
+  await page.addToolOutput({ tool: 'where', toolCallId: 'call', output: 5, options: { headers: { secret: 'x' } } });
+  await until('the history was read again', () => server.count('history') === 2 && !page.isBusy);
+  isBack();
+  await page.retry();
+  const { message } = server.posts.at(-1);
+  assert.deepEqual(message.parts[0], { ...call, state: 'output-available', output: 5 });
+});
+
+test('a page that is closed sends what the user has sent, and reads nothing more', async t => {
+  const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
+  server.routes.history = async () => (await sleep(100), 'usual');
+  server.routes.post = async () => (await sleep(50), 'usual');
+  const page = server.open(t);
+  void page.sendMessage({ text: 'one' }); // while the chat opens
+  void page.sendMessage({ text: 'two' });
+  await sleep(20);
+  page.close();
+  await until('both are there', () => server.texts.join() === 'hello,yes,one,re one,two,re two');
+  await sleep(50);
+  assert.equal(server.count('history'), 1);
+});
+
+test('a page that is closed while an answer is written sends the answer that was given', async t => {
+  const server = await Server.start(t);
+  let end;
+  server.routes.post = async ({ response, body }) => {
+    if (body.message.role === 'assistant') return 'usual';
+    const call = { toolCallId: 'call-1', toolName: 'pay', input: {} };
+    const asks = [{ type: 'tool-input-available', ...call }, { type: 'tool-approval-request', toolCallId: 'call-1', approvalId: 'approval-1' }];
+    await server.write(response, [{ type: 'start', messageId: 'a' }, ...asks], { isEnd: false });
+    end = () => server.write(response, [{ type: 'finish' }], { first: 4 });
+  };
+  const page = server.open(t, { isNew: true });
+  void page.sendMessage({ text: 'pay' });
+  await until('it is asked', () => shown(page)[1] === 'approval-requested');
+  void page.respond(page.messages[1].parts[0], { approved: true });
+  await sleep(20);
+  assert.equal(server.posts.length, 1); // the answer is still being written
+  page.close();
+  await end();
+  await until('the answer is posted', () => server.posted[1] === 'approval-responded');
+});
+
+test('a page that is closed and opened at once reads on', async t => {
+  const server = await Server.start(t, [user('u', 'count')]);
+  server.ended = undefined;
+  server.routes.stream = ({ response }) => server.write(response, answer('a', 'one two'), { pause: 40 });
+  const page = server.open(t);
+  await until('the answer is read', () => page.status === 'streaming');
+  page.close();
+  t.after(page.connect());
+  Object.assign(server, { messages: [user('u', 'count'), assistant('a', 'one two')], ended: 'finished' });
+  await shows(page, ['count', 'one two']);
+  assert.equal(server.count('stream'), 1);
+});
+
+test('an answer of another page is shown as it is written, and a message follows it', async t => {
+  const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
+  const page = server.open(t);
+  await shows(page, ['hello', 'yes']);
+  server.routes.stream = ({ response }) => server.write(response, answer('b', 'one'), { isEnd: false });
+  server.change([...server.messages, user('v', 'count'), assistant('b', 'on')], { isLive: true });
+  await until('the answer is read', () => shown(page).join() === 'hello,yes,count,one');
+  assert.equal(page.status, 'streaming');
+  server.ended = 'finished';
+  await page.sendMessage({ text: 'next' });
+  assert.deepEqual(server.posted, ['next']);
+  assert.deepEqual(shown(page).slice(-2), ['next', 're next']);
+});
+
+test('an answer that ends before its stream is opened is shown whole', async t => {
+  const server = await Server.start(t, [user('u', 'count'), assistant('a', 'one')]);
+  server.ended = undefined;
+  server.routes.stream = () => {
+    server.change([user('u', 'count'), assistant('a', 'one two')]);
+    return [204];
+  };
+  const page = server.open(t);
+  await shows(page, ['count', 'one two']);
+  assert.equal(server.count('stream'), 1);
+});
+
+test('a message that is sent while the chat opens stays, if there is no such chat', async t => {
+  const server = await Server.start(t);
+  server.routes.history = async () => (await sleep(100), [404]);
+  const page = server.open(t);
+  void page.sendMessage({ text: 'one' });
+  await until('it is answered', () => server.texts.join() === 'one,re one');
+  delete server.routes.history;
+  await shows(page, ['one', 're one']);
+  assert.equal(page.isUnknown, false);
+});
+
+test('a chat that is deleted while it is read, or while an answer is written, is unknown', async t => {
+  for (const isWritten of [false, true]) {
+    const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
+    const page = server.open(t);
+    await shows(page, ['hello', 'yes']);
+    const drop = () => {
+      server.messages = [];
+      server.tell('deleted');
+    };
+    if (isWritten) {
+      server.routes.post = async ({ response }) => {
+        await server.write(response, answer('b', 'part').slice(0, 3), { isEnd: false });
+        drop();
+        await server.write(response, [{ type: 'abort' }], { first: 4 });
+      };
+      void page.sendMessage({ text: 'more' });
+    } else {
+      const stale = JSON.stringify({ messages: server.messages, version: 9, ended: 'finished' });
+      server.routes.history = ({ response }) => {
+        delete server.routes.history;
+        drop();
+        setTimeout(() => response.end(stale), 50);
+      };
+      server.change(server.messages);
+    }
+    await until('the chat is unknown', () => page.isUnknown && !page.isBusy);
+    assert.deepEqual(page.messages, []);
+  }
+});
+
+test('Stop that was pressed twice is sent once, and a message follows it', async t => {
+  const server = await Server.start(t);
+  const order = [];
+  server.routes.post = async ({ body }) => (order.push(body.message.parts[0].text), 'usual');
+  server.routes.stop = async () => (await sleep(100), order.push('stop'), [204]);
+  const page = server.open(t, { isNew: true });
+  await page.sendMessage({ text: 'one' });
+  void page.stop();
+  void page.stop();
+  assert.equal(page.status, 'stopping');
+  await page.sendMessage({ text: 'two' });
+  await until('it is sent', () => order.length === 3);
+  assert.deepEqual(order, ['one', 'stop', 'two']);
+});
+
+test('Try again that was pressed twice sends once', async t => {
+  const server = await Server.start(t);
+  const page = server.open(t, { isNew: true });
+  const isBack = away(server, 'post');
+  await page.sendMessage({ text: 'one' });
+  isBack();
+  await Promise.all([page.retry(), page.retry()]);
+  await shows(page, ['one', 're one']);
+  assert.deepEqual(server.posted, ['one', 'one']);
+});
+
+test('a chat that cannot be opened says so, and is opened by Try again', async t => {
+  const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
+  const isBack = away(server, 'history');
+  const page = server.open(t);
+  await until('the page says so', () => page.error?.message === 'Later.' && !page.isBusy);
+  isBack();
+  server.ended = 'interrupted'; // it is not written again: it was not shown
+  await page.retry();
+  await shows(page, ['hello', 'yes']);
+  assert.deepEqual([page.error, page.ended, server.posts.length], [undefined, 'interrupted', 0]);
+});
+
+test('a tool of the page that never ends holds up no message for long', async t => {
+  const server = await Server.start(t);
+  server.routes.post = ({ response, body }) => {
+    if (body.message.parts[0].text !== 'one') return 'usual';
+    const call = { type: 'tool-input-available', toolCallId: 'call', toolName: 'hang', input: {} };
+    return server.write(response, [{ type: 'start', messageId: 'a' }, call, { type: 'finish' }]);
+  };
+  const page = server.open(t, { isNew: true, init: { onToolCall: () => new Promise(() => {}) } });
+  void page.sendMessage({ text: 'one' });
+  await until('the tool is called', () => shown(page)[1] === 'input-available');
+  void page.sendMessage({ text: 'two' });
+  await until('the next one is posted', () => server.posts.length === 2).catch(() => until('it is', () => server.posts.length === 2));
+});
+
+test('a first request that hangs holds up the second one, and no other', async t => {
+  const server = await Server.start(t, [user('u', 'hello')]);
+  server.routes.events = () => {}; // the first request of the page
+  const page = server.open(t);
+  await until('the chat is open', () => shown(page).join() === 'hello');
+  const texts = ['one', 'two', 'three', 'four'];
+  for (const text of texts) void page.sendMessage({ text });
+  // Within 10 s: if each waited for the first one, it would take 20 s.
+  await until('all are posted', () => server.posts.length === 4);
+  assert.deepEqual(server.posted, texts);
+});
+
+test('events that end at once are asked for again, with pauses', async t => {
+  const server = await Server.start(t);
+  server.routes.events = ({ response }) => void response.end('event: chats\ndata: {"chats":[]}\n\n');
+  server.open(t, { isNew: true });
+  await sleep(500);
+  assert.equal(server.count('events'), 1);
+});
