@@ -174,7 +174,10 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   get status(): Status {
     const { phase, isReconnecting } = this.state;
     if (phase !== 'idle') return phase;
-    return isReconnecting ? 'reconnecting' : this.chat.status;
+    if (isReconnecting) return 'reconnecting';
+    // The AI SDK says so only when the response is there, or still for a moment afterwards.
+    const { status } = this.chat;
+    return this.#reading && status !== 'streaming' ? 'submitted' : status;
   }
 
   /** Whether an answer is written, or the chat is read. */
@@ -480,10 +483,9 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   #hasRead() {
     this.#reading = undefined;
     const { status, error } = this.chat;
-    if (status === 'error') {
-      this.#isOutdated = true;
-      if (!isOfConnection(error)) this.#set({ ended: 'failed' });
-    }
+    const hasFailed = status === 'error' && !isOfConnection(error);
+    this.#isOutdated ||= status === 'error';
+    this.#set(hasFailed ? { ended: 'failed' } : {});
     this.#showAnswers();
     void this.#work();
   }

@@ -1,5 +1,6 @@
 //! [`Hold`]: the run of which a turn is the holder.
 
+use super::super::decision::Response;
 use super::super::entry::RunEnd;
 use super::super::queue::Queue;
 use super::super::writer::EntryWriter;
@@ -13,6 +14,8 @@ pub(super) struct Hold {
     pub(super) run: RunId,
     pub(super) message_id: MessageId,
     pub(super) phase: Phase,
+    /// The response that waits until the ledger has the answers.
+    pub(super) joined: Option<Response>,
     pub(super) writer: Option<EntryWriter>,
     pub(super) queue: Queue,
     /// The model is called also if no result is unread.
@@ -48,6 +51,7 @@ impl Hold {
             run,
             message_id,
             phase: Phase::Redeeming,
+            joined: None,
             writer: None,
             queue: Queue::default(),
             has_to_call,

@@ -165,14 +165,16 @@ impl LogTurn {
                 self.wait_for(Effect::Load { has_frames: true });
                 return true;
             }
-            // The client keeps its answers until it has the response.
+            // The client reads all results as frames of the run, which it can ask for again.
+            let joined = hold.joined.take().unwrap_or_else(|| view.joined(live));
+            // It keeps its answers until it has the response.
             let is_accepting = hold.phase == Phase::Redeeming
                 && matches!(self.mine.redemption, Redemption::Due | Redemption::Storing);
             if !is_accepting {
-                let response = view.joined(live);
-                self.respond(response);
+                self.respond(joined);
                 return true;
             }
+            hold.joined = Some(joined);
         }
         let position = view.position();
         let lease = Some(self.mine.settings.lease);
