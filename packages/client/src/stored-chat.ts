@@ -118,8 +118,8 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   /** Tells what became of the last request. */
   #arrive: (arrival: Arrival) => void = () => {};
   #opening: 'none' | 'due' | 'begun' = 'none';
-  /** Ends the reading of messages that the user does not wait for. */
-  #refreshing = new AbortController();
+  /** Ends the reading of the messages, until their response is there. */
+  #reader = new AbortController();
   #preparing: Promise<unknown> = Promise.resolve();
   #stopping: Promise<void> = Promise.resolve();
   #isStored: boolean;
@@ -236,9 +236,13 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   /** Writes the last answer again, or that with this `messageId`. */
   readonly regenerate = (async ({ messageId, ...options }: { messageId?: string } = {}) => {
     const last = this.chat.messages.at(-1)?.id;
-    if (last === undefined) return;
-    this.#discardFailed();
-    this.#outbox.push({ type: 'regeneration', messageId, last, options });
+    // A message that has not arrived has no answer, and a second click is no second wish.
+    const isUnsent = messageId === undefined && this.state.undelivered.length > 0;
+    const isIt = (sending: Sending<M>) => sending.type === 'regeneration' && sending.messageId === messageId && !sending.error;
+    if (last !== undefined && !isUnsent && !this.#outbox.some(isIt)) {
+      this.#discardFailed();
+      this.#outbox.push({ type: 'regeneration', messageId, last, options });
+    }
     await this.#act();
   }) as C['regenerate'];
 
@@ -256,7 +260,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const given = { approved, ...(reason !== undefined && { reason }) };
     this.#answers.add(id, given, input);
     this.#showAnswers();
-    await this.chat.addToolApprovalResponse({ id, ...given }); // the response that is being read has it, too
+    await this.chat.addToolApprovalResponse({ id, ...given }); // so that later chunks do not overwrite it
     await this.#act();
   };
 
@@ -280,12 +284,16 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     if (this.#state.phase === 'stopping') return this.#stopping;
     this.#set({ phase: 'stopping' });
     this.#stopping = this.#attempt('stop', async () => {
+      this.#reader.abort();
       void this.chat.stop(); // it waits for the tools of the page
-      await this.server.stop(this.id).finally(() => {
+      try {
+        await this.server.stop(this.id);
         // The server has ended the open calls, and has closed the questions.
+        this.#answers.forgetClosed(undefined);
+      } finally {
         this.#isOutdated = true;
         this.#leave('stopping');
-      });
+      }
     });
     return this.#stopping;
   };
@@ -299,7 +307,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     for (const { again } of failures) await again();
     if (!isOfChat) return;
     if (this.#outbox.length > 0 || this.#hasAnswers) {
-      this.#outbox = this.#outbox.map(sending => (sending.error ? { ...sending, error: undefined } : sending));
+      this.#sendAgain(() => true);
       await this.#act();
     } else if (this.state.ended === 'failed' || this.state.ended === 'interrupted') {
       await this.regenerate();
@@ -344,7 +352,13 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
 
   #set(changed: Partial<State>) {
     this.#state = { ...this.#state, ...changed };
-    for (const listener of this.#listeners) listener();
+    for (const listener of this.#listeners) {
+      try {
+        listener();
+      } catch (error) {
+        reportError(error);
+      }
+    }
   }
 
   #leave(phase: State['phase']) {
@@ -363,13 +377,18 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     this.#outbox = this.#outbox.filter(({ type, error }) => !error || (type === 'message' && !isRefusal(error)));
   }
 
+  /** What has failed with such an error is sent again. */
+  #sendAgain(isIt: (error: Error) => boolean) {
+    const again = { error: undefined, isHidden: false };
+    this.#outbox = this.#outbox.map(sending => (sending.error && isIt(sending.error) ? { ...sending, ...again } : sending));
+  }
+
   /** The user has done something. What waits is tried again, and is sent in its order. */
   async #act() {
-    this.#outbox = this.#outbox.map(sending =>
-      sending.error && !isRefusal(sending.error) ? { ...sending, error: undefined, isHidden: false } : sending,
-    );
+    this.#sendAgain(error => !isRefusal(error));
     this.#haveAnswersFailed = false;
-    this.#refreshing.abort();
+    this.#failures.clear();
+    if (this.#opening !== 'begun') this.#reader.abort();
     this.#update();
     await this.#work();
     await this.#reading;
@@ -390,25 +409,26 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
 
   async #workOff() {
     await undefined; // what is asked for at the same time belongs to it
-    for (let act = this.#next(); act; act = this.#next()) await act();
-    this.#working = undefined;
+    try {
+      for (let act = this.#next(); act; act = this.#next()) await act();
+    } finally {
+      this.#working = undefined;
+    }
   }
 
-  /** Decides what is done next. */
+  /** Decides what is done next. What the user waits for comes first, and what the user has sent keeps its order. */
   #next(): (() => Promise<void>) | undefined {
     if (this.#state.phase === 'stopping') return undefined;
     if (this.#opening === 'due' && !this.#reading && this.#connection === 'open') return () => this.#read();
-    const sending = nextOf(this.#outbox);
+    // A message follows the answers that were given before it.
+    const areAnswersHeld = this.#hasAnswers && this.#haveAnswersFailed;
+    const sending = areAnswersHeld ? undefined : nextOf(this.#outbox);
     if (sending && this.#reading) return () => this.#endReading();
-    if (this.#hasAnswers && !this.#reading) {
-      // A message follows the answers before it.
-      if (!this.#haveAnswersFailed) return () => this.#sendAnswers();
-    } else if (sending) {
-      return () => this.#send(sending);
-    }
+    if (this.#hasAnswers && !areAnswersHeld && !this.#reading) return () => this.#sendAnswers();
+    if (sending) return () => this.#send(sending);
     if (this.#connection === 'closed' && this.#reading) void this.chat.stop();
     if (this.#connection !== 'open' || this.#reading || this.#isPausing) return undefined;
-    // A chat that was deleted and begun again has a lower version. An older event costs a request.
+    // With `!==`: a chat that was deleted and begun again has a lower version. A late event costs a needless request.
     const isBehind = this.#isOutdated || (this.#newest !== undefined && this.#newest !== this.#version);
     return isBehind ? () => this.#read() : undefined;
   }
@@ -418,15 +438,12 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   async #send(sending: Sending<M>) {
+    const shown = this.chat.messages;
     this.#current = sending;
     const arrival = await this.#submit(() => this.#begin(sending));
     this.#current = undefined;
     const isFailed = arrival instanceof Error;
-    if (isFailed) {
-      // It is shown after the messages that the server has.
-      const { id } = sending.type === 'message' ? sending.message : {};
-      this.chat.messages = this.chat.messages.filter(message => message.id !== id);
-    }
+    if (isFailed) this.chat.messages = shown; // until the server says otherwise
     this.#outbox = this.#outbox.flatMap(other =>
       other !== sending ? other : isFailed ? { ...sending, error: arrival } : [],
     );
@@ -447,8 +464,14 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   async #sendAnswers() {
-    const arrival = await this.#submit(() => this.chat.sendMessage());
-    this.#haveAnswersFailed = arrival instanceof Error && !isRefusal(arrival);
+    // The AI SDK would continue the last message with an approval, which may be an earlier one.
+    const messageId = this.chat.messages.at(-1)?.id;
+    const arrival = await this.#submit(() => this.chat.sendMessage(undefined, { messageId } as never));
+    if (!(arrival instanceof Error)) return;
+    this.#haveAnswersFailed = !isRefusal(arrival);
+    // It is shown also if a message follows.
+    if (isRefusal(arrival)) this.#failures.set('answers', { error: arrival, again: () => this.#open() });
+    this.#update();
   }
 
   /** Ends the reading of an answer: a message follows. */
@@ -460,31 +483,33 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
 
   async #submit(begin: () => Promise<void>): Promise<Arrival> {
     this.#set({ phase: 'submitted', ended: undefined });
-    this.#clearErrors();
+    this.chat.clearError();
     const arrival = await this.#request(begin);
     this.#leave('submitted');
     return arrival;
   }
 
   /** Has the AI SDK begin a request, and waits for its response. */
-  #request(begin: () => Promise<void>): Promise<Arrival> {
+  #request(begin: () => Promise<void>, isResumed = false): Promise<Arrival> {
     return new Promise(arrive => {
       this.#arrive = arrive;
-      const notArrived = () => arrive(new Error(this.server.texts.notArrived));
+      const notArrived = () => arrive(this.chat.error ?? new Error(this.server.texts.notArrived));
       const reading: Promise<void> = begin()
         .then(notArrived, arrive)
         .then(() => {
-          if (this.#reading === reading) this.#hasRead();
+          if (this.#reading === reading) this.#hasRead(isResumed);
         });
       this.#reading = reading;
     });
   }
 
-  #hasRead() {
+  #hasRead(isResumed: boolean) {
     this.#reading = undefined;
     const { status, error } = this.chat;
     const hasFailed = status === 'error' && !isOfConnection(error);
     this.#isOutdated ||= status === 'error';
+    // The answer may fail at the same chunk again.
+    if (status === 'error' && isResumed) this.#pause();
     this.#set(hasFailed ? { ended: 'failed' } : {});
     this.#showAnswers();
     void this.#work();
@@ -495,32 +520,37 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const isAsked = this.#opening === 'due';
     if (isAsked) this.#opening = 'begun';
     this.#isOutdated = false;
-    this.#refreshing = new AbortController();
-    const { signal } = this.#refreshing;
+    this.#reader = new AbortController();
+    const ended = this.#reader.signal;
+    const late = AbortSignal.timeout(MAX_READ);
+    const signal = AbortSignal.any([ended, late]);
+    const stop = () => void this.chat.stop();
     try {
       if (isAsked) this.chat.clearError();
       if (await this.#readHistory(isAsked, signal)) {
-        const arrival = await this.#request(() => this.chat.resumeStream());
+        signal.addEventListener('abort', stop);
+        const arrival = await this.#request(() => this.chat.resumeStream(), true);
         if (arrival instanceof Error) throw arrival;
         // It has ended in between.
         if (arrival === 'none') await this.#readHistory(isAsked, signal);
       }
-    } catch (error) {
+    } catch (cause) {
       this.#isOutdated = true;
-      if (isAsked) this.#failures.set('open', { error: error as Error, again: () => this.#open() });
-      if (isAsked || !signal.aborted) this.#pause();
+      const error = late.aborted ? new Error(this.server.texts.unreachable) : (cause as Error);
+      if (isAsked && !ended.aborted) this.#failures.set('open', { error, again: () => this.#open() });
+      if (!ended.aborted) this.#pause();
       this.#update();
     }
+    signal.removeEventListener('abort', stop);
     if (isAsked) this.#opening = 'none';
     this.#leave('opening');
   }
 
   /** Shows the messages of the server. Returns whether an answer is being written. */
-  async #readHistory(isAsked: boolean, refreshing: AbortSignal): Promise<boolean> {
+  async #readHistory(isAsked: boolean, signal: AbortSignal): Promise<boolean> {
     const newest = this.#newest;
-    const late = AbortSignal.timeout(MAX_READ);
-    const signal = isAsked ? late : AbortSignal.any([late, refreshing]);
     const page = await this.server.history<M>(this.id, { signal, isUnasked: !isAsked });
+    signal.throwIfAborted();
     if (newest === this.#newest) this.#newest = undefined;
     this.#failures.delete('open');
     this.#show(page);
@@ -547,12 +577,12 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     this.#answers.forgetClosed(messages.at(-1));
     this.#showAnswers();
     const missing = this.#outbox.filter(sending => isMissing(sending, page));
-    const hasArrived = missing.length < this.#outbox.length;
+    const haveArrived = missing.length < this.#outbox.length;
     this.#outbox = missing;
-    // An error that is no longer true.
     const { ended } = page ?? {};
-    const isWhole = ended !== 'failed' && ended !== 'interrupted' && missing.length === 0 && this.#answers.isEmpty;
-    if (isWhole && (hasArrived || !isRefusal(this.chat.error))) this.chat.clearError();
+    const isSettled = ended !== 'failed' && ended !== 'interrupted' && missing.length === 0 && this.#answers.isEmpty;
+    // The server has everything: an error of the connection is over. A refusal is not.
+    if (isSettled && (haveArrived || !isRefusal(this.chat.error))) this.chat.clearError();
     this.#version = page?.version;
     this.#update();
     this.#set({ before: kept.length > 0 ? this.#state.before : page?.before, ended, isUnknown: !page && this.#isStored });
@@ -618,7 +648,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
       const isStopped = init.signal?.aborted ?? false;
       const last = this.chat.messages.at(-1);
       if (last && (isStopped || isRefusal(error))) {
-        // Nothing is stored.
+        // Nothing is stored, as far as is known here. The history is read next.
         this.chat.messages = [...this.chat.messages.slice(0, -1), this.#answers.refused(answered, last)];
       }
       this.#arrive(isStopped ? new Error(this.server.texts.notArrived) : (error as Error));
@@ -627,7 +657,6 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   async #resume(url: string | URL | Request, init: RequestInit): Promise<Response> {
-    const late = setTimeout(() => void this.chat.stop(), MAX_READ);
     try {
       const response = await reconnectingFetch(url, init, this.#reconnecting);
       if (!response.ok) throw await this.server.refusal(response);
@@ -636,8 +665,6 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     } catch (error) {
       this.#arrive(error as Error);
       throw error;
-    } finally {
-      clearTimeout(late);
     }
   }
 

@@ -370,3 +370,132 @@ test('events that end at once are asked for again, with pauses', async t => {
   await sleep(500);
   assert.equal(server.count('events'), 1);
 });
+
+test('an answer that the page cannot read is not read again and again', async t => {
+  const server = await Server.start(t, [user('u', 'count')]);
+  server.ended = undefined;
+  server.routes.stream = ({ response }) => server.write(response, [{ type: 'start', messageId: 'a' }, { type: 'of-another-version' }]);
+  const page = server.open(t);
+  await until('the page says so', () => page.status === 'error');
+  await sleep(200);
+  assert.equal(server.count('stream'), 1);
+});
+
+test('a message that waits for an answer that fails is sent by Try again', async t => {
+  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
+  const page = server.open(t);
+  await shows(page, ['pay', 'approval-requested']);
+  const isBack = away(server, 'post');
+  void page.respond(page.messages[1].parts[0], { approved: true });
+  void page.sendMessage({ text: 'next' });
+  await until('the page says so', () => page.error?.message === 'Later.' && !page.isBusy);
+  assert.deepEqual(server.posted, ['approval-responded']);
+  isBack();
+  await page.retry();
+  assert.deepEqual(server.posted, ['approval-responded', 'approval-responded', 'next']);
+});
+
+test('the refusal of an answer is shown, also if a message follows', async t => {
+  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
+  const page = server.open(t);
+  await shows(page, ['pay', 'approval-requested']);
+  server.routes.post = ({ body }) => (body.message.role === 'assistant' ? [400, 'Not an amount.'] : 'usual');
+  void page.respond(page.messages[1].parts[0], { approved: true, input: 'much' });
+  void page.sendMessage({ text: 'next' });
+  await shows(page, ['pay', 'approval-requested', 'next', 're next']);
+  assert.equal(page.error.message, 'Not an amount.');
+});
+
+test('Stop drops an answer that was given and not sent: the server has closed the question', async t => {
+  const server = await Server.start(t);
+  server.routes.post = async ({ response, body }) => {
+    const call = { toolCallId: 'call-1', toolName: 'pay', input: {} };
+    const asks = [{ type: 'tool-input-available', ...call }, { type: 'tool-approval-request', toolCallId: 'call-1', approvalId: 'approval-1' }];
+    await server.write(response, [{ type: 'start', messageId: 'a' }, ...asks], { isEnd: false });
+    server.messages = [body.message, assistant('a', question(1, 'output-error'))];
+  };
+  const page = server.open(t, { isNew: true });
+  void page.sendMessage({ text: 'pay' });
+  await until('it is asked', () => shown(page)[1] === 'approval-requested');
+  void page.respond(page.messages[1].parts[0], { approved: true });
+  await page.stop();
+  await shows(page, ['pay', 'output-error']);
+  assert.equal(server.posts.length, 1);
+});
+
+test('the output of a tool belongs to the last message, not to an earlier one with an approval', async t => {
+  const earlier = assistant('a', 'first', question(1, 'approval-responded'));
+  const call = { type: 'tool-where', toolCallId: 'call', state: 'input-available', input: {} };
+  const server = await Server.start(t, [user('u', 'pay'), earlier, user('v', 'where'), assistant('b', 'second', call)]);
+  const page = server.open(t);
+  const before = ['pay', 'first approval-responded', 'where', 'second input-available'];
+  await shows(page, before);
+  await page.addToolOutput({ tool: 'where', toolCallId: 'call', output: 5 });
+  await until('it is posted', () => server.posts.length === 1);
+  assert.deepEqual([server.posts[0].messageId, server.posts[0].message.id], ['b', 'b']);
+  await shows(page, [...before.slice(0, 3), 'second output-available']);
+});
+
+test('edits that fail while the history is away leave all messages, and the last one is sent', async t => {
+  const server = await Server.start(t, [user('u', 'old'), assistant('a', 're old'), user('v', 'more'), assistant('b', 're more')]);
+  const page = server.open(t);
+  const before = ['old', 're old', 'more', 're more'];
+  await shows(page, before);
+  const isBack = away(server, 'post', 'history');
+  await page.sendMessage({ text: 'new', messageId: 'u' });
+  await shows(page, before);
+  page.clearError();
+  await page.sendMessage({ text: 'newer', messageId: 'u' });
+  assert.equal(page.error.message, 'Later.');
+  isBack();
+  await page.retry();
+  await shows(page, ['newer', 're newer']);
+});
+
+test('regenerate sends a message that has not arrived, and a second click does nothing', async t => {
+  const server = await Server.start(t);
+  const page = server.open(t, { isNew: true });
+  const isBack = away(server, 'post');
+  await page.sendMessage({ text: 'one' });
+  isBack();
+  await page.regenerate();
+  await shows(page, ['one', 're one']);
+  await Promise.all([page.regenerate(), page.regenerate()]);
+  assert.deepEqual(server.posts.map(({ trigger }) => trigger), ['submit-message', 'submit-message', 'regenerate-message']);
+});
+
+test('a message is sent at once, if the page waits for an answer of another page', async t => {
+  const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
+  const page = server.open(t);
+  await shows(page, ['hello', 'yes']);
+  server.routes.stream = () => {}; // it hangs
+  server.change([...server.messages, user('v', 'count')], { isLive: true });
+  await until('it is asked for', () => server.count('stream') === 1);
+  void page.sendMessage({ text: 'next' });
+  await until('the message is posted', () => server.posts.length === 1);
+});
+
+test('Stop ends an opening that hangs', async t => {
+  const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
+  server.routes.history = () => {};
+  const page = server.open(t);
+  await until('it is asked for', () => server.count('history') === 1);
+  delete server.routes.history;
+  await page.stop();
+  await shows(page, ['hello', 'yes']);
+  assert.equal(page.error, undefined);
+});
+
+test('a listener that throws stops nothing', async t => {
+  const reported = [];
+  globalThis.reportError = error => reported.push(error.message);
+  const server = await Server.start(t);
+  const page = server.open(t, { isNew: true });
+  const unsubscribe = page.subscribe(() => {
+    unsubscribe();
+    throw new Error('of the page');
+  });
+  await page.sendMessage({ text: 'one' });
+  await shows(page, ['one', 're one']);
+  assert.deepEqual(reported, ['of the page']);
+});
