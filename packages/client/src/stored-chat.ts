@@ -438,7 +438,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
   }
 
   async #send(sending: Sending<M>) {
-    const shown = this.chat.messages;
+    const shown = [...this.chat.messages]; // some frameworks change the list itself
     this.#current = sending;
     const arrival = await this.#submit(() => this.#begin(sending));
     this.#current = undefined;
