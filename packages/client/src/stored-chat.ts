@@ -529,7 +529,9 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
       if (isAsked) this.chat.clearError();
       if (await this.#readHistory(isAsked, signal)) {
         signal.addEventListener('abort', stop);
-        const arrival = await this.#request(() => this.chat.resumeStream(), true);
+        const arriving = this.#request(() => this.chat.resumeStream(), true);
+        this.#leave('opening'); // the messages are shown
+        const arrival = await arriving;
         if (arrival instanceof Error) throw arrival;
         // It has ended in between.
         if (arrival === 'none') await this.#readHistory(isAsked, signal);
