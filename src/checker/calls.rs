@@ -12,6 +12,10 @@ use crate::message::{ToolPart, ToolState};
 pub(super) struct Calls {
     by_id: HashMap<Box<str>, Call>,
     approval_ids: HashSet<ApprovalId>,
+    /// The id of the approval that each part has, by its call and its step.
+    approvals: HashMap<(Box<str>, usize), ApprovalId>,
+    /// How many parts have an approval with this id.
+    asked: HashMap<ApprovalId, usize>,
     /// The calls that are made inside other calls: the id of each, and of its outer call.
     inner: Vec<(Box<str>, ToolCallId)>,
     /// The calls whose input began in this step, so that the end of the step does not search all
@@ -28,9 +32,11 @@ pub(super) struct Calls {
     handed_over: Vec<Box<str>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Call {
     state: State,
+    /// What the call was in an earlier step.
+    earlier: Option<Box<Call>>,
     /// The step of the call's last part.
     step: usize,
     is_dynamic: bool,
@@ -60,6 +66,16 @@ enum State {
     Unknown,
 }
 
+impl Call {
+    /// A chunk of this step has made another part of the call.
+    fn enter(&mut self, step: usize) {
+        if self.step != step {
+            self.earlier = Some(Box::new(Call { earlier: None, ..self.clone() }));
+            self.step = step;
+        }
+    }
+}
+
 impl Calls {
     /// Adds a tool part of the message that the stream continues.
     pub(super) fn add_existing(&mut self, part: &ToolPart) {
@@ -81,9 +97,13 @@ impl Calls {
         let id = &part.tool_call_id;
         let in_step = self.by_id.get(id.as_str()).filter(|call| call.step == self.step);
         let has_started = in_step.is_some_and(|call| call.has_started);
-        self.approval_ids.extend(part.approval_id().cloned());
+        if let Some(asked) = part.held_approval_id() {
+            self.ask(id.as_str(), self.step, asked);
+        }
+        let earlier = self.by_id.remove(id.as_str()).filter(|call| call.step != self.step);
         let call = Call {
             state,
+            earlier: earlier.map(Box::new),
             step: self.step,
             is_dynamic: part.is_dynamic(),
             is_provider_executed: part.provider_executed == Some(true),
@@ -106,6 +126,46 @@ impl Calls {
         self.step += 1;
         // A new set instead of `clear`: `clear` costs the capacity that the largest step needed.
         self.started_in_step = HashSet::new();
+    }
+
+    /// Records the approval of a part. Returns whether its id is new.
+    fn ask(&mut self, call: &str, step: usize, id: ApprovalId) -> bool {
+        if let Some(replaced) = self.approvals.insert((call.into(), step), id.clone()) {
+            self.forget_approval(&replaced);
+        }
+        *self.asked.entry(id.clone()).or_default() += 1;
+        self.approval_ids.insert(id)
+    }
+
+    fn forget_approval(&mut self, id: &ApprovalId) {
+        if let Some(parts) = self.asked.get_mut(id) {
+            *parts -= 1;
+            if *parts == 0 {
+                self.asked.remove(id);
+            }
+        }
+    }
+
+    /// The client removes the parts of the current step, and continues no input.
+    pub(super) fn reset_step(&mut self) {
+        let step = self.step;
+        self.by_id.retain(|_, call| {
+            if call.step == step {
+                let Some(earlier) = call.earlier.take() else { return false };
+                *call = *earlier;
+            }
+            call.has_started = false;
+            true
+        });
+        let mut removed = Vec::new();
+        self.approvals.retain(|(_, of), id| {
+            removed.extend((*of == step).then(|| id.clone()));
+            *of != step
+        });
+        removed.iter().for_each(|id| self.forget_approval(id));
+        let known = &self.by_id;
+        self.handed_over.retain(|call| known.contains_key(call));
+        (self.started_in_step, self.changed) = (HashSet::new(), None);
     }
 
     /// Records that the client shows the current step.
@@ -143,8 +203,8 @@ impl Calls {
                     (false, false) => Rule::RepeatedToolCall,
                 };
                 found.push(violation(rule, chunk, tool_call_id));
+                call.enter(self.step);
                 call.state = State::InputStreaming;
-                call.step = self.step;
                 self.started_in_step.insert(Box::from(&**tool_call_id));
             }
             Chunk::ToolInputAvailable { tool_call_id, dynamic, .. }
@@ -178,10 +238,13 @@ impl Calls {
                 call.state = State::Completed;
             }
             Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
-                let is_new = self.approval_ids.insert(ApprovalId::new(&**approval_id));
-                let Some(call) = self.find(tool_call_id, chunk, found) else {
+                let Some(step) = self.by_id.get(&**tool_call_id).map(|call| call.step) else {
+                    self.approval_ids.insert(ApprovalId::new(&**approval_id));
+                    found.push(violation(Rule::UnknownToolCall, chunk, tool_call_id));
                     return;
                 };
+                let is_new = self.ask(tool_call_id, step, ApprovalId::new(&**approval_id));
+                let Some(call) = self.by_id.get_mut(&**tool_call_id) else { return };
                 // The client executes a call of its own when its input is available, so such a call may
                 // still have a streamed one.
                 let can_request = matches!(
@@ -192,6 +255,18 @@ impl Calls {
                     found.push(violation(Rule::UnanswerableApproval, chunk, tool_call_id));
                 }
                 call.state = State::ApprovalRequested;
+            }
+            Chunk::ToolApprovalResponse { approval_id, approved, .. } => {
+                let id = ApprovalId::new(&**approval_id);
+                if !self.asked.contains_key(&id) {
+                    let subject = format!("{} without a request", chunk.kind());
+                    found.push(Violation { rule: Rule::UnknownToolCall, subject });
+                }
+                for (call_id, call) in &mut self.by_id {
+                    if self.approvals.get(&(call_id.clone(), call.step)) == Some(&id) {
+                        call.state = State::ApprovalResponded { approved: *approved };
+                    }
+                }
             }
             Chunk::ToolOutputAvailable { tool_call_id, preliminary, provider_executed, .. } => {
                 let is_final = *preliminary != Some(true);
@@ -262,6 +337,7 @@ impl Calls {
         let call = self.by_id.entry(id.into()).or_insert(Call {
             state: State::InputAvailable,
             step,
+            earlier: None,
             is_dynamic,
             is_provider_executed: false,
             has_input: false,
@@ -285,7 +361,7 @@ impl Calls {
         if is_known && (call.step != step || !ends_input) {
             found.push(violation(Rule::RepeatedToolCall, chunk, id));
         }
-        call.step = step;
+        call.enter(step);
         call.is_of_stream = true;
         call.is_dynamic = is_dynamic;
         call.is_provider_executed = provider_executed.unwrap_or(call.is_provider_executed);

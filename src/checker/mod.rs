@@ -20,7 +20,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use self::calls::Calls;
-use crate::chunk::{Chunk, ReadChunkError, ReceivedChunk, Version};
+use crate::chunk::{Chunk, NEWEST_V6, ReadChunkError, ReceivedChunk, Since, Version};
 use crate::id::log_text;
 use crate::json::{FieldError, Json, JsonError, Object};
 use crate::message::{Part, Role, UiMessage};
@@ -95,7 +95,7 @@ impl Checker {
     /// Creates a checker for a stream that begins a message.
     pub fn new() -> Self {
         Checker {
-            oldest_client: Version::V6Patch(NEWEST),
+            oldest_client: Version::V6Patch(NEWEST_V6),
             reader: ClientReader::default(),
             continued: None,
             // `readUIMessageStream` begins with an empty id.
@@ -218,6 +218,12 @@ impl Checker {
                 if !chunk.is_kind_known_to(self.oldest_client) {
                     self.report(Rule::UnknownKind, format!("a chunk of type {:?}", chunk.kind()));
                 }
+                if let Chunk::Finish { finish_reason: Some(reason), .. } = chunk
+                    && !reason.is_known_to(self.oldest_client)
+                {
+                    let word = reason.as_str();
+                    self.report(Rule::InvalidField, format!("`finishReason` {word:?} of finish"));
+                }
                 if !self.oldest_client.accepts_unknown_keys() {
                     for (key, _) in extra {
                         self.report(Rule::UnknownKey, format!("key `{key}` of {}", chunk.kind()));
@@ -227,7 +233,13 @@ impl Checker {
                         self.report(Rule::UnknownKey, newer_keys(chunk, &known));
                     }
                 }
-                self.handle_chunk(chunk);
+                // No `ai@6` knows what a newer kind does.
+                if [self.oldest_client, Version::V6Patch(NEWEST_V6)]
+                    .iter()
+                    .any(|version| chunk.is_kind_known_to(*version))
+                {
+                    self.handle_chunk(chunk);
+                }
             }
             ReceivedChunk::Unknown { kind, .. } => {
                 let meant = meant_kind(kind)
@@ -329,10 +341,17 @@ impl Checker {
                 self.reasoning.remove(&**id);
             }
             Chunk::FinishStep {} => {
-                self.close_parts("the step");
+                if !self.oldest_client.knows(OPEN_OVER_STEPS) {
+                    self.close_parts("the step");
+                }
                 for id in self.calls.take_streaming_ids_in_step() {
                     self.report(Rule::InputLeftOpen, format!("tool call {id:?} at finish-step"));
                 }
+            }
+            Chunk::ResetStep {} => {
+                self.texts = HashSet::new();
+                self.reasoning = HashSet::new();
+                self.calls.reset_step();
             }
             Chunk::MessageMetadata { message_metadata } => {
                 self.merge(chunk, message_metadata.as_deref());
@@ -348,6 +367,8 @@ impl Checker {
             Chunk::SourceUrl { .. }
             | Chunk::SourceDocument { .. }
             | Chunk::File { .. }
+            | Chunk::ReasoningFile { .. }
+            | Chunk::Custom { .. }
             | Chunk::Data { .. } => {}
             call => {
                 self.calls.handle_chunk(call, &mut self.found);
@@ -564,5 +585,5 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("step-finish", "finish-step"),
 ];
 
-/// The client version with which the rules were tested: `ai@6.0.326`.
-const NEWEST: u16 = 326;
+/// The client leaves texts open at the end of a step.
+const OPEN_OVER_STEPS: Since = Since { v6: None, v7: 79 };

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
-use super::{FinishReason, InputEncoding};
+use super::{FinishReason, InputEncoding, Version};
 use crate::json::{FieldError, Json, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
@@ -50,6 +50,8 @@ pub(super) trait Field<'a>: Sized {
     fn into_owned(self) -> Self::Static;
     /// Removes the value of an optional field. A required field stays.
     fn leave_out(&mut self) {}
+    /// Replaces a value that a client of this version does not know.
+    fn restrict_to(&mut self, _version: Version) {}
 }
 
 impl<'a> Field<'a> for Cow<'a, str> {
@@ -80,6 +82,19 @@ impl<'a> Field<'a> for Option<Cow<'a, str>> {
     }
     fn leave_out(&mut self) {
         *self = None;
+    }
+}
+
+impl<'a> Field<'a> for bool {
+    type Static = Self;
+    fn read(object: &mut Object<'a>, key: &'static str) -> Result<Self, FieldError> {
+        object.flag_if_any(key)?.ok_or(FieldError::missing(key))
+    }
+    fn write(&self, key: &'static str, writer: &mut impl FieldWriter) {
+        writer.flag(key, *self);
+    }
+    fn into_owned(self) -> Self::Static {
+        self
     }
 }
 
@@ -174,11 +189,14 @@ macro_rules! word_field {
             fn leave_out(&mut self) {
                 *self = None;
             }
+            fn restrict_to(&mut self, version: Version) {
+                *self = self.map(|word| word.for_version(version));
+            }
         }
     )*};
 }
 
 word_field! {
-    FinishReason "one of stop, length, content-filter, tool-calls, error, other"
+    FinishReason "one of stop, length, content-filter, tool-calls, error, interrupted, other"
     InputEncoding "`json` or `text`"
 }

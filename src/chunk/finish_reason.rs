@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Version;
+use super::version::Since;
+
 /// Why the model stopped. The client refuses any other word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -17,6 +20,8 @@ pub enum FinishReason {
     ToolCalls,
     /// It failed.
     Error,
+    /// The stream of its provider just ended. A client before `ai@7.0.149` gets [`Other`](Self::Other).
+    Interrupted,
     /// Anything else; unknown reasons of a provider belong here.
     Other,
 }
@@ -30,8 +35,19 @@ impl FinishReason {
             FinishReason::ContentFilter => "content-filter",
             FinishReason::ToolCalls => "tool-calls",
             FinishReason::Error => "error",
+            FinishReason::Interrupted => "interrupted",
             FinishReason::Other => "other",
         }
+    }
+
+    /// Returns whether a client of this version accepts the word.
+    pub(crate) fn is_known_to(self, version: Version) -> bool {
+        self != FinishReason::Interrupted || version.knows(Since { v6: None, v7: 149 })
+    }
+
+    /// Returns the reason in a word that this client accepts.
+    pub(super) fn for_version(self, version: Version) -> Self {
+        if self.is_known_to(version) { self } else { FinishReason::Other }
     }
 
     pub(crate) fn from_wire(word: &str) -> Option<Self> {
@@ -41,6 +57,7 @@ impl FinishReason {
             "content-filter" => FinishReason::ContentFilter,
             "tool-calls" => FinishReason::ToolCalls,
             "error" => FinishReason::Error,
+            "interrupted" => FinishReason::Interrupted,
             "other" => FinishReason::Other,
             _ => return None,
         })

@@ -25,8 +25,8 @@ use serde::{Serialize, Serializer};
 pub use self::finish_reason::FinishReason;
 pub use self::input_encoding::InputEncoding;
 pub use self::received::{ReadChunkError, ReceivedChunk};
-use self::version::Since;
 pub use self::version::Version;
+pub(crate) use self::version::{NEWEST_V6, Since};
 
 pub(crate) use self::field::FieldWriter;
 use self::field::{Entries, Field};
@@ -110,7 +110,7 @@ macro_rules! chunks {
                 match self {
                     $( Chunk::$variant { $( mut $field ),* } => {
                         $( $( if !version.knows(since!($v6 / $v7)) { $field.leave_out(); } )? )*
-                        $( let _ = &mut $field; )*
+                        $( $field.restrict_to(version); )*
                         Chunk::$variant { $($field),* }
                     } )*
                     data => data,
@@ -344,8 +344,25 @@ chunks! {
         approval_descriptor "approvalDescriptor" @ 274 / 87: Option<Cow<'a, Json>>,
         /// The input as the tool's schema parsed it, where that differs.
         input_schema_input "inputSchemaInput" @ 290 / 113: Option<Cow<'a, Json>>,
+        /// Why the user is asked.
+        reason "reason" @ _ / 82: Option<Cow<'a, str>>,
+        /// Whether a policy answers, and nobody is asked.
+        is_automatic "isAutomatic" @ _ / 0: Option<bool>,
         /// A signature that the client returns unread.
         signature "signature" @ 202 / 0: Option<Cow<'a, str>>,
+    }
+    /// Announces the answer to an approval request of the message.
+    "tool-approval-response" ToolApprovalResponse @ _ / 0 {
+        /// The id of the approval request.
+        approval_id "approvalId": Cow<'a, str>,
+        /// Whether the call may run.
+        approved "approved": bool,
+        /// The reason of the answer.
+        reason "reason": Option<Cow<'a, str>>,
+        /// Whether the provider runs the tool.
+        provider_executed "providerExecuted": Option<bool>,
+        /// Metadata that the provider expects back with the next request.
+        provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
     }
     /// The output of a tool, `preliminary` if a later output replaces it.
     "tool-output-available" ToolOutputAvailable {
@@ -417,6 +434,22 @@ chunks! {
         /// Metadata that the provider expects back with the next request.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
     }
+    /// A file that the model made while it reasoned.
+    "reasoning-file" ReasoningFile @ _ / 0 {
+        /// Its URL: `https:` or `data:`.
+        url "url": Cow<'a, str>,
+        /// Its media type.
+        media_type "mediaType": Cow<'a, str>,
+        /// Metadata that the provider expects back with the next request.
+        provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
+    }
+    /// Content of a provider that has no kind of its own, for example a compaction.
+    "custom" Custom @ _ / 0 {
+        /// What it is: `<provider>.<type>`.
+        content_kind "kind": Cow<'a, str>,
+        /// Metadata that the provider expects back with the next request.
+        provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
+    }
     /// Merged into the message's metadata.
     "message-metadata" MessageMetadata {
         /// What to merge.
@@ -424,6 +457,8 @@ chunks! {
     }
     /// Closes a step.
     "finish-step" FinishStep {}
+    /// Removes the parts of the current step: its model call is repeated.
+    "reset-step" ResetStep @ _ / 70 {}
     /// Reports a failure. The client stops reading here.
     "error" Error {
         /// The text that the user sees.

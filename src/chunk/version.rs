@@ -36,10 +36,13 @@ pub enum Version {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Since {
     /// The patch of 6.0, or `None` if no 6 knows it.
-    pub(super) v6: Option<u16>,
+    pub(crate) v6: Option<u16>,
     /// The patch of 7.0.
-    pub(super) v7: u16,
+    pub(crate) v7: u16,
 }
+
+/// The newest patch of `ai@6` with which this crate is tested.
+pub(crate) const NEWEST_V6: u16 = 326;
 
 impl Version {
     /// Returns whether this client can show an approval request.
@@ -83,25 +86,30 @@ mod tests {
             tool_call_id: "c".into(),
             approval_descriptor: Some(Cow::Owned(Json::null())),
             input_schema_input: Some(Cow::Owned(Json::null())),
+            reason: Some("r".into()),
+            is_automatic: Some(true),
             signature: Some("s".into()),
         };
         let sent = serde_json::to_value(request.for_version(version)).unwrap();
-        let newer = ["approvalDescriptor", "inputSchemaInput", "signature"];
+        let newer =
+            ["approvalDescriptor", "inputSchemaInput", "reason", "isAutomatic", "signature"];
         newer.into_iter().filter(|key| sent.get(*key).is_some()).collect()
     }
 
     #[test]
     fn each_line_knows_the_keys_of_its_own_versions() {
+        let newer_than_v6 =
+            ["approvalDescriptor", "inputSchemaInput", "reason", "isAutomatic", "signature"];
         for (version, keys) in [
             (Version::V6, &[][..]),
             (Version::V6Patch(201), &[]),
             (Version::V6Patch(202), &["signature"]),
             (Version::V6Patch(274), &["approvalDescriptor", "signature"]),
             (Version::V6Patch(326), &["approvalDescriptor", "inputSchemaInput", "signature"]),
-            (Version::V7, &["signature"]),
-            (Version::V7Patch(86), &["signature"]),
-            (Version::V7Patch(87), &["approvalDescriptor", "signature"]),
-            (Version::V7Patch(113), &["approvalDescriptor", "inputSchemaInput", "signature"]),
+            (Version::V7, &["isAutomatic", "signature"]),
+            (Version::V7Patch(82), &["reason", "isAutomatic", "signature"]),
+            (Version::V7Patch(87), &["approvalDescriptor", "reason", "isAutomatic", "signature"]),
+            (Version::V7Patch(113), &newer_than_v6),
         ] {
             assert_eq!(keys_for(version), keys, "{version:?}");
         }

@@ -57,6 +57,10 @@ pub struct ApprovalDetails {
     pub descriptor: Option<Json>,
     /// The input as the tool's schema parsed it, where that differs.
     pub input_schema_input: Option<Json>,
+    /// Why the user is asked. Only `ai@7` sends it.
+    pub request_reason: Option<String>,
+    /// Whether a policy answers, and nobody is asked. Only `ai@7` sends it.
+    pub is_automatic: Option<bool>,
     /// A signature that the client returns unread.
     pub signature: Option<String>,
     /// Fields that this crate does not know.
@@ -108,6 +112,8 @@ impl SettledApproval {
             details: ApprovalDetails {
                 descriptor: object.json_if_any("descriptor")?,
                 input_schema_input: object.json_if_any("inputSchemaInput")?,
+                request_reason: object.text_if_any("requestReason")?.map(Into::into),
+                is_automatic: object.flag_if_any("isAutomatic")?,
                 signature: object.text_if_any("signature")?.map(Into::into),
                 extra: object.into_extra()?,
             },
@@ -171,9 +177,20 @@ fn write_approval<S: Serializer>(
     entry_if_any(&mut map, "reason", reason)?;
     entry_if_any(&mut map, "descriptor", &details.descriptor)?;
     entry_if_any(&mut map, "inputSchemaInput", &details.input_schema_input)?;
+    entry_if_any(&mut map, "requestReason", &details.request_reason)?;
+    entry_if_any(&mut map, "isAutomatic", &details.is_automatic)?;
     entry_if_any(&mut map, "signature", &details.signature)?;
     details.extra.write(&mut map)?;
     map.end()
 }
 
-const KNOWN: &[&str] = &["id", "approved", "reason", "descriptor", "inputSchemaInput", "signature"];
+const KNOWN: &[&str] = &[
+    "id",
+    "approved",
+    "reason",
+    "descriptor",
+    "inputSchemaInput",
+    "requestReason",
+    "isAutomatic",
+    "signature",
+];

@@ -168,6 +168,16 @@ impl ToolPart {
         self.call_provider_metadata.as_ref()?.outer_call()
     }
 
+    /// Returns the id of the approval, also if the state of the part has no approval any more.
+    pub(crate) fn held_approval_id(&self) -> Option<ApprovalId> {
+        let stale = || {
+            let stale = self.extra.get("approval")?;
+            let stale = SettledApproval::from_object(Object::parse(stale.as_str()).ok()?);
+            stale.ok().map(|stale| stale.id)
+        };
+        self.approval_id().cloned().or_else(stale)
+    }
+
     /// Returns the id of the call's approval, if the user was asked.
     pub fn approval_id(&self) -> Option<&ApprovalId> {
         match &self.state {

@@ -30,6 +30,12 @@ pub enum ReduceError {
         /// The id of the tool call.
         tool_call_id: Box<str>,
     },
+    /// An answer to an approval request that the message does not hold.
+    #[error("`tool-approval-response` answers a request that the message does not hold")]
+    UnknownApproval {
+        /// The id of the approval request.
+        approval_id: Box<str>,
+    },
     /// Metadata with fields, while the message's metadata is a string, a number or a boolean.
     #[error("`{kind}` brings metadata with fields, and the message's is a text, number or boolean")]
     MetadataNotMergeable {
@@ -43,7 +49,7 @@ pub enum ReduceError {
         /// The `type` of the chunk.
         kind: &'static str,
     },
-    /// A chunk type that no `ai@6` knows.
+    /// A chunk type that the client does not know.
     #[error("{kind:?} is no kind of chunk")]
     UnknownKind {
         /// The `type` of the chunk.
@@ -64,6 +70,7 @@ impl ReduceError {
             | ReduceError::MetadataNotMergeable { kind }
             | ReduceError::MetadataTooDeep { kind } => Some(kind),
             ReduceError::InputNotBegun { .. } => Some("tool-input-delta"),
+            ReduceError::UnknownApproval { .. } => Some("tool-approval-response"),
             ReduceError::UnknownKind { kind } => Some(kind),
             ReduceError::AlreadyFailed => None,
         }
@@ -75,6 +82,7 @@ impl ReduceError {
             ReduceError::PartNotOpen { id, .. } => Some(id),
             ReduceError::InputNotBegun { tool_call_id }
             | ReduceError::UnknownToolCall { tool_call_id, .. } => Some(tool_call_id),
+            ReduceError::UnknownApproval { approval_id } => Some(approval_id),
             _ => None,
         }
     }

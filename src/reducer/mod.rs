@@ -46,7 +46,7 @@ pub use self::response_reader::{ReadResponseError, ResponseReader};
 pub use self::state::ResetOn;
 
 use self::state::State;
-use crate::chunk::{Chunk, FinishReason, ReceivedChunk};
+use crate::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
 use crate::message::{Part, Role, UiMessage};
 
 /// Reduces a stream, chunk by chunk, to the message that the client holds.
@@ -156,6 +156,25 @@ impl Reducer {
         self
     }
 
+    /// Sets the client whose message this is. Call this first. The default is the newest `ai@6` that this crate knows. A client of
+    /// `ai@7` knows more kinds of chunks, and keeps texts open over the end of a step.
+    ///
+    /// ```
+    /// use ui_message_stream::chunk::{ReceivedChunk, Version};
+    /// use ui_message_stream::reducer::Reducer;
+    ///
+    /// let chunk = ReceivedChunk::parse(r#"{"type":"custom","kind":"openai.compaction"}"#)?;
+    /// assert!(Reducer::new().push(&chunk).is_err());
+    /// let mut newer = Reducer::new().with_client(Version::V7);
+    /// newer.push(&chunk)?;
+    /// assert_eq!(newer.message().parts.len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_client(mut self, version: Version) -> Self {
+        self.state.set_client(version);
+        self
+    }
+
     /// Leaves out the text of a streamed input once the approval of its call is requested: older clients drop
     /// it then, and newer ones keep it in a field that no chunk can write.
     #[cfg(feature = "approvals")]
@@ -172,7 +191,14 @@ impl Reducer {
     /// the finish reason. Every later chunk fails with [`ReduceError::AlreadyFailed`].
     pub fn push(&mut self, received: &ReceivedChunk<'_>) -> Result<(), ReduceError> {
         self.accept(|reducer| match received {
-            ReceivedChunk::Known { chunk, extra } => reducer.state.apply(chunk, extra),
+            ReceivedChunk::Known { chunk, extra }
+                if chunk.is_kind_known_to(reducer.state.client) =>
+            {
+                reducer.state.apply(chunk, extra)
+            }
+            ReceivedChunk::Known { chunk, .. } => {
+                Err(ReduceError::UnknownKind { kind: (&*chunk.kind()).into() })
+            }
             ReceivedChunk::Unknown { kind, .. } => {
                 Err(ReduceError::UnknownKind { kind: kind.as_ref().into() })
             }

@@ -7,6 +7,7 @@
 //! at that quote.
 
 use super::js_json;
+use crate::chunk::{Since, Version};
 use crate::json::Json;
 
 /// JSON of which only the beginning may be present.
@@ -33,6 +34,8 @@ pub struct PartialJson {
     /// The open objects and arrays, the innermost last.
     open: Vec<Level>,
     token: Token,
+    /// A first character of an array that begins no item is not kept: from `ai@7.0.158` on.
+    drops_false_items: bool,
 }
 
 debug_without_content!(PartialJson { kept_len, has_begun; text, open });
@@ -69,6 +72,14 @@ enum Token {
 const WORDS: [&str; 3] = ["true", "false", "null"];
 
 impl PartialJson {
+    /// Creates the text so far of an input that this client reads.
+    pub(super) fn for_client(client: Version, text: &str) -> Self {
+        let drops_false_items = client.knows(Since { v6: None, v7: 158 });
+        let mut partial = PartialJson { drops_false_items, ..PartialJson::default() };
+        partial.push(text);
+        partial
+    }
+
     /// Appends the next piece.
     pub fn push(&mut self, piece: &str) {
         let from = self.text.len();
@@ -168,7 +179,9 @@ impl PartialJson {
             (Level::BeforeValue | Level::AfterItemComma, _) => self.begin_value(next, end),
             (Level::ArrayStart, ']') | (Level::ObjectStart, '}') => self.close(end),
             (Level::ArrayStart, _) => {
-                self.kept_len = end;
+                if !self.drops_false_items {
+                    self.kept_len = end;
+                }
                 self.begin_value(next, end);
             }
             (Level::AfterItem, ',' | ']') | (Level::AfterValue, _) => self.end_value(next, end),

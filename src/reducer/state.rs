@@ -7,12 +7,12 @@ use std::collections::{HashMap, HashSet};
 use super::merge::{MergeError, MergedMetadata};
 use super::tool_calls::ToolCalls;
 use super::{ReduceError, js_json};
-use crate::chunk::{Chunk, FinishReason};
+use crate::chunk::{Chunk, FinishReason, NEWEST_V6, Since, Version};
 use crate::id::MessageId;
 use crate::json::{ExtraFields, Json};
 use crate::message::{
     DataPart, FilePart, Part, ReasoningPart, Role, SourceDocumentPart, SourceUrlPart, TextPart,
-    TextState, UiMessage,
+    TextState, UiMessage, UnknownPart,
 };
 use crate::metadata::ProviderMetadata;
 
@@ -20,13 +20,15 @@ use crate::metadata::ProviderMetadata;
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) reset_on: ResetOn,
+    /// The client whose message this is.
+    pub(super) client: Version,
     pub(super) message: UiMessage,
     metadata: MergedMetadata,
     pub(super) texts: OpenParts,
     pub(super) reasonings: OpenParts,
     pub(super) calls: ToolCalls,
     /// The index of each data part that can be replaced, by name and id.
-    data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>>,
+    data_parts: DataParts,
     has_started: bool,
     /// The id that the client still shows after a `start` failed that changed the message's id.
     pub(super) shown_id: Option<MessageId>,
@@ -34,6 +36,8 @@ pub(super) struct State {
     /// The text of the first `error` chunk.
     pub(super) error_text: Option<String>,
 }
+
+type DataParts = HashMap<Box<str>, HashMap<Box<str>, usize>>;
 
 /// The index of each open text part, or of each open reasoning part, by its id.
 #[derive(Debug, Clone, Default)]
@@ -106,27 +110,29 @@ impl State {
     }
 
     pub(super) fn from_message(message: UiMessage) -> Self {
-        let mut data_parts: HashMap<Box<str>, HashMap<Box<str>, usize>> = HashMap::new();
-        for (at, part) in message.parts.iter().enumerate() {
-            if let Part::Data(part) = part
-                && let Some(id) = &part.id
-            {
-                data_parts.entry(part.name.clone()).or_default().entry(id.clone()).or_insert(at);
-            }
-        }
+        let client = Version::V6Patch(NEWEST_V6);
         State {
             reset_on: ResetOn::default(),
+            client,
             metadata: MergedMetadata::new(message.metadata.clone()),
             texts: OpenParts::default(),
             reasonings: OpenParts::default(),
-            calls: ToolCalls::from_parts(&message.parts),
-            data_parts,
+            calls: ToolCalls::from_parts(client, &message.parts),
+            data_parts: data_parts(&message.parts),
             message,
             has_started: false,
             shown_id: None,
             finish_reason: None,
             error_text: None,
         }
+    }
+
+    /// Sets the client, before the first chunk.
+    pub(super) fn set_client(&mut self, client: Version) {
+        let drops_input_texts = self.calls.drops_input_texts;
+        self.client = client;
+        self.calls = ToolCalls::from_parts(client, &self.message.parts);
+        self.calls.drops_input_texts = drops_input_texts;
     }
 
     /// Returns the message. Incomplete tool inputs that changed since the last call are repaired.
@@ -226,6 +232,10 @@ impl State {
                     extra: ExtraFields::default(),
                 })));
             }
+            Chunk::ReasoningFile { .. } | Chunk::Custom { .. } => {
+                let part = serde_json::to_string(chunk).ok().and_then(|text| js_json::parse(&text));
+                self.message.parts.extend(part.map(|part| Part::Unknown(UnknownPart(part))));
+            }
             Chunk::Data { transient: Some(true), .. } => return Ok(false),
             Chunk::Data { name, id, data, transient } => {
                 let data = js_json::json_if_any(data);
@@ -239,11 +249,15 @@ impl State {
                 return self.merge(kind, message_metadata.as_deref());
             }
             Chunk::FinishStep {} => {
+                if self.client.knows(OPEN_OVER_STEPS) {
+                    return Ok(false);
+                }
                 // New ones: to clear a map costs the capacity that the largest step needed.
                 self.texts = OpenParts::default();
                 self.reasonings = OpenParts::default();
                 return Ok(false);
             }
+            Chunk::ResetStep {} => return Ok(self.reset_step()),
             Chunk::Error { error_text } => {
                 self.error_text.get_or_insert_with(|| error_text.as_ref().to_owned());
                 return Ok(false);
@@ -254,6 +268,7 @@ impl State {
             | Chunk::ToolInputAvailable { .. }
             | Chunk::ToolInputError { .. }
             | Chunk::ToolApprovalRequest { .. }
+            | Chunk::ToolApprovalResponse { .. }
             | Chunk::ToolOutputAvailable { .. }
             | Chunk::ToolOutputError { .. }
             | Chunk::ToolOutputDenied { .. } => {
@@ -290,9 +305,26 @@ impl State {
         self.metadata = MergedMetadata::default();
         self.texts = OpenParts::default();
         self.reasonings = OpenParts::default();
-        self.calls = Default::default();
+        self.calls = ToolCalls::new(self.client);
         self.data_parts = HashMap::new();
         self.finish_reason = None;
+    }
+
+    /// Removes the parts of the current step. Returns whether there were any.
+    fn reset_step(&mut self) -> bool {
+        self.message();
+        let is_start = |part: &Part| matches!(part, Part::StepStart { .. });
+        let parts = &mut self.message.parts;
+        let begin = parts.iter().rposition(is_start).map_or(0, |start| start + 1);
+        let had_parts = begin < parts.len();
+        parts.truncate(begin);
+        let drops_input_texts = self.calls.drops_input_texts;
+        self.texts = OpenParts::default();
+        self.reasonings = OpenParts::default();
+        self.calls = ToolCalls::from_parts(self.client, parts);
+        self.calls.drops_input_texts = drops_input_texts;
+        self.data_parts = data_parts(parts);
+        had_parts
     }
 
     fn merge(&mut self, kind: &'static str, metadata: Option<&Json>) -> Result<bool, ReduceError> {
@@ -371,3 +403,19 @@ impl State {
         })));
     }
 }
+
+/// Returns the index of each data part that can be replaced.
+fn data_parts(parts: &[Part]) -> DataParts {
+    let mut found = DataParts::new();
+    for (at, part) in parts.iter().enumerate() {
+        if let Part::Data(part) = part
+            && let Some(id) = &part.id
+        {
+            found.entry(part.name.clone()).or_default().entry(id.clone()).or_insert(at);
+        }
+    }
+    found
+}
+
+/// The client leaves texts open at the end of a step.
+const OPEN_OVER_STEPS: Since = Since { v6: None, v7: 79 };

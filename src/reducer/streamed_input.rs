@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::PartialJson;
-use crate::chunk::InputEncoding;
+use crate::chunk::{InputEncoding, Version};
 use crate::json::Json;
 use crate::metadata::ToolMetadata;
 
@@ -20,6 +20,8 @@ pub(super) struct ToolInput {
     pub(super) is_dynamic: bool,
     pub(super) title: Option<Json>,
     pub(super) tool_metadata: Option<ToolMetadata>,
+    /// The client that reads the text.
+    client: Version,
     /// Whether the input was complete before. The text is converted only once, because each
     /// conversion costs the size of the text.
     was_completed: bool,
@@ -43,6 +45,7 @@ struct Streaming {
 
 impl ToolInput {
     pub(super) fn new(
+        client: Version,
         text: &str,
         encoding: Option<InputEncoding>,
         tool_name: &str,
@@ -51,7 +54,8 @@ impl ToolInput {
         tool_metadata: Option<ToolMetadata>,
     ) -> Self {
         ToolInput {
-            text: Text::streaming(text),
+            text: Text::streaming(client, text),
+            client,
             encoding,
             tool_name: tool_name.into(),
             is_dynamic,
@@ -64,7 +68,7 @@ impl ToolInput {
     /// Appends a delta for the part at index `at`. Returns the length of the text in bytes.
     pub(super) fn push(&mut self, delta: &str, at: usize) -> usize {
         if !matches!(self.text, Text::Streaming(_)) {
-            self.text = Text::streaming(self.text.as_str());
+            self.text = Text::streaming(self.client, self.text.as_str());
         }
         if let Text::Streaming(streaming) = &mut self.text {
             streaming.text.push(delta);
@@ -110,7 +114,7 @@ impl ToolInput {
             Text::Streaming(streaming) if until == streaming.text.as_str().len() => {
                 streaming.text.read()
             }
-            _ => PartialJson::from(text).read(),
+            _ => PartialJson::for_client(self.client, text).read(),
         }
     }
 
@@ -120,8 +124,8 @@ impl ToolInput {
 }
 
 impl Text {
-    fn streaming(text: &str) -> Self {
-        let text = PartialJson::from(text);
+    fn streaming(client: Version, text: &str) -> Self {
+        let text = PartialJson::for_client(client, text);
         Text::Streaming(Box::new(Streaming { text, parts: Vec::new() }))
     }
 

@@ -14,15 +14,17 @@ use super::ReduceError;
 use super::js_json;
 use super::streamed_input::ToolInput;
 use super::tool_part_fields::{Call, ChunkFields, Content, State};
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Since, Version};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::{ExtraFields, Json};
-use crate::message::{ApprovalDetails, Part, RequestedApproval, ToolKind, ToolState};
+use crate::message::{ApprovalDetails, Part, RequestedApproval, ToolKind, ToolPart, ToolState};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// The indexes of the tool parts, and the parts that are unpacked.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct ToolCalls {
+    /// The client whose message this is.
+    client: Version,
     /// The number of the current step.
     step: usize,
     known: HashMap<ToolCallId, KnownCall>,
@@ -53,9 +55,19 @@ struct PartIndex {
 }
 
 impl ToolCalls {
+    pub(super) fn new(client: Version) -> Self {
+        ToolCalls {
+            client,
+            step: 0,
+            known: HashMap::new(),
+            unpacked: HashMap::new(),
+            drops_input_texts: false,
+        }
+    }
+
     /// Finds the tool parts of a message that is continued.
-    pub(super) fn from_parts(parts: &[Part]) -> Self {
-        let mut calls = ToolCalls::default();
+    pub(super) fn from_parts(client: Version, parts: &[Part]) -> Self {
+        let mut calls = Self::new(client);
         // Only an input that the last step left open can continue.
         let is_start = |part: &Part| matches!(part, Part::StepStart { .. });
         let last_step = parts.iter().rposition(is_start).unwrap_or_default();
@@ -69,6 +81,7 @@ impl ToolCalls {
                         && at >= last_step
                     {
                         known.input = Some(Box::new(ToolInput::new(
+                            client,
                             raw_input.as_deref().unwrap_or_default(),
                             *input_encoding,
                             &part.tool_name,
@@ -110,6 +123,7 @@ impl ToolCalls {
                     chunk_fields(title, tool_metadata, *provider_executed, provider_metadata);
                 let is_dynamic = *dynamic == Some(true);
                 let input = ToolInput::new(
+                    self.client,
                     "",
                     *input_encoding,
                     tool_name,
@@ -165,7 +179,8 @@ impl ToolCalls {
                 };
                 let invalid_input = js_json::json_if_any(input);
                 let input = invalid_input.clone().map(Content::Value);
-                let (input, raw_input) = if is_dynamic { (input, None) } else { (None, input) };
+                let is_input = is_dynamic || self.client.knows(INVALID_INPUT_IS_INPUT);
+                let (input, raw_input) = if is_input { (input, None) } else { (None, input) };
                 let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
                 let state = State::OutputError { text: error_text.as_ref().to_owned() };
                 call.write(state, input, raw_input, fields);
@@ -177,6 +192,8 @@ impl ToolCalls {
                 tool_call_id,
                 approval_descriptor,
                 input_schema_input,
+                reason,
+                is_automatic,
                 signature,
             } => {
                 let drops_input_texts = self.drops_input_texts;
@@ -190,10 +207,25 @@ impl ToolCalls {
                         descriptor: js_json::json_if_any(approval_descriptor)
                             .filter(|descriptor| !descriptor.is_null()),
                         input_schema_input: js_json::json_if_any(input_schema_input),
+                        request_reason: reason.as_deref().map(str::to_owned),
+                        is_automatic: is_automatic.filter(|is_automatic| *is_automatic),
                         signature: signature.as_deref().map(str::to_owned),
                         extra: ExtraFields::default(),
                     },
                 });
+                at
+            }
+            Chunk::ToolApprovalResponse {
+                approval_id,
+                approved,
+                reason,
+                provider_executed,
+                provider_metadata,
+            } => {
+                let at = self.find_asked(approval_id, parts)?;
+                let fields = chunk_fields(None, &None, *provider_executed, provider_metadata);
+                let reason = reason.as_deref().map(str::to_owned);
+                self.unpack(at, parts).respond(*approved, reason, fields);
                 at
             }
             Chunk::ToolOutputAvailable {
@@ -408,6 +440,22 @@ impl ToolCalls {
         }
     }
 
+    /// Returns the index of the first part whose approval has this id.
+    ///
+    /// # Errors
+    /// [`ReduceError::UnknownApproval`] if there is none.
+    fn find_asked(&self, approval_id: &str, parts: &[Part]) -> Result<usize, ReduceError> {
+        let is_it = |(at, part): (usize, &Part)| match self.unpacked.get(&at) {
+            Some(call) => call.approval_id().is_some_and(|asked| asked.as_str() == approval_id),
+            None => part
+                .as_tool()
+                .and_then(ToolPart::held_approval_id)
+                .is_some_and(|asked| asked.as_str() == approval_id),
+        };
+        let unknown = || ReduceError::UnknownApproval { approval_id: approval_id.into() };
+        parts.iter().enumerate().position(is_it).ok_or_else(unknown)
+    }
+
     fn unpack(&mut self, at: usize, parts: &mut [Part]) -> &mut Call {
         self.unpacked.entry(at).or_insert_with(|| {
             Box::new(match parts.get_mut(at).map(|part| std::mem::replace(part, placeholder())) {
@@ -418,6 +466,9 @@ impl ToolCalls {
         })
     }
 }
+
+/// The client keeps an invalid input of a static tool as `input`, and not as `rawInput`.
+const INVALID_INPUT_IS_INPUT: Since = Since { v6: None, v7: 119 };
 
 /// Collects the fields of a chunk.
 fn chunk_fields(

@@ -7,9 +7,11 @@
 use super::js_json;
 use super::streamed_input::ToolInput;
 use crate::chunk::InputEncoding;
-use crate::id::ToolCallId;
+use crate::id::{ApprovalId, ToolCallId};
 use crate::json::{ExtraFields, Json, Object};
-use crate::message::{RequestedApproval, SettledApproval, ToolKind, ToolPart, ToolState};
+use crate::message::{
+    RequestedApproval, RespondedApproval, SettledApproval, ToolKind, ToolPart, ToolState,
+};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// A tool part with its fields by name.
@@ -46,11 +48,20 @@ pub(super) enum Content {
 /// The state of the call, with the fields that only this state has.
 #[derive(Debug, Clone)]
 pub(super) enum State {
-    InputStreaming { encoding: Option<InputEncoding> },
+    InputStreaming {
+        encoding: Option<InputEncoding>,
+    },
     InputAvailable,
     ApprovalRequested(Box<RequestedApproval>),
-    OutputAvailable { output: Option<Json>, preliminary: Option<bool> },
-    OutputError { text: String },
+    /// The answer is in the approval.
+    ApprovalResponded,
+    OutputAvailable {
+        output: Option<Json>,
+        preliminary: Option<bool>,
+    },
+    OutputError {
+        text: String,
+    },
     OutputDenied,
 }
 
@@ -115,6 +126,7 @@ impl Call {
                     reason: approval.reason,
                     details: approval.details,
                 });
+                call.state = State::ApprovalResponded;
             }
             ToolState::OutputAvailable {
                 input,
@@ -242,6 +254,26 @@ impl Call {
         self.state = State::ApprovalRequested(Box::new(approval));
     }
 
+    /// Returns the id of the approval.
+    pub(super) fn approval_id(&self) -> Option<&ApprovalId> {
+        match &self.state {
+            State::ApprovalRequested(approval) => Some(&approval.id),
+            _ => self.approval.as_ref().map(|approval| &approval.id),
+        }
+    }
+
+    /// Sets the state to `ApprovalResponded`. A call without an approval is not changed.
+    pub(super) fn respond(&mut self, approved: bool, reason: Option<String>, fields: ChunkFields) {
+        self.end_state();
+        let Some(approval) = &mut self.approval else { return };
+        approval.approved = Some(approved);
+        approval.reason = reason.or(approval.reason.take());
+        self.state = State::ApprovalResponded;
+        self.provider_executed = fields.provider_executed.or(self.provider_executed);
+        self.call_provider_metadata =
+            fields.provider_metadata.or(self.call_provider_metadata.take());
+    }
+
     /// Sets the state to `OutputDenied`. All other fields stay.
     pub(super) fn deny(&mut self) {
         self.end_state();
@@ -251,7 +283,7 @@ impl Call {
     /// Ends the current state and keeps its fields as stale fields.
     fn end_state(&mut self) {
         match std::mem::replace(&mut self.state, State::InputAvailable) {
-            State::InputAvailable | State::OutputDenied => {}
+            State::InputAvailable | State::ApprovalResponded | State::OutputDenied => {}
             State::InputStreaming { encoding } => {
                 let encoding = encoding.map(|encoding| Json::string(encoding.as_str()));
                 self.stale_fields.extend(encoding.map(|encoding| ("inputEncoding", encoding)));
@@ -295,7 +327,10 @@ impl Call {
         let fits_state = match &self.state {
             State::InputStreaming { .. } => false,
             State::OutputAvailable { .. } | State::OutputError { .. } => is_value(&self.raw_input),
-            State::InputAvailable | State::ApprovalRequested(_) | State::OutputDenied => {
+            State::InputAvailable
+            | State::ApprovalRequested(_)
+            | State::ApprovalResponded
+            | State::OutputDenied => {
                 self.raw_input.is_none() && self.result_provider_metadata.is_none()
             }
         };
@@ -330,6 +365,20 @@ impl Call {
             State::ApprovalRequested(approval) => {
                 stale_raw_input = raw_input;
                 ToolState::ApprovalRequested { input, approval }
+            }
+            State::ApprovalResponded => {
+                stale_raw_input = raw_input;
+                match approval.take() {
+                    Some(SettledApproval { id, approved: Some(approved), reason, details }) => {
+                        let approval = RespondedApproval { id, approved, reason, details };
+                        ToolState::ApprovalResponded { input, approval: Box::new(approval) }
+                    }
+                    // Unreachable: the state is set with the answer.
+                    unanswered => {
+                        approval = unanswered;
+                        ToolState::InputAvailable { input }
+                    }
+                }
             }
             State::OutputAvailable { output, preliminary } => ToolState::OutputAvailable {
                 input,
@@ -386,7 +435,6 @@ impl Content {
     }
 }
 
-/// Reads an approval that stands in a part whose state does not have one.
 fn read_approval(json: &Json) -> Option<SettledApproval> {
     SettledApproval::from_object(Object::parse(json.as_str()).ok()?).ok()
 }

@@ -322,6 +322,8 @@ impl Translator {
                     approval_id,
                     descriptor: details.and_then(|details| details.descriptor.as_ref()),
                     input_schema_input: None,
+                    reason: None,
+                    is_automatic: None,
                     signature: details.and_then(|details| details.signature.as_deref()),
                 };
                 self.request_described_approval(tool_call_id, &request, out)?;
@@ -490,6 +492,21 @@ impl Translator {
         }
         self.open_step(out);
         out.emit(chunk);
+        Ok(())
+    }
+
+    /// Emits a part of a kind that older clients do not know. They get nothing.
+    fn newer_part(&mut self, chunk: &Chunk<'_>, out: &mut Out<'_>) -> Result<(), TranslateError> {
+        if let Chunk::ReasoningFile { url, .. } = chunk
+            && !has_scheme(url, FILE_SCHEMES)
+        {
+            return Err(TranslateError::FileUrl);
+        }
+        if chunk.is_kind_known_to(out.version) {
+            self.open_step(out);
+            self.parts.close_unnamed(out);
+            out.emit(chunk.clone());
+        }
         Ok(())
     }
 

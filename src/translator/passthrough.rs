@@ -73,6 +73,8 @@ pub(super) fn pass_through(
             tool_call_id,
             approval_descriptor,
             input_schema_input,
+            reason,
+            is_automatic,
             signature,
         } => {
             let approval_id = ApprovalId::new(&**approval_id);
@@ -80,6 +82,8 @@ pub(super) fn pass_through(
                 approval_id: &approval_id,
                 descriptor: approval_descriptor.as_deref(),
                 input_schema_input: input_schema_input.as_deref(),
+                reason: reason.as_deref(),
+                is_automatic: *is_automatic,
                 signature: signature.as_deref(),
             };
             translator.request_approval(&call_id(tool_call_id), &request, out)?;
@@ -127,6 +131,16 @@ pub(super) fn pass_through(
             let file = File { url: text(url), media_type: text(media_type) };
             translator.file(&file, provider_metadata.as_deref(), out)?;
         }
+        Chunk::ReasoningFile { .. } | Chunk::Custom { .. } => translator.newer_part(chunk, out)?,
+        // A client throws if its message does not hold the request.
+        Chunk::ToolApprovalResponse { approval_id, .. } => {
+            let is_asked = translator.calls.has_approval_id(&ApprovalId::new(&**approval_id));
+            if is_asked && chunk.is_kind_known_to(out.version) {
+                out.emit(chunk.clone());
+            }
+        }
+        // What the step has sent stays: a client before `ai@7.0.70` cannot remove it.
+        Chunk::ResetStep {} => {}
         Chunk::Data { name, id, data, transient } => {
             let data = Data {
                 name: text(name),

@@ -52,6 +52,8 @@ pub(super) struct ApprovalRequest<'a> {
     pub(super) approval_id: &'a ApprovalId,
     pub(super) descriptor: Option<&'a Json>,
     pub(super) input_schema_input: Option<&'a Json>,
+    pub(super) reason: Option<&'a str>,
+    pub(super) is_automatic: Option<bool>,
     pub(super) signature: Option<&'a str>,
 }
 
@@ -190,6 +192,8 @@ impl Translator {
             tool_call_id: Cow::Borrowed(&call.wire_id),
             approval_descriptor: request.descriptor.map(Cow::Borrowed),
             input_schema_input: request.input_schema_input.map(Cow::Borrowed),
+            reason: request.reason.map(Cow::Borrowed),
+            is_automatic: request.is_automatic,
             signature: request.signature.map(Cow::Borrowed),
         };
         out.emit(chunk);

@@ -248,6 +248,8 @@ async fn no_debug_text_shows_an_approval_id() {
         tool_call_id: "call_1".into(),
         approval_descriptor: None,
         input_schema_input: None,
+        reason: None,
+        is_automatic: None,
         signature: None,
     };
     let event = AgentEvent::approval_requested("call_1", id());

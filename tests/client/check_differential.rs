@@ -16,11 +16,11 @@ use ui_message_stream::checker::{Checker, ClientReader, Rule, Severity, Violatio
 use ui_message_stream::chunk::Version;
 use ui_message_stream::sse::Decoder;
 
-use crate::random_streams::case::Case;
+use crate::random_streams::case::{Case, NEWEST_V6, NEWEST_V7};
 use crate::random_streams::client::Client;
 use crate::random_streams::generator;
 
-const NEWEST: &str = "6.0.326";
+const NEWEST: &str = NEWEST_V6.0;
 
 #[test]
 fn the_checker_reports_errors_where_the_clients_readers_throw() {
@@ -67,6 +67,32 @@ fn the_checker_reports_errors_where_the_clients_readers_throw() {
 }
 
 #[test]
+fn the_checker_for_ai_7_reports_errors_where_that_client_throws() {
+    let Some(folder) = node_project("tests/client") else { return };
+    let seed = setting("CHECK_SEED").unwrap_or(20_260_201);
+    let count = setting("CHECK_CASES").unwrap_or(1_000);
+    let numbers = setting("CHECK_ONLY").map_or(0..count, |only| only..only + 1);
+    let (name, version) = NEWEST_V7;
+    let mut judge = Client::start(&folder, "judge.mjs");
+    let mut errors = 0;
+    for number in numbers {
+        let case = Case { reads_on: true, ..generator::case_for(version, seed, number) };
+        let answer = judge.ask(&case.question(&[name]));
+        let client_error = answer["results"][name]["rejected"]["index"].as_u64();
+        let (checker_error, _) = first_error(&case, ClientReader::ReadUiMessageStream);
+        assert_eq!(
+            checker_error.as_ref().map(|(at, _)| *at),
+            client_error,
+            "CHECK_SEED={seed} CHECK_ONLY={number}: here {checker_error:?}, client {answer}\nmessage: {}\n{}",
+            case.message.as_deref().unwrap_or("none"),
+            case.chunks.join("\n")
+        );
+        errors += usize::from(client_error.is_some());
+    }
+    say(&format!("checker: {count} streams against {name}, {errors} errors (CHECK_SEED={seed})"));
+}
+
+#[test]
 fn the_checker_for_an_older_client_refuses_the_kinds_and_keys_that_the_client_refuses() {
     let Some(folder) = node_project("tests/client") else { return };
     let mut judge = Client::start(&folder, "judge.mjs");
@@ -104,7 +130,7 @@ fn the_client_throws_at_the_first_error_in_each_stream_of_the_page_of_broken_str
         let mut decoder = Decoder::default();
         decoder.push(body.as_bytes());
         let chunks = std::iter::from_fn(|| decoder.poll()).map(|event| event.data).collect();
-        let case = Case { message: None, chunks, reads_on: false };
+        let case = Case { message: None, chunks, reads_on: false, client: NEWEST_V6.1 };
         let (checker_error, _) = first_error(&case, ClientReader::Chat);
         assert_eq!(checker_error.map(|(at, _)| at), client_error, "{body}: client {answer}");
         errors += usize::from(client_error.is_some());
@@ -116,7 +142,7 @@ fn the_client_throws_at_the_first_error_in_each_stream_of_the_page_of_broken_str
 fn first_error(case: &Case, reader: ClientReader) -> (Option<(u64, Rule)>, bool) {
     let message = case.message.as_deref().map(|message| UiMessage::parse(message).unwrap());
     let checker = message.as_ref().map_or_else(Checker::new, Checker::continuing);
-    let mut checker = checker.with_reader(reader);
+    let mut checker = checker.with_oldest_client(case.client).with_reader(reader);
     let mut first = None;
     let mut other_id = false;
     for (at, chunk) in (0..).zip(&case.chunks) {

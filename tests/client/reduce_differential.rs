@@ -17,13 +17,13 @@ use ui_message_stream::chunk::{Chunk, ReceivedChunk};
 use ui_message_stream::reducer::{PartialJson, ResetOn, compact};
 use ui_message_stream::{Json, UiMessage};
 
-use crate::random_streams::case::Case;
+use crate::random_streams::case::{Case, NEWEST_V6, NEWEST_V7};
 use crate::random_streams::client::{Client, ask};
 use crate::random_streams::compare::{Verdict, canonical, refused};
 use crate::random_streams::in_chat::InChat;
 use crate::random_streams::{generator, minimise};
 
-const NEWEST: &str = "6.0.326";
+const NEWEST: &str = NEWEST_V6.0;
 const OLDER: [&str; 2] = ["6.0.0", "6.0.230"];
 
 #[test]
@@ -87,6 +87,39 @@ fn the_reducer_holds_the_same_message_as_the_client() {
         println!("{fault}");
     }
     panic!("{} faults, one of them above (REDUCE_SEED={seed})", failing.len());
+}
+
+#[test]
+fn the_reducer_holds_the_same_message_as_a_client_of_ai_7() {
+    let Some(folder) = node_project("tests/client") else { return };
+    let seed = setting("REDUCE_SEED").unwrap_or(20_260_201);
+    let count = setting("REDUCE_CASES").unwrap_or(1_000);
+    let numbers = setting("REDUCE_ONLY").map_or(0..count, |only| only..only + 1);
+    let (name, version) = NEWEST_V7;
+    let mut judge = Client::start(&folder, "judge.mjs");
+    let mut faults = |case: &Case| {
+        let answer = judge.ask(&case.question(&[name]));
+        let mut faults = case.verdict().differences(&Verdict::of(&answer["results"][name]));
+        faults.extend(case.unreadable());
+        faults
+    };
+    let (mut chunks, mut refused) = (0, 0);
+    for number in numbers {
+        let case = generator::case_for(version, seed, number);
+        chunks += case.chunks.len();
+        refused += usize::from(case.reduce(ResetOn::OtherId).1.is_some());
+        if faults(&case).is_empty() {
+            continue;
+        }
+        let smallest = minimise::minimised(&case, &mut |case| !faults(case).is_empty());
+        println!("REDUCE_SEED={seed} REDUCE_ONLY={number}");
+        println!("message: {}", smallest.message.as_deref().unwrap_or("none"));
+        println!("reads on: {}\n{}", smallest.reads_on, smallest.chunks.join("\n"));
+        panic!("{}", faults(&smallest).join("\n"));
+    }
+    say(&format!(
+        "reducer: {count} streams of {chunks} chunks against {name}, {refused} refused (REDUCE_SEED={seed})"
+    ));
 }
 
 #[test]
@@ -229,7 +262,7 @@ fn compacted(case: &Case) -> Option<(Case, Value)> {
     let chunks = compact(&message).ok()?;
     let chunks = chunks.iter().map(|chunk| serde_json::to_string(chunk).unwrap()).collect();
     let message = canonical(&serde_json::to_string(&message).unwrap());
-    Some((Case { message: None, chunks, reads_on: false }, message))
+    Some((Case { message: None, chunks, reads_on: false, client: case.client }, message))
 }
 
 /// The number of cases of each kind.

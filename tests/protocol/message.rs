@@ -199,7 +199,7 @@ fn a_tool_state_holds_its_own_fields_and_other_fields_are_preserved() {
     let part = json!({
         "type": "dynamic-tool", "toolName": "t", "toolCallId": "c", "state": "approval-requested",
         "title": {"any": "thing"}, "input": {"a": 1}, "output": "of before", "later": [1],
-        "approval": {"id": "ap", "signature": "s", "isAutomatic": false}
+        "approval": {"id": "ap", "signature": "s", "isAutomatic": false, "later": 2}
     });
     let message = assert_round_trip("approval-requested", &with_part(&part));
     let [Part::Tool(part)] = &message.parts[..] else { panic!("{message:?}") };
@@ -209,7 +209,8 @@ fn a_tool_state_holds_its_own_fields_and_other_fields_are_preserved() {
     assert_eq!(part.input().unwrap().as_str(), r#"{"a":1}"#);
     assert_eq!(approval.id.as_str(), "ap");
     assert_eq!(approval.details.signature.as_deref(), Some("s"));
-    assert_eq!(approval.details.extra.get("isAutomatic").unwrap().as_str(), "false");
+    assert_eq!(approval.details.is_automatic, Some(false));
+    assert_eq!(approval.details.extra.get("later").unwrap().as_str(), "2");
     assert_eq!(part.extra.get("output").unwrap().as_str(), r#""of before""#);
     assert_eq!(part.extra.get("later").unwrap().as_str(), "[1]");
     assert!(part.extra.get("title").is_none());

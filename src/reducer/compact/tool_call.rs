@@ -137,11 +137,12 @@ fn base_state(call: &Call) -> BaseState {
             return BaseState::Output { output: output.clone(), preliminary: *preliminary };
         }
         State::OutputError { text } => return BaseState::Failed(text.clone()),
-        State::InputAvailable | State::ApprovalRequested(_) | State::OutputDenied => {
-            stale("inputEncoding")
-                .and_then(string_value)
-                .and_then(|name| InputEncoding::from_wire(&name))
-        }
+        State::InputAvailable
+        | State::ApprovalRequested(_)
+        | State::ApprovalResponded
+        | State::OutputDenied => stale("inputEncoding")
+            .and_then(string_value)
+            .and_then(|name| InputEncoding::from_wire(&name)),
     };
     let preliminary = stale("preliminary").and_then(|flag| flag.decode().ok());
     let raw = match &call.raw_input {
@@ -168,7 +169,10 @@ fn base_state(call: &Call) -> BaseState {
 /// Returns whether the approval request, if there was one, came after everything else that happened
 /// to the call.
 fn is_approval_last(call: &Call) -> bool {
-    matches!(call.state, State::ApprovalRequested(_) | State::OutputDenied)
+    matches!(
+        call.state,
+        State::ApprovalRequested(_) | State::ApprovalResponded | State::OutputDenied
+    )
 }
 
 fn input_start(call: &Call, input_encoding: Option<InputEncoding>) -> Chunk<'static> {
@@ -227,12 +231,21 @@ fn approval_request(call: &Call) -> Option<Chunk<'static>> {
         (_, Some(approval)) => (&approval.id, &approval.details),
         _ => return None,
     };
-    let ApprovalDetails { descriptor, input_schema_input, signature, .. } = details.clone();
+    let ApprovalDetails {
+        descriptor,
+        input_schema_input,
+        request_reason,
+        is_automatic,
+        signature,
+        ..
+    } = details.clone();
     Some(Chunk::ToolApprovalRequest {
         approval_id: Cow::Owned(approval_id.to_string()),
         tool_call_id: id(call),
         approval_descriptor: descriptor.map(Cow::Owned),
         input_schema_input: input_schema_input.map(Cow::Owned),
+        reason: request_reason.map(Cow::Owned),
+        is_automatic,
         signature: signature.map(Cow::Owned),
     })
 }

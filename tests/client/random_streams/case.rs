@@ -14,7 +14,13 @@ pub(crate) struct Case {
     pub(crate) chunks: Vec<String>,
     /// Whether reading continues after an `error` chunk.
     pub(crate) reads_on: bool,
+    /// The client that reads it.
+    pub(crate) client: Version,
 }
+
+/// The newest clients with which this crate is tested.
+pub(crate) const NEWEST_V6: (&str, Version) = ("6.0.326", Version::V6Patch(326));
+pub(crate) const NEWEST_V7: (&str, Version) = ("7.0.173", Version::V7Patch(173));
 
 impl Case {
     /// The question for the judge.
@@ -33,6 +39,7 @@ impl Case {
         let message = self.message.as_deref().map(|message| UiMessage::parse(message).unwrap());
         let mut reducer = message
             .map_or_else(Reducer::new, Reducer::continuing)
+            .with_client(self.client)
             .with_reset_on(reset_on)
             .with_after_error(if self.reads_on { AfterError::Continue } else { AfterError::Stop });
         // Reading the message in between must not matter.

@@ -40,6 +40,7 @@ impl InChat {
                 message: Some(first_message),
                 chunks: case.chunks.clone(),
                 reads_on: false,
+                client: case.client,
             },
             resumes,
         }

@@ -9,25 +9,31 @@ use ui_message_stream::{Json, UiMessage};
 /// The state of a stream that is being generated: its open parts and its calls.
 pub(crate) struct Stream {
     pub(crate) dice: Dice,
+    /// For a client of `ai@7`.
+    is_v7: bool,
     id: String,
     texts: Vec<String>,
     reasonings: Vec<String>,
     inputs: Vec<String>,
     calls: Vec<String>,
+    /// The ids of the approval requests.
+    asked: Vec<String>,
 }
 
 /// Generates one chunk.
 type Maker = fn(&mut Stream) -> Fields;
 
 impl Stream {
-    pub(crate) fn new(dice: Dice, message: Option<&str>) -> Self {
+    pub(crate) fn new(dice: Dice, message: Option<&str>, is_v7: bool) -> Self {
         let mut stream = Stream {
             dice,
+            is_v7,
             id: String::new(),
             texts: Vec::new(),
             reasonings: Vec::new(),
             inputs: Vec::new(),
             calls: Vec::new(),
+            asked: Vec::new(),
         };
         let Some(message) = message.map(|message| UiMessage::parse(message).unwrap()) else {
             return stream;
@@ -49,7 +55,7 @@ impl Stream {
     }
 
     pub(crate) fn chunk(&mut self) -> Fields {
-        let weights: [(usize, Maker); 15] = [
+        let weights: [(usize, Maker); 16] = [
             (4, Self::start),
             (6, |_| Fields::of("start-step")),
             (3, Self::finish_step),
@@ -65,6 +71,7 @@ impl Stream {
             (16, Self::output),
             (8, Self::data),
             (9, Self::other),
+            (if self.is_v7 { 14 } else { 0 }, Self::of_v7),
         ];
         let mut throw = self.dice.below(weights.iter().map(|(weight, _)| weight).sum());
         let mut chunk = Fields::default();
@@ -101,8 +108,11 @@ impl Stream {
     }
 
     fn finish_step(&mut self) -> Fields {
-        self.texts.clear();
-        self.reasonings.clear();
+        // `ai@7` leaves them open.
+        if !self.is_v7 {
+            self.texts.clear();
+            self.reasonings.clear();
+        }
         Fields::of("finish-step")
     }
 
@@ -203,9 +213,21 @@ impl Stream {
         let Some(id) = self.call_of(|stream| &stream.calls) else {
             return self.whole_input("tool-input-available");
         };
-        Fields::of("tool-approval-request")
-            .with_text("approvalId", self.dice.pick(&["ap1", "ap2", ""]))
-            .with_text("toolCallId", &id)
+        let approval_id = self.dice.pick(&["ap1", "ap2", ""]);
+        self.asked.push(approval_id.to_owned());
+        let mut request = Fields::of("tool-approval-request")
+            .with_text("approvalId", approval_id)
+            .with_text("toolCallId", &id);
+        if self.is_v7 {
+            let flag = |dice: &mut Dice| dice.pick(&["true", "false"]).to_owned();
+            request = request.may(&mut self.dice, 30, "reason", Dice::string).may(
+                &mut self.dice,
+                30,
+                "isAutomatic",
+                flag,
+            );
+        }
+        request
             .may(&mut self.dice, 20, "approvalDescriptor", Dice::json)
             .may(&mut self.dice, 20, "inputSchemaInput", Dice::json)
             .may(&mut self.dice, 20, "signature", Dice::string)
@@ -244,8 +266,45 @@ impl Stream {
             .may(&mut self.dice, 5, "later", Dice::json)
     }
 
-    fn other(&mut self) -> Fields {
+    /// A kind that no `ai@6` knows.
+    fn of_v7(&mut self) -> Fields {
+        let approval_id = match self.asked.last() {
+            Some(asked) if self.dice.chance(97) => asked.clone(),
+            None if self.dice.chance(97) => return self.approval_request(),
+            _ => self.dice.pick(&["ap1", "ap2", ""]).to_owned(),
+        };
         let dice = &mut self.dice;
+        let flag = |dice: &mut Dice| dice.pick(&["true", "false"]).to_owned();
+        match dice.below(6) {
+            0 => {
+                for list in
+                    [&mut self.texts, &mut self.reasonings, &mut self.inputs, &mut self.asked]
+                {
+                    list.clear();
+                }
+                Fields::of("reset-step")
+            }
+            1 => Fields::of("custom").with("kind", dice.string()).may(
+                dice,
+                50,
+                "providerMetadata",
+                Dice::provider_metadata,
+            ),
+            2 => Fields::of("reasoning-file")
+                .with("url", dice.string())
+                .with("mediaType", dice.string())
+                .may(dice, 50, "providerMetadata", Dice::provider_metadata),
+            _ => Fields::of("tool-approval-response")
+                .with_text("approvalId", &approval_id)
+                .with("approved", flag(dice))
+                .may(dice, 40, "reason", Dice::string)
+                .may(dice, 20, "providerExecuted", flag)
+                .may(dice, 20, "providerMetadata", Dice::provider_metadata),
+        }
+    }
+
+    fn other(&mut self) -> Fields {
+        let (dice, is_v7) = (&mut self.dice, self.is_v7);
         match dice.below(12) {
             0..=5 => Fields::of("message-metadata").with("messageMetadata", metadata(dice)),
             6 => Fields::of("source-url")
@@ -267,7 +326,10 @@ impl Stream {
             9 => Fields::of("error").with("errorText", dice.string()),
             10 => Fields::of("abort").may(dice, 50, "reason", Dice::string),
             _ => Fields::of("finish")
-                .may(dice, 60, "finishReason", |_| r#""tool-calls""#.to_owned())
+                .may(dice, 60, "finishReason", |dice| {
+                    let reasons = [r#""tool-calls""#, r#""interrupted""#];
+                    reasons[if is_v7 { dice.below(2) } else { 0 }].to_owned()
+                })
                 .may(dice, 40, "messageMetadata", metadata),
         }
     }

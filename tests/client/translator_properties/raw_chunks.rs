@@ -107,6 +107,8 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
                 tool_call_id: owned(&tool_call_id),
                 approval_descriptor: dice.chance(15).then(|| Cow::Owned(dice.json())),
                 input_schema_input: dice.chance(15).then(|| Cow::Owned(dice.json())),
+                reason: dice.chance(15).then_some("why".into()),
+                is_automatic: dice.chance(15).then_some(true),
                 signature: dice.chance(15).then_some("sig".into()),
             }
         }

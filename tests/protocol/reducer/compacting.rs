@@ -256,6 +256,8 @@ fn outputs() -> impl Strategy<Value = Chunk<'static>> {
                 tool_call_id: id.into(),
                 approval_descriptor: descriptor,
                 input_schema_input: input,
+                reason: None,
+                is_automatic: None,
                 signature: signature.map(Into::into),
             }
         ),

@@ -324,8 +324,8 @@ async fn an_invalid_body_gives_an_error_with_its_line() {
     assert_eq!(error("Not found").await, r#"the body holds no chunk, but "Not found""#);
     assert_eq!(error("data: {\"type\":7}\n\n").await, "line 1: type: expected a string");
     assert_eq!(
-        error(": hi\n\ndata: {\"type\":\"custom\"}\n\n").await,
-        r#"line 3: no client knows a chunk of type "custom""#
+        error(": hi\n\ndata: {\"type\":\"later\"}\n\n").await,
+        r#"line 3: no client knows a chunk of type "later""#
     );
     assert_eq!(
         error("data: {\"type\":\"finish\",\"cost\":1}\n\n").await,
