@@ -15,7 +15,7 @@ pub(super) struct Calls {
     /// The id of the approval that each part has, by its call and its step.
     approvals: HashMap<(Box<str>, usize), ApprovalId>,
     /// How many parts have an approval with this id.
-    asked: HashMap<ApprovalId, usize>,
+    parts_by_approval: HashMap<ApprovalId, usize>,
     /// The calls that are made inside other calls: the id of each, and of its outer call.
     inner: Vec<(Box<str>, ToolCallId)>,
     /// The calls whose input began in this step, so that the end of the step does not search all
@@ -98,7 +98,7 @@ impl Calls {
         let in_step = self.by_id.get(id.as_str()).filter(|call| call.step == self.step);
         let has_started = in_step.is_some_and(|call| call.has_started);
         if let Some(asked) = part.held_approval_id() {
-            self.ask(id.as_str(), self.step, asked);
+            self.record_approval(id.as_str(), self.step, asked);
         }
         let earlier = self.by_id.remove(id.as_str()).filter(|call| call.step != self.step);
         let call = Call {
@@ -129,19 +129,19 @@ impl Calls {
     }
 
     /// Records the approval of a part. Returns whether its id is new.
-    fn ask(&mut self, call: &str, step: usize, id: ApprovalId) -> bool {
+    fn record_approval(&mut self, call: &str, step: usize, id: ApprovalId) -> bool {
         if let Some(replaced) = self.approvals.insert((call.into(), step), id.clone()) {
             self.forget_approval(&replaced);
         }
-        *self.asked.entry(id.clone()).or_default() += 1;
+        *self.parts_by_approval.entry(id.clone()).or_default() += 1;
         self.approval_ids.insert(id)
     }
 
     fn forget_approval(&mut self, id: &ApprovalId) {
-        if let Some(parts) = self.asked.get_mut(id) {
+        if let Some(parts) = self.parts_by_approval.get_mut(id) {
             *parts -= 1;
             if *parts == 0 {
-                self.asked.remove(id);
+                self.parts_by_approval.remove(id);
             }
         }
     }
@@ -243,7 +243,8 @@ impl Calls {
                     found.push(violation(Rule::UnknownToolCall, chunk, tool_call_id));
                     return;
                 };
-                let is_new = self.ask(tool_call_id, step, ApprovalId::new(&**approval_id));
+                let is_new =
+                    self.record_approval(tool_call_id, step, ApprovalId::new(&**approval_id));
                 let Some(call) = self.by_id.get_mut(&**tool_call_id) else { return };
                 // The client executes a call of its own when its input is available, so such a call may
                 // still have a streamed one.
@@ -258,7 +259,7 @@ impl Calls {
             }
             Chunk::ToolApprovalResponse { approval_id, approved, .. } => {
                 let id = ApprovalId::new(&**approval_id);
-                if !self.asked.contains_key(&id) {
+                if !self.parts_by_approval.contains_key(&id) {
                     let subject = format!("{} without a request", chunk.kind());
                     found.push(Violation { rule: Rule::UnknownToolCall, subject });
                 }

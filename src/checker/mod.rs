@@ -229,11 +229,11 @@ impl Checker {
                         self.report(Rule::UnknownKey, format!("key `{key}` of {}", chunk.kind()));
                     }
                     let known = chunk.clone().for_version(self.oldest_client);
-                    if known != *chunk {
-                        self.report(Rule::UnknownKey, newer_keys(chunk, &known));
+                    if let Some(keys) = newer_keys(chunk, &known) {
+                        self.report(Rule::UnknownKey, keys);
                     }
                 }
-                // No `ai@6` knows what a newer kind does.
+                // A kind that neither this client nor the newest `ai@6` has changes nothing.
                 if [self.oldest_client, Version::V6Patch(NEWEST_V6)]
                     .iter()
                     .any(|version| chunk.is_kind_known_to(*version))
@@ -559,15 +559,18 @@ fn has_keys(metadata: &Json) -> bool {
     }
 }
 
-/// Names the fields of a chunk that an older client does not know.
-fn newer_keys(chunk: &Chunk<'_>, known: &Chunk<'_>) -> String {
+/// Names the fields of a chunk that an older client does not know. `None` if it knows all.
+fn newer_keys(chunk: &Chunk<'_>, known: &Chunk<'_>) -> Option<String> {
+    if chunk == known {
+        return None;
+    }
     let keys = |chunk: &Chunk<'_>| -> Vec<String> {
         let value = serde_json::to_value(chunk).unwrap_or_default();
         value.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default()
     };
     let known = keys(known);
     let newer: Vec<String> = keys(chunk).into_iter().filter(|key| !known.contains(key)).collect();
-    format!("key `{}` of {}", newer.join("`, `"), chunk.kind())
+    (!newer.is_empty()).then(|| format!("key `{}` of {}", newer.join("`, `"), chunk.kind()))
 }
 
 /// What other streams call a kind of chunk: `fullStream` of the AI SDK, and the parts of a message.

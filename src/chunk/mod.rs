@@ -1,4 +1,5 @@
-//! [`Chunk`]: one object of the UI message stream, every kind that `ai@6` and `ai@7` know.
+//! [`Chunk`]: one object of the UI message stream, the kinds of `ai@6` and `ai@7`, but for
+//! `steering-message` of `ai@7`.
 //!
 //! The table below is the protocol: kinds, and fields in the order of the wire. A kind or a field that `ai@5` does
 //! not know has the versions that introduced it, one of `ai@6` and one of `ai@7`: `@ 274 / 87` is `ai@6.0.274` and
@@ -102,7 +103,8 @@ macro_rules! chunks {
                 }
             }
 
-            /// Removes the fields that a client of this version does not know.
+            /// Removes the fields that a client of this version does not know, and replaces a finish reason that
+            /// it does not know by `other`.
             ///
             /// The kind is not checked: see [`is_kind_known_to`](Self::is_kind_known_to).
             #[must_use]

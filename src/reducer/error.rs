@@ -49,7 +49,7 @@ pub enum ReduceError {
         /// The `type` of the chunk.
         kind: &'static str,
     },
-    /// A chunk type that the client does not know.
+    /// A chunk type that the client does not know, or a `finish` with such a reason.
     #[error("{kind:?} is no kind of chunk")]
     UnknownKind {
         /// The `type` of the chunk.

@@ -5,7 +5,8 @@
 //! keeps from the first, how metadata is merged, and how an incomplete tool input is repaired.
 //! Where the client throws, the reducer returns a [`ReduceError`].
 //!
-//! The time to push a chunk is proportional to the size of the chunk. The time to read the message
+//! The time to push a chunk is proportional to the size of the chunk, but for `reset-step` and
+//! `tool-approval-response`, which search the message. The time to read the message
 //! is proportional to the size of the changes since the last read. The metadata is one value: a
 //! change to it counts with the size of the whole metadata. The reducer holds the message and the
 //! text of the tool inputs that were streamed, because the client accepts deltas of these until the
@@ -156,8 +157,9 @@ impl Reducer {
         self
     }
 
-    /// Sets the client whose message this is. Call this first. The default is the newest `ai@6` that this crate knows. A client of
-    /// `ai@7` knows more kinds of chunks, and keeps texts open over the end of a step.
+    /// Sets the client whose message this is. Call this first. The default is the newest `ai@6` that this crate
+    /// knows, and the message is the same for each `ai@6`. A client of `ai@7` knows more kinds of chunks, and keeps
+    /// texts open over the end of a step.
     ///
     /// ```
     /// use ui_message_stream::chunk::{ReceivedChunk, Version};
@@ -191,9 +193,7 @@ impl Reducer {
     /// the finish reason. Every later chunk fails with [`ReduceError::AlreadyFailed`].
     pub fn push(&mut self, received: &ReceivedChunk<'_>) -> Result<(), ReduceError> {
         self.accept(|reducer| match received {
-            ReceivedChunk::Known { chunk, extra }
-                if chunk.is_kind_known_to(reducer.state.client) =>
-            {
+            ReceivedChunk::Known { chunk, extra } if is_known(chunk, reducer.state.client) => {
                 reducer.state.apply(chunk, extra)
             }
             ReceivedChunk::Known { chunk, .. } => {
@@ -205,7 +205,7 @@ impl Reducer {
         })
     }
 
-    /// Applies the next chunk.
+    /// Applies the next chunk, also one of a kind that the client does not know.
     ///
     /// # Errors
     /// A [`ReduceError`], as for [`push`](Self::push).
@@ -319,4 +319,13 @@ impl Reducer {
         }
         Ok(())
     }
+}
+
+/// Whether the client knows the kind of a chunk, and its finish reason.
+fn is_known(chunk: &Chunk<'_>, client: Version) -> bool {
+    let reason = match chunk {
+        Chunk::Finish { finish_reason, .. } => *finish_reason,
+        _ => None,
+    };
+    chunk.is_kind_known_to(client) && reason.is_none_or(|reason| reason.is_known_to(client))
 }

@@ -35,7 +35,7 @@ pub struct PartialJson {
     open: Vec<Level>,
     token: Token,
     /// A first character of an array that begins no item is not kept: from `ai@7.0.158` on.
-    drops_false_items: bool,
+    ignores_invalid_first_item: bool,
 }
 
 debug_without_content!(PartialJson { kept_len, has_begun; text, open });
@@ -74,8 +74,8 @@ const WORDS: [&str; 3] = ["true", "false", "null"];
 impl PartialJson {
     /// Creates the text so far of an input that this client reads.
     pub(super) fn for_client(client: Version, text: &str) -> Self {
-        let drops_false_items = client.knows(Since { v6: None, v7: 158 });
-        let mut partial = PartialJson { drops_false_items, ..PartialJson::default() };
+        let ignores_invalid_first_item = client.knows(Since { v6: None, v7: 158 });
+        let mut partial = PartialJson { ignores_invalid_first_item, ..PartialJson::default() };
         partial.push(text);
         partial
     }
@@ -179,7 +179,7 @@ impl PartialJson {
             (Level::BeforeValue | Level::AfterItemComma, _) => self.begin_value(next, end),
             (Level::ArrayStart, ']') | (Level::ObjectStart, '}') => self.close(end),
             (Level::ArrayStart, _) => {
-                if !self.drops_false_items {
+                if !self.ignores_invalid_first_item {
                     self.kept_len = end;
                 }
                 self.begin_value(next, end);

@@ -197,6 +197,8 @@ impl ToolCalls {
                 signature,
             } => {
                 let drops_input_texts = self.drops_input_texts;
+                let knows_reason = self.client.knows(Since { v6: None, v7: 82 });
+                let knows_automatic = self.client.knows(Since { v6: None, v7: 0 });
                 let (at, call) = self.find(chunk, tool_call_id, parts)?;
                 if drops_input_texts {
                     call.end_input();
@@ -207,8 +209,11 @@ impl ToolCalls {
                         descriptor: js_json::json_if_any(approval_descriptor)
                             .filter(|descriptor| !descriptor.is_null()),
                         input_schema_input: js_json::json_if_any(input_schema_input),
-                        request_reason: reason.as_deref().map(str::to_owned),
-                        is_automatic: is_automatic.filter(|is_automatic| *is_automatic),
+                        request_reason: reason
+                            .as_deref()
+                            .filter(|_| knows_reason)
+                            .map(str::to_owned),
+                        is_automatic: is_automatic.filter(|it| *it && knows_automatic),
                         signature: signature.as_deref().map(str::to_owned),
                         extra: ExtraFields::default(),
                     },

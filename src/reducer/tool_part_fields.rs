@@ -264,6 +264,9 @@ impl Call {
 
     /// Sets the state to `ApprovalResponded`. A call without an approval is not changed.
     pub(super) fn respond(&mut self, approved: bool, reason: Option<String>, fields: ChunkFields) {
+        if self.approval_id().is_none() {
+            return;
+        }
         self.end_state();
         let Some(approval) = &mut self.approval else { return };
         approval.approved = Some(approved);

@@ -495,21 +495,6 @@ impl Translator {
         Ok(())
     }
 
-    /// Emits a part of a kind that older clients do not know. They get nothing.
-    fn newer_part(&mut self, chunk: &Chunk<'_>, out: &mut Out<'_>) -> Result<(), TranslateError> {
-        if let Chunk::ReasoningFile { url, .. } = chunk
-            && !has_scheme(url, FILE_SCHEMES)
-        {
-            return Err(TranslateError::FileUrl);
-        }
-        if chunk.is_kind_known_to(out.version) {
-            self.open_step(out);
-            self.parts.close_unnamed(out);
-            out.emit(chunk.clone());
-        }
-        Ok(())
-    }
-
     fn file(
         &mut self,
         file: &File,

@@ -131,16 +131,11 @@ pub(super) fn pass_through(
             let file = File { url: text(url), media_type: text(media_type) };
             translator.file(&file, provider_metadata.as_deref(), out)?;
         }
-        Chunk::ReasoningFile { .. } | Chunk::Custom { .. } => translator.newer_part(chunk, out)?,
-        // A client throws if its message does not hold the request.
-        Chunk::ToolApprovalResponse { approval_id, .. } => {
-            let is_asked = translator.calls.has_approval_id(&ApprovalId::new(&**approval_id));
-            if is_asked && chunk.is_kind_known_to(out.version) {
-                out.emit(chunk.clone());
-            }
-        }
-        // What the step has sent stays: a client before `ai@7.0.70` cannot remove it.
-        Chunk::ResetStep {} => {}
+        // They are read, and not sent yet: a chat server records one message for clients of all versions.
+        Chunk::ToolApprovalResponse { .. }
+        | Chunk::ReasoningFile { .. }
+        | Chunk::Custom { .. }
+        | Chunk::ResetStep {} => {}
         Chunk::Data { name, id, data, transient } => {
             let data = Data {
                 name: text(name),

@@ -419,7 +419,7 @@ impl Driver {
     fn redeeming(&mut self, closing: Option<EffectId>, redeemed: Redeemed) {
         let Redeemed { known, accepted, deferred, executing, progress, calls } = redeemed;
         let is_incomplete = accepted.is_incomplete;
-        if is_incomplete && self.response.is_some() {
+        if is_incomplete && closing.is_none() && self.response.is_some() {
             self.failure = Some(not_stored().into());
         }
         if let Some(sender) = self.accepted.take() {

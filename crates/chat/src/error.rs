@@ -74,6 +74,7 @@ impl ChatError {
             Response::TooManyRuns => ChatError::TooManyRuns,
             Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
             Response::UnknownCalls => RequestConflict::UnknownCalls.into(),
+            Response::ShuttingDown => ChatError::ShuttingDown,
             // The driver knows why, and a turn with one of the others is not refused.
             Response::Failed | Response::Join { .. } | Response::Stored(_) => {
                 ChatStoreError::new("the request was not answered").into()

@@ -47,7 +47,7 @@ impl<R> StartedTurn<R> {
                 false
             }
             accepted = &mut self.accepted => {
-                matches!(accepted, Ok(Ok(Accepted { is_executing: true, .. })))
+                matches!(accepted, Ok(Ok(Accepted { is_executing: true, is_incomplete: false, .. })))
             }
         }
     }

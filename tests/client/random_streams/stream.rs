@@ -220,12 +220,8 @@ impl Stream {
             .with_text("toolCallId", &id);
         if self.is_v7 {
             let flag = |dice: &mut Dice| dice.pick(&["true", "false"]).to_owned();
-            request = request.may(&mut self.dice, 30, "reason", Dice::string).may(
-                &mut self.dice,
-                30,
-                "isAutomatic",
-                flag,
-            );
+            request = request.may(&mut self.dice, 30, "reason", Dice::string);
+            request = request.may(&mut self.dice, 30, "isAutomatic", flag);
         }
         request
             .may(&mut self.dice, 20, "approvalDescriptor", Dice::json)

@@ -213,6 +213,8 @@ pub(crate) enum Response {
     Limit(ChatLimitError),
     /// The ledger has failed.
     Failed,
+    /// The server shuts down before the ledger has the answers.
+    ShuttingDown,
 }
 
 impl Append {

@@ -15,7 +15,7 @@ pub(super) struct Hold {
     pub(super) message_id: MessageId,
     pub(super) phase: Phase,
     /// The response that waits until the ledger has the answers.
-    pub(super) joined: Option<Response>,
+    pub(super) pending_response: Option<Response>,
     pub(super) writer: Option<EntryWriter>,
     pub(super) queue: Queue,
     /// The model is called also if no result is unread.
@@ -51,7 +51,7 @@ impl Hold {
             run,
             message_id,
             phase: Phase::Redeeming,
-            joined: None,
+            pending_response: None,
             writer: None,
             queue: Queue::default(),
             has_to_call,

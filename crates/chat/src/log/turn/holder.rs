@@ -166,15 +166,13 @@ impl LogTurn {
                 return true;
             }
             // The client reads all results as frames of the run, which it can ask for again.
-            let joined = hold.joined.take().unwrap_or_else(|| view.joined(live));
-            // It keeps its answers until it has the response.
-            let is_accepting = hold.phase == Phase::Redeeming
-                && matches!(self.mine.redemption, Redemption::Due | Redemption::Storing);
-            if !is_accepting {
+            let joined = hold.pending_response.take().unwrap_or_else(|| view.joined(live));
+            // The client keeps its answers until the response begins.
+            if !matches!(self.mine.redemption, Redemption::Due | Redemption::Storing) {
                 self.respond(joined);
                 return true;
             }
-            hold.joined = Some(joined);
+            hold.pending_response = Some(joined);
         }
         let position = view.position();
         let lease = Some(self.mine.settings.lease);
@@ -204,9 +202,9 @@ impl LogTurn {
             // The log holds what this server has written, and the run may have got results of others since.
             let append = Append::new(view.control(), vec![OtherEntry::HandedOver.into()]);
             let lease = Some(std::time::Duration::ZERO);
-            self.start(Effect::Append(Append { lease, ..append }));
             // The ledger may lack the answers.
-            self.respond(Response::Failed);
+            self.respond(Response::ShuttingDown);
+            self.start(Effect::Append(Append { lease, ..append }));
             self.is_over = true;
             return true;
         }

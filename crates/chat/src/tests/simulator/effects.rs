@@ -157,7 +157,7 @@ impl Step<'_> {
             Response::UnknownCalls => counts.unknown_calls += 1,
             Response::Nothing => counts.nothing += 1,
             Response::TooManyRuns => counts.too_many += 1,
-            Response::Failed | Response::Limit(_) => counts.failed += 1,
+            Response::Failed | Response::ShuttingDown | Response::Limit(_) => counts.failed += 1,
         }
     }
 
