@@ -17,6 +17,22 @@ function away(server, ...routes) {
   };
 }
 
+/** A page that shows so many questions. */
+async function asked(t, count) {
+  const questions = Array.from({ length: count }, (_, at) => question(at + 1));
+  const server = await Server.start(t, [user('u', 'pay'), assistant('a', ...questions)]);
+  const page = server.open(t);
+  await shows(page, ['pay', questions.map(({ state }) => state).join(' ')]);
+  return { server, page };
+}
+
+/** The begin of an answer that asks. */
+const ASKS = [
+  { type: 'start', messageId: 'a' },
+  { type: 'tool-input-available', toolCallId: 'call-1', toolName: 'pay', input: {} },
+  { type: 'tool-approval-request', toolCallId: 'call-1', approvalId: 'approval-1' },
+];
+
 test('messages are sent in their order, if the first one fails', async t => {
   const server = await Server.start(t);
   const page = server.open(t, { isNew: true });
@@ -115,9 +131,7 @@ test('a regeneration that has not arrived is not missing once another answer is 
 });
 
 test('an approval is sent once, with the input of the first click', async t => {
-  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
-  const page = server.open(t);
-  await shows(page, ['pay', 'approval-requested']);
+  const { server, page } = await asked(t, 1);
   const [part] = page.messages[1].parts;
   void page.respond(part, { approved: true, input: { amount: 1 } });
   void page.respond(part, { approved: false });
@@ -128,9 +142,7 @@ test('an approval is sent once, with the input of the first click', async t => {
 });
 
 test('an answer that is given while another one is sent follows it, and is shown at once', async t => {
-  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1), question(2))]);
-  const page = server.open(t);
-  await shows(page, ['pay', 'approval-requested approval-requested']);
+  const { server, page } = await asked(t, 2);
   const [one, two] = page.messages[1].parts;
   let respond;
   server.routes.post = () => new Promise(wake => (respond = () => wake('usual')));
@@ -146,9 +158,7 @@ test('an answer that is given while another one is sent follows it, and is shown
 });
 
 test('an answer that has not arrived is sent before the next message', async t => {
-  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
-  const page = server.open(t);
-  await shows(page, ['pay', 'approval-requested']);
+  const { server, page } = await asked(t, 1);
   const isBack = away(server, 'post');
   await page.respond(page.messages[1].parts[0], { approved: true });
   await until('the page says so', () => page.error?.message === 'Later.');
@@ -159,9 +169,7 @@ test('an answer that has not arrived is sent before the next message', async t =
 });
 
 test('the question of a refused answer is open again, and the other answer stays', async t => {
-  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1), question(2))]);
-  const page = server.open(t);
-  await shows(page, ['pay', 'approval-requested approval-requested']);
+  const { server, page } = await asked(t, 2);
   server.routes.post = ({ body }) => ('approval-1' in body.approvalInputs ? [400, 'Not an amount.'] : 'usual');
   await page.respond(page.messages[1].parts[0], { approved: true, input: 'much' });
   await until('the page says so', () => page.error?.message === 'Not an amount.');
@@ -203,9 +211,7 @@ test('a page that is closed while an answer is written sends the answer that was
   let end;
   server.routes.post = async ({ response, body }) => {
     if (body.message.role === 'assistant') return 'usual';
-    const call = { toolCallId: 'call-1', toolName: 'pay', input: {} };
-    const asks = [{ type: 'tool-input-available', ...call }, { type: 'tool-approval-request', toolCallId: 'call-1', approvalId: 'approval-1' }];
-    await server.write(response, [{ type: 'start', messageId: 'a' }, ...asks], { isEnd: false });
+    await server.write(response, ASKS, { isEnd: false });
     end = () => server.write(response, [{ type: 'finish' }], { first: 4 });
   };
   const page = server.open(t, { isNew: true });
@@ -382,9 +388,7 @@ test('an answer that the page cannot read is not read again and again', async t 
 });
 
 test('a message that waits for an answer that fails is sent by Try again', async t => {
-  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
-  const page = server.open(t);
-  await shows(page, ['pay', 'approval-requested']);
+  const { server, page } = await asked(t, 1);
   const isBack = away(server, 'post');
   void page.respond(page.messages[1].parts[0], { approved: true });
   void page.sendMessage({ text: 'next' });
@@ -396,9 +400,7 @@ test('a message that waits for an answer that fails is sent by Try again', async
 });
 
 test('the refusal of an answer is shown, also if a message follows', async t => {
-  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
-  const page = server.open(t);
-  await shows(page, ['pay', 'approval-requested']);
+  const { server, page } = await asked(t, 1);
   server.routes.post = ({ body }) => (body.message.role === 'assistant' ? [400, 'Not an amount.'] : 'usual');
   void page.respond(page.messages[1].parts[0], { approved: true, input: 'much' });
   void page.sendMessage({ text: 'next' });
@@ -409,9 +411,7 @@ test('the refusal of an answer is shown, also if a message follows', async t => 
 test('Stop drops an answer that was given and not sent: the server has closed the question', async t => {
   const server = await Server.start(t);
   server.routes.post = async ({ response, body }) => {
-    const call = { toolCallId: 'call-1', toolName: 'pay', input: {} };
-    const asks = [{ type: 'tool-input-available', ...call }, { type: 'tool-approval-request', toolCallId: 'call-1', approvalId: 'approval-1' }];
-    await server.write(response, [{ type: 'start', messageId: 'a' }, ...asks], { isEnd: false });
+    await server.write(response, ASKS, { isEnd: false });
     server.messages = [body.message, assistant('a', question(1, 'output-error'))];
   };
   const page = server.open(t, { isNew: true });
