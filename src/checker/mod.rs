@@ -20,7 +20,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use self::calls::Calls;
-use crate::chunk::{Chunk, NEWEST_V6, ReadChunkError, ReceivedChunk, Since, Version};
+use crate::chunk::{Chunk, NEWEST_V6, ReadChunkError, ReceivedChunk, Version};
 use crate::id::log_text;
 use crate::json::{FieldError, Json, JsonError, Object};
 use crate::message::{Part, Role, UiMessage};
@@ -341,7 +341,7 @@ impl Checker {
                 self.reasoning.remove(&**id);
             }
             Chunk::FinishStep {} => {
-                if !self.oldest_client.knows(OPEN_OVER_STEPS) {
+                if !self.oldest_client.keeps_texts_open() {
                     self.close_parts("the step");
                 }
                 for id in self.calls.take_streaming_ids_in_step() {
@@ -587,6 +587,3 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("step-start", "start-step"),
     ("step-finish", "finish-step"),
 ];
-
-/// The client leaves texts open at the end of a step.
-const OPEN_OVER_STEPS: Since = Since { v6: None, v7: 79 };

@@ -26,8 +26,9 @@ use serde::{Serialize, Serializer};
 pub use self::finish_reason::FinishReason;
 pub use self::input_encoding::InputEncoding;
 pub use self::received::{ReadChunkError, ReceivedChunk};
+pub(crate) use self::version::NEWEST_V6;
+use self::version::Since;
 pub use self::version::Version;
-pub(crate) use self::version::{NEWEST_V6, Since};
 
 pub(crate) use self::field::FieldWriter;
 use self::field::{Entries, Field};
@@ -348,7 +349,7 @@ chunks! {
         input_schema_input "inputSchemaInput" @ 290 / 113: Option<Cow<'a, Json>>,
         /// Why the user is asked.
         reason "reason" @ _ / 82: Option<Cow<'a, str>>,
-        /// Whether a policy answers, and nobody is asked.
+        /// Whether a policy gives the answer. Then no user is asked.
         is_automatic "isAutomatic" @ _ / 0: Option<bool>,
         /// A signature that the client returns unread.
         signature "signature" @ 202 / 0: Option<Cow<'a, str>>,

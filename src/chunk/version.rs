@@ -36,9 +36,9 @@ pub enum Version {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Since {
     /// The patch of 6.0, or `None` if no 6 knows it.
-    pub(crate) v6: Option<u16>,
+    pub(super) v6: Option<u16>,
     /// The patch of 7.0.
-    pub(crate) v7: u16,
+    pub(super) v7: u16,
 }
 
 /// The newest patch of `ai@6` with which this crate is tested.
@@ -59,8 +59,34 @@ impl Version {
         }
     }
 
+    /// Returns whether this client leaves texts open at the end of a step.
+    pub(crate) fn keeps_texts_open(self) -> bool {
+        self.knows(Since { v6: None, v7: 79 })
+    }
+
+    /// Returns whether this client shows the reason of an approval request.
+    pub(crate) fn shows_request_reason(self) -> bool {
+        self.knows(Since { v6: None, v7: 82 })
+    }
+
+    /// Returns whether this client shows that a policy answers an approval request.
+    pub(crate) fn shows_automatic_approvals(self) -> bool {
+        self.knows(Since { v6: None, v7: 0 })
+    }
+
+    /// Returns whether this client keeps an invalid input of a static tool as `input`, and not as `rawInput`.
+    pub(crate) fn keeps_invalid_input(self) -> bool {
+        self.knows(Since { v6: None, v7: 119 })
+    }
+
+    /// Returns whether this client ignores the first character of an array that begins no item, when it repairs
+    /// an incomplete input.
+    pub(crate) fn ignores_invalid_first_item(self) -> bool {
+        self.knows(Since { v6: None, v7: 158 })
+    }
+
     /// Returns whether this client knows what these versions have introduced.
-    pub(crate) fn knows(self, since: Since) -> bool {
+    pub(super) fn knows(self, since: Since) -> bool {
         match self {
             Version::V5 => false,
             Version::V6 => since.v6 == Some(0),

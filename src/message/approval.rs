@@ -59,7 +59,7 @@ pub struct ApprovalDetails {
     pub input_schema_input: Option<Json>,
     /// Why the user is asked. Only `ai@7` sends it.
     pub request_reason: Option<String>,
-    /// Whether a policy answers, and nobody is asked. Only `ai@7` sends it.
+    /// Whether a policy gives the answer. Then no user is asked. Only `ai@7` sends it.
     pub is_automatic: Option<bool>,
     /// A signature that the client returns unread.
     pub signature: Option<String>,
@@ -118,6 +118,12 @@ impl SettledApproval {
                 extra: object.into_extra()?,
             },
         })
+    }
+
+    /// Reads an approval among the other fields of a part whose state has none. Ignores what is no approval.
+    pub(crate) fn stale(extra: &ExtraFields) -> Option<Self> {
+        let json = extra.get("approval")?;
+        Self::from_object(Object::parse(json.as_str()).ok()?).ok()
     }
 
     /// Converts the approval of a part in the state `approval-requested`.

@@ -170,11 +170,7 @@ impl ToolPart {
 
     /// Returns the id of the approval, also if the state of the part has no approval any more.
     pub(crate) fn held_approval_id(&self) -> Option<ApprovalId> {
-        let stale = || {
-            let stale = self.extra.get("approval")?;
-            let stale = SettledApproval::from_object(Object::parse(stale.as_str()).ok()?);
-            stale.ok().map(|stale| stale.id)
-        };
+        let stale = || SettledApproval::stale(&self.extra).map(|stale| stale.id);
         self.approval_id().cloned().or_else(stale)
     }
 

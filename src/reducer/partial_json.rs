@@ -7,7 +7,7 @@
 //! at that quote.
 
 use super::js_json;
-use crate::chunk::{Since, Version};
+use crate::chunk::Version;
 use crate::json::Json;
 
 /// JSON of which only the beginning may be present.
@@ -74,7 +74,7 @@ const WORDS: [&str; 3] = ["true", "false", "null"];
 impl PartialJson {
     /// Creates the text so far of an input that this client reads.
     pub(super) fn for_client(client: Version, text: &str) -> Self {
-        let ignores_invalid_first_item = client.knows(Since { v6: None, v7: 158 });
+        let ignores_invalid_first_item = client.ignores_invalid_first_item();
         let mut partial = PartialJson { ignores_invalid_first_item, ..PartialJson::default() };
         partial.push(text);
         partial

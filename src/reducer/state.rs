@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use super::merge::{MergeError, MergedMetadata};
 use super::tool_calls::ToolCalls;
 use super::{ReduceError, js_json};
-use crate::chunk::{Chunk, FinishReason, NEWEST_V6, Since, Version};
+use crate::chunk::{Chunk, FinishReason, NEWEST_V6, Version};
 use crate::id::MessageId;
 use crate::json::{ExtraFields, Json};
 use crate::message::{
@@ -129,10 +129,8 @@ impl State {
 
     /// Sets the client, before the first chunk.
     pub(super) fn set_client(&mut self, client: Version) {
-        let drops_input_texts = self.calls.drops_input_texts;
         self.client = client;
-        self.calls = ToolCalls::from_parts(client, &self.message.parts);
-        self.calls.drops_input_texts = drops_input_texts;
+        self.calls.rebuild(client, &self.message.parts);
     }
 
     /// Returns the message. Incomplete tool inputs that changed since the last call are repaired.
@@ -249,7 +247,7 @@ impl State {
                 return self.merge(kind, message_metadata.as_deref());
             }
             Chunk::FinishStep {} => {
-                if self.client.knows(OPEN_OVER_STEPS) {
+                if self.client.keeps_texts_open() {
                     return Ok(false);
                 }
                 // New ones: to clear a map costs the capacity that the largest step needed.
@@ -318,11 +316,9 @@ impl State {
         let begin = parts.iter().rposition(is_start).map_or(0, |start| start + 1);
         let had_parts = begin < parts.len();
         parts.truncate(begin);
-        let drops_input_texts = self.calls.drops_input_texts;
         self.texts = OpenParts::default();
         self.reasonings = OpenParts::default();
-        self.calls = ToolCalls::from_parts(self.client, parts);
-        self.calls.drops_input_texts = drops_input_texts;
+        self.calls.rebuild(self.client, parts);
         self.data_parts = data_parts(parts);
         had_parts
     }
@@ -416,6 +412,3 @@ fn data_parts(parts: &[Part]) -> DataParts {
     }
     found
 }
-
-/// The client leaves texts open at the end of a step.
-const OPEN_OVER_STEPS: Since = Since { v6: None, v7: 79 };

@@ -14,7 +14,7 @@ use super::ReduceError;
 use super::js_json;
 use super::streamed_input::ToolInput;
 use super::tool_part_fields::{Call, ChunkFields, Content, State};
-use crate::chunk::{Chunk, Since, Version};
+use crate::chunk::{Chunk, Version};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::json::{ExtraFields, Json};
 use crate::message::{ApprovalDetails, Part, RequestedApproval, ToolKind, ToolPart, ToolState};
@@ -95,6 +95,12 @@ impl ToolCalls {
             }
         }
         calls
+    }
+
+    /// Finds the tool parts again, for this client.
+    pub(super) fn rebuild(&mut self, client: Version, parts: &[Part]) {
+        let drops_input_texts = self.drops_input_texts;
+        *self = ToolCalls { drops_input_texts, ..Self::from_parts(client, parts) };
     }
 
     pub(super) fn start_step(&mut self) {
@@ -179,7 +185,7 @@ impl ToolCalls {
                 };
                 let invalid_input = js_json::json_if_any(input);
                 let input = invalid_input.clone().map(Content::Value);
-                let is_input = is_dynamic || self.client.knows(INVALID_INPUT_IS_INPUT);
+                let is_input = is_dynamic || self.client.keeps_invalid_input();
                 let (input, raw_input) = if is_input { (input, None) } else { (None, input) };
                 let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
                 let state = State::OutputError { text: error_text.as_ref().to_owned() };
@@ -197,8 +203,8 @@ impl ToolCalls {
                 signature,
             } => {
                 let drops_input_texts = self.drops_input_texts;
-                let knows_reason = self.client.knows(Since { v6: None, v7: 82 });
-                let knows_automatic = self.client.knows(Since { v6: None, v7: 0 });
+                let knows_reason = self.client.shows_request_reason();
+                let knows_automatic = self.client.shows_automatic_approvals();
                 let (at, call) = self.find(chunk, tool_call_id, parts)?;
                 if drops_input_texts {
                     call.end_input();
@@ -471,9 +477,6 @@ impl ToolCalls {
         })
     }
 }
-
-/// The client keeps an invalid input of a static tool as `input`, and not as `rawInput`.
-const INVALID_INPUT_IS_INPUT: Since = Since { v6: None, v7: 119 };
 
 /// Collects the fields of a chunk.
 fn chunk_fields(

@@ -8,7 +8,7 @@ use super::js_json;
 use super::streamed_input::ToolInput;
 use crate::chunk::InputEncoding;
 use crate::id::{ApprovalId, ToolCallId};
-use crate::json::{ExtraFields, Json, Object};
+use crate::json::{ExtraFields, Json};
 use crate::message::{
     RequestedApproval, RespondedApproval, SettledApproval, ToolKind, ToolPart, ToolState,
 };
@@ -184,7 +184,7 @@ impl Call {
             }
         }
         // A field with a wrong type stays in `extra`.
-        if let Some(approval) = self.extra.get("approval").and_then(|json| read_approval(&json)) {
+        if let Some(approval) = SettledApproval::stale(&self.extra) {
             self.approval = Some(approval);
             moved.push("approval");
         }
@@ -436,8 +436,4 @@ impl Content {
             Content::Streamed(_) => None,
         }
     }
-}
-
-fn read_approval(json: &Json) -> Option<SettledApproval> {
-    SettledApproval::from_object(Object::parse(json.as_str()).ok()?).ok()
 }
