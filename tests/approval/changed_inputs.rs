@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RedeemError};
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, AuditEventKind, ChangedInput, DeferredCall, DeferredOutcome,
-    DefinitionDigest, EditableInput, IssuedApproval, KeyRing, Principal, RejectionReason, ToolInfo,
-    ToolList, ToolOutcome, UnixMillis,
+    DefinitionDigest, EditableInput, EmptyToolbox, IssuedApproval, KeyRing, Principal,
+    RejectionReason, ToolInfo, ToolList, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::model::ToModelMessages;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, Json, Translator};
 
-use super::one_tool::{Bench, ada, body, body_with_new_message, call};
+use super::one_tool::{Bench, Effects, ada, body, body_with_new_message, call};
 
 const STORED: &str = r#"{"path":"notes.txt"}"#;
 
@@ -377,4 +377,22 @@ fn only_an_input_that_a_permitted_person_has_sent_runs_and_only_once() {
         })
     });
     tested.unwrap();
+}
+
+#[test]
+fn a_toolbox_accepts_no_changed_input_unless_it_checks_them_also_behind_a_pointer() {
+    let changed = Json::parse(STORED).unwrap();
+    let unchecked = EmptyToolbox.check_input("delete_file", &changed).unwrap_err();
+    assert!(unchecked.contains("Toolbox::check_input"), "{unchecked}");
+    let effects = Effects::default();
+    effects.1.lock().unwrap().editable = only_path();
+    let shared = Arc::new(effects.clone());
+    let wrong = Json::parse(r#"{"path":1}"#).unwrap();
+    for input in [&changed, &wrong] {
+        let checked = effects.check_input("delete_file", input);
+        assert_eq!(shared.check_input("delete_file", input), checked, "{input}");
+    }
+    assert!(shared.check_input("delete_file", &wrong).is_err());
+    assert_eq!(shared.tool("delete_file").unwrap().editable, only_path());
+    assert!(shared.tool("another").is_none());
 }

@@ -5,6 +5,7 @@ mod approval_orderings;
 mod approvals;
 mod audit;
 mod changed_inputs;
+mod foreign_requests;
 mod inbox;
 mod ledger;
 mod ledger_store;
