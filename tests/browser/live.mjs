@@ -117,6 +117,8 @@ const CASES = {
     const reads = readsStream(second);
     await approve(tab, 'delete_file');
     await reads;
+    // The stream has told what was decided, so there is a frame that the next connection continues.
+    await tab.page.locator('[data-approval="approved"]').waitFor();
     await network.cut(600);
     await end([tab, second], {
       text: `${YOURS}holiday.zip was not there any more.`,

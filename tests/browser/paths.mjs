@@ -421,8 +421,9 @@ class Person {
     });
     page.on('requestfailed', request => {
       const why = request.failure().errorText;
-      // Stop ends a request to post, and another address the one that reads events.
-      const isEnded = request.url().endsWith('?events') || request.method() === this.mayAbort;
+      // Another address ends the request that reads events, Stop one that posts, and an act of the user one that reads the chat.
+      const isOfPage = request.method() === 'GET' && /\/api\/chat(\?events|\/[^/]+)$/.test(request.url());
+      const isEnded = isOfPage || request.method() === this.mayAbort;
       if (!isEnded || why !== 'net::ERR_ABORTED') this.found.push(`request failed: ${request.method()} ${request.url()}: ${why}`);
     });
     page.on('response', response => {
