@@ -67,7 +67,7 @@ const RESPONSE_HEADERS = [
 // Among them what the chat server knows its users by, and `accept`, with which a client asks for
 // JSON instead of a stream. `origin` would name this app, which the chat server does not know:
 // `refusal` checks it here.
-const REQUEST_HEADERS = ['accept', 'content-type', 'authorization', 'cookie', 'last-event-id'];
+const REQUEST_HEADERS = ['accept', 'content-type', 'authorization', 'cookie', 'last-event-id', 'ai-sdk-version'];
 
 async function pipe(
   request: Request,

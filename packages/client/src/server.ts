@@ -9,6 +9,11 @@ export type ServerOptions = {
   approvals?: string;
   /** Headers of each request, for example a token. A function is called for each request. */
   headers?: HeadersInit | (() => HeadersInit | Promise<HeadersInit>);
+  /**
+   * The version of the npm package `ai` that the page has: `import { version } from 'ai/package.json'`. A server with
+   * `with_version_from(AI_SDK_VERSION)` then sends all that this version knows.
+   */
+  version?: string;
   /** `include` sends cookies to another origin. Default: `same-origin`. */
   credentials?: RequestCredentials;
   /**
@@ -139,8 +144,9 @@ export class ChatServer {
   }
 
   async #send(input: string | URL | Request, init: RequestInit): Promise<Response> {
-    const { headers, credentials } = this.#options;
+    const { headers, version, credentials } = this.#options;
     const all = new Headers(init.headers);
+    if (version !== undefined) all.set('ai-sdk-version', version);
     const own = new Headers(typeof headers === 'function' ? await headers() : headers);
     own.forEach((value, name) => all.set(name, value));
     return fetch(input, { ...init, headers: all, ...(credentials && { credentials }) });

@@ -115,7 +115,7 @@ export class Server {
     for await (const part of request) text += part;
     const body = text ? JSON.parse(text) : undefined;
     const route = routeOf(request);
-    this.requests.push({ route, body });
+    this.requests.push({ route, body, version: request.headers['ai-sdk-version'] });
     const result = this.routes[route] ? await this.routes[route]({ response, body }) : 'usual';
     if (Array.isArray(result)) return response.writeHead(result[0]).end(result[1] ?? '');
     if (result !== 'usual') return;

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { chatRoute } from '../dist/next.js';
 import { answer, assistant, question, Server, shown, shows, until, user } from './server.mjs';
 
 const LATER = () => [503, 'Later.'];
@@ -45,6 +46,20 @@ test('messages are sent in their order, if the first one fails', async t => {
   await page.retry();
   await shows(page, ['one', 're one', 'two', 're two']);
   assert.equal(page.error, undefined);
+});
+
+test('each request says the version of the page, also through a Route Handler', async t => {
+  const server = await Server.start(t, [user('u', 'one')]);
+  const page = server.open(t, { server: { version: '7.0.15' } });
+  await shows(page, ['one']);
+  await page.sendMessage({ text: 'two' });
+  const { GET } = chatRoute({ server: server.url });
+  const headers = { 'ai-sdk-version': '7.0.15', host: 'localhost' };
+  const passedOn = await GET(new Request(`${server.url}/chat`, { headers }));
+  assert.equal(passedOn.status, 200);
+  await passedOn.body.cancel();
+  assert(server.count('history') > 1 && server.count('post') === 1);
+  for (const { route, version } of server.requests) assert.equal(version, '7.0.15', route);
 });
 
 test('a message that waits for another one is shown', async t => {
