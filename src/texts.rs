@@ -41,6 +41,8 @@ user_texts! {
     AnswerFailed = "An error occurred.",
     /// The server of an answer was lost.
     AnswerInterrupted = "The server was interrupted. The answer is not complete.",
+    /// The model ended before the answer was complete.
+    AnswerCutOff = "The model broke off. The answer is not complete.",
     /// The answer is not of the type that the agent was to return.
     AnswerOfWrongType = "The answer is not in the form that it was to have.",
 

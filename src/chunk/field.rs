@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
-use super::{FinishReason, InputEncoding, Version};
+use super::{Citations, FinishReason, InputEncoding, Version};
 use crate::json::{FieldError, Json, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
@@ -165,7 +165,7 @@ macro_rules! metadata_field {
     )*};
 }
 
-metadata_field! { ProviderMetadata ToolMetadata }
+metadata_field! { ProviderMetadata ToolMetadata Citations }
 
 macro_rules! word_field {
     ($($word:ident $expected:literal)*) => {$(

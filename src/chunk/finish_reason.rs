@@ -20,7 +20,8 @@ pub enum FinishReason {
     ToolCalls,
     /// It failed.
     Error,
-    /// The stream of its provider just ended. A client before `ai@7.0.149` gets [`Other`](Self::Other).
+    /// The stream of its provider just ended, and the answer is cut. For a version before
+    /// `Version::V7Patch(149)` the translator sends an error instead.
     Interrupted,
     /// Anything else; unknown reasons of a provider belong here.
     Other,

@@ -4,13 +4,14 @@
 //! The table below is the protocol: kinds, and fields in the order of the wire. A kind or a field that `ai@5` does
 //! not know has the versions that introduced it, one of `ai@6` and one of `ai@7`: `@ 274 / 87` is `ai@6.0.274` and
 //! `ai@7.0.87`, and `@ _ / 0` is `ai@7.0.0` and no `ai@6`. This table alone decides which fields may be sent to
-//! which client; a chat server records messages for a version of its own.
+//! which client.
 //!
 //! A [`Chunk`] is for writing: it cannot be of a kind or hold a field that the client refuses. A
 //! [`ReceivedChunk`] is for reading: it also keeps fields and kinds that this crate does not know.
 //!
 //! Wire: [stream protocol](https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol)
 
+mod citations;
 mod field;
 mod finish_reason;
 mod input_encoding;
@@ -23,12 +24,13 @@ use std::fmt;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+pub use self::citations::{Citations, CitationsError};
 pub use self::finish_reason::FinishReason;
 pub use self::input_encoding::InputEncoding;
 pub use self::received::{ReadChunkError, ReceivedChunk};
 pub(crate) use self::version::NEWEST_V6;
 use self::version::Since;
-pub use self::version::Version;
+pub use self::version::{ParseVersionError, Version};
 
 pub(crate) use self::field::FieldWriter;
 use self::field::{Entries, Field};
@@ -245,6 +247,8 @@ chunks! {
     "text-end" TextEnd {
         /// Which part.
         id "id": Cow<'a, str>,
+        /// What the text rests on.
+        citations "citations" @ _ / 138: Option<Cow<'a, Citations>>,
         /// Replaces the part's own.
         provider_metadata "providerMetadata": Option<Cow<'a, ProviderMetadata>>,
     }

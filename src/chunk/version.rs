@@ -1,13 +1,16 @@
 //! [`Version`]: the client that reads the chunks, which decides what kinds and keys may be sent.
 
+use std::str::FromStr;
+
 /// The version of the AI SDK that the browser runs.
 ///
-/// Set this to the version of your oldest client. Kinds and keys that this version does not know are not sent: a
-/// client before `ai@6.0.231`, and one of `ai@7.0.0` to `7.0.31`, rejects the whole stream if it contains an unknown
-/// key, and each client does at an unknown kind. The default is [`Version::V6`]. Every client from `ai@6.0.0` on
-/// reads its output, also those of `ai@7`.
+/// Kinds and keys that this version does not know are not sent. Every client refuses the whole stream over a chunk
+/// kind or a finish reason that it does not know. A client before `ai@6.0.231`, and one of `ai@7.0.0` to `7.0.31`,
+/// also refuses it over an unknown key. The default is [`Version::V6`]: every client from `ai@6.0.0` on reads its
+/// output, also those of `ai@7`.
 ///
-/// The two lines have no order: `ai@7.0.0` does not know the keys that `ai@6.0.274` and later versions have.
+/// The two lines have no order: `ai@7.0.0` does not know the keys that `ai@6.0.274` and later versions have, and no
+/// `ai@6` knows the kinds of `ai@7`.
 ///
 /// ```
 /// use ui_message_stream::chunk::{Chunk, Version};
@@ -24,11 +27,12 @@ pub enum Version {
     /// `ai@6.0.0` and every later 6, and every 7.
     #[default]
     V6,
-    /// `ai@6.0.n` and every later 6, where `n` is the value. From 274 on not `ai@7.0.0` to `7.0.31`.
+    /// `ai@6.0.n` and every later 6, where `n` is the value; also `ai@7.0.32` and later. `ai@7.0.0` to `7.0.31` only
+    /// if `n` is less than 274.
     V6Patch(u16),
-    /// `ai@7.0.0` and every later 7.
+    /// `ai@7.0.0` and every later 7. Not for `ai@6`.
     V7,
-    /// `ai@7.0.n` and every later 7, where `n` is the value.
+    /// `ai@7.0.n` and every later 7, where `n` is the value. Not for `ai@6`.
     V7Patch(u16),
 }
 
@@ -45,9 +49,17 @@ pub(crate) struct Since {
 pub(crate) const NEWEST_V6: u16 = 326;
 
 impl Version {
+    /// A client that knows everything that this crate knows.
+    pub const NEWEST: Version = Version::V7Patch(u16::MAX);
+
     /// Returns whether this client can show an approval request.
     pub fn knows_approvals(self) -> bool {
         self != Version::V5
+    }
+
+    /// Returns whether this is a client of `ai@7`.
+    pub fn is_v7(self) -> bool {
+        matches!(self, Version::V7 | Version::V7Patch(_))
     }
 
     /// Returns whether this client reads a chunk that has a key which it does not know.
@@ -62,16 +74,6 @@ impl Version {
     /// Returns whether this client leaves texts open at the end of a step.
     pub(crate) fn keeps_texts_open(self) -> bool {
         self.knows(Since { v6: None, v7: 79 })
-    }
-
-    /// Returns whether this client shows the reason of an approval request.
-    pub(crate) fn shows_request_reason(self) -> bool {
-        self.knows(Since { v6: None, v7: 82 })
-    }
-
-    /// Returns whether this client shows that a policy answers an approval request.
-    pub(crate) fn shows_automatic_approvals(self) -> bool {
-        self.knows(Since { v6: None, v7: 0 })
     }
 
     /// Returns whether this client keeps an invalid input of a static tool as `input`, and not as `rawInput`.
@@ -97,6 +99,42 @@ impl Version {
     }
 }
 
+/// Reads the version of the npm package `ai`, for example `7.0.173`. A later minor or major version knows everything
+/// that this crate knows of its line.
+///
+/// ```
+/// use ui_message_stream::chunk::Version;
+///
+/// assert_eq!("6.0.326".parse(), Ok(Version::V6Patch(326)));
+/// assert_eq!("7.0.15".parse(), Ok(Version::V7Patch(15)));
+/// assert!("7.0.0-beta.2".parse::<Version>().is_err());
+/// ```
+impl FromStr for Version {
+    type Err = ParseVersionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers: Option<Vec<u16>> = text.split('.').map(|part| part.parse().ok()).collect();
+        let [major, minor, patch] = numbers.unwrap_or_default()[..] else {
+            return Err(ParseVersionError(()));
+        };
+        let patch = if minor == 0 { patch } else { u16::MAX };
+        match major {
+            5 => Ok(Version::V5),
+            6 => Ok(Version::V6Patch(patch)),
+            7 => Ok(Version::V7Patch(patch)),
+            8.. => Ok(Version::NEWEST),
+            _ => Err(ParseVersionError(())),
+        }
+    }
+}
+
+/// A text is no released version of `ai` from 5 on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a released version of the npm package `ai`, from 5.0.0 on: expected for example `7.0.173`"
+)]
+pub struct ParseVersionError(());
+
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
@@ -120,6 +158,24 @@ mod tests {
         let newer =
             ["approvalDescriptor", "inputSchemaInput", "reason", "isAutomatic", "signature"];
         newer.into_iter().filter(|key| sent.get(*key).is_some()).collect()
+    }
+
+    #[test]
+    fn a_version_is_read_as_npm_writes_it() {
+        for (text, version) in [
+            ("5.0.99", Ok(Version::V5)),
+            ("6.0.0", Ok(Version::V6Patch(0))),
+            ("6.1.2", Ok(Version::V6Patch(u16::MAX))),
+            ("7.1.0", Ok(Version::NEWEST)),
+            ("8.0.0", Ok(Version::NEWEST)),
+        ] {
+            assert_eq!(text.parse(), version, "{text}");
+        }
+        for text in
+            ["", "7", "7.0", "7.0.x", "4.3.19", "7.0.0.1", "v7.0.0", "7.0.0-canary.1", "7.0.99999"]
+        {
+            assert_eq!(text.parse::<Version>(), Err(ParseVersionError(())), "{text}");
+        }
     }
 
     #[test]

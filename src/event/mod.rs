@@ -139,7 +139,7 @@ pub enum AgentEvent {
         details: Option<Box<ApprovalRequestDetails>>,
     },
     /// The user denied the call. If the server itself refuses a call, emit
-    /// [`ToolFailed`](AgentEvent::ToolFailed).
+    /// [`ToolRefused`](AgentEvent::ToolRefused).
     ToolDenied {
         /// The id of the call.
         tool_call_id: ToolCallId,
@@ -183,12 +183,24 @@ pub enum AgentEvent {
         #[serde(default)]
         preliminary: bool,
     },
-    /// A tool failed, or the server refused to run it.
+    /// A tool failed.
     ToolFailed {
         /// The id of the call.
         tool_call_id: ToolCallId,
         /// The text that the user sees.
         error: Text,
+    },
+    /// The server refused to run the call, and asked nobody. If the version is [`Version::V7`] or
+    /// [`Version::V7Patch`], the client shows a denied call. In all other cases it shows a call that failed with this
+    /// reason: with another version, without approvals, or if the client executes the call.
+    ///
+    /// [`Version::V7`]: crate::chunk::Version::V7
+    /// [`Version::V7Patch`]: crate::chunk::Version::V7Patch
+    ToolRefused {
+        /// The id of the call.
+        tool_call_id: ToolCallId,
+        /// The text that the user and the model read.
+        reason: Text,
     },
     /// A source that the model used for its answer.
     Source(Box<Source>),
@@ -337,8 +349,29 @@ impl AgentEvent {
         let is_approved = result.outcome.matches_decision(true);
         let overruled = is_approved
             .then(|| Self::DenialOverruled { tool_call_id: result.tool_call_id.clone() });
+        let decision = Self::decision(result);
         let changed = Self::input_changed(result);
-        overruled.into_iter().chain(changed).chain(Self::from_deferred(result))
+        overruled.into_iter().chain(decision).chain(changed).chain(Self::from_deferred(result))
+    }
+
+    /// Returns the event that tells a client how a call was decided, for a client that has not decided it. Clients
+    /// before `ai@7` have no chunk for it.
+    #[cfg(feature = "approvals")]
+    pub fn decision(result: &DeferredToolResult) -> Option<Self> {
+        let is_decided_as = |approved| result.outcome.matches_decision(approved);
+        let approved = [true, false].into_iter().find(|approved| is_decided_as(*approved))?;
+        let reason = match &result.outcome {
+            DeferredOutcome::Denied { reason }
+            | DeferredOutcome::ForwardToProvider { reason, .. } => reason.clone(),
+            _ => None,
+        };
+        Some(AgentEvent::Chunk(Box::new(Chunk::ToolApprovalResponse {
+            approval_id: result.approval_id.as_ref()?.to_string().into(),
+            approved,
+            reason: reason.map(Into::into),
+            provider_executed: None,
+            provider_metadata: None,
+        })))
     }
 
     /// Returns the event that shows the input of an approved call, if its approver changed it.
@@ -363,6 +396,11 @@ impl AgentEvent {
     /// Reports the failure of a tool.
     pub fn tool_failed(tool_call_id: impl Into<ToolCallId>, error: impl Into<Text>) -> Self {
         AgentEvent::ToolFailed { tool_call_id: tool_call_id.into(), error: error.into() }
+    }
+
+    /// Reports that the server refused to run a call.
+    pub fn tool_refused(tool_call_id: impl Into<ToolCallId>, reason: impl Into<Text>) -> Self {
+        AgentEvent::ToolRefused { tool_call_id: tool_call_id.into(), reason: reason.into() }
     }
 
     /// Adds data of the application, which is kept in the message.
@@ -517,6 +555,10 @@ pub struct ApprovalRequestDetails {
     /// the approval request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descriptor: Option<Json>,
+    /// Why the user is asked, or what the call does, in words for the user. Sent only to clients that know the
+    /// field, from `ai@7.0.82` on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text>,
     /// A signature that the client sends back unchanged. Sent only to clients that know the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Text>,
@@ -599,6 +641,7 @@ mod tests {
             AgentEvent::data("status", Json::null()),
             AgentEvent::Chunk(Box::new(Chunk::TextEnd {
                 id: "0".into(),
+                citations: None,
                 provider_metadata: Some(std::borrow::Cow::Owned(
                     ProviderMetadata::parse(r#"{"p":{}}"#).unwrap(),
                 )),

@@ -67,6 +67,13 @@ pub struct ApprovalDetails {
     pub extra: ExtraFields,
 }
 
+impl ApprovalDetails {
+    /// Returns whether a policy of the server has decided, and not a user.
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.is_automatic == Some(true)
+    }
+}
+
 impl RequestedApproval {
     /// Returns the response of the user to this request.
     pub fn respond(self, approved: bool, reason: Option<String>) -> RespondedApproval {
@@ -88,6 +95,11 @@ impl RespondedApproval {
 }
 
 impl SettledApproval {
+    /// Returns whether a policy of the server has decided, and not a user.
+    pub fn is_automatic(&self) -> bool {
+        self.details.is_automatic()
+    }
+
     /// Removes the approval from the fields of a tool part and reads it, if it is present.
     pub(super) fn take(
         object: &mut Object<'_>,

@@ -12,11 +12,13 @@
 
 mod answer_end;
 mod approval;
+mod for_version;
 mod part;
 mod read;
 mod tool_part;
 mod url;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, DeserializeSeed, MapAccess, SeqAccess, Visitor};
@@ -27,13 +29,15 @@ use serde_json::value::RawValue;
 pub use self::answer_end::AnswerEnd;
 pub use self::approval::{ApprovalDetails, RequestedApproval, RespondedApproval, SettledApproval};
 pub use self::part::{
-    DataPart, FilePart, Part, ReasoningPart, SourceDocumentPart, SourceUrlPart, TextPart,
-    TextState, UnknownPart,
+    CustomPart, DataPart, FilePart, Part, ReasoningPart, SourceDocumentPart, SourceUrlPart,
+    TextPart, TextState, UnknownPart,
 };
 pub use self::tool_part::{ToolKind, ToolPart, ToolState, ToolStateError};
 
+use self::for_version::parts_for;
 pub(crate) use self::read::{Budget, Fault, Reader, push_tightly};
 pub(crate) use self::url::has_scheme;
+use crate::chunk::Version;
 use crate::id::MessageId;
 use crate::json::{ExtraFields, FieldError, Json, Key, Object, entry_if_any};
 
@@ -72,6 +76,32 @@ impl UiMessage {
     /// Creates a message of these parts.
     pub fn new(id: impl Into<MessageId>, role: Role, parts: Vec<Part>) -> Self {
         UiMessage { id: id.into(), role, metadata: None, parts, extra: ExtraFields::default() }
+    }
+
+    /// Returns this message without what clients of this major version cannot show. For `ai@5` and `ai@6`, parts
+    /// `custom` and `reasoning-file` and the keys `requestReason` and `isAutomatic` of an approval are removed, and a
+    /// call that the server has refused has failed. `citations` stay, because these clients ignore them. For `ai@7`
+    /// the message is unchanged.
+    ///
+    /// Use it for the history that a page loads, if the stored messages are those of
+    /// [`Version::NEWEST`].
+    ///
+    /// ```
+    /// use ui_message_stream::chunk::Version;
+    /// use ui_message_stream::message::UiMessage;
+    ///
+    /// let stored = UiMessage::parse(
+    ///     r#"{"id": "m2", "role": "assistant", "parts": [{"type": "custom", "kind": "openai.compaction"}]}"#,
+    /// )?;
+    /// assert!(stored.for_version(Version::V6).parts.is_empty());
+    /// assert_eq!(*stored.for_version(Version::V7), stored);
+    /// # Ok::<(), ui_message_stream::message::ReadMessageError>(())
+    /// ```
+    pub fn for_version(&self, version: Version) -> Cow<'_, UiMessage> {
+        match parts_for(version, &self.parts) {
+            Some(parts) => Cow::Owned(UiMessage { parts, ..self.clone() }),
+            None => Cow::Borrowed(self),
+        }
     }
 
     /// Returns the text of the message: its text parts, joined.

@@ -27,6 +27,10 @@ pub enum Part {
     SourceDocument(Box<SourceDocumentPart>),
     /// `file`
     File(Box<FilePart>),
+    /// `reasoning-file` of `ai@7`: a file that the model made while it reasoned.
+    ReasoningFile(Box<FilePart>),
+    /// `custom` of `ai@7`: content of a provider that has no kind of its own.
+    Custom(Box<CustomPart>),
     /// `step-start`: the parts after it belong to the next step.
     StepStart {
         /// Fields that this crate does not know.
@@ -115,6 +119,19 @@ pub struct FilePart {
     /// Its file name.
     pub filename: Option<Box<str>>,
     /// Metadata that the provider expects back with the next request.
+    pub provider_metadata: Option<ProviderMetadata>,
+    /// Fields that this crate does not know.
+    pub extra: ExtraFields,
+}
+
+/// Content of a provider that has no kind of its own, for example a compaction. A page shows it; `ToModelMessages`
+/// does not send it to the model.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct CustomPart {
+    /// What it is: `<provider>.<type>`.
+    pub kind: Box<str>,
+    /// Metadata of the provider.
     pub provider_metadata: Option<ProviderMetadata>,
     /// Fields that this crate does not know.
     pub extra: ExtraFields,
@@ -226,10 +243,10 @@ impl Part {
                 provider_metadata: provider_metadata(&mut object, "providerMetadata")?,
                 extra: object.into_extra()?,
             })),
-            "file" => Part::File(Box::new(FilePart {
-                media_type: object.text("mediaType")?.into(),
-                url: object.text("url")?.into_owned(),
-                filename: object.text_if_any("filename")?.map(Into::into),
+            "file" => Part::File(Box::new(FilePart::read(object)?)),
+            "reasoning-file" => Part::ReasoningFile(Box::new(FilePart::read(object)?)),
+            "custom" => Part::Custom(Box::new(CustomPart {
+                kind: object.text("kind")?.into(),
                 provider_metadata: provider_metadata(&mut object, "providerMetadata")?,
                 extra: object.into_extra()?,
             })),
@@ -251,6 +268,27 @@ impl Part {
                 }
             }
         })
+    }
+}
+
+impl FilePart {
+    fn read(mut object: Object<'_>) -> Result<Self, Fault> {
+        Ok(FilePart {
+            media_type: object.text("mediaType")?.into(),
+            url: object.text("url")?.into_owned(),
+            filename: object.text_if_any("filename")?.map(Into::into),
+            provider_metadata: provider_metadata(&mut object, "providerMetadata")?,
+            extra: object.into_extra()?,
+        })
+    }
+
+    fn write<M: SerializeMap>(&self, kind: &str, map: &mut M) -> Result<(), M::Error> {
+        map.serialize_entry("type", kind)?;
+        map.serialize_entry("mediaType", &self.media_type)?;
+        entry_if_any(map, "filename", &self.filename)?;
+        map.serialize_entry("url", &self.url)?;
+        entry_if_any(map, "providerMetadata", &self.provider_metadata)?;
+        self.extra.write(map)
     }
 }
 
@@ -312,11 +350,11 @@ impl Serialize for Part {
                 entry_if_any(&mut map, "providerMetadata", &part.provider_metadata)?;
                 part.extra.write(&mut map)?;
             }
-            Part::File(part) => {
-                map.serialize_entry("type", "file")?;
-                map.serialize_entry("mediaType", &part.media_type)?;
-                entry_if_any(&mut map, "filename", &part.filename)?;
-                map.serialize_entry("url", &part.url)?;
+            Part::File(part) => part.write("file", &mut map)?,
+            Part::ReasoningFile(part) => part.write("reasoning-file", &mut map)?,
+            Part::Custom(part) => {
+                map.serialize_entry("type", "custom")?;
+                map.serialize_entry("kind", &part.kind)?;
                 entry_if_any(&mut map, "providerMetadata", &part.provider_metadata)?;
                 part.extra.write(&mut map)?;
             }
@@ -375,4 +413,5 @@ const KNOWN: &[&str] = &[
     "filename",
     "sourceId",
     "data",
+    "kind",
 ];

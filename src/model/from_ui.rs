@@ -271,7 +271,11 @@ impl<'a> ToModelMessages<'a> {
                 Part::Reasoning(part) => reasoning(part).map(AssistantContent::Reasoning),
                 Part::File(part) => file(part).map(AssistantContent::File),
                 Part::Data(part) => self.data(part).map(AssistantContent::Text),
-                Part::SourceUrl(_) | Part::SourceDocument(_) | Part::Unknown(_) => None,
+                Part::SourceUrl(_)
+                | Part::SourceDocument(_)
+                | Part::ReasoningFile(_)
+                | Part::Custom(_)
+                | Part::Unknown(_) => None,
             };
             let Some(said) = said else { continue };
             if !has_steps && !step.results.is_empty() {

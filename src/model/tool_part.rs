@@ -185,7 +185,13 @@ fn result_in_part(part: &ToolPart, outcome: Option<&DeferredOutcome>) -> Option<
         ToolState::OutputDenied { approval: Some(approval), .. } if is_denied_by_user(approval) => {
             ToolResult::Denied { reason: approval.reason.clone() }
         }
-        ToolState::OutputDenied { .. } => NotExecutedReason::Rejected.into(),
+        ToolState::OutputDenied { approval, .. } => {
+            let refusal = approval.as_ref().filter(|approval| approval.is_automatic());
+            match refusal.and_then(|refusal| refusal.reason.clone()) {
+                Some(reason) => ToolResult::Error(reason),
+                None => NotExecutedReason::Rejected.into(),
+            }
+        }
         ToolState::ApprovalResponded { approval, .. } if !approval.approved => {
             ToolResult::Denied { reason: approval.reason.clone() }
         }
@@ -193,10 +199,10 @@ fn result_in_part(part: &ToolPart, outcome: Option<&DeferredOutcome>) -> Option<
     })
 }
 
-/// Whether the user denied the call. A part in the state `output-denied` whose approval was granted
-/// or has no decision was refused by a server.
+/// Whether the user denied the call. A part in the state `output-denied` whose approval was granted,
+/// has no decision or was decided by a policy was refused by a server.
 fn is_denied_by_user(approval: &SettledApproval) -> bool {
-    approval.approved == Some(false)
+    approval.approved == Some(false) && !approval.is_automatic()
 }
 
 /// Replaces each character of a tool's name that providers do not accept with `_`, and truncates

@@ -246,7 +246,12 @@ impl ChatPolicy {
         CorsLayer::new()
             .allow_origin(AllowOrigin::predicate(allows))
             .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
-            .allow_headers([AUTHORIZATION, CONTENT_TYPE, LAST_EVENT_ID])
+            .allow_headers([
+                AUTHORIZATION,
+                CONTENT_TYPE,
+                LAST_EVENT_ID,
+                HeaderName::from_static(AI_SDK_VERSION),
+            ])
             .expose_headers([RETRY_AFTER])
             .allow_credentials(true)
             .max_age(Duration::from_secs(3600))
@@ -414,6 +419,11 @@ fn without_default_port(origin: &str) -> &str {
     };
     origin.strip_suffix(port).unwrap_or(origin)
 }
+
+/// The name of a header in which a page may say its version of the AI SDK (npm package `ai`), as [`Version`] reads it.
+///
+/// [`Version`]: crate::chunk::Version
+pub const AI_SDK_VERSION: &str = "ai-sdk-version";
 
 #[cfg(feature = "cors")]
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");

@@ -158,8 +158,8 @@ impl Reducer {
     }
 
     /// Sets the client whose message this is. Call this first. The default is the newest `ai@6` that this crate
-    /// knows, and the message is the same for each `ai@6`. A client of `ai@7` knows more kinds of chunks, and keeps
-    /// texts open over the end of a step.
+    /// knows, and all versions of `ai@6` are treated as that one. A client of `ai@7` knows more kinds of chunks, and
+    /// from 7.0.79 on keeps texts open over the end of a step.
     ///
     /// ```
     /// use ui_message_stream::chunk::{ReceivedChunk, Version};
@@ -194,7 +194,7 @@ impl Reducer {
     pub fn push(&mut self, received: &ReceivedChunk<'_>) -> Result<(), ReduceError> {
         self.accept(|reducer| match received {
             ReceivedChunk::Known { chunk, extra } if is_known(chunk, reducer.state.client) => {
-                reducer.state.apply(chunk, extra)
+                reducer.state.apply(&as_read(chunk, reducer.state.client), extra)
             }
             ReceivedChunk::Known { chunk, .. } => {
                 Err(ReduceError::UnknownKind { kind: (&*chunk.kind()).into() })
@@ -205,7 +205,7 @@ impl Reducer {
         })
     }
 
-    /// Applies the next chunk, also one of a kind that the client does not know.
+    /// Applies the next chunk, also kinds and fields that the client does not know.
     ///
     /// # Errors
     /// A [`ReduceError`], as for [`push`](Self::push).
@@ -318,6 +318,18 @@ impl Reducer {
             self.reading = Reading::Stopped;
         }
         Ok(())
+    }
+}
+
+/// Returns the chunk without the fields that only some versions of `ai@7` know, if this client does not.
+fn as_read<'c>(chunk: &'c Chunk<'c>, client: Version) -> Cow<'c, Chunk<'c>> {
+    match chunk {
+        Chunk::TextEnd { citations: Some(_), .. }
+        | Chunk::ToolApprovalRequest { reason: Some(_), .. }
+        | Chunk::ToolApprovalRequest { is_automatic: Some(_), .. } => {
+            Cow::Owned(chunk.clone().for_version(client))
+        }
+        _ => Cow::Borrowed(chunk),
     }
 }
 

@@ -11,8 +11,8 @@ use crate::chunk::{Chunk, FinishReason, NEWEST_V6, Version};
 use crate::id::MessageId;
 use crate::json::{ExtraFields, Json};
 use crate::message::{
-    DataPart, FilePart, Part, ReasoningPart, Role, SourceDocumentPart, SourceUrlPart, TextPart,
-    TextState, UiMessage, UnknownPart,
+    CustomPart, DataPart, FilePart, Part, ReasoningPart, Role, SourceDocumentPart, SourceUrlPart,
+    TextPart, TextState, UiMessage,
 };
 use crate::metadata::ProviderMetadata;
 
@@ -101,6 +101,7 @@ struct OpenPart<'a> {
     text: &'a mut String,
     state: &'a mut Option<TextState>,
     provider_metadata: &'a mut Option<ProviderMetadata>,
+    extra: &'a mut ExtraFields,
 }
 
 impl State {
@@ -180,9 +181,16 @@ impl State {
                 let at = self.texts.get(id);
                 self.write(kind, id, at, delta, provider_metadata)?;
             }
-            Chunk::TextEnd { id, provider_metadata } => {
+            Chunk::TextEnd { id, citations, provider_metadata } => {
                 let at = self.texts.remove(id);
-                *self.write(kind, id, at, "", provider_metadata)?.state = Some(TextState::Done);
+                let part = self.write(kind, id, at, "", provider_metadata)?;
+                *part.state = Some(TextState::Done);
+                if let Some(citations) = citations {
+                    let citations = js_json::json(citations.as_json());
+                    let extra = std::mem::take(part.extra);
+                    *part.extra =
+                        js_json::extra_with(extra, [("citations", &citations)].into_iter());
+                }
             }
             Chunk::ReasoningStart { id, provider_metadata } => {
                 self.reasonings.insert(id, self.message.parts.len());
@@ -222,17 +230,19 @@ impl State {
                 })));
             }
             Chunk::File { url, media_type, provider_metadata } => {
-                self.message.parts.push(Part::File(Box::new(FilePart {
-                    media_type: media_type.as_ref().into(),
-                    url: url.as_ref().to_owned(),
-                    filename: None,
+                let part = file_part(url, media_type, provider_metadata);
+                self.message.parts.push(Part::File(part));
+            }
+            Chunk::ReasoningFile { url, media_type, provider_metadata } => {
+                let part = file_part(url, media_type, provider_metadata);
+                self.message.parts.push(Part::ReasoningFile(part));
+            }
+            Chunk::Custom { content_kind, provider_metadata } => {
+                self.message.parts.push(Part::Custom(Box::new(CustomPart {
+                    kind: content_kind.as_ref().into(),
                     provider_metadata: js_json::provider_metadata(provider_metadata),
                     extra: ExtraFields::default(),
                 })));
-            }
-            Chunk::ReasoningFile { .. } | Chunk::Custom { .. } => {
-                let part = serde_json::to_string(chunk).ok().and_then(|text| js_json::parse(&text));
-                self.message.parts.extend(part.map(|part| Part::Unknown(UnknownPart(part))));
             }
             Chunk::Data { transient: Some(true), .. } => return Ok(false),
             Chunk::Data { name, id, data, transient } => {
@@ -346,11 +356,13 @@ impl State {
                 text: &mut part.text,
                 state: &mut part.state,
                 provider_metadata: &mut part.provider_metadata,
+                extra: &mut part.extra,
             },
             Some(Part::Reasoning(part)) => OpenPart {
                 text: &mut part.text,
                 state: &mut part.state,
                 provider_metadata: &mut part.provider_metadata,
+                extra: &mut part.extra,
             },
             _ => return Err(ReduceError::PartNotOpen { kind, id: id.into() }),
         };
@@ -398,6 +410,16 @@ impl State {
             extra: js_json::extra_with(ExtraFields::default(), fields),
         })));
     }
+}
+
+fn file_part(url: &str, media_type: &str, metadata: &MetadataField<'_>) -> Box<FilePart> {
+    Box::new(FilePart {
+        media_type: media_type.into(),
+        url: url.to_owned(),
+        filename: None,
+        provider_metadata: js_json::provider_metadata(metadata),
+        extra: ExtraFields::default(),
+    })
 }
 
 /// Returns the index of each data part that can be replaced.

@@ -203,8 +203,6 @@ impl ToolCalls {
                 signature,
             } => {
                 let drops_input_texts = self.drops_input_texts;
-                let knows_reason = self.client.shows_request_reason();
-                let knows_automatic = self.client.shows_automatic_approvals();
                 let (at, call) = self.find(chunk, tool_call_id, parts)?;
                 if drops_input_texts {
                     call.end_input();
@@ -215,11 +213,8 @@ impl ToolCalls {
                         descriptor: js_json::json_if_any(approval_descriptor)
                             .filter(|descriptor| !descriptor.is_null()),
                         input_schema_input: js_json::json_if_any(input_schema_input),
-                        request_reason: reason
-                            .as_deref()
-                            .filter(|_| knows_reason)
-                            .map(str::to_owned),
-                        is_automatic: is_automatic.filter(|it| *it && knows_automatic),
+                        request_reason: reason.as_deref().map(str::to_owned),
+                        is_automatic: is_automatic.filter(|it| *it),
                         signature: signature.as_deref().map(str::to_owned),
                         extra: ExtraFields::default(),
                     },

@@ -105,8 +105,7 @@ fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestEr
     // A file in an assistant message may be one that the server made itself.
     let uploads = body.messages.iter().filter(|message| message.role != Role::Assistant);
     let mut parts = uploads.flat_map(|message| &message.parts);
-    let is_large =
-        |part: &Part| matches!(part, Part::File(file) if limits.is_too_long_data_url(&file.url));
+    let is_large = |part: &Part| matches!(part, Part::File(file) | Part::ReasoningFile(file) if limits.is_too_long_data_url(&file.url));
     match parts.any(is_large) {
         true => Err(ParseRequestError::DataUrlTooLong { limit: limits.max_data_url_bytes }),
         false => Ok(()),

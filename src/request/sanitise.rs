@@ -77,7 +77,7 @@ fn sanitised(message: &UiMessage, limits: &Limits) -> UiMessage {
 }
 
 fn is_allowed(part: &Part, limits: &Limits) -> bool {
-    !matches!(part, Part::File(file) if !limits.allows_file_at(&file.url))
+    !matches!(part, Part::File(file) | Part::ReasoningFile(file) if !limits.allows_file_at(&file.url))
 }
 
 /// Returns whether a part holds fields for a provider.
@@ -87,7 +87,8 @@ fn has_provider_fields(part: &Part) -> bool {
         Part::Reasoning(part) => (&part.provider_metadata, &part.extra),
         Part::SourceUrl(part) => (&part.provider_metadata, &part.extra),
         Part::SourceDocument(part) => (&part.provider_metadata, &part.extra),
-        Part::File(part) => (&part.provider_metadata, &part.extra),
+        Part::File(part) | Part::ReasoningFile(part) => (&part.provider_metadata, &part.extra),
+        Part::Custom(part) => (&part.provider_metadata, &part.extra),
         Part::StepStart { extra } => (&None, extra),
         Part::Data(part) => (&None, &part.extra),
         Part::Tool(part) => match &part.state {
@@ -114,7 +115,10 @@ fn strip(part: &mut Part) {
         Part::Reasoning(part) => (&mut part.provider_metadata, &mut part.extra),
         Part::SourceUrl(part) => (&mut part.provider_metadata, &mut part.extra),
         Part::SourceDocument(part) => (&mut part.provider_metadata, &mut part.extra),
-        Part::File(part) => (&mut part.provider_metadata, &mut part.extra),
+        Part::File(part) | Part::ReasoningFile(part) => {
+            (&mut part.provider_metadata, &mut part.extra)
+        }
+        Part::Custom(part) => (&mut part.provider_metadata, &mut part.extra),
         Part::StepStart { extra } => (&mut None, extra),
         Part::Data(part) => (&mut None, &mut part.extra),
         Part::Tool(part) => {

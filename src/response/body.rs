@@ -159,8 +159,8 @@ impl UiMessageStream {
         }
     }
 
-    /// Sets the oldest version of the AI SDK (npm package `ai`) that your clients use. Fields that
-    /// this version does not know are not sent. The default is [`Version::V6`].
+    /// Sets the oldest version of the AI SDK (npm package `ai`) that your clients use. Chunk kinds and
+    /// fields that this version does not know are not sent. The default is [`Version::V6`].
     ///
     /// A client of [`Version::V5`] cannot answer approval requests. Request none for its response:
     /// see `ChatApprovals::without_requests`. For the responses of a `ChatServer`, use

@@ -310,16 +310,24 @@ impl fmt::Debug for Pipeline {
 /// Returns the outcome and the finish reason of an event that ends the response.
 fn end_of(event: &AgentEvent) -> Option<(ResponseOutcome, Option<FinishReason>)> {
     match event {
-        AgentEvent::Finish { reason, .. } => Some((ResponseOutcome::Finished, Some(*reason))),
+        AgentEvent::Finish { reason, .. } => Some(end_by(Some(*reason))),
         AgentEvent::Abort { .. } => Some((ResponseOutcome::Aborted, None)),
         AgentEvent::Error { .. } => Some((ResponseOutcome::Failed, None)),
         AgentEvent::Chunk(chunk) => match **chunk {
-            Chunk::Finish { finish_reason, .. } => Some((ResponseOutcome::Finished, finish_reason)),
+            Chunk::Finish { finish_reason, .. } => Some(end_by(finish_reason)),
             Chunk::Abort { .. } => Some((ResponseOutcome::Aborted, None)),
             Chunk::Error { .. } => Some((ResponseOutcome::Failed, None)),
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// Returns the outcome of a response with this finish reason, and the reason. A cut answer is not complete.
+fn end_by(reason: Option<FinishReason>) -> (ResponseOutcome, Option<FinishReason>) {
+    match reason {
+        Some(FinishReason::Interrupted) => (ResponseOutcome::Failed, reason),
+        _ => (ResponseOutcome::Finished, reason),
     }
 }
 

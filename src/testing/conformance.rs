@@ -16,7 +16,7 @@ use crate::message::UiMessage;
 ///
 /// let chunks = [
 ///     Chunk::Start { message_id: None, message_metadata: None },
-///     Chunk::TextEnd { id: "0".into(), provider_metadata: None },
+///     Chunk::TextEnd { id: "0".into(), citations: None, provider_metadata: None },
 ///     Chunk::Finish { finish_reason: None, message_metadata: None },
 /// ];
 /// let found = conformance(&chunks);

@@ -14,7 +14,7 @@ use crate::json::Json;
 /// Ends all streaming inputs, at the end of a step: in a later step the client would make a second
 /// part of them.
 pub(super) fn close_streaming_inputs(calls: &mut ToolCalls, out: &mut Out<'_>) {
-    for call in calls.iter_mut() {
+    for call in calls.streaming_to_end() {
         close_streaming(call, UserText::InputCutOff.text(), out);
     }
 }
@@ -71,6 +71,25 @@ pub(super) fn close_calls(
                 out.emit(output_error(call, UserText::NoResult.text(), CallMetadata::NONE));
             }
             _ => {}
+        }
+    }
+}
+
+/// Gives a result to every open call of a step whose model call is repeated.
+pub(super) fn close_step(
+    calls: &mut ToolCalls,
+    step: u32,
+    can_request_approval: bool,
+    out: &mut Out<'_>,
+) {
+    for call in calls.iter_mut().filter(|call| call.step == step && !call.is_settled()) {
+        let is_denied = matches!(call.state, CallState::ApprovalResponded { approved: false });
+        if is_denied && can_request_approval {
+            call.state = CallState::Settled(ResultKind::Denied);
+            out.emit(Chunk::ToolOutputDenied { tool_call_id: Cow::Borrowed(&call.wire_id) });
+        } else {
+            call.state = CallState::Settled(ResultKind::Error);
+            out.emit(output_error(call, UserText::NoResult.text(), CallMetadata::NONE));
         }
     }
 }

@@ -32,6 +32,9 @@ pub enum TranslateError {
     /// An approval id that another request in the message has: one click would answer both.
     #[error("approval id {0:?} is already in use in this message")]
     ApprovalIdUsed(ApprovalId),
+    /// The answer to an approval request that no call of the message has. The client would throw.
+    #[error("no call of this message has the approval id {0:?}")]
+    UnknownApproval(ApprovalId),
     /// An approval request for a call that is already running.
     #[error("tool call {0:?} already runs and cannot ask for an approval")]
     AlreadyRunning(ToolCallId),

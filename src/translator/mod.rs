@@ -26,12 +26,13 @@ use std::borrow::Cow;
 
 pub use self::error::TranslateError;
 
-use self::close::{close_calls, close_streaming_inputs, run_end_step};
-use self::open_parts::{Kind, OpenParts};
+use self::close::{close_calls, close_step, close_streaming_inputs, run_end_step};
+use self::open_parts::{Kind, OpenParts, PartEnd};
 use self::out::Out;
 use self::passthrough::pass_through;
 pub use self::tool_calls::ResultKind;
 use self::tool_calls::ToolCalls;
+use crate::UserText;
 use crate::chunk::{Chunk, FinishReason, Version};
 use crate::event::{AgentEvent, Data, Executor, File, Source};
 use crate::id::{MessageId, PartId, ToolCallId};
@@ -147,8 +148,8 @@ impl Translator {
         }
     }
 
-    /// Sets the oldest version of the AI SDK (npm package `ai`) that your clients use. Fields that
-    /// this version does not know are not sent. The default is [`Version::V6`].
+    /// Sets the oldest version of the AI SDK (npm package `ai`) that your clients use. Chunk kinds and
+    /// fields that this version does not know are not sent. The default is [`Version::V6`].
     pub fn with_version(mut self, version: Version) -> Self {
         self.version = version;
         self
@@ -283,7 +284,7 @@ impl Translator {
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         self.translate(event, out)?;
-        if is_result(event) {
+        if may_be_result(event) {
             self.close_answered_text(out);
         }
         Ok(())
@@ -299,14 +300,16 @@ impl Translator {
             AgentEvent::TextDelta { id, delta } => {
                 self.add_to_part(Kind::Text, id.as_ref(), delta, None, out);
             }
-            AgentEvent::TextEnd { id } => self.parts.end(Kind::Text, Some(id), None, out)?,
+            AgentEvent::TextEnd { id } => {
+                self.parts.end(Kind::Text, Some(id), PartEnd::default(), out)?;
+            }
             AgentEvent::ReasoningStart { id } => self.start_part(Kind::Reasoning, id, None, out),
             AgentEvent::ReasoningDelta { id, delta } => {
                 self.add_to_part(Kind::Reasoning, id.as_ref(), delta, None, out);
             }
             AgentEvent::ReasoningEnd { id, provider_metadata } => {
-                let metadata = provider_metadata.as_ref();
-                self.parts.end(Kind::Reasoning, id.as_ref(), metadata, out)?;
+                let end = PartEnd { metadata: provider_metadata.as_ref(), ..PartEnd::default() };
+                self.parts.end(Kind::Reasoning, id.as_ref(), end, out)?;
             }
             AgentEvent::ToolInputStart { call } => self.start_tool_input(call, None, out)?,
             AgentEvent::ToolInputDelta { tool_call_id, delta } => {
@@ -322,7 +325,7 @@ impl Translator {
                     approval_id,
                     descriptor: details.and_then(|details| details.descriptor.as_ref()),
                     input_schema_input: None,
-                    reason: None,
+                    reason: details.and_then(|details| details.reason.as_deref()),
                     is_automatic: None,
                     signature: details.and_then(|details| details.signature.as_deref()),
                 };
@@ -343,8 +346,13 @@ impl Translator {
             AgentEvent::ToolFailed { tool_call_id, error } => {
                 self.tool_failed(tool_call_id, error, tools::CallMetadata::NONE, out)?;
             }
+            AgentEvent::ToolRefused { tool_call_id, reason } => {
+                self.refuse(tool_call_id, reason, out)?;
+            }
             AgentEvent::Source(source) => self.source(source, out)?,
-            AgentEvent::File(file) => self.file(file, None, out)?,
+            AgentEvent::File(file) => {
+                self.file(&file.url, &file_chunk(file), out)?;
+            }
             AgentEvent::Data(data) => self.data(data, out),
             AgentEvent::Metadata(metadata) => self.add_metadata(metadata, out)?,
             AgentEvent::StepFinish => self.finish_step(out),
@@ -437,6 +445,23 @@ impl Translator {
         }
     }
 
+    /// Lets the model call of this step be repeated. A client that does not know the chunk keeps what it has
+    /// read of the step, so everything in it ends before.
+    fn reset_step(&mut self, out: &mut Out<'_>) {
+        if !self.step.open {
+            return;
+        }
+        self.parts.close_all(out);
+        close_streaming_inputs(&mut self.calls, out);
+        let can_request_approval = self.can_request_approval();
+        close_step(&mut self.calls, self.step.number, can_request_approval, out);
+        let reset = Chunk::ResetStep {};
+        if reset.is_kind_known_to(self.version) {
+            self.calls.forget_step(self.step.number);
+            out.emit(reset);
+        }
+    }
+
     fn start_part(
         &mut self,
         kind: Kind,
@@ -495,24 +520,27 @@ impl Translator {
         Ok(())
     }
 
+    /// Emits the chunk of a file at this URL.
     fn file(
         &mut self,
-        file: &File,
-        metadata: Option<&ProviderMetadata>,
+        url: &str,
+        chunk: &Chunk<'_>,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
-        if !has_scheme(&file.url, FILE_SCHEMES) {
+        if !has_scheme(url, FILE_SCHEMES) {
             return Err(TranslateError::FileUrl);
         }
-        self.open_step(out);
-        self.parts.close_unnamed(out);
-        let chunk = Chunk::File {
-            url: Cow::Borrowed(&file.url),
-            media_type: Cow::Borrowed(&file.media_type),
-            provider_metadata: metadata.map(Cow::Borrowed),
-        };
-        out.emit(chunk);
+        self.content(chunk, out);
         Ok(())
+    }
+
+    /// Emits a chunk that is a part of its own, unless the client does not know it.
+    fn content(&mut self, chunk: &Chunk<'_>, out: &mut Out<'_>) {
+        if chunk.is_kind_known_to(self.version) {
+            self.open_step(out);
+            self.parts.close_unnamed(out);
+            out.emit(chunk.clone());
+        }
     }
 
     /// Emits data at its place in the stream, within a step or between two.
@@ -546,7 +574,14 @@ impl Translator {
         metadata: Option<&Json>,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
-        self.close_run(Executor::Server, out);
+        if reason.is_some_and(|reason| !reason.is_known_to(self.version)) {
+            // The answer is cut, which this client has no reason for. It reads nothing after the error.
+            let added = metadata.map_or(Ok(()), |metadata| self.add_metadata(metadata, out));
+            self.end_failed(UserText::AnswerCutOff.text(), out);
+            return added;
+        }
+        let is_cut = reason == Some(FinishReason::Interrupted);
+        self.close_run(if is_cut { Executor::Provider } else { Executor::Server }, out);
         let reason =
             reason.or_else(|| self.calls.has_pending_calls().then_some(FinishReason::ToolCalls));
         self.end_resubmission(reason, out);
@@ -597,20 +632,33 @@ impl Translator {
     }
 }
 
-/// Whether the event is the result of a call.
-fn is_result(event: &AgentEvent) -> bool {
+fn file_chunk(file: &File) -> Chunk<'_> {
+    Chunk::File {
+        url: Cow::Borrowed(&file.url),
+        media_type: Cow::Borrowed(&file.media_type),
+        provider_metadata: None,
+    }
+}
+
+/// Whether the event may be the result of a call. An approval request is one if it cannot be answered.
+fn may_be_result(event: &AgentEvent) -> bool {
     match event {
-        AgentEvent::ToolOutput { .. }
-        | AgentEvent::ToolFailed { .. }
+        AgentEvent::ToolOutput { preliminary, .. } => !preliminary,
+        AgentEvent::ToolFailed { .. }
+        | AgentEvent::ToolRefused { .. }
         | AgentEvent::ToolDenied { .. }
-        | AgentEvent::ToolInputInvalid { .. } => true,
-        AgentEvent::Chunk(chunk) => matches!(
-            **chunk,
-            Chunk::ToolOutputAvailable { .. }
-                | Chunk::ToolOutputError { .. }
-                | Chunk::ToolOutputDenied { .. }
-                | Chunk::ToolInputError { .. }
-        ),
+        | AgentEvent::ToolInputInvalid { .. }
+        | AgentEvent::ApprovalRequested { .. } => true,
+        AgentEvent::Chunk(chunk) => match &**chunk {
+            Chunk::ToolOutputAvailable { preliminary, .. } => *preliminary != Some(true),
+            chunk => matches!(
+                chunk,
+                Chunk::ToolOutputError { .. }
+                    | Chunk::ToolOutputDenied { .. }
+                    | Chunk::ToolInputError { .. }
+                    | Chunk::ToolApprovalRequest { .. }
+            ),
+        },
         _ => false,
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::TranslateError;
 use super::out::Out;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Citations};
 use crate::id::PartId;
 use crate::metadata::ProviderMetadata;
 
@@ -49,7 +49,7 @@ impl OpenParts {
     pub(super) fn close_unnamed(&mut self, out: &mut Out<'_>) {
         for kind in [Kind::Reasoning, Kind::Text] {
             if let Some(id) = self.of_kind(kind).unnamed.take() {
-                out.emit(kind.end(&id, None));
+                out.emit(kind.end(&id, PartEnd::default()));
             }
         }
     }
@@ -57,7 +57,7 @@ impl OpenParts {
     /// Closes the text without an id of the agent.
     pub(super) fn close_unnamed_text(&mut self, out: &mut Out<'_>) {
         if let Some(id) = self.text.unnamed.take() {
-            out.emit(Kind::Text.end(&id, None));
+            out.emit(Kind::Text.end(&id, PartEnd::default()));
         }
     }
 
@@ -68,7 +68,7 @@ impl OpenParts {
             let parts = self.of_kind(kind);
             let open = std::mem::take(&mut parts.named).into_iter().chain(parts.unnamed.take());
             for id in open {
-                out.emit(kind.end(&id, None));
+                out.emit(kind.end(&id, PartEnd::default()));
             }
         }
     }
@@ -84,7 +84,7 @@ impl OpenParts {
         self.close_unnamed(out);
         // Otherwise the client would never close the first part with this id.
         if self.of_kind(kind).close(id) {
-            out.emit(kind.end(id, None));
+            out.emit(kind.end(id, PartEnd::default()));
         }
         self.of_kind(kind).named.push(id.to_string());
         out.emit(kind.start(id, metadata));
@@ -125,7 +125,7 @@ impl OpenParts {
         &mut self,
         kind: Kind,
         id: Option<&PartId>,
-        metadata: Option<&ProviderMetadata>,
+        end: PartEnd<'_>,
         out: &mut Out<'_>,
     ) -> Result<(), TranslateError> {
         let parts = self.of_kind(kind);
@@ -136,7 +136,7 @@ impl OpenParts {
         let Some(closed) = closed else {
             return Err(TranslateError::UnknownPart(id.cloned()));
         };
-        out.emit(kind.end(&closed, metadata));
+        out.emit(kind.end(&closed, end));
         Ok(())
     }
 
@@ -146,6 +146,14 @@ impl OpenParts {
             Kind::Reasoning => &mut self.reasoning,
         }
     }
+}
+
+/// What the end of a part adds to it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct PartEnd<'a> {
+    /// What a text rests on.
+    pub(super) citations: Option<&'a Citations>,
+    pub(super) metadata: Option<&'a ProviderMetadata>,
 }
 
 /// The open parts of one kind. There is rarely more than one.
@@ -227,10 +235,11 @@ impl Kind {
         }
     }
 
-    fn end<'a>(self, id: &'a str, metadata: Option<&'a ProviderMetadata>) -> Chunk<'a> {
-        let (id, provider_metadata) = (Cow::Borrowed(id), metadata.map(Cow::Borrowed));
+    fn end<'a>(self, id: &'a str, end: PartEnd<'a>) -> Chunk<'a> {
+        let (id, provider_metadata) = (Cow::Borrowed(id), end.metadata.map(Cow::Borrowed));
+        let citations = end.citations.map(Cow::Borrowed);
         match self {
-            Kind::Text => Chunk::TextEnd { id, provider_metadata },
+            Kind::Text => Chunk::TextEnd { id, citations, provider_metadata },
             Kind::Reasoning => Chunk::ReasoningEnd { id, provider_metadata },
         }
     }

@@ -14,7 +14,10 @@ impl<'o> Out<'o> {
         Out { version, receive }
     }
 
+    /// Emits a chunk, unless it is of a kind that the client does not know.
     pub(super) fn emit(&mut self, chunk: Chunk<'_>) {
-        (self.receive)(chunk.for_version(self.version));
+        if chunk.is_kind_known_to(self.version) {
+            (self.receive)(chunk.for_version(self.version));
+        }
     }
 }

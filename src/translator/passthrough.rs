@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::open_parts::Kind;
+use super::open_parts::{Kind, PartEnd};
 use super::out::Out;
 use super::tools::{ApprovalRequest, CallMetadata, Output};
 use super::{TranslateError, Translator};
 use crate::chunk::{Chunk, FinishReason};
-use crate::event::{Data, Executor, File, Text, ToolCall};
+use crate::event::{Data, Executor, Text, ToolCall};
 use crate::id::{ApprovalId, PartId, ToolCallId};
 use crate::json::Json;
 
@@ -36,8 +36,10 @@ pub(super) fn pass_through(
             let metadata = provider_metadata.as_deref();
             translator.add_to_part(Kind::Text, Some(&part(id)), delta, metadata, out);
         }
-        Chunk::TextEnd { id, provider_metadata } => {
-            translator.parts.end(Kind::Text, Some(&part(id)), provider_metadata.as_deref(), out)?;
+        Chunk::TextEnd { id, citations, provider_metadata } => {
+            let metadata = provider_metadata.as_deref();
+            let end = PartEnd { citations: citations.as_deref(), metadata };
+            translator.parts.end(Kind::Text, Some(&part(id)), end, out)?;
         }
         Chunk::ReasoningStart { id, provider_metadata } => {
             translator.start_part(Kind::Reasoning, &part(id), provider_metadata.as_deref(), out);
@@ -47,8 +49,8 @@ pub(super) fn pass_through(
             translator.add_to_part(Kind::Reasoning, Some(&part(id)), delta, metadata, out);
         }
         Chunk::ReasoningEnd { id, provider_metadata } => {
-            let metadata = provider_metadata.as_deref();
-            translator.parts.end(Kind::Reasoning, Some(&part(id)), metadata, out)?;
+            let end = PartEnd { metadata: provider_metadata.as_deref(), ..PartEnd::default() };
+            translator.parts.end(Kind::Reasoning, Some(&part(id)), end, out)?;
         }
         Chunk::ToolInputStart { input_encoding, .. } => {
             if let Some(call) = announced(chunk) {
@@ -127,15 +129,15 @@ pub(super) fn pass_through(
         Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } => {
             translator.source_chunk(chunk.clone(), out)?;
         }
-        Chunk::File { url, media_type, provider_metadata } => {
-            let file = File { url: text(url), media_type: text(media_type) };
-            translator.file(&file, provider_metadata.as_deref(), out)?;
+        Chunk::File { url, .. } | Chunk::ReasoningFile { url, .. } => {
+            translator.file(url, chunk, out)?;
         }
-        // They are read, and not sent yet: a chat server records one message for clients of all versions.
-        Chunk::ToolApprovalResponse { .. }
-        | Chunk::ReasoningFile { .. }
-        | Chunk::Custom { .. }
-        | Chunk::ResetStep {} => {}
+        Chunk::Custom { .. } => translator.content(chunk, out),
+        Chunk::ToolApprovalResponse { approval_id, approved, .. } => {
+            let approval_id = ApprovalId::new(&**approval_id);
+            translator.respond_approval(&approval_id, *approved, chunk, out)?;
+        }
+        Chunk::ResetStep {} => translator.reset_step(out),
         Chunk::Data { name, id, data, transient } => {
             let data = Data {
                 name: text(name),

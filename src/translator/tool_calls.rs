@@ -83,6 +83,9 @@ pub enum ResultKind {
     Error,
     /// The user has denied the call.
     Denied,
+    /// The server has refused to run the call, and asked nobody: a client of `ai@7` holds a denial, and an older one
+    /// an error.
+    Refused,
     /// The error with the text [`UserText::Refused`](crate::UserText::Refused).
     Rejected,
     /// The error with the text [`UserText::OutcomeUnknown`](crate::UserText::OutcomeUnknown).
@@ -110,6 +113,8 @@ pub(super) struct Call {
     pub(super) is_answered: bool,
     /// The input that the approver changed, until it is written.
     pub(super) changed_input: Option<Json>,
+    /// The id of its approval request, by which the client finds it.
+    approval: Option<ApprovalId>,
     /// The id of the call inside which it is made.
     outer: Option<ToolCallId>,
     /// Another part of the continued message has the same id. It depends on the client's version
@@ -158,8 +163,12 @@ pub(super) struct ToolCalls {
     /// The index of the current call, by the id of the agent.
     by_id: HashMap<ToolCallId, usize>,
     wire_ids: HashSet<ToolCallId>,
-    /// The ids of the approval requests in this message.
-    approval_ids: HashSet<ApprovalId>,
+    /// The index of the call of each approval request in this message.
+    approval_ids: HashMap<ApprovalId, usize>,
+    /// No input of a call before this index is being streamed.
+    streaming_from: usize,
+    /// The last step of which calls were forgotten.
+    forgotten_step: Option<u32>,
 }
 
 impl ToolCalls {
@@ -171,6 +180,10 @@ impl ToolCalls {
                 CallState::Abandoned(StreamedInput { text, ..StreamedInput::new(*input_encoding) })
             }
             ToolState::InputAvailable { .. } => CallState::Ready,
+            // The client has not read the rest of a refusal.
+            ToolState::ApprovalRequested { approval, .. } if approval.details.is_automatic() => {
+                CallState::Ready
+            }
             ToolState::ApprovalRequested { .. } => CallState::ApprovalRequested,
             ToolState::ApprovalResponded { approval, .. } => {
                 CallState::ApprovalResponded { approved: approval.approved }
@@ -178,6 +191,9 @@ impl ToolCalls {
             ToolState::OutputAvailable { preliminary: Some(true), .. } => CallState::Running,
             ToolState::OutputAvailable { .. } => CallState::Settled(ResultKind::Output),
             ToolState::OutputError { .. } => CallState::Settled(ResultKind::Error),
+            ToolState::OutputDenied { approval: Some(approval), .. } if approval.is_automatic() => {
+                CallState::Settled(ResultKind::Refused)
+            }
             ToolState::OutputDenied { .. } => CallState::Settled(ResultKind::Denied),
             ToolState::Unknown { .. } => CallState::Abandoned(StreamedInput::new(None)),
         };
@@ -196,18 +212,33 @@ impl ToolCalls {
             needs_result: false,
             is_answered: false,
             changed_input: None,
+            approval: None,
             outer: part.outer_call(),
             has_duplicate_id: false,
             // A call in a state of a later version is left alone.
             is_overridden: matches!(part.state, ToolState::Unknown { .. }),
         };
-        self.approval_ids.extend(part.approval_id().cloned());
         self.insert(&part.tool_call_id, call);
+        if let Some(id) = part.approval_id() {
+            self.add_approval(id, self.calls.len() - 1);
+        }
+    }
+
+    /// Gives the call at this index an approval id. If an earlier call has it, it depends on the client which of the
+    /// two an answer reaches, so none of them can be found then.
+    fn add_approval(&mut self, id: &ApprovalId, index: usize) {
+        let earlier = self.approval_ids.insert(id.clone(), index);
+        if let Some(earlier) = earlier.and_then(|index| self.calls.get_mut(index)) {
+            earlier.approval = None;
+        } else if let Some(call) = self.calls.get_mut(index) {
+            call.approval = Some(id.clone());
+        }
     }
 
     /// Requires a result of these calls, unless they wait for an answer of the user.
     #[cfg(feature = "approvals")]
     pub(super) fn require_results(&mut self, ids: &[ToolCallId]) {
+        self.streaming_from = 0;
         for call in self.calls.iter_mut().filter(|call| ids.contains(&call.wire_id)) {
             call.needs_result = true;
             if let CallState::Abandoned(input) = &mut call.state {
@@ -264,12 +295,16 @@ impl ToolCalls {
         self.calls.get(self.index_of(id)?)
     }
 
-    /// Returns the call that an event refers to. If the agent has given no call this id, it is taken
+    /// Returns the index of the call that an event refers to. If the agent has given no call this id, it is taken
     /// as the id on the wire of a call that was renamed.
-    pub(super) fn named(&mut self, id: &ToolCallId) -> Result<&mut Call, TranslateError> {
+    fn index_named(&self, id: &ToolCallId) -> Option<usize> {
         let is_renamed = |call: &Call| call.wire_id == *id && !call.from_history;
-        let index = self.index_of(id).or_else(|| self.calls.iter().rposition(is_renamed));
-        index
+        self.index_of(id).or_else(|| self.calls.iter().rposition(is_renamed))
+    }
+
+    /// Returns the call that an event refers to.
+    pub(super) fn named(&mut self, id: &ToolCallId) -> Result<&mut Call, TranslateError> {
+        self.index_named(id)
             .and_then(|index| self.calls.get_mut(index))
             .ok_or_else(|| TranslateError::UnknownCall(id.clone()))
     }
@@ -281,6 +316,14 @@ impl ToolCalls {
     /// Iterates over the calls for which chunks may be written.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Call> {
         self.calls.iter_mut().filter(|call| !call.is_overridden)
+    }
+
+    /// Iterates over the calls whose inputs are being streamed, so that they can be ended.
+    pub(super) fn streaming_to_end(&mut self) -> impl Iterator<Item = &mut Call> {
+        let begin = std::mem::replace(&mut self.streaming_from, self.calls.len());
+        let is_streaming = |call: &&mut Call| matches!(call.state, CallState::Streaming(_));
+        let calls = self.calls.iter_mut().skip(begin).filter(is_streaming);
+        calls.filter(|call| !call.is_overridden)
     }
 
     /// Iterates over the ids on the wire of the calls that have this kind of result.
@@ -338,6 +381,7 @@ impl ToolCalls {
             needs_result: true,
             is_answered: false,
             changed_input: None,
+            approval: None,
             outer: call.provider_metadata.as_ref().and_then(ProviderMetadata::outer_call),
             has_duplicate_id: false,
             is_overridden: false,
@@ -363,11 +407,41 @@ impl ToolCalls {
 
     /// Returns whether the message has an approval request with this id.
     pub(super) fn has_approval_id(&self, id: &str) -> bool {
-        self.approval_ids.contains(id)
+        self.approval_ids.contains_key(id)
     }
 
-    pub(super) fn use_approval_id(&mut self, id: &str) {
-        self.approval_ids.insert(id.into());
+    /// Returns an approval id for a call that nobody is asked about. No approval request in the message has it.
+    pub(super) fn unused_approval_id(&self, call: &ToolCallId) -> ApprovalId {
+        let mut id = format!("refused-{call}");
+        // A call of a step that was reset may have had the id.
+        while self.has_approval_id(&id) {
+            id.push('+');
+        }
+        ApprovalId::new(id)
+    }
+
+    pub(super) fn use_approval_id(&mut self, id: &ApprovalId, call: &ToolCallId) {
+        if let Some(index) = self.index_named(call) {
+            self.add_approval(id, index);
+        }
+    }
+
+    /// Returns the call with this approval request, for which chunks may be written.
+    pub(super) fn asked_with(&mut self, id: &ApprovalId) -> Option<&mut Call> {
+        let call = self.calls.get_mut(*self.approval_ids.get(id)?)?;
+        Some(call).filter(|call| call.approval.as_ref() == Some(id) && !call.is_overridden)
+    }
+
+    /// Forgets the calls of the last step, which the client has removed. All ids stay in use: an older client
+    /// that reads the same run still has the calls.
+    pub(super) fn forget_step(&mut self, step: u32) {
+        let kept = self.calls.iter().position(|call| call.step == step).unwrap_or(self.calls.len());
+        if kept < self.calls.len() {
+            self.forgotten_step = Some(step);
+        }
+        self.calls.truncate(kept);
+        self.by_id.retain(|_, index| *index < kept);
+        self.streaming_from = self.streaming_from.min(kept);
     }
 
     /// Returns whether content that follows belongs to the next model call: all tool calls of the
@@ -402,8 +476,8 @@ impl ToolCalls {
     /// Returns whether a client would resubmit automatically because of the tool calls in the last
     /// step. The client would answer such a response with the same request, again and again.
     ///
-    /// Evaluates both predicates of the SDK. Where versions differ, it takes the version that
-    /// resubmits most easily.
+    /// Evaluates both predicates of the SDK. Where versions differ, or read different chunks of the same run, it
+    /// takes the version that resubmits most easily.
     ///
     /// Source: `lastAssistantMessageIsCompleteWithApprovalResponses`, `…WithToolCalls`.
     pub(super) fn would_resubmit(&self, last_step: u32, version: Version) -> bool {
@@ -434,7 +508,7 @@ impl ToolCalls {
                 && (are_done(&|_| true)
                     || are_done(&|call| !call.dynamic)
                     || are_done(&|call| !call.dynamic && is_own(call)));
-        by_approvals || by_tool_calls
+        by_approvals || by_tool_calls || self.forgotten_step == Some(last_step)
     }
 }
 

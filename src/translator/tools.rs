@@ -183,7 +183,7 @@ impl Translator {
         if !self.can_request_approval() {
             return self.tool_failed(id, UserText::NotAnswerable.text(), CallMetadata::NONE, out);
         }
-        self.calls.use_approval_id(request.approval_id);
+        self.calls.use_approval_id(request.approval_id, id);
         self.ensure_started(out);
         let call = self.calls.named(id)?;
         call.state = CallState::ApprovalRequested;
@@ -243,6 +243,24 @@ impl Translator {
         Ok(())
     }
 
+    /// Announces the answer to an approval request. A client that has given it holds it already.
+    pub(super) fn respond_approval(
+        &mut self,
+        approval_id: &ApprovalId,
+        approved: bool,
+        response: &Chunk<'_>,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
+        let call = self.calls.asked_with(approval_id);
+        let call = call.ok_or_else(|| TranslateError::UnknownApproval(approval_id.clone()))?;
+        if let CallState::ApprovalRequested = call.state {
+            call.state = CallState::ApprovalResponded { approved };
+            self.ensure_started(out);
+            out.emit(response.clone());
+        }
+        Ok(())
+    }
+
     pub(super) fn deny(
         &mut self,
         id: &ToolCallId,
@@ -270,6 +288,46 @@ impl Translator {
             }
             Ok(())
         }
+    }
+
+    /// Writes that the server has refused to run a call: as a denial by a policy, if the client knows it and the
+    /// call waits for nothing, and else as a failure.
+    pub(super) fn refuse(
+        &mut self,
+        id: &ToolCallId,
+        reason: &str,
+        out: &mut Out<'_>,
+    ) -> Result<(), TranslateError> {
+        self.complete_input(id, out)?;
+        let call = self.calls.named(id)?;
+        let is_ready =
+            matches!(call.state, CallState::Ready) && call.executed_by != Executor::Client;
+        let wire_id = call.wire_id.clone();
+        let approval_id = self.calls.unused_approval_id(&wire_id);
+        let response = Chunk::ToolApprovalResponse {
+            approval_id: Cow::Borrowed(&approval_id),
+            approved: false,
+            reason: Some(Cow::Borrowed(reason)),
+            provider_executed: None,
+            provider_metadata: None,
+        };
+        let is_known = self.can_request_approval() && response.is_kind_known_to(out.version);
+        if !is_known || !is_ready {
+            return self.tool_failed(id, reason, CallMetadata::NONE, out);
+        }
+        let request = ApprovalRequest {
+            approval_id: &approval_id,
+            descriptor: None,
+            input_schema_input: None,
+            reason: None,
+            is_automatic: Some(true),
+            signature: None,
+        };
+        self.request_approval(id, &request, out)?;
+        self.respond_approval(&approval_id, false, &response, out)?;
+        self.deny(id, out)?;
+        self.calls.named(id)?.state = CallState::Settled(ResultKind::Refused);
+        Ok(())
     }
 
     /// Lets a call that the continued message holds as denied get the result that it has. The client

@@ -13,8 +13,11 @@ export const NEWEST = '7.0.173';
 /** The versions of v7 that differ for a server: with strict schemas, as templates pin them, and the newest. */
 export const V7 = ['7.0.15', '7.0.31', NEWEST];
 
+/** Versions in which v7 changed besides: the first, and those before and after fields that it introduced. */
+const OTHER_V7 = ['7.0.0', '7.0.77', '7.0.120'];
+
 /** Every installed version. */
-export const VERSIONS = ['5.0.0', ...V6, ...V7];
+export const VERSIONS = ['5.0.0', ...V6, ...V7, ...OTHER_V7];
 
 export async function loadClient(version) {
   if (!VERSIONS.includes(version)) {

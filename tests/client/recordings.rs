@@ -60,7 +60,7 @@ fn question(path: &Path) -> Value {
         } else if line.get("continues").is_some() {
             question["message"] = line["continues"].take();
         } else if let Some(version) = line["options"]["version"].as_str() {
-            let client = if version == "v5" { "5.0.0" } else { "6.0.326" };
+            let client = if version == "v5" { "5.0.0" } else { version.trim_start_matches('v') };
             question["versions"] = json!([client]);
         }
     }

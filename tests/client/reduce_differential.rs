@@ -3,7 +3,7 @@
 //!
 //! `REDUCE_CASES` sets the number of streams (1 000), `REDUCE_SEED` selects them, and `REDUCE_ONLY`
 //! runs only the stream of this number. Older clients are only asked whether they accept the
-//! stream; `docs/older-clients.md` lists their known differences. Without Node the test says that
+//! stream; `docs/client-versions.md` lists their known differences. Without Node the test says that
 //! it is skipped; with `CI=true` it fails.
 
 use std::path::Path;

@@ -266,6 +266,8 @@ async fn on_finish_is_called_once_with_the_stop_reason() {
     let finish = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Stop);
     let abort = AgentEvent::Abort { reason: None };
     assert_eq!(outcomes(9, vec![finish]).await, [ResponseOutcome::Finished]);
+    let cut = AgentEvent::finish(ui_message_stream::chunk::FinishReason::Interrupted);
+    assert_eq!(outcomes(9, vec![cut]).await, [ResponseOutcome::Failed]);
     assert_eq!(outcomes(9, vec![abort]).await, [ResponseOutcome::Aborted]);
     assert_eq!(outcomes(9, vec![AgentEvent::error("no")]).await, [ResponseOutcome::Failed]);
     assert_eq!(outcomes(0, vec![]).await, [ResponseOutcome::Disconnected]);

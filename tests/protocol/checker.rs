@@ -70,11 +70,10 @@ fn the_translators_output_has_no_findings() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let (_, chunks) = stream(&text);
-        let oldest = match text {
-            _ if text.contains(r#""version":"v6.0.326""#) => Version::V6Patch(326),
-            _ if text.contains(r#""version":"v5""#) => Version::V5,
-            _ if text.contains(r#""version":"v7.0.0""#) => Version::V7,
-            _ => Version::V6,
+        let oldest = match text.split_once(r#""version":"v"#) {
+            Some((_, version)) if version.starts_with("5\"") => Version::V5,
+            Some((_, version)) => version.split('"').next().unwrap().parse().unwrap(),
+            None => Version::V6,
         };
         for reader in [ClientReader::ReadUiMessageStream, ClientReader::Chat] {
             let (checker, _) = stream(&text);

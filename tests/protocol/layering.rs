@@ -104,6 +104,7 @@ const PARTS: &[(&str, bool, &[&str])] = &[
             "approval/service",
             "chat",
             "chat/conversation",
+            "chunk",
             "event",
             "message",
             "model",

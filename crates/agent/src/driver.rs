@@ -29,6 +29,7 @@ use ui_message_stream::approval::{
     CallToApprove, DeferredOutcome, DeferredToolResult, OuterCall, PendingToolCall, ToolOutcome,
     log_refused,
 };
+use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ApprovalRequestDetails};
 use ui_message_stream::id::{ToolCallId, log_causes};
 use ui_message_stream::json::Json;
@@ -317,7 +318,9 @@ impl Stream for AgentRun {
         loop {
             match this.tool_loop.poll() {
                 Action::Emit(event) => {
-                    if matches!(event, AgentEvent::Error { .. }) {
+                    if let AgentEvent::Error { .. }
+                    | AgentEvent::Finish { reason: FinishReason::Interrupted, .. } = event
+                    {
                         record_failure(&this.span, "run");
                     }
                     this.transcript.record(&event);
@@ -420,7 +423,8 @@ fn ask_outer(outer: Option<&InnerCalls>, agents: &[Box<str>], call: PendingToolC
     let wire_id = tool_call_id.on_wire();
     let asked = outer.add(&wire_id, &tool_name, agents, input);
     // A changed input is written there.
-    let details = ApprovalRequestDetails { descriptor: Json::parse("{}").ok(), signature: None };
+    let descriptor = Json::parse("{}").ok();
+    let details = ApprovalRequestDetails { descriptor, ..ApprovalRequestDetails::default() };
     let (approval_id, details) = (asked.as_str().into(), Some(Box::new(details)));
     Input::ApprovalRequested { tool_call_id, approval_id, details }
 }

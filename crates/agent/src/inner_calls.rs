@@ -170,7 +170,11 @@ pub(super) fn result_in(
         },
         ToolState::OutputDenied { approval, .. } => {
             let reason = approval.as_ref().and_then(|approval| approval.reason.clone());
-            DeferredOutcome::Denied { reason }
+            let is_automatic = approval.as_ref().is_some_and(|approval| approval.is_automatic());
+            match reason {
+                Some(refusal) if is_automatic => executed(ToolOutcome::Failed(refusal)),
+                reason => DeferredOutcome::Denied { reason },
+            }
         }
         _ => return None,
     };

@@ -15,6 +15,7 @@ use super::tool_set::ToolSet;
 use crate::tool_loop::Input;
 use ui_message_stream::BoxError;
 use ui_message_stream::UserText;
+use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{ChatId, log_error};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
@@ -80,7 +81,7 @@ impl ModelInputs {
             None => {
                 record_failure(&self.span, "cut");
                 tracing::error!("the model's stream ended before it was finished");
-                Input::ModelFailed(UserText::AnswerFailed.into())
+                Input::Model(ModelEvent::Finished(FinishReason::Interrupted))
             }
         }
     }

@@ -54,6 +54,9 @@ impl RunEnd {
     /// Returns the end that this chunk tells the client, if it tells one.
     pub(super) fn of_chunk(chunk: &Chunk<'_>) -> Option<Self> {
         let (outcome, reason) = match chunk {
+            Chunk::Finish { finish_reason: Some(FinishReason::Interrupted), .. } => {
+                (ResponseOutcome::Failed, None)
+            }
             Chunk::Finish { finish_reason, .. } => (ResponseOutcome::Finished, *finish_reason),
             Chunk::Abort { .. } => (ResponseOutcome::Aborted, None),
             Chunk::Error { .. } => (ResponseOutcome::Failed, None),

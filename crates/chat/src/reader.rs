@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::driver::Driver;
 use super::loads::LoadTurn;
 use super::log::decision::Goal;
-use super::log::entry::{Entry, OtherEntry};
+use super::log::entry::{Entry, OtherEntry, frame_of};
 use super::log::held_position::{HeldPosition, content_parts, position_of};
 use super::log::open_chunks::each_chunk;
 use super::log::replay::front;
@@ -40,7 +40,7 @@ pub(crate) struct LogReader {
     logs: Arc<dyn LogStore>,
     key: LogKey,
     epoch: Epoch,
-    /// The client for which a turn writes that mends the chat.
+    /// The client that reads.
     client: Client,
     frames: RunFrames,
     /// The position of the next entry.
@@ -408,7 +408,8 @@ impl LogReader {
     /// Starts a turn that ends or resumes a lost run, unless its lease is renewed.
     fn mend(&self, run: RunId) -> BoxFuture<'static, Result<(), ChatError>> {
         let (chats, key) = (Arc::clone(&self.chats), self.key.clone());
-        Driver::mend(chats, key, self.client, Goal::Mend(run)).map_ok(drop).boxed()
+        let client = chats.clients.any_client();
+        Driver::mend(chats, key, client, Goal::Mend(run)).map_ok(drop).boxed()
     }
 
     /// Waits for the log to change, at most for a tick, which begins with the last page or the last tick.
@@ -458,11 +459,18 @@ impl LogReader {
 /// a position, and how many frames of the entry there were read.
 fn frames_of(position: u64, entry: &Entry) -> Vec<((u64, usize), Bytes)> {
     let after = (position + 1, 0);
-    if let Some(OtherEntry::Result { chunks, .. }) = entry.other() {
-        let frames = chunks.iter().map(|chunk| format!("data: {chunk}\n\n"));
+    let chunks = match entry.other() {
+        Some(OtherEntry::Result { chunks, .. }) => chunks,
+        Some(OtherEntry::Refused { chunks, .. }) => &chunks[..],
+        _ => &[],
+    };
+    // The client reads all of them, or other ones.
+    if !chunks.is_empty() {
+        let frames = chunks.iter().map(|chunk| frame_of(chunk));
         return vec![(after, frames.collect::<String>().into())];
     }
-    let frames = each(entry.frames()).map(|(number, frame, is_last)| {
+    let bytes = entry.frames();
+    let frames = each(&bytes).map(|(number, frame, is_last)| {
         let place = if is_last { after } else { (position, number) };
         (place, Bytes::copy_from_slice(frame))
     });

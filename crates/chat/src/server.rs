@@ -28,6 +28,7 @@ use super::sweeps;
 use crate::store::{ChatPage, ListChats, LogKey};
 use crate::{Chat, ChatError, ClientAnswers};
 use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
+use ui_message_stream::chunk::Version;
 use ui_message_stream::id::ChatId;
 use ui_message_stream::json::FieldError;
 use ui_message_stream::request::ChatRequest;
@@ -60,7 +61,11 @@ use ui_message_stream::request::ChatRequest;
 /// ```
 #[derive(Clone)]
 #[doc(alias = "useChat")]
-pub struct ChatServer(pub(super) Arc<Inner>);
+pub struct ChatServer(
+    pub(super) Arc<Inner>,
+    /// The version that the client has said.
+    pub(super) Option<Version>,
+);
 
 impl ChatServer {
     /// Returns the approvals service with which the conversations request approvals.
@@ -114,7 +119,7 @@ impl ChatServer {
         request: ChatRequest,
     ) -> Result<ChatStream, ChatError> {
         let posted = request.unsanitized_continued_message().cloned();
-        let client = self.0.clients.client_of(&request);
+        let client = self.client();
         let reader = self.reader(principal)?;
         let key = LogKey { owner: principal.clone(), chat: request.id().clone() };
         let mut turn = self.start(principal, request).await?;
@@ -164,7 +169,7 @@ impl ChatServer {
         id: &ChatId,
         last_event_id: Option<&str>,
     ) -> Result<Option<ChatStream>, ChatError> {
-        let client = self.0.clients.any_client();
+        let client = self.client();
         let reader = self.reader(principal)?;
         let key = LogKey { owner: principal.clone(), chat: id.clone() };
         if let Some(last) = last_event_id {
@@ -241,7 +246,7 @@ impl ChatServer {
         principal: &Principal,
         request: ChatRequest,
     ) -> Result<ChatResponse, ChatError> {
-        let (id, client) = (request.id().clone(), self.0.clients.client_of(&request));
+        let (id, client) = (request.id().clone(), self.client());
         let response = self.start(principal, request).await?.response().await?;
         let (message_id, end) = match response {
             Response::Join { epoch, message_id, begin, .. } => {
@@ -608,6 +613,21 @@ impl ChatServer {
         stopped
     }
 
+    /// Returns this server with the streams for a client of this version, in place of that of
+    /// [`with_version`](Self::with_version). `chat_routes` does so with the version in the header of
+    /// [`with_version_from`](Self::with_version_from).
+    ///
+    /// Messages that this server returns are whole: [`UiMessage::for_version`] removes what a client of the version
+    /// cannot show.
+    #[must_use]
+    pub fn for_version(&self, version: Version) -> Self {
+        ChatServer(Arc::clone(&self.0), Some(version))
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.0.clients.client(self.1)
+    }
+
     /// Starts to apply a request to its conversation.
     async fn start(
         &self,
@@ -619,7 +639,7 @@ impl ChatServer {
             let approvals = self.0.approvals.for_chat(principal, request.id());
             approvals.check_changed_inputs(&plan_of(&request)).await?;
         }
-        let client = self.0.clients.client_of(&request);
+        let client = self.client();
         let (chat_id, request) = (request.id().clone(), Arc::new(request));
         let (goal, posted) = (Goal::of(Arc::clone(&request)), Some(request));
         let (owner, principal) = (principal.clone(), principal.clone());

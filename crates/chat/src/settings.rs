@@ -23,7 +23,6 @@ use super::{HistoryImport, PostedHistory};
 use crate::ChatLimits;
 use ui_message_stream::approval::Approvals;
 use ui_message_stream::chunk::Version;
-use ui_message_stream::request::ChatRequest;
 
 impl ChatServer {
     /// Creates a server whose conversations this agent answers. The conversations are stored in an
@@ -38,28 +37,31 @@ impl ChatServer {
             "a `ChatServer` needs approvals with a ledger: use `Approvals::new` instead of \
              `Approvals::stateless_replayable`"
         );
-        ChatServer(Arc::new(Inner {
-            agent: Arc::new(agent),
-            approvals,
-            logs: Arc::new(InMemoryLogStore::new()),
-            is_sweeping: Arc::default(),
-            limits: ChatLimits::default(),
-            posted_history: PostedHistory::default(),
-            has_warned_of_kept: Arc::default(),
-            history_import: HistoryImport::default(),
-            clients: ClientSettings::default(),
-            run_lease: RUN_LEASE,
-            hints: Hints::default(),
-            run_counters: RunCounters::default(),
-            readers: Readers::default(),
-            followers: Followers::default(),
-            tails: Tails::default(),
-            loads: Loads::default(),
-            folds: Folds::default(),
-            mending: Arc::default(),
-            shutdown: Shutdown::default(),
-            sink: None,
-        }))
+        ChatServer(
+            Arc::new(Inner {
+                agent: Arc::new(agent),
+                approvals,
+                logs: Arc::new(InMemoryLogStore::new()),
+                is_sweeping: Arc::default(),
+                limits: ChatLimits::default(),
+                posted_history: PostedHistory::default(),
+                has_warned_of_kept: Arc::default(),
+                history_import: HistoryImport::default(),
+                clients: ClientSettings::default(),
+                run_lease: RUN_LEASE,
+                hints: Hints::default(),
+                run_counters: RunCounters::default(),
+                readers: Readers::default(),
+                followers: Followers::default(),
+                tails: Tails::default(),
+                loads: Loads::default(),
+                folds: Folds::default(),
+                mending: Arc::default(),
+                shutdown: Shutdown::default(),
+                sink: None,
+            }),
+            None,
+        )
     }
 
     /// Sets whether a new message keeps the stored messages that the posted history lacks. The
@@ -86,38 +88,43 @@ impl ChatServer {
     /// An approval that the agent requests with approvals of its own is revoked. They must have the
     /// same ledger as those of the server.
     ///
-    /// A run is written for the client whose request began it, also for those that join it later.
+    /// A run may be read by pages of several versions. Each gets what its own knows; only a run that a page of
+    /// [`Version::V5`] began is written for that version.
     #[must_use]
     pub fn with_version(self, version: Version) -> Self {
         self.configure(|inner| inner.clients.set_version(version))
     }
 
-    /// Sets a function that returns the version of the client that sent a request, for a server
-    /// whose clients use several versions. Otherwise as [`with_version`](Self::with_version).
+    /// Sets the name of the request header in which a page sends its version of the AI SDK, for a server whose pages
+    /// use several versions. A page without it has the version of [`with_version`](Self::with_version).
     ///
-    /// A page can send its version in the body. Pages of a version that sends none are the oldest
-    /// ones. If pages of several versions show one conversation, an approval that a newer page can
-    /// give stays pending. An older page shows its call without a result.
+    /// The page sends the header with every request, also when it reads an answer that is being written:
+    ///
+    /// ```ts
+    /// import { version } from 'ai/package.json';
+    /// new DefaultChatTransport({ headers: { 'ai-sdk-version': version } });
+    /// ```
+    ///
+    /// `ChatPolicy::cors` and `chatRoute()` of the npm package know the name
+    /// [`AI_SDK_VERSION`](ui_message_stream::policy::AI_SDK_VERSION) alone.
+    ///
+    /// `chat_routes` reads it. A host with routes of its own calls [`for_version`](Self::for_version).
+    ///
+    /// If pages of several versions show one conversation, an approval that a newer page can
+    /// give stays pending. A page of [`Version::V5`] shows its call without a result.
     ///
     /// ```
+    /// use ui_message_stream::policy::AI_SDK_VERSION;
     /// use ui_message_stream_chat::ChatServer;
-    /// use ui_message_stream::chunk::Version;
     ///
-    /// /// The pages send `new DefaultChatTransport({ body: { sdk: 6 } })`, since they use `ai@6`.
-    /// fn with_old_pages(chats: ChatServer) -> ChatServer {
-    ///     chats.with_version_from(|request| match request.custom("sdk") {
-    ///         Some(_) => Version::V6,
-    ///         None => Version::V5,
-    ///     })
+    /// fn for_all_pages(chats: ChatServer) -> ChatServer {
+    ///     chats.with_version_from(AI_SDK_VERSION)
     /// }
-    /// # let _ = with_old_pages;
+    /// # let _ = for_all_pages;
     /// ```
     #[must_use]
-    pub fn with_version_from(
-        self,
-        version_of: impl Fn(&ChatRequest) -> Version + Send + Sync + 'static,
-    ) -> Self {
-        self.configure(|inner| inner.clients.set_version_of(version_of))
+    pub fn with_version_from(self, header: &str) -> Self {
+        self.configure(|inner| inner.clients.set_version_header(header))
     }
 
     /// Disables approval requests, for clients that show none. A call that needs approval gets the
@@ -183,7 +190,7 @@ impl ChatServer {
         inner.is_sweeping = Arc::default();
         let inner = Arc::new(inner);
         sweeps::start(&inner);
-        ChatServer(inner)
+        ChatServer(inner, self.1)
     }
 }
 

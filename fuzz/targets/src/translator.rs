@@ -108,7 +108,7 @@ fn as_chunk(event: AgentEvent) -> AgentEvent {
             provider_metadata: None,
         },
         AgentEvent::TextEnd { id } => {
-            Chunk::TextEnd { id: id.to_string().into(), provider_metadata: None }
+            Chunk::TextEnd { id: id.to_string().into(), citations: None, provider_metadata: None }
         }
         AgentEvent::ToolInputStart { call } => Chunk::ToolInputStart {
             tool_call_id: call.id.to_string().into(),

@@ -493,6 +493,7 @@ impl ChatApprovals {
         now: UnixMillis,
     ) -> Result<(ApprovalRecord, IssuedApproval), RequestApprovalError> {
         let inner = &self.inner;
+        let description = request.description.clone();
         if inner.stateless.is_some() {
             // The record is made again from what the client sends back.
             request.input = canonical_input(&request.input)?;
@@ -520,7 +521,7 @@ impl ChatApprovals {
         let approval_id =
             record.approval_id(&inner.keys, now).ok_or(RequestApprovalError::NoKey)?;
         let descriptor = record.descriptor(now)?;
-        let issued = IssuedApproval { approval_id, record: record.id, descriptor };
+        let issued = IssuedApproval { approval_id, record: record.id, descriptor, description };
         Ok((record, issued))
     }
 

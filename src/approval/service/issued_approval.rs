@@ -78,6 +78,8 @@ pub struct IssuedApproval {
     pub record: RecordId,
     /// The data that the client shows beside the tool call.
     pub descriptor: Json,
+    /// The description of the call, if the host has given one.
+    pub description: Option<Box<str>>,
 }
 
 debug_without_content!(IssuedApproval { approval_id, record });
@@ -170,10 +172,11 @@ impl IssuedApproval {
         }
     }
 
-    /// Returns the details of the event, which hold the descriptor.
+    /// Returns the details of the event: the descriptor, and the description as the reason.
     pub fn details(&self) -> Box<ApprovalRequestDetails> {
         Box::new(ApprovalRequestDetails {
             descriptor: Some(self.descriptor.clone()),
+            reason: self.description.as_deref().map(|text| text.to_owned().into()),
             signature: None,
         })
     }

@@ -374,8 +374,8 @@ impl RunningCalls {
         self.requests.descriptors.get(call.approval_id.as_ref()?).cloned()
     }
 
-    /// Returns the data that a client shows beside each approved call that is still being executed,
-    /// with the event that carries it.
+    /// Returns what a client shows of each approved call that is still being executed: the events that carry the
+    /// decision, and the data beside the call.
     pub fn executing(&self) -> impl Iterator<Item = (&ToolCallId, AgentEvent)> {
         let is_settled = |result: &DeferredToolResult| {
             self.settled.iter().any(|settled| settled.approval_id == result.approval_id)
@@ -388,10 +388,13 @@ impl RunningCalls {
             );
             is_approved && !is_settled(result)
         });
-        executing.filter_map(|result| {
-            let descriptor = self.requests.descriptors.get(result.approval_id.as_ref()?)?;
+        executing.flat_map(|result| {
             let id = &result.tool_call_id;
-            Some((id, AgentEvent::approval_data(id, descriptor.clone())))
+            let descriptor =
+                result.approval_id.as_ref().and_then(|id| self.requests.descriptors.get(id));
+            let data = descriptor.map(|data| AgentEvent::approval_data(id, data.clone()));
+            let decision = AgentEvent::decision(result).filter(|_| data.is_some());
+            decision.into_iter().chain(data).map(move |event| (id, event))
         })
     }
 

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use self::tool_call::ToolCallChunks;
 use super::state::State;
 use super::tool_part_fields::Call;
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Citations};
 use crate::message::{Part, TextState, ToolPart, UiMessage};
 use crate::metadata::ProviderMetadata;
 
@@ -22,14 +22,13 @@ use crate::metadata::ProviderMetadata;
 /// The chunks begin with `start` and the message's id, so that a reconnecting client treats them as
 /// a replay. They end without `finish`. A text that is incomplete stays open, under a new id. For a
 /// stream that continues, use [`Reducer::compact`](super::Reducer::compact), which keeps the ids of the stream. For an older
-/// `ai@6`, convert each chunk with [`Chunk::for_version`]. That is not enough for `ai@5`: the
-/// chunks of a message with an approval, a denial or an invalid tool input have kinds that it
-/// refuses.
+/// client, convert each chunk with [`Chunk::for_version`], and leave out those of a kind that it
+/// does not [know](Chunk::is_kind_known_to). That is not enough for `ai@5`: it refuses the chunks of a message with
+/// an approval, a denial or an invalid tool input.
 ///
 /// # Errors
 /// [`CompactError`] if no stream of [`Chunk`]s that begins with an empty message produces this
-/// message: for example, if it holds an approval that was responded to, or a field that this crate
-/// does not know. There is one part that a stream can produce and that is an error here too: the
+/// message: for example, if it holds a field that this crate does not know. There is one part that a stream can produce and that is an error here too: the
 /// input of a dynamic tool that continued in another step than the one it began in. The client
 /// itself loses the text of such an input until the next delta.
 ///
@@ -197,7 +196,13 @@ impl Chunks {
                     self.add(Chunk::TextDelta { id, delta, provider_metadata: None });
                 }
                 if part.state == Some(TextState::Done) {
-                    self.add(Chunk::TextEnd { id: owned(id), provider_metadata: None });
+                    let citations = part.extra.get("citations");
+                    let citations = citations.and_then(|json| Citations::new(json).ok());
+                    self.add(Chunk::TextEnd {
+                        id: owned(id),
+                        citations: citations.map(Cow::Owned),
+                        provider_metadata: None,
+                    });
                 }
             }
             Part::Reasoning(part) => {
@@ -228,6 +233,15 @@ impl Chunks {
             Part::File(part) => self.add(Chunk::File {
                 url: owned(&part.url),
                 media_type: owned(&part.media_type),
+                provider_metadata: owned_metadata(&part.provider_metadata),
+            }),
+            Part::ReasoningFile(part) => self.add(Chunk::ReasoningFile {
+                url: owned(&part.url),
+                media_type: owned(&part.media_type),
+                provider_metadata: owned_metadata(&part.provider_metadata),
+            }),
+            Part::Custom(part) => self.add(Chunk::Custom {
+                content_kind: owned(&part.kind),
                 provider_metadata: owned_metadata(&part.provider_metadata),
             }),
             Part::StepStart { .. } => {
@@ -291,6 +305,8 @@ fn kind_of(part: &Part) -> String {
         Part::SourceUrl(_) => "source-url".into(),
         Part::SourceDocument(_) => "source-document".into(),
         Part::File(_) => "file".into(),
+        Part::ReasoningFile(_) => "reasoning-file".into(),
+        Part::Custom(_) => "custom".into(),
         Part::StepStart { .. } => "step-start".into(),
         Part::Data(part) => format!("data-{}", part.name),
         Part::Tool(part) if part.is_dynamic() => "dynamic-tool".into(),

@@ -34,13 +34,16 @@ impl ToolCallChunks {
     pub(super) fn new(call: &Call, is_first: bool) -> Self {
         let mut chunks = ToolCallChunks { is_first, ..Self::default() };
         let is_approval_last = is_approval_last(call);
-        let approval_request = approval_request(call);
-        let earlier_approval = approval_request.clone().filter(|_| !is_approval_last);
+        let approval: Vec<_> = approval_request(call).into_iter().chain(decision(call)).collect();
+        let (approval, earlier_approval) = match is_approval_last {
+            true => (approval, Vec::new()),
+            false => (Vec::new(), approval),
+        };
         match base_state(call) {
             BaseState::Output { output, preliminary } => {
                 chunks.same_step.push(input_available(call));
-                chunks.add_reference(earlier_approval);
-                chunks.add_reference(Some(Chunk::ToolOutputAvailable {
+                chunks.add_references(earlier_approval);
+                chunks.add_references([Chunk::ToolOutputAvailable {
                     tool_call_id: id(call),
                     output: output.map(Cow::Owned),
                     provider_executed: None,
@@ -48,7 +51,7 @@ impl ToolCallChunks {
                     tool_metadata: None,
                     dynamic: None,
                     preliminary,
-                }));
+                }]);
             }
             BaseState::Failed(text) => chunks.add_failure(call, text, earlier_approval),
             unfinished => {
@@ -56,10 +59,10 @@ impl ToolCallChunks {
                 // needs a part that exists.
                 if let Some(metadata) = result_metadata(call) {
                     chunks.same_step.push(input_error(call, None, "", Some(metadata)));
-                } else if earlier_approval.is_some() {
+                } else if !earlier_approval.is_empty() {
                     chunks.same_step.push(input_start(call, None));
                 }
-                chunks.add_reference(earlier_approval);
+                chunks.add_references(earlier_approval);
                 match unfinished {
                     BaseState::Started(encoding) => {
                         chunks.same_step.push(input_start(call, encoding))
@@ -72,16 +75,14 @@ impl ToolCallChunks {
                 }
             }
         }
-        if is_approval_last {
-            chunks.add_reference(approval_request);
-        }
+        chunks.add_references(approval);
         if matches!(call.state, State::OutputDenied) {
-            chunks.add_reference(Some(Chunk::ToolOutputDenied { tool_call_id: id(call) }));
+            chunks.add_references([Chunk::ToolOutputDenied { tool_call_id: id(call) }]);
         }
         chunks
     }
 
-    fn add_failure(&mut self, call: &Call, text: String, earlier_approval: Option<Chunk<'static>>) {
+    fn add_failure(&mut self, call: &Call, text: String, earlier_approval: Vec<Chunk<'static>>) {
         let input = input(call);
         let raw = match &call.raw_input {
             Some(Content::Value(json)) => Some(json.clone()),
@@ -91,11 +92,11 @@ impl ToolCallChunks {
         if is_invalid && self.is_first {
             if call.title.is_some()
                 || call.call_provider_metadata.is_some()
-                || earlier_approval.is_some()
+                || !earlier_approval.is_empty()
             {
                 self.same_step.push(input_start(call, None));
             }
-            self.add_reference(earlier_approval);
+            self.add_references(earlier_approval);
             self.same_step.push(input_error(call, input.or(raw), &text, result_metadata(call)));
             return;
         }
@@ -107,23 +108,23 @@ impl ToolCallChunks {
             }
             None => self.same_step.push(input_available(call)),
         }
-        self.add_reference(earlier_approval);
-        self.add_reference(Some(Chunk::ToolOutputError {
+        self.add_references(earlier_approval);
+        self.add_references([Chunk::ToolOutputError {
             tool_call_id: id(call),
             error_text: Cow::Owned(text),
             provider_executed: None,
             provider_metadata: result_metadata(call),
             tool_metadata: None,
             dynamic: None,
-        }));
+        }]);
     }
 
-    /// Adds a chunk that refers to the call by its id, in the step where it reaches the call.
-    fn add_reference(&mut self, chunk: Option<Chunk<'static>>) {
+    /// Adds chunks that refer to the call by its id, in the step where they reach the call.
+    fn add_references(&mut self, chunks: impl IntoIterator<Item = Chunk<'static>>) {
         if self.is_first {
-            self.same_step.extend(chunk);
+            self.same_step.extend(chunks);
         } else {
-            self.next_step.extend(chunk);
+            self.next_step.extend(chunks);
         }
     }
 }
@@ -247,6 +248,18 @@ fn approval_request(call: &Call) -> Option<Chunk<'static>> {
         reason: request_reason.map(Cow::Owned),
         is_automatic,
         signature: signature.map(Cow::Owned),
+    })
+}
+
+/// Returns the answer to the approval request, if there was one.
+fn decision(call: &Call) -> Option<Chunk<'static>> {
+    let approval = call.approval.as_ref()?;
+    Some(Chunk::ToolApprovalResponse {
+        approval_id: Cow::Owned(approval.id.to_string()),
+        approved: approval.approved?,
+        reason: approval.reason.clone().map(Cow::Owned),
+        provider_executed: None,
+        provider_metadata: None,
     })
 }
 

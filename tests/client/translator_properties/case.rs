@@ -56,10 +56,25 @@ impl Case {
     pub(crate) fn clients(&self) -> &'static [&'static str] {
         match self.version {
             Version::V5 => &["5.0.0"],
-            Version::V6 => &["6.0.0", "6.0.197", "6.0.230", "6.0.235", "6.0.326"],
+            Version::V6 => {
+                &["6.0.0", "6.0.197", "6.0.230", "6.0.235", "6.0.326", "7.0.0", "7.0.173"]
+            }
             Version::V6Patch(197) => &["6.0.197", "6.0.230", "6.0.235", "6.0.326"],
             Version::V6Patch(230) => &["6.0.230", "6.0.235", "6.0.326"],
+            Version::V7 => &["7.0.0", "7.0.15", "7.0.31", "7.0.77", "7.0.120", "7.0.173"],
+            Version::V7Patch(77) => &["7.0.77", "7.0.120", "7.0.173"],
+            Version::V7Patch(120) => &["7.0.120", "7.0.173"],
+            Version::V7Patch(_) => &["7.0.173"],
             _ => &["6.0.326"],
+        }
+    }
+
+    /// Whether the client knows what this patch of `ai@7` has introduced.
+    pub(crate) fn knows(&self, patch: u16) -> bool {
+        match self.version {
+            Version::V7 => patch == 0,
+            Version::V7Patch(known) => patch <= known,
+            _ => false,
         }
     }
 

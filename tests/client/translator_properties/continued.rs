@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use test_support::rng::Dice;
 
-use super::pools::{APPROVAL_IDS, DATA_IDS, DATA_NAMES, TOOL_CALL_IDS, TOOL_NAMES};
+use super::pools::{APPROVAL_IDS, DATA_IDS, DATA_NAMES, HELD_CALL_IDS, TOOL_NAMES};
 use super::values::RandomValues;
 
 /// A message that a client might send for continuation.
@@ -86,7 +86,7 @@ impl Parts {
             let n = self.made.len();
             return format!("held_{n}");
         }
-        dice.pick(TOOL_CALL_IDS).to_owned()
+        dice.pick(HELD_CALL_IDS).to_owned()
     }
 
     fn approval_id(&self, dice: &mut Dice) -> String {

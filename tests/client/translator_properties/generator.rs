@@ -14,18 +14,24 @@ use super::{invalid_events, raw_chunks, run};
 /// The case of this seed and number.
 pub(crate) fn case(seed: u64, number: u64) -> Case {
     let dice = &mut Dice::new(seed, number);
+    let version = dice.weighted(&[
+        (30, Version::V6),
+        (4, Version::V6Patch(197)),
+        (4, Version::V6Patch(230)),
+        (8, Version::V6Patch(326)),
+        (16, Version::V7),
+        (6, Version::V7Patch(77)),
+        (6, Version::V7Patch(120)),
+        (30, Version::V7Patch(173)),
+        (8, Version::V5),
+    ]);
+    // Only as chunks does an agent emit what is new in `ai@7`.
+    let is_v7 = matches!(version, Version::V7 | Version::V7Patch(_));
     let flavour = dice.weighted(&[
         (35, Flavour::WellBehaved),
         (15, Flavour::Cut),
         (30, Flavour::Invalid),
-        (20, Flavour::Chunks),
-    ]);
-    let version = dice.weighted(&[
-        (62, Version::V6),
-        (8, Version::V6Patch(197)),
-        (8, Version::V6Patch(230)),
-        (14, Version::V6Patch(326)),
-        (8, Version::V5),
+        (if is_v7 { 50 } else { 20 }, Flavour::Chunks),
     ]);
     let approvals = version != Version::V5 && dice.chance(92);
     let origin = origin(dice, flavour, version.knows_approvals());
@@ -71,7 +77,7 @@ fn events(dice: &mut Dice, case: &Case) -> Vec<AgentEvent> {
             if dice.chance(40) {
                 invalid_events::mangle(dice, &held, &mut events);
             }
-            raw_chunks::mix_in(dice, &held, &mut events);
+            raw_chunks::mix_in(dice, &held, case.knows(0), &mut events);
         }
     }
     events

@@ -65,7 +65,7 @@ impl Cast {
         one_of(dice, &self.calls)
     }
 
-    fn approval(&self, dice: &mut Dice) -> String {
+    pub(crate) fn approval(&self, dice: &mut Dice) -> String {
         match dice.chance(50) {
             true => one_of(dice, &self.approvals).to_owned(),
             // Most approval requests have new ids, because few rules apply to repeated ones.
@@ -155,7 +155,8 @@ pub(crate) fn any(dice: &mut Dice, cast: &Cast) -> AgentEvent {
             AgentEvent::tool_input_invalid(run::call(dice, call), dice.json(), error)
         }
         55..=65 => AgentEvent::approval_requested(call, cast.approval(dice)),
-        66..=69 => AgentEvent::tool_denied(call),
+        66 | 67 => AgentEvent::tool_denied(call),
+        68 | 69 => AgentEvent::tool_refused(call, dice.error_text()),
         70..=75 => AgentEvent::tool_output(call, dice.json()),
         76..=81 => AgentEvent::preliminary_output(call, dice.json()),
         82..=85 => AgentEvent::tool_failed(call, dice.error_text()),

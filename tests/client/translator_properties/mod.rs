@@ -78,6 +78,7 @@ fn the_client_builds_the_message_that_the_events_describe() {
         });
         for (number, case, translated) in receiver {
             translated.kinds.iter().for_each(|kind| tally.chunk(kind));
+            translated.fields.iter().for_each(|field| tally.field(field));
             translated.answers.iter().for_each(|answer| tally.answer(answer));
             let answer = judge.as_mut().map(Judge::answer);
             for fault in result::faults(&case, &translated, answer.as_ref()) {

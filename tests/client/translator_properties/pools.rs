@@ -3,7 +3,11 @@
 pub(crate) const TOOL_NAMES: &[&str] = &["read_file", "delete-file", "погода", "constructor"];
 
 pub(crate) const TOOL_CALL_IDS: &[&str] =
-    &["call_0", "call_1", "", "__proto__", "constructor", "ключ-🔑", "call_0-2", "held_1"];
+    &["call_0", "call_1", "", "__proto__", "constructor", "ключ-🔑", "held_1"];
+
+/// The ids of calls in continued messages. The last one is an id that a translator might generate.
+pub(crate) const HELD_CALL_IDS: &[&str] =
+    &["call_0", "call_1", "", "__proto__", "constructor", "ключ-🔑", "held_1", "call_0-2"];
 
 pub(crate) const APPROVAL_IDS: &[&str] = &["ap_1", "ap_2", "ap_3", "", "__proto__", "held_ap_1"];
 

@@ -3,19 +3,20 @@
 use std::borrow::Cow;
 
 use test_support::rng::Dice;
-use ui_message_stream::chunk::{FinishReason, InputEncoding};
+use ui_message_stream::chunk::{Citations, FinishReason, InputEncoding};
 use ui_message_stream::event::{Executor, Source, ToolCall};
 use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
 use ui_message_stream::{AgentEvent, Chunk, Json};
 
 use super::generator::HeldCalls;
 use super::invalid_events::{self, Cast};
+use super::pools::FILE_URLS;
 use super::values::RandomValues;
 
 type Owned = Cow<'static, str>;
 
 /// Replaces some or all of the events by the corresponding chunks, and adds a few chunks.
-pub(crate) fn mix_in(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEvent>) {
+pub(crate) fn mix_in(dice: &mut Dice, held: &HeldCalls, is_v7: bool, events: &mut Vec<AgentEvent>) {
     let percent = dice.weighted(&[(1, 30), (1, 70), (1, 100)]);
     for event in events.iter_mut() {
         if dice.chance(percent)
@@ -28,12 +29,17 @@ pub(crate) fn mix_in(dice: &mut Dice, held: &HeldCalls, events: &mut Vec<AgentEv
         // The first chunk of another server's stream.
         events.insert(0, AgentEvent::Chunk(Box::new(start(dice))));
     }
+    if is_v7 {
+        answer_some(dice, events);
+        cite_some(dice, events);
+    }
     let cast = Cast::of(dice, held, events);
-    for _ in 0..dice.below(4) {
+    for _ in 0..if is_v7 { dice.below(8) } else { dice.below(4) } {
         let at = dice.below(events.len() + 1);
-        let chunk = match dice.below(6) {
+        let chunk = match dice.below(9) {
             0 => Some(start(dice)),
             1 => Some(empty_delta_with_metadata(dice, &cast)),
+            2..=4 => Some(of_v7(dice, &cast)),
             _ => {
                 let event = invalid_events::any(dice, &cast);
                 corresponding(dice, &event)
@@ -55,7 +61,9 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
         AgentEvent::TextDelta { id: Some(id), delta } if !delta.is_empty() => {
             Chunk::TextDelta { id: owned(&id), delta: owned(&delta), provider_metadata }
         }
-        AgentEvent::TextEnd { id } => Chunk::TextEnd { id: owned(&id), provider_metadata },
+        AgentEvent::TextEnd { id } => {
+            Chunk::TextEnd { id: owned(&id), citations: citations(dice), provider_metadata }
+        }
         AgentEvent::ReasoningStart { id } => {
             Chunk::ReasoningStart { id: owned(&id), provider_metadata }
         }
@@ -108,7 +116,7 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
                 approval_descriptor: dice.chance(15).then(|| Cow::Owned(dice.json())),
                 input_schema_input: dice.chance(15).then(|| Cow::Owned(dice.json())),
                 reason: dice.chance(15).then_some("why".into()),
-                is_automatic: dice.chance(15).then_some(true),
+                is_automatic: dice.chance(30).then_some(true),
                 signature: dice.chance(15).then_some("sig".into()),
             }
         }
@@ -173,6 +181,77 @@ fn corresponding(dice: &mut Dice, event: &AgentEvent) -> Option<Chunk<'static>> 
         },
         _ => return None,
     })
+}
+
+/// Adds answers to some approval requests, directly after them or later.
+fn answer_some(dice: &mut Dice, events: &mut Vec<AgentEvent>) {
+    let asked = |event: &AgentEvent| match event {
+        AgentEvent::ApprovalRequested { approval_id, .. } => Some(owned(approval_id)),
+        AgentEvent::Chunk(chunk) => match &**chunk {
+            Chunk::ToolApprovalRequest { approval_id, .. } => Some(owned(approval_id)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let requests: Vec<(usize, Owned)> = events
+        .iter()
+        .enumerate()
+        .rev()
+        .filter_map(|(at, event)| Some((at, asked(event)?)))
+        .collect();
+    for (at, approval_id) in requests {
+        if dice.chance(40) {
+            let last = if dice.chance(70) { at + 1 } else { events.len() };
+            let answered = Chunk::ToolApprovalResponse {
+                approval_id,
+                approved: dice.chance(50),
+                reason: dice.chance(50).then(|| dice.text().into()),
+                provider_executed: None,
+                provider_metadata: None,
+            };
+            events.insert(last, AgentEvent::Chunk(Box::new(answered)));
+        }
+    }
+}
+
+/// Adds citations to ends of texts.
+fn cite_some(dice: &mut Dice, events: &mut [AgentEvent]) {
+    for event in events {
+        if let AgentEvent::TextEnd { id } = event
+            && dice.chance(50)
+        {
+            let id = owned(id);
+            let end = Chunk::TextEnd { id, citations: citations(dice), provider_metadata: None };
+            *event = AgentEvent::Chunk(Box::new(end));
+        }
+    }
+}
+
+/// A chunk that only `ai@7` knows.
+fn of_v7(dice: &mut Dice, cast: &Cast) -> Chunk<'static> {
+    let provider_metadata = metadata(dice);
+    match dice.below(6) {
+        0 => Chunk::Custom { content_kind: "openai.compaction".into(), provider_metadata },
+        1 => Chunk::ReasoningFile {
+            url: dice.pick(FILE_URLS).into(),
+            media_type: "image/png".into(),
+            provider_metadata,
+        },
+        2 => Chunk::ResetStep {},
+        _ => Chunk::ToolApprovalResponse {
+            approval_id: cast.approval(dice).into(),
+            approved: dice.chance(50),
+            reason: dice.chance(50).then(|| dice.text().into()),
+            provider_executed: None,
+            provider_metadata: None,
+        },
+    }
+}
+
+fn citations(dice: &mut Dice) -> Option<Cow<'static, Citations>> {
+    let source = r#"{"type":"source","sourceType":"url","id":"s","url":"https://example.org/"}"#;
+    let cited = format!(r#"[{{"source":{source},"startIndex":0,"citedText":"cited"}}]"#);
+    dice.chance(80).then(|| Cow::Owned(Citations::parse(&cited).expect("it has the shape")))
 }
 
 fn start(dice: &mut Dice) -> Chunk<'static> {

@@ -198,8 +198,9 @@ impl Run<'_> {
                 let mut approval_request = AgentEvent::approval_requested(id.as_str(), approval_id);
                 if let AgentEvent::ApprovalRequested { details, .. } = &mut approval_request {
                     let descriptor = self.dice.chance(50).then(|| self.dice.json());
-                    *details =
-                        Some(Box::new(ApprovalRequestDetails { descriptor, signature: None }));
+                    let reason = self.dice.chance(30).then(|| self.dice.text().into());
+                    let asked = ApprovalRequestDetails { descriptor, reason, signature: None };
+                    *details = Some(Box::new(asked));
                 }
                 thread.push_back(approval_request);
                 // A decision that arrived during the run.
@@ -222,7 +223,8 @@ impl Run<'_> {
             }
         }
         match self.dice.below(10) {
-            0 | 1 => thread.push_back(AgentEvent::tool_failed(id, self.dice.error_text())),
+            0 => thread.push_back(AgentEvent::tool_failed(id, self.dice.error_text())),
+            1 => thread.push_back(AgentEvent::tool_refused(id, self.dice.error_text())),
             2 if self.dice.chance(30) => {}
             _ => thread.push_back(AgentEvent::tool_output(id, self.dice.json())),
         }
@@ -337,6 +339,7 @@ pub(crate) fn finish(dice: &mut Dice) -> AgentEvent {
         (1, FinishReason::Length),
         (1, FinishReason::ContentFilter),
         (1, FinishReason::Error),
+        (1, FinishReason::Interrupted),
         (1, FinishReason::Other),
     ]);
     AgentEvent::Finish { reason, metadata: dice.chance(30).then(|| dice.json_object()) }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Every kind of chunk for a v6 client.
+/// Every kind of chunk, and the fields that only `ai@7` knows.
 const KINDS: &[&str] = &[
     "start",
     "start-step",
@@ -29,6 +29,14 @@ const KINDS: &[&str] = &[
     "error",
     "abort",
     "finish",
+    "tool-approval-response",
+    "reasoning-file",
+    "custom",
+    "reset-step",
+    "citations",
+    "reason",
+    "isAutomatic",
+    "interrupted",
 ];
 
 /// Every possible answer to an event.
@@ -43,6 +51,7 @@ const ANSWERS: &[&str] = &[
     "ApprovalIdUsed",
     "AlreadyRunning",
     "Denied",
+    "UnknownApproval",
     "UnknownPart",
     "SourceUrl",
     "FileUrl",
@@ -63,6 +72,10 @@ impl Tally {
 
     pub(crate) fn chunk(&mut self, kind: &str) {
         self.count(if kind.starts_with("data-") { "data-*" } else { kind });
+    }
+
+    pub(crate) fn field(&mut self, name: &str) {
+        self.count(name);
     }
 
     pub(crate) fn answer(&mut self, answer: &str) {

@@ -1,6 +1,7 @@
 //! Translates a case as a route would, and records the chunks and the answers.
 
 use serde_json::Value;
+use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::sse::{DONE, Encoder};
 use ui_message_stream::{Chunk, Json, Translator, UiMessage};
 
@@ -13,6 +14,8 @@ pub(crate) struct Translated {
     pub(crate) sse: String,
     /// The kind of each chunk of the body.
     pub(crate) kinds: Vec<String>,
+    /// The fields that only `ai@7` knows.
+    pub(crate) fields: Vec<&'static str>,
     /// For each event: `Ok`, or the name of the error.
     pub(crate) answers: Vec<String>,
 }
@@ -24,6 +27,7 @@ pub(crate) fn translated(case: &Case) -> Translated {
     let mut encoder = Encoder::default();
     let mut out = |chunk: Chunk<'_>| {
         made.kinds.push(chunk.kind().into_owned());
+        made.fields.extend(fields_of_v7(&chunk));
         encoder.encode(&chunk, &mut frames);
     };
     let mut translator = translator(case);
@@ -40,6 +44,23 @@ pub(crate) fn translated(case: &Case) -> Translated {
     frames.extend_from_slice(DONE);
     made.sse = String::from_utf8(frames).expect("frames are text");
     made
+}
+
+/// The names of the fields of a chunk that only `ai@7` knows.
+fn fields_of_v7(chunk: &Chunk<'_>) -> Vec<&'static str> {
+    let mut fields = Vec::new();
+    match chunk {
+        Chunk::TextEnd { citations: Some(_), .. } => fields.push("citations"),
+        Chunk::ToolApprovalRequest { reason, is_automatic, .. } => {
+            fields.extend(reason.as_ref().map(|_| "reason"));
+            fields.extend(is_automatic.map(|_| "isAutomatic"));
+        }
+        Chunk::Finish { finish_reason: Some(FinishReason::Interrupted), .. } => {
+            fields.push("interrupted");
+        }
+        _ => {}
+    }
+    fields
 }
 
 fn translator(case: &Case) -> Translator {

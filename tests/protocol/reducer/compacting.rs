@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use ui_message_stream::chunk::{Chunk, FinishReason, InputEncoding};
+use ui_message_stream::chunk::{Chunk, Citations, FinishReason, InputEncoding};
 use ui_message_stream::message::{Part, ToolState};
 use ui_message_stream::metadata::{ProviderMetadata, ToolMetadata};
 use ui_message_stream::reducer::{CompactError, Reducer, compact};
@@ -92,10 +92,6 @@ fn a_message_that_no_stream_produces_is_an_error_with_its_reason() {
         (
             r#"{"id":"1","role":"assistant","parts":[{"type":"text","text":"Hi"}]}"#,
             "no stream gives a message part 0 (`text`) as it is",
-        ),
-        (
-            r#"{"id":"1","role":"assistant","parts":[{"type":"step-start"},{"type":"dynamic-tool","toolName":"x","toolCallId":"c","state":"approval-responded","input":{},"approval":{"id":"a","approved":true}}]}"#,
-            "no stream gives a message part 1 (`dynamic-tool`) as it is",
         ),
         (
             r#"{"id":"1","role":"assistant","parts":[{"type":"data-x","id":"1","data":1},{"type":"data-x","id":"1","data":2}]}"#,
@@ -194,8 +190,9 @@ fn texts() -> impl Strategy<Value = Chunk<'static>> {
             delta: delta.into(),
             provider_metadata: m
         }),
-        (id(), metadata())
-            .prop_map(|(id, m)| Chunk::TextEnd { id: id.into(), provider_metadata: m }),
+        (id(), citations(), metadata()).prop_map(|(id, citations, m)| {
+            Chunk::TextEnd { id: id.into(), citations, provider_metadata: m }
+        }),
         (id(), metadata())
             .prop_map(|(id, m)| Chunk::ReasoningStart { id: id.into(), provider_metadata: m }),
         (id(), text(), metadata()).prop_map(|(id, delta, m)| Chunk::ReasoningDelta {
@@ -250,14 +247,15 @@ fn inputs() -> impl Strategy<Value = Chunk<'static>> {
 
 fn outputs() -> impl Strategy<Value = Chunk<'static>> {
     prop_oneof![
-        (call(), text(), json(), json(), prop::option::of(text())).prop_map(
-            |(id, approval, descriptor, input, signature)| Chunk::ToolApprovalRequest {
-                approval_id: approval.into(),
+        (call(), json(), json(), prop::option::of(text())).prop_map(
+            |(id, descriptor, input, signature)| Chunk::ToolApprovalRequest {
+                // No two calls of a message have one approval id.
+                approval_id: id.into(),
                 tool_call_id: id.into(),
                 approval_descriptor: descriptor,
                 input_schema_input: input,
-                reason: None,
-                is_automatic: None,
+                reason: signature.map(Into::into),
+                is_automatic: signature.map(str::is_empty),
                 signature: signature.map(Into::into),
             }
         ),
@@ -280,6 +278,15 @@ fn outputs() -> impl Strategy<Value = Chunk<'static>> {
                 provider_metadata: base.2,
                 tool_metadata: base.3,
                 dynamic: base.4,
+            }
+        }),
+        (call(), any::<bool>(), prop::option::of(text())).prop_map(|(id, approved, reason)| {
+            Chunk::ToolApprovalResponse {
+                approval_id: id.into(),
+                approved,
+                reason: reason.map(Into::into),
+                provider_executed: None,
+                provider_metadata: None,
             }
         }),
         call().prop_map(|id| Chunk::ToolOutputDenied { tool_call_id: id.into() }),
@@ -312,6 +319,15 @@ fn others() -> impl Strategy<Value = Chunk<'static>> {
         1 => (text(), metadata()).prop_map(|(text, m)| Chunk::File {
             url: text.into(),
             media_type: text.into(),
+            provider_metadata: m
+        }),
+        1 => (text(), metadata()).prop_map(|(text, m)| Chunk::ReasoningFile {
+            url: text.into(),
+            media_type: text.into(),
+            provider_metadata: m
+        }),
+        1 => (text(), metadata()).prop_map(|(text, m)| Chunk::Custom {
+            content_kind: text.into(),
             provider_metadata: m
         }),
         2 => (call(), prop::option::of(call()), json(), prop::option::of(any::<bool>())).prop_map(
@@ -361,6 +377,13 @@ fn metadata() -> impl Strategy<Value = Option<std::borrow::Cow<'static, Provider
         })
 }
 
+fn citations() -> impl Strategy<Value = Option<std::borrow::Cow<'static, Citations>>> {
+    let source = r#"{"type":"source","sourceType":"url","id":"s","url":"u"}"#;
+    let cited = format!(r#"[{{"source":{source},"startIndex":0,"citedText":"é"}}]"#);
+    prop::option::weighted(0.3, prop::sample::select(vec!["[]".to_owned(), cited]))
+        .prop_map(|text| text.map(|text| std::borrow::Cow::Owned(Citations::parse(&text).unwrap())))
+}
+
 fn json() -> impl Strategy<Value = Option<std::borrow::Cow<'static, Json>>> {
     let values = [
         "null",
@@ -390,6 +413,19 @@ fn a_message_compacts_to_the_fewest_chunks() {
         (
             r#"{"type":"tool-x","toolCallId":"c","state":"approval-requested","input":1,"approval":{"id":"a"}}"#,
             &["tool-input-available", "tool-approval-request"],
+        ),
+        (
+            r#"{"type":"tool-x","toolCallId":"c","state":"approval-responded","input":1,"approval":{"id":"a","approved":true}}"#,
+            &["tool-input-available", "tool-approval-request", "tool-approval-response"],
+        ),
+        (
+            r#"{"type":"tool-x","toolCallId":"c","state":"output-denied","input":1,"approval":{"id":"a","approved":false,"reason":"no"}}"#,
+            &[
+                "tool-input-available",
+                "tool-approval-request",
+                "tool-approval-response",
+                "tool-output-denied",
+            ],
         ),
         (
             r#"{"type":"tool-x","toolCallId":"c","state":"output-error","rawInput":"{","errorText":"no"}"#,

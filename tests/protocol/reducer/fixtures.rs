@@ -27,7 +27,7 @@ fn every_recorded_stream_gives_the_message_that_the_client_held() {
 #[test]
 fn where_client_versions_differ_the_reducer_follows_the_newest() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let table = fs::read_to_string(root.join("docs/older-clients.md")).unwrap();
+    let table = fs::read_to_string(root.join("docs/client-versions.md")).unwrap();
     let mut streams = files("older-clients");
     streams.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     assert!(streams.len() >= 13);
@@ -38,7 +38,7 @@ fn where_client_versions_differ_the_reducer_follows_the_newest() {
         let newest = &recorded["6.0.326"];
         assert_eq!(errors.len(), usize::from(!newest["refused"].is_null()), "{name}");
         assert_eq!(shown, newest["message"], "{name}");
-        assert!(table.contains(&format!("`{name}`")), "{name} is not in docs/older-clients.md");
+        assert!(table.contains(&format!("`{name}`")), "{name} is not in docs/client-versions.md");
     }
 }
 

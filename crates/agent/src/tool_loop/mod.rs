@@ -25,7 +25,7 @@ pub use self::io::{Action, CallDecision, Effect, InnerCall, Input, RunEnd, ToolE
 use self::call_ids::CallIdMap;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::PendingToolCall;
-use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::chunk::{Chunk, FinishReason};
 use ui_message_stream::event::{AgentEvent, Executor, ToolCall};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
@@ -35,7 +35,7 @@ use ui_message_stream::model::{ModelEvent, Usage, UsageMetadata};
 ///
 /// ```
 /// use ui_message_stream::AgentEvent;
-/// use ui_message_stream::chunk::FinishReason;
+/// use ui_message_stream::chunk::{Chunk, FinishReason};
 /// use ui_message_stream_agent::tool_loop::{Effect, Input, ToolLoop, RunEnd, Action};
 /// use ui_message_stream::model::ModelEvent;
 ///
@@ -92,6 +92,16 @@ enum ModelState {
     Interrupted(AgentEvent),
     /// The structured output is being checked.
     CheckingOutput(FinishReason),
+}
+
+impl ModelState {
+    /// The state after the end of a model call.
+    fn ended(reason: FinishReason) -> Self {
+        match reason {
+            FinishReason::Interrupted => ModelState::Interrupted(AgentEvent::finish(reason)),
+            reason => ModelState::Finished(reason),
+        }
+    }
 }
 
 /// A call of this step.
@@ -297,7 +307,7 @@ impl ToolLoop {
             ModelEvent::Usage(usage) => {
                 self.usage = self.usage.saturating_add(usage);
             }
-            ModelEvent::Finished(reason) => self.model = ModelState::Finished(reason),
+            ModelEvent::Finished(reason) => self.model = ModelState::ended(reason),
             ModelEvent::ToolCall(call, input) => {
                 if let Some((call, input)) = self.parse_input(*call, &input) {
                     self.add_call(call, input);
@@ -317,12 +327,18 @@ impl ToolLoop {
         match &mut event {
             AgentEvent::StepStart | AgentEvent::StepFinish => return,
             AgentEvent::Finish { reason, metadata } => {
-                self.model = ModelState::Finished(*reason);
+                self.model = ModelState::ended(*reason);
                 let Some(metadata) = metadata.take() else { return };
                 event = AgentEvent::Metadata(metadata);
             }
             AgentEvent::Error { .. } | AgentEvent::Abort { .. } => {
                 self.model = ModelState::Interrupted(event);
+                return;
+            }
+            // A call of this step may have been executed, so what was written of it stays.
+            AgentEvent::Chunk(chunk)
+                if matches!(**chunk, Chunk::ResetStep {}) && !self.calls.is_empty() =>
+            {
                 return;
             }
             AgentEvent::ToolInputStart { call } => {
@@ -355,6 +371,7 @@ impl ToolLoop {
             }
             AgentEvent::ToolOutput { tool_call_id, .. }
             | AgentEvent::ToolFailed { tool_call_id, .. }
+            | AgentEvent::ToolRefused { tool_call_id, .. }
             | AgentEvent::ToolDenied { tool_call_id }
             | AgentEvent::DenialOverruled { tool_call_id }
             | AgentEvent::InputChanged { tool_call_id, .. }
@@ -446,7 +463,7 @@ impl ToolLoop {
                     self.emit(AgentEvent::tool_input(tool_call, input));
                 }
                 match is_interrupted {
-                    true => self.refuse(id, UserText::NotStarted.text()),
+                    true => self.refuse(id, UserText::NotStarted),
                     false => self.actions.push_back(Action::Start(effect)),
                 }
             }
@@ -458,14 +475,15 @@ impl ToolLoop {
     }
 
     /// Ends a call that is not executed.
-    fn refuse(&mut self, id: &ToolCallId, problem: &str) {
+    fn refuse(&mut self, id: &ToolCallId, why: UserText) {
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
-        let event = match call.tool_call.executed_by {
-            Executor::Client => {
+        let event = match (call.tool_call.executed_by, why) {
+            (Executor::Client, why) => {
                 let (call, input) = (call.tool_call.clone(), call.pending.input.clone());
-                AgentEvent::tool_input_invalid(call, input, problem.to_owned())
+                AgentEvent::tool_input_invalid(call, input, why)
             }
-            _ => AgentEvent::tool_failed(id.clone(), problem.to_owned()),
+            (_, UserText::NotPermitted) => AgentEvent::tool_refused(id.clone(), why),
+            (_, why) => AgentEvent::tool_failed(id.clone(), why),
         };
         self.finish_call(id, event);
     }
@@ -494,8 +512,8 @@ impl ToolLoop {
         let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
         call.state = match decision {
-            CallDecision::NotPermitted => return self.refuse(id, UserText::NotPermitted.text()),
-            _ if is_interrupted => return self.refuse(id, UserText::NotStarted.text()),
+            CallDecision::NotPermitted => return self.refuse(id, UserText::NotPermitted),
+            _ if is_interrupted => return self.refuse(id, UserText::NotStarted),
             CallDecision::ClientExecuted => CallState::Waiting,
             CallDecision::RequireApproval => CallState::NeedsApproval,
             CallDecision::RunLast => CallState::RunsLast,

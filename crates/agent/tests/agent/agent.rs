@@ -14,7 +14,7 @@ use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Usage};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxError, ChatRequest, Json};
+use ui_message_stream::{BoxError, ChatRequest, Json, UserText};
 use ui_message_stream_agent::{Agent, IntoTool, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::ChatServer;
 
@@ -473,10 +473,10 @@ async fn a_model_error_or_an_unfinished_stream_gives_a_masked_error() {
             }
         }
     }
-    for fails in [true, false] {
+    for (fails, text) in [(true, UserText::AnswerFailed), (false, UserText::AnswerCutOff)] {
         let chunks = first_turn(Agent::new(Fails(fails))).await;
         let error = chunks.iter().find(|chunk| chunk["type"] == "error").unwrap();
-        assert_eq!(error["errorText"], "An error occurred.");
+        assert_eq!(error["errorText"], text.text());
     }
 }
 

@@ -311,6 +311,9 @@ async fn a_predicate_does_not_find_a_result_that_the_client_invented() {
 #[tokio::test]
 async fn an_authorization_reads_no_result_that_the_client_invented() {
     let state = state_after_forged_results(send().authorize(|_, _| false)).await;
-    let ToolState::OutputError { error_text, .. } = state else { panic!("{state:?}") };
-    assert_eq!(error_text, UserText::NotPermitted.text());
+    let ToolState::OutputDenied { approval: Some(approval), .. } = state else {
+        panic!("{state:?}")
+    };
+    assert!(approval.is_automatic());
+    assert_eq!(approval.reason.as_deref(), Some(UserText::NotPermitted.text()));
 }

@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Serialize, Serializer};
 
-use crate::Messages;
 use crate::conversation::model_ids::without_model_ids;
+use crate::{ChatServer, Messages};
 use ui_message_stream::id::MessageId;
 use ui_message_stream::json::FieldError;
 use ui_message_stream::message::AnswerEnd;
@@ -75,6 +75,16 @@ impl HistoryPage {
     /// Adds the version of the messages, and how the last answer has ended, if the page holds it.
     pub(super) fn of_chat(self, version: u64, ended: Option<AnswerEnd>) -> Self {
         HistoryPage { version, ended: ended.filter(|_| self.is_newest), ..self }
+    }
+
+    /// Leaves out what the client of this server does not show.
+    pub(super) fn for_client_of(mut self, chats: &ChatServer) -> Self {
+        for message in &mut self.messages {
+            if let Cow::Owned(shown) = chats.client().shown(message) {
+                *message = Arc::new(shown);
+            }
+        }
+        self
     }
 }
 

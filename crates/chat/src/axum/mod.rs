@@ -149,6 +149,7 @@ async fn post_message(
     headers: HeaderMap,
     request: ChatRequest,
 ) -> Result<Response, ChatRejection> {
+    let chats = for_client(chats, &headers);
     respond(&chats, &principal, &headers, request).await
 }
 
@@ -162,8 +163,18 @@ async fn submit_answers(
     let JsonBody { bytes: body, limits, .. } = request;
     let id = chat_id(id, &limits)?;
     let answers = ClientAnswers::parse(&body, &limits)?;
+    let chats = for_client(chats, &headers);
     let request = chats.request_from_answers(&principal, &id, &answers).await;
     respond(&chats, &principal, &headers, request?).await
+}
+
+/// Returns the server for the client that has sent these headers.
+fn for_client(chats: ChatServer, headers: &HeaderMap) -> ChatServer {
+    let header = chats.0.clients.version_header().and_then(|name| headers.get(name));
+    match header.and_then(|version| version.to_str().ok()?.parse().ok()) {
+        Some(version) => chats.for_version(version),
+        None => chats,
+    }
 }
 
 /// Answers a request with a stream or, if the client requests it, with the complete response as
@@ -178,7 +189,9 @@ async fn respond(
         let reader = chats.reader(principal)?;
         let response = chats.complete(&reader, principal, request).await;
         let response = response?;
-        let message = response.message.as_ref();
+        let client = chats.client();
+        let message = response.message.as_ref().map(|message| client.shown(message));
+        let message = message.as_deref();
         let without_ids = message.and_then(without_model_ids);
         let body = serde_json::to_vec(&ResponseBody {
             message: without_ids.as_ref().or(message),
@@ -218,12 +231,14 @@ async fn history(
     policy: ChatPolicy,
     principal: Principal,
     Path(id): Path<String>,
+    headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ChatRejection> {
     let id = chat_id(id, policy.limits())?;
+    let chats = for_client(chats, &headers);
     let (chat, version) = chats.chat_and_version(&principal, &id).await?;
     let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
-    let page = page?.of_chat(version, chat.answer_end());
+    let page = page?.of_chat(version, chat.answer_end()).for_client_of(&chats);
     match serde_json::to_vec(&page) {
         Ok(body) if body.len() <= MAX_UNCOUNTED_BYTES => Ok((JSON_HEADERS, body).into_response()),
         Ok(body) => pieces(chats.reader(&principal)?, body),
@@ -242,6 +257,7 @@ async fn reconnect(
 ) -> Result<Response, ChatRejection> {
     let id = chat_id(id, policy.limits())?;
     let last = headers.get(LAST_EVENT_ID).map(|last| last.to_str().unwrap_or_default());
+    let chats = for_client(chats, &headers);
     let stream = chats.resume_stream(&principal, &id, last).await?;
     Ok(match stream {
         Some(stream) => (NOT_CACHED, stream).into_response(),

@@ -1,10 +1,12 @@
 //! [`Recorder`]: builds the assistant message that the server stores from the events of an agent.
 
+use std::borrow::Cow;
+
 use ui_message_stream::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
-use ui_message_stream::chunk::Version;
+use ui_message_stream::chunk::{Chunk, Version};
 use ui_message_stream::event::{AgentEvent, Executor};
 use ui_message_stream::id::{MessageId, ToolCallId};
-use ui_message_stream::message::{ToolPart, UiMessage};
+use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
 use ui_message_stream::reducer::Reducer;
 use ui_message_stream::translator::{ResultKind, Translator};
 
@@ -68,7 +70,7 @@ impl Recorder {
     }
 
     fn from_parts(translator: Translator, reducer: Reducer) -> Self {
-        let translator = translator.with_version(RECORDED_VERSION).recording_model_ids();
+        let translator = translator.with_version(Version::NEWEST).recording_model_ids();
         let reducer = reducer.without_input_texts();
         Recorder { translator, reducer, client_executed: Vec::new(), has_events: false }
     }
@@ -103,10 +105,7 @@ impl Recorder {
         }
         let reducer = &mut self.reducer;
         // The response reports the error of an invalid event.
-        let _ = self.translator.handle_event(event, &mut |chunk| {
-            // The reducer accepts each chunk that the translator emits.
-            let _ = reducer.push_chunk(&chunk);
-        });
+        let _ = self.translator.handle_event(event, &mut |chunk| push(reducer, &chunk));
     }
 
     /// Returns the message with the events that were added so far.
@@ -135,9 +134,7 @@ impl Recorder {
     /// Ends the message and returns it. Returns `None` if no event was added.
     pub fn finish(mut self) -> Option<RecordedMessage> {
         let reducer = &mut self.reducer;
-        self.translator.end(&mut |chunk| {
-            let _ = reducer.push_chunk(&chunk);
-        });
+        self.translator.end(&mut |chunk| push(reducer, &chunk));
         self.has_events.then(|| self.snapshot())
     }
 }
@@ -156,12 +153,42 @@ pub(super) fn call_outcome(
     )
 }
 
-/// The client version for which messages are recorded, independent of the client of the response.
-///
-/// This version keeps the metadata of tools and of their outputs, which old clients do not receive:
-/// the model may need it in a later turn. It does not have the approval details that newer versions
-/// add to a tool part, because a data part of their own records these already.
-pub(crate) const RECORDED_VERSION: Version = Version::V6Patch(176);
+fn push(reducer: &mut Reducer, chunk: &Chunk<'_>) {
+    // The reducer accepts each chunk that the translator emits.
+    let _ = recorded(chunk, reducer).map(|chunk| reducer.push_chunk(&chunk));
+}
+
+/// Returns what the message of a reducer records of a chunk: all that the newest client reads, except for two things. A
+/// data part of their own records the details of an approval request. The decision of a user about a call is
+/// recorded with its result.
+pub(crate) fn recorded<'c>(
+    chunk: &'c Chunk<'_>,
+    reducer: &mut Reducer,
+) -> Option<Cow<'c, Chunk<'c>>> {
+    match chunk {
+        Chunk::ToolApprovalResponse { approval_id, .. } => {
+            let mut asked = reducer.message().tool_parts().filter_map(|part| match &part.state {
+                ToolState::ApprovalRequested { approval, .. } => Some(approval),
+                _ => None,
+            });
+            let is_automatic =
+                asked.any(|it| *it.id == **approval_id && it.details.is_automatic == Some(true));
+            is_automatic.then_some(Cow::Borrowed(chunk))
+        }
+        Chunk::ToolApprovalRequest { approval_id, tool_call_id, reason, is_automatic, .. } => {
+            Some(Cow::Owned(Chunk::ToolApprovalRequest {
+                approval_id: Cow::Borrowed(approval_id),
+                tool_call_id: Cow::Borrowed(tool_call_id),
+                approval_descriptor: None,
+                input_schema_input: None,
+                reason: reason.as_deref().map(Cow::Borrowed),
+                is_automatic: *is_automatic,
+                signature: None,
+            }))
+        }
+        _ => Some(Cow::Borrowed(chunk)),
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,59 +1,54 @@
 //! [`Client`]: what the client of a response can read and answer.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use ui_message_stream::chunk::Version;
 use ui_message_stream::message::{ToolState, UiMessage};
-use ui_message_stream::request::ChatRequest;
 
 /// The settings of a server that describe its clients.
 #[derive(Clone)]
 pub(crate) struct ClientSettings {
-    version_of: Arc<VersionOf>,
-    /// The version of a client that sends no chat request.
-    any_version: Version,
+    /// The version of a client that does not say it.
+    version: Version,
+    /// The name of the header in which a client says its version.
+    version_header: Option<Box<str>>,
     has_approvals: bool,
 }
 
-type VersionOf = dyn Fn(&ChatRequest) -> Version + Send + Sync;
-
 impl ClientSettings {
     pub(crate) fn set_version(&mut self, version: Version) {
-        self.set_version_of(move |_| version);
-        self.any_version = version;
+        self.version = version;
     }
 
-    pub(crate) fn set_version_of(
-        &mut self,
-        version_of: impl Fn(&ChatRequest) -> Version + Send + Sync + 'static,
-    ) {
-        self.version_of = Arc::new(version_of);
+    pub(crate) fn set_version_header(&mut self, name: &str) {
+        self.version_header = Some(name.into());
     }
 
     pub(crate) fn disable_approvals(&mut self) {
         self.has_approvals = false;
     }
 
-    /// Returns the client that sent this request.
-    pub(crate) fn client_of(&self, request: &ChatRequest) -> Client {
-        Client { version: (self.version_of)(request), has_approvals: self.has_approvals }
+    /// Returns the name of the header in which a client says its version.
+    #[cfg(feature = "axum")]
+    pub(crate) fn version_header(&self) -> Option<&str> {
+        self.version_header.as_deref()
     }
 
-    /// Returns the client of a response to no request.
+    /// Returns the client of a response to no request. If pages send their versions, one of any version may read it.
     pub(crate) fn any_client(&self) -> Client {
-        Client { version: self.any_version, has_approvals: self.has_approvals }
+        self.client(self.version_header.is_some().then_some(Version::NEWEST))
+    }
+
+    /// Returns the client that has said this version.
+    pub(crate) fn client(&self, version: Option<Version>) -> Client {
+        let version = version.unwrap_or(self.version);
+        Client { version, has_approvals: self.has_approvals }
     }
 }
 
 impl Default for ClientSettings {
     fn default() -> Self {
-        let any_version = Version::default();
-        ClientSettings {
-            version_of: Arc::new(move |_| any_version),
-            any_version,
-            has_approvals: true,
-        }
+        ClientSettings { version: Version::default(), version_header: None, has_approvals: true }
     }
 }
 
@@ -79,9 +74,9 @@ impl Client {
     /// Returns a stored message as it is sent to this client. If the client cannot answer approval
     /// requests, it gets none: another page shows the request, and may still approve the call.
     pub(crate) fn shown(self, message: &UiMessage) -> Cow<'_, UiMessage> {
-        match self.answers_approvals() {
-            true => Cow::Borrowed(message),
-            false => Cow::Owned(without_open_approvals(message.clone())),
+        match (message.for_version(self.version), self.answers_approvals()) {
+            (message, true) => message,
+            (message, false) => Cow::Owned(without_open_approvals(message.into_owned())),
         }
     }
 

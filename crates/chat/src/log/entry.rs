@@ -1,5 +1,7 @@
 //! [`Entry`]: what the log of a chat holds.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ use ui_message_stream::message::{AnswerEnd, UiMessage};
 /// An entry of the log of a chat.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Entry {
-    /// The frames of chunks, as the client of the run reads them.
+    /// The frames of chunks that each client reads as they are.
     Frame(Bytes),
     Other(Box<OtherEntry>),
 }
@@ -30,16 +32,18 @@ pub(crate) enum OtherEntry {
     Request(RequestChange),
     /// A run begins. It writes this message: a new one, or one that it continues.
     Begin { run: RunId, message_id: MessageId },
-    /// A chunk of which the client of the run reads less than the message gets.
-    Chunk { frame: String, chunk: String },
+    /// A chunk of which some clients read less, or nothing.
+    Chunk { chunk: String },
+    /// The server has refused to run a call: the chunks that show it, and the chunk for clients that do not know
+    /// them.
+    Refused { chunks: [String; 3], older: String },
     /// A preliminary output of an approved call. The message does not get it: the call waits for its result.
     Preliminary { call: ToolCallId, frame: String },
     /// A call waits for a user, or for the client that executes it: the message with this call alone, and
     /// the frames that show it.
     Call { message: UiMessage, frames: String },
-    /// The agent has given a result to a call that waited: what the client of the run reads, and the
-    /// chunk that the message gets.
-    Settled { call: ToolCallId, frame: String, chunk: String },
+    /// The agent has given this result to a call that waited.
+    Settled { call: ToolCallId, chunk: String },
     /// The model is about to be called. It reads all results before this entry.
     Step,
     /// The model call has ended.
@@ -134,17 +138,30 @@ impl Entry {
         }
     }
 
-    /// Returns the frames of the agent in this entry, as the client of the run reads them.
-    pub(crate) fn frames(&self) -> &[u8] {
+    /// Returns the frames of the agent in this entry, as the newest client reads them.
+    pub(crate) fn frames(&self) -> Cow<'_, [u8]> {
         match self {
-            Entry::Frame(frame) => frame,
+            Entry::Frame(frame) => Cow::Borrowed(frame),
             Entry::Other(other) => match &**other {
-                OtherEntry::Chunk { frame, .. }
-                | OtherEntry::Preliminary { frame, .. }
-                | OtherEntry::Settled { frame, .. } => frame.as_bytes(),
-                OtherEntry::Call { frames, .. } => frames.as_bytes(),
-                _ => &[],
+                OtherEntry::Chunk { chunk } | OtherEntry::Settled { chunk, .. } => {
+                    Cow::Owned(frame_of(chunk).into())
+                }
+                OtherEntry::Refused { chunks, .. } => Cow::Owned(
+                    chunks.iter().flat_map(|chunk| frame_of(chunk).into_bytes()).collect(),
+                ),
+                OtherEntry::Preliminary { frame, .. } => Cow::Borrowed(frame.as_bytes()),
+                OtherEntry::Call { frames, .. } => Cow::Borrowed(frames.as_bytes()),
+                _ => Cow::default(),
             },
+        }
+    }
+
+    /// Returns the frames of the agent in this entry for a client that does not know what [`frames`](Self::frames)
+    /// have in their place.
+    pub(crate) fn older_frames(&self) -> Option<String> {
+        match self.other() {
+            Some(OtherEntry::Refused { older, .. }) => Some(frame_of(older)),
+            _ => None,
         }
     }
 
@@ -193,7 +210,9 @@ impl Entry {
     pub(crate) fn kind(&self) -> EntryKind {
         let Entry::Other(other) = self else { return EntryKind::Frame };
         match &**other {
-            OtherEntry::Chunk { .. } | OtherEntry::Preliminary { .. } => EntryKind::Frame,
+            OtherEntry::Chunk { .. }
+            | OtherEntry::Refused { .. }
+            | OtherEntry::Preliminary { .. } => EntryKind::Frame,
             OtherEntry::Step
             | OtherEntry::StepEnd(_)
             | OtherEntry::Claimed { .. }
@@ -237,6 +256,11 @@ impl Entry {
             _ => Ok(Entry::Frame(stored.bytes.clone())),
         }
     }
+}
+
+/// Returns the frame of a chunk.
+pub(crate) fn frame_of(chunk: &str) -> String {
+    format!("data: {chunk}\n\n")
 }
 
 #[cfg(test)]

@@ -26,8 +26,11 @@ impl OpenChunks {
     /// Returns the chunks that end what is open.
     pub(crate) fn ends(&self) -> Vec<Chunk<'static>> {
         let id = |id: &String| Cow::Owned(id.clone());
-        let text =
-            self.text.iter().map(|open| Chunk::TextEnd { id: id(open), provider_metadata: None });
+        let text = self.text.iter().map(|open| Chunk::TextEnd {
+            id: id(open),
+            citations: None,
+            provider_metadata: None,
+        });
         let reasoning = self
             .reasoning
             .iter()
@@ -42,6 +45,10 @@ impl OpenChunks {
             Chunk::TextEnd { id, .. } => self.text.retain(|open| *open != **id),
             Chunk::ReasoningStart { id, .. } => self.reasoning.push(id.to_string()),
             Chunk::ReasoningEnd { id, .. } => self.reasoning.retain(|open| *open != **id),
+            Chunk::ResetStep {} => {
+                self.text.clear();
+                self.reasoning.clear();
+            }
             Chunk::StartStep {} => self.step = true,
             Chunk::FinishStep {} => self.step = false,
             _ => {}

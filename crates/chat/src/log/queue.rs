@@ -21,7 +21,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Adds a chunk that the client of the run reads as it is.
+    /// Adds a chunk that all clients read as it is.
     pub(crate) fn push_chunk(&mut self, chunk: &Chunk<'_>) {
         if self.frames.is_empty() && self.frames.capacity() < self.block / 8 + 1 {
             // The entries of a block share it: one allocation for many small ones, and little for a quiet run.

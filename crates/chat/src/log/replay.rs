@@ -44,7 +44,7 @@ pub(crate) fn whole_response(
         posted.is_some_and(|posted| !is_same_json(posted.metadata.as_ref(), Some(*metadata)))
     });
     let metadata = metadata.map(|metadata| AgentEvent::Metadata(metadata.clone()));
-    for event in catch_up(posted, message).into_iter().chain(metadata).chain(end) {
+    for event in catch_up(posted, message, version).into_iter().chain(metadata).chain(end) {
         let _ = translator.handle_event(&event, &mut out);
     }
     // Writes nothing after another end.
@@ -63,7 +63,7 @@ pub(crate) fn front(
     let (message, version) = (&*client.shown(stored), client.version());
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|posted| held.as_ref().unwrap_or(posted));
-    let mut events = catch_up(posted, message);
+    let mut events = catch_up(posted, message, version);
     if !events.is_empty() {
         events.push(AgentEvent::StepFinish);
     } else if inputs.is_empty() {
@@ -163,7 +163,7 @@ fn complete_inputs(
             continue;
         };
         let call = UiMessage::new(message.id.clone(), Role::Assistant, vec![stored.clone()]);
-        let mut of_call = chunks_of(&call);
+        let mut of_call = chunks_of(&call, version);
         of_call.retain(|chunk| !matches!(chunk, Chunk::Start { .. }));
         if !of_call.is_empty() && of_call.iter().all(|chunk| chunk.is_kind_known_to(version)) {
             held.get_or_insert_with(|| posted.clone()).parts[at] = stored;
@@ -175,10 +175,10 @@ fn complete_inputs(
 
 /// Returns the events that make the message that a client has posted the whole message: the results of
 /// its calls, new data, and the parts that it lacks.
-fn catch_up(posted: Option<&UiMessage>, message: &UiMessage) -> Vec<AgentEvent> {
+fn catch_up(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -> Vec<AgentEvent> {
     let to_event = |chunk| AgentEvent::Chunk(Box::new(chunk));
     let Some(posted) = posted else {
-        return chunks_of(message).into_iter().map(to_event).collect();
+        return chunks_of(message, version).into_iter().map(to_event).collect();
     };
     let mut events = Vec::new();
     for part in &message.parts {
@@ -222,7 +222,7 @@ fn catch_up(posted: Option<&UiMessage>, message: &UiMessage) -> Vec<AgentEvent> 
         }
     }
     let rest = rest_of(message, posted);
-    events.extend(rest.iter().flat_map(chunks_of).map(to_event));
+    events.extend(rest.iter().flat_map(|rest| chunks_of(rest, version)).map(to_event));
     events
 }
 
@@ -237,9 +237,23 @@ fn events_of_result(part: &ToolPart) -> Vec<AgentEvent> {
         ToolState::OutputError { error_text, approval, .. } => {
             (approval, AgentEvent::tool_failed(id.clone(), error_text.clone()))
         }
-        ToolState::OutputDenied { .. } => return vec![AgentEvent::ToolDenied { tool_call_id: id }],
+        ToolState::OutputDenied { approval: Some(approval), .. } if approval.is_automatic() => {
+            return vec![AgentEvent::tool_refused(id, approval.reason.clone().unwrap_or_default())];
+        }
+        ToolState::OutputDenied { approval, .. } => {
+            (approval, AgentEvent::ToolDenied { tool_call_id: id.clone() })
+        }
         _ => return Vec::new(),
     };
+    let decision = approval.as_ref().and_then(|approval| {
+        Some(AgentEvent::Chunk(Box::new(Chunk::ToolApprovalResponse {
+            approval_id: Cow::Owned(approval.id.to_string()),
+            approved: approval.approved?,
+            reason: approval.reason.clone().map(Cow::Owned),
+            provider_executed: None,
+            provider_metadata: None,
+        })))
+    });
     let is_approved = approval.as_ref().is_some_and(|approval| approval.approved == Some(true));
     // An earlier process may have written the text in English.
     let lapsed = [UserText::Lapsed.text(), UserText::Lapsed.in_english()];
@@ -248,7 +262,7 @@ fn events_of_result(part: &ToolPart) -> Vec<AgentEvent> {
     // The client may hold a denial that arrived after the approval. It stays if the call did not run.
     let overruled =
         (is_approved && !has_lapsed).then_some(AgentEvent::DenialOverruled { tool_call_id: id });
-    overruled.into_iter().chain([event]).collect()
+    overruled.into_iter().chain(decision).chain([event]).collect()
 }
 
 /// Whether two values are the same. A client may write them in another way.
@@ -292,17 +306,23 @@ fn overlap(posted: &UiMessage, message: &UiMessage) -> usize {
 }
 
 /// Returns the chunks that rebuild a message, without the ids that the model gave to its calls.
-fn chunks_of(message: &UiMessage) -> Vec<Chunk<'static>> {
+fn chunks_of(message: &UiMessage, version: Version) -> Vec<Chunk<'static>> {
     let without_ids = without_model_ids(message);
     let message = without_ids.as_ref().unwrap_or(message);
     // Some fields cannot be streamed.
-    let chunks = compact(message);
-    let chunks = chunks.or_else(|_| compact(&without_decisions(message.clone())));
+    let decided = compact(message).ok().filter(|chunks| {
+        let is_decision = |chunk: &Chunk<'_>| matches!(chunk, Chunk::ToolApprovalResponse { .. });
+        chunks.iter().all(|chunk| !is_decision(chunk) || chunk.is_kind_known_to(version))
+    });
+    if let Some(chunks) = decided {
+        return chunks;
+    }
     let parts = || UiMessage::new(message.id.clone(), message.role, message.parts.clone());
+    let chunks = compact(&without_decisions(message.clone()));
     chunks.or_else(|_| compact(&without_decisions(parts()))).unwrap_or_default()
 }
 
-/// Removes the decisions of the user, for which there are no chunks. The result of a call shows what
+/// Removes the decisions of the user, for which clients before `ai@7` have no chunk. The result of a call shows what
 /// was decided, and so does the `data-approval` part.
 fn without_decisions(mut message: UiMessage) -> UiMessage {
     for part in &mut message.parts {

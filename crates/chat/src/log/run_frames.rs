@@ -5,14 +5,15 @@ use std::borrow::Cow;
 use memchr::memchr;
 
 use super::end_message::end_message;
-use super::entry::{Entry, OtherEntry, RunEnd, StepEnd};
+use super::entry::{Entry, OtherEntry, RunEnd, StepEnd, frame_of};
 use super::open_chunks::{OpenChunks, each_chunk};
-use super::writer::{encoded, settled_call};
+use super::writer::{encoded, settled_call, shown};
+use crate::conversation::recorded;
 use crate::store::Epoch;
 use ui_message_stream::UserText;
-use ui_message_stream::chunk::{Chunk, FinishReason, ReceivedChunk, Version};
+use ui_message_stream::chunk::{Chunk, FinishReason, Version};
 use ui_message_stream::event::AgentEvent;
-use ui_message_stream::id::{MessageId, ToolCallId};
+use ui_message_stream::id::{ApprovalId, MessageId, ToolCallId};
 use ui_message_stream::json::Json;
 use ui_message_stream::message::UiMessage;
 use ui_message_stream::reducer::Reducer;
@@ -34,6 +35,8 @@ pub(crate) struct RunFrames {
     results_before: u64,
     /// The calls with such a result.
     settled_before: Vec<ToolCallId>,
+    /// The approvals of these calls.
+    answered: Vec<ApprovalId>,
     step_end: Option<StepEnd>,
     /// Why the model has stopped in its last call, if the frames do not say it.
     reason: Option<FinishReason>,
@@ -62,6 +65,7 @@ impl RunFrames {
             message_id: None,
             results_before: 0,
             settled_before: Vec::new(),
+            answered: Vec::new(),
             step_end: None,
             reason: None,
         }
@@ -88,10 +92,16 @@ impl RunFrames {
     fn push_entry(&mut self, position: u64, entry: &Entry, out: &mut Vec<u8>) -> Next {
         let mut output_of = entry.preliminary_of().into_iter();
         // A result that the client has is newer.
-        if !output_of.any(|call| self.settled_before.contains(call)) {
-            self.frame(position, entry.frames(), out);
+        let is_old = output_of.any(|call| self.settled_before.contains(call));
+        let Some(other) = entry.other() else {
+            self.frame(position, &entry.frames(), out);
+            return Next::More;
+        };
+        if !is_old {
+            let older = entry.older_frames().filter(|_| !self.version.is_v7());
+            let shown = older.unwrap_or_else(|| self.shown(&entry.frames()));
+            self.frame(position, shown.as_bytes(), out);
         }
-        let Some(other) = entry.other() else { return Next::More };
         match other {
             OtherEntry::Begin { message_id, .. } => {
                 self.message_id = Some(message_id.clone());
@@ -105,9 +115,15 @@ impl RunFrames {
             OtherEntry::Result { received, chunks } => {
                 let is_own = position >= self.results_before
                     && received.result.message_id == self.message_id;
-                let shown = chunks.iter().filter_map(|chunk| self.shown(chunk, is_own));
-                let frames: String = shown.collect();
-                self.frame(position, frames.as_bytes(), out);
+                let frames: String = chunks.iter().map(|chunk| frame_of(chunk)).collect();
+                let mut shown = String::new();
+                each_chunk(frames.as_bytes(), |chunk| {
+                    // A client does not find a call of another message, so it reads only data about it.
+                    if is_own || matches!(chunk, Chunk::Data { .. }) {
+                        self.show(chunk, &mut shown);
+                    }
+                });
+                self.frame(position, shown.as_bytes(), out);
             }
             OtherEntry::Step => self.step_end = None,
             OtherEntry::StepEnd(end) => {
@@ -117,11 +133,12 @@ impl RunFrames {
             OtherEntry::End { end: run_end, .. } => {
                 let end = self.step_end.take().filter(|_| run_end.early().is_none());
                 let Some(end) = end else { return Next::CutOff };
-                let frames = [end.last.concat().as_bytes(), DONE].concat();
+                let frames = [self.shown(end.last.concat().as_bytes()).as_bytes(), DONE].concat();
                 self.frame(position, &frames, out);
                 return Next::Ended;
             }
             OtherEntry::Chunk { .. }
+            | OtherEntry::Refused { .. }
             | OtherEntry::Preliminary { .. }
             | OtherEntry::Settled { .. }
             | OtherEntry::Call { .. }
@@ -136,7 +153,7 @@ impl RunFrames {
     /// Adds the end of a run that has not finished. `entries` are those of the run, with its end, which
     /// stands at this position. `begun` is the message that it has continued.
     pub(crate) fn end<'e>(
-        &self,
+        &mut self,
         position: u64,
         begun: Option<UiMessage>,
         entries: impl IntoIterator<Item = &'e Entry>,
@@ -168,9 +185,9 @@ impl RunFrames {
                 }
                 _ => {}
             }
-            each_chunk(entry.frames(), |chunk| {
+            each_chunk(&entry.frames(), |chunk| {
                 // The message may lack a call, if it is not known what the run has continued.
-                let _ = reducer.push_chunk(chunk);
+                let _ = recorded(chunk, &mut reducer).map(|chunk| reducer.push_chunk(&chunk));
                 open.push(chunk);
                 if let Some(settled) = settled_call(chunk) {
                     claimed.retain(|call| **call != settled);
@@ -185,7 +202,7 @@ impl RunFrames {
             .map(|it| encoded(&Chunk::MessageMetadata { message_metadata: Some(Cow::Owned(it)) }));
         let metadata = metadata.unwrap_or_default();
         let mut last: String = match step_end {
-            Some(end) => metadata + &end.last.concat(),
+            Some(end) => metadata + &self.shown(end.last.concat().as_bytes()),
             None => {
                 let unknown = claimed.into_iter().map(|call| Chunk::ToolOutputError {
                     tool_call_id: Cow::Borrowed(call),
@@ -238,22 +255,43 @@ impl RunFrames {
 
     /// The client reads this message, which has the results of calls before this position.
     pub(crate) fn set_results_before(&mut self, position: u64, message: &UiMessage) {
-        let settled = message.tool_parts().filter(|part| part.is_settled());
-        self.settled_before = settled.map(|part| part.tool_call_id.clone()).collect();
+        let settled = || message.tool_parts().filter(|part| part.is_settled());
+        self.settled_before = settled().map(|part| part.tool_call_id.clone()).collect();
+        self.answered = settled().filter_map(|part| part.approval_id().cloned()).collect();
         self.results_before = position;
     }
 
-    /// Returns the frame of a chunk that is stored for all versions. A client does not find a call of
-    /// another message, so it reads only data about it.
-    fn shown(&self, chunk: &str, is_own: bool) -> Option<String> {
-        match ReceivedChunk::parse(chunk) {
-            Ok(ReceivedChunk::Known { chunk, .. })
-                if is_own || matches!(chunk, Chunk::Data { .. }) =>
-            {
-                let shown = chunk.for_version(self.version);
-                shown.is_kind_known_to(self.version).then(|| encoded(&shown))
+    /// Returns what the client reads of frames.
+    fn shown(&mut self, frames: &[u8]) -> String {
+        let mut out = String::new();
+        each_chunk(frames, |chunk| self.show(chunk, &mut out));
+        out
+    }
+
+    fn show(&mut self, chunk: &Chunk<'_>, out: &mut String) {
+        if let Chunk::ToolApprovalResponse { approval_id, .. } = chunk {
+            // A preliminary output or a result is newer than the answer to the request.
+            if self.answered.iter().any(|id| **id == **approval_id) {
+                return;
             }
-            _ => None,
+            self.answered.push(ApprovalId::new(&**approval_id));
+        }
+        match (chunk, shown(chunk.clone(), self.version)) {
+            // This client has no reason for an answer that is cut, and reads nothing after an error.
+            (
+                Chunk::Finish { finish_reason: Some(FinishReason::Interrupted), .. },
+                Some(Chunk::Finish { finish_reason: Some(FinishReason::Other), message_metadata }),
+            ) => {
+                let metadata = message_metadata.map(Some);
+                out.extend(
+                    metadata.map(|it| encoded(&Chunk::MessageMetadata { message_metadata: it })),
+                );
+                let error_text = Cow::Borrowed(UserText::AnswerCutOff.text());
+                let finish_reason = Some(FinishReason::Error);
+                out.push_str(&encoded(&Chunk::Error { error_text }));
+                out.push_str(&encoded(&Chunk::Finish { finish_reason, message_metadata: None }));
+            }
+            (_, shown) => out.extend(shown.map(|chunk| encoded(&chunk))),
         }
     }
 }
@@ -362,12 +400,20 @@ mod tests {
                 "approval": {"id": "ap1"}
             }, {"type": "data-approval", "id": "c1", "data": {"state": "STATE"}}]}"#;
             let begun = UiMessage::parse(&begun.replace("STATE", state)).unwrap();
-            let frames = RunFrames::new(EventId::of_run(Epoch(1), 0), Version::V6);
-            let mut out = Vec::new();
-            frames.end(1, Some(begun), [], &mut out);
-            let out = String::from_utf8(out).unwrap();
-            assert_eq!(out.contains("data-run-end"), is_ended, "{out}");
-            assert!(!out.contains("tool-output-error"), "{out}");
+            let response =
+                r#"{"type":"tool-approval-response","approvalId":"ap1","approved":true}"#;
+            let response = OtherEntry::Chunk { chunk: response.into() }.into();
+            let announced: &[Entry] = if is_ended { &[response] } else { &[] };
+            for (version, entries) in
+                [(Version::V6, &[][..]), (Version::V6, announced), (Version::NEWEST, announced)]
+            {
+                let mut frames = RunFrames::new(EventId::of_run(Epoch(1), 0), version);
+                let mut out = Vec::new();
+                frames.end(1, Some(begun.clone()), entries, &mut out);
+                let out = String::from_utf8(out).unwrap();
+                assert_eq!(out.contains("data-run-end"), is_ended, "{out}");
+                assert!(!out.contains("tool-output-error"), "{out}");
+            }
         }
     }
 

@@ -1,4 +1,7 @@
 //! [`EntryWriter`]: writes the events of the agent as entries of the log.
+//!
+//! The entries hold all that the newest client reads. A reader leaves out what its client does not know. The message
+//! leaves out what is not recorded.
 
 use std::borrow::Cow;
 
@@ -6,7 +9,7 @@ use super::entry::{Entry, OtherEntry, StepEnd};
 use super::queue::Queue;
 use super::state::ChatState;
 use crate::conversation::Chat;
-use crate::conversation::{RECORDED_VERSION, ReceivedResult, live_message};
+use crate::conversation::{ReceivedResult, live_message};
 use crate::log::client::Client;
 use ui_message_stream::chunk::{Chunk, FinishReason, Version};
 use ui_message_stream::event::{AgentEvent, Executor};
@@ -18,7 +21,6 @@ use ui_message_stream::translator::{ResultKind, TranslateError, Translator};
 /// Writes the entries of a run, and adds their chunks to its message.
 #[derive(Debug)]
 pub(crate) struct EntryWriter {
-    client: Client,
     translator: Translator,
     /// Why events of the agent were dropped, until this is reported.
     dropped: Vec<TranslateError>,
@@ -33,13 +35,15 @@ impl EntryWriter {
         };
         let translator =
             if client.answers_approvals() { translator } else { translator.without_approvals() };
-        let version = client.version();
-        // What this client does not know is removed from its frames, and recorded.
-        let version = if version == Version::V5 { version } else { Version::V7Patch(u16::MAX) };
+        // `ai@5` reads other chunks, and not only fewer.
+        let version = match client.version() {
+            Version::V5 => Version::V5,
+            _ => Version::NEWEST,
+        };
         let mut translator = translator.with_version(version).recording_model_ids();
         // Readers write the start themselves.
         translator.start(&mut |_| {});
-        EntryWriter { client, translator, dropped: Vec::new() }
+        EntryWriter { translator, dropped: Vec::new() }
     }
 
     pub(crate) fn take_dropped(&mut self) -> Vec<TranslateError> {
@@ -54,9 +58,8 @@ impl EntryWriter {
             let (received, chunks) = (ReceivedResult::new(result, None), Vec::new());
             return queue.push(OtherEntry::Result { received, chunks });
         }
-        let EntryWriter { client, translator, dropped } = self;
-        let client = *client;
-        let mut write = |chunk: &Chunk<'_>| write(chunk, client, state, queue);
+        let EntryWriter { translator, dropped } = self;
+        let mut write = |chunk: &Chunk<'_>| write(chunk, state, queue);
         if let AgentEvent::TextDelta { .. } | AgentEvent::ReasoningDelta { .. } = event {
             // It needs no list, and is the most frequent one.
             let handled = translator.handle_event(event, &mut |chunk| write(&chunk));
@@ -65,8 +68,11 @@ impl EntryWriter {
         let mut chunks = Vec::new();
         let handled = translator.handle_event(event, &mut |chunk| chunks.push(chunk.into_owned()));
         dropped.extend(handled.err());
+        if let AgentEvent::ToolRefused { reason, .. } = event {
+            return write_refusal(reason, &chunks, state, queue);
+        }
         match waiting_call(event, &chunks) {
-            Some(waiting) => write_call(waiting, &chunks, client, state, queue),
+            Some(waiting) => write_call(waiting, &chunks, state, queue),
             None => chunks.iter().for_each(write),
         }
     }
@@ -79,10 +85,9 @@ impl EntryWriter {
         state: &mut ChatState,
         queue: &mut Queue,
     ) {
-        let client = self.client;
         let handled = self.translator.handle_event(event, &mut |chunk| {
             if !matches!(chunk, Chunk::StartStep {}) {
-                write(&chunk, client, state, queue);
+                write(&chunk, state, queue);
             }
         });
         self.dropped.extend(handled.err());
@@ -96,9 +101,8 @@ impl EntryWriter {
         event: &AgentEvent,
         queue: &mut Queue,
     ) {
-        let client = self.client;
         let handled = self.translator.handle_event(event, &mut |chunk| {
-            let frame = encoded(&chunk.for_version(client.version()));
+            let frame = encoded(&chunk);
             queue.push(OtherEntry::Preliminary { call: call.clone(), frame });
         });
         self.dropped.extend(handled.err());
@@ -117,24 +121,30 @@ impl EntryWriter {
         let of_client = state.chat().client_executed.iter();
         let of_client: Vec<_> = of_client.map(|call| call.tool_call_id.clone()).collect();
         self.translator.set_client_executed(&of_client);
-        let (mut end, client) = (StepEnd::default(), self.client);
-        end.is_cut = matches!(event, Some(AgentEvent::Abort { .. } | AgentEvent::Error { .. }));
+        let is_cut = matches!(
+            event,
+            Some(
+                AgentEvent::Abort { .. }
+                    | AgentEvent::Error { .. }
+                    | AgentEvent::Finish { reason: FinishReason::Interrupted, .. }
+            )
+        );
+        let mut end = StepEnd { is_cut, ..StepEnd::default() };
         let mut reason = match event {
             Some(AgentEvent::Finish { reason, .. }) => Some(*reason),
             _ => None,
         };
         let mut out = |chunk: Chunk<'_>| {
             if !is_final(&chunk) {
-                return write(&chunk, client, state, queue);
+                return write(&chunk, state, queue);
             }
             if let Chunk::Finish { message_metadata: Some(given), .. } = &chunk {
                 end.metadata = Some((**given).clone());
             }
-            let shown = chunk.for_version(client.version());
-            if let Chunk::Finish { finish_reason: Some(_), .. } = shown {
+            if let Chunk::Finish { finish_reason: Some(_), .. } = chunk {
                 reason = None;
             }
-            end.last.push(encoded(&shown));
+            end.last.push(encoded(&chunk));
         };
         match event {
             Some(event) => {
@@ -174,44 +184,62 @@ fn waiting_call(event: &AgentEvent, chunks: &[Chunk<'static>]) -> Option<ToolCal
 fn write_call(
     waiting: ToolCallId,
     chunks: &[Chunk<'static>],
-    client: Client,
     state: &mut ChatState,
     queue: &mut Queue,
 ) {
-    let shown =
-        chunks.iter().map(|chunk| without_model_id(chunk.clone().for_version(client.version())));
-    for chunk in chunks {
-        state.push_chunk(&chunk.clone().for_version(RECORDED_VERSION));
-    }
+    chunks.iter().for_each(|chunk| state.push_chunk(chunk));
     match state.live_call(&waiting) {
         Some(message) => {
-            let frames = shown.map(|chunk| encoded(&chunk)).collect();
+            let frames = chunks.iter().map(encoded).collect();
             queue.push(OtherEntry::Call { message, frames });
         }
-        None => shown.for_each(|chunk| queue.push_chunk(&chunk)),
+        None => chunks.iter().for_each(|chunk| push(chunk, queue)),
     }
+}
+
+/// Writes the chunks of a refusal. Those that only some clients know are one entry.
+fn write_refusal(
+    reason: &str,
+    chunks: &[Chunk<'static>],
+    state: &mut ChatState,
+    queue: &mut Queue,
+) {
+    let is_request = |chunk: &Chunk<'_>| matches!(chunk, Chunk::ToolApprovalRequest { .. });
+    let begin = chunks.iter().position(is_request).unwrap_or(chunks.len());
+    let (before, denial) = chunks.split_at(begin);
+    before.iter().for_each(|chunk| write(chunk, state, queue));
+    let Some((denial, after)) = denial.split_first_chunk::<3>() else { return };
+    let [Chunk::ToolApprovalRequest { tool_call_id, .. }, ..] = denial else { return };
+    let message = state.live_call(&ToolCallId::from(&**tool_call_id));
+    let mut parts = message.iter().flat_map(UiMessage::tool_parts);
+    let older = Chunk::ToolOutputError {
+        tool_call_id: Cow::Borrowed(tool_call_id),
+        error_text: Cow::Borrowed(reason),
+        provider_executed: None,
+        provider_metadata: None,
+        tool_metadata: None,
+        dynamic: parts.any(ToolPart::is_dynamic).then_some(true),
+    };
+    denial.iter().for_each(|chunk| state.push_chunk(chunk));
+    let chunks = denial.each_ref().map(json_of);
+    queue.push(OtherEntry::Refused { chunks, older: json_of(&older) });
+    after.iter().for_each(|chunk| write(chunk, state, queue));
 }
 
 /// Writes a chunk. A chunk that settles a call which waits is added to the message when the log has it: a
 /// turn that has redeemed an answer may append a result first.
-fn write(chunk: &Chunk<'_>, client: Client, state: &mut ChatState, queue: &mut Queue) {
-    if has_only_text(chunk) {
-        state.push_chunk(chunk);
-        return queue.push_chunk(chunk);
+fn write(chunk: &Chunk<'_>, state: &mut ChatState, queue: &mut Queue) {
+    if let Some(call) = settled_call(chunk).filter(|call| state.is_waiting(call)) {
+        return queue.push(OtherEntry::Settled { call, chunk: json_of(chunk) });
     }
-    let settled = settled_call(chunk).filter(|call| state.is_waiting(call));
-    let recorded = chunk.clone().for_version(RECORDED_VERSION);
-    let shown = without_model_id(chunk.clone().for_version(client.version()));
-    if settled.is_none() {
-        state.push_chunk(&recorded);
-    }
-    let (frame, chunk) = (|| encoded(&shown), || json_of(&recorded));
-    match settled {
-        Some(call) => {
-            queue.push(OtherEntry::Settled { call, frame: frame(), chunk: chunk() });
-        }
-        None if recorded == shown => queue.push_chunk(&shown),
-        None => queue.push(OtherEntry::Chunk { frame: frame(), chunk: chunk() }),
+    state.push_chunk(chunk);
+    push(chunk, queue);
+}
+
+fn push(chunk: &Chunk<'_>, queue: &mut Queue) {
+    match is_for_all(chunk) {
+        true => queue.push_chunk(chunk),
+        false => queue.push(OtherEntry::Chunk { chunk: json_of(chunk) }),
     }
 }
 
@@ -228,10 +256,10 @@ pub(crate) fn settled_call(chunk: &Chunk<'_>) -> Option<ToolCallId> {
 
 /// Writes the end of the live run of a server that is gone: an event, or `None` if its message is complete.
 pub(crate) fn write_lost_end(event: Option<&AgentEvent>, state: &mut ChatState) -> Vec<Entry> {
-    let client = Client::of_version(RECORDED_VERSION);
+    let client = Client::of_version(Version::NEWEST);
     let (mut queue, open) = (Queue::default(), state.open_chunks());
     for chunk in open.ends() {
-        write(&chunk, client, state, &mut queue);
+        write(&chunk, state, &mut queue);
     }
     let message = state.live_message();
     let mut writer = EntryWriter::new(&message, client);
@@ -253,7 +281,7 @@ pub(crate) fn result_entry(chat: &Chat, received: &ReceivedResult) -> Entry {
             // It was unknown whether the call was executed.
             live_message::reopen(&mut message, &part.tool_call_id);
         }
-        let mut translator = Translator::continuing(&message).with_version(RECORDED_VERSION);
+        let mut translator = Translator::continuing(&message).with_version(Version::NEWEST);
         translator.start(&mut |_| {});
         let mut shown = received.clone();
         shown.result.tool_call_id = part.tool_call_id.clone();
@@ -269,14 +297,25 @@ fn is_final(chunk: &Chunk<'_>) -> bool {
     matches!(chunk, Chunk::Finish { .. } | Chunk::Abort { .. } | Chunk::Error { .. })
 }
 
-/// Whether all clients get this chunk as it is.
-fn has_only_text(chunk: &Chunk<'_>) -> bool {
-    matches!(
+/// Whether all clients read this chunk as it is.
+fn is_for_all(chunk: &Chunk<'_>) -> bool {
+    let has_only_text = matches!(
         chunk,
         Chunk::TextDelta { provider_metadata: None, .. }
             | Chunk::ReasoningDelta { provider_metadata: None, .. }
             | Chunk::ToolInputDelta { .. }
-    )
+    );
+    let is_same = |version| shown(chunk.clone(), version).as_ref() == Some(chunk);
+    has_only_text || is_same(Version::V5) && is_same(Version::V6)
+}
+
+/// Returns what a client of this version reads of a chunk. `None` if it does not know the kind.
+pub(crate) fn shown(chunk: Chunk<'_>, version: Version) -> Option<Chunk<'_>> {
+    // For `ai@5` each output is the last one.
+    let is_preliminary =
+        matches!(chunk, Chunk::ToolOutputAvailable { preliminary: Some(true), .. });
+    let is_known = chunk.is_kind_known_to(version) && !(is_preliminary && version == Version::V5);
+    is_known.then(|| without_model_id(chunk.for_version(version)))
 }
 
 /// Removes the id that the model gave to the call of the chunk. Clients do not read it.

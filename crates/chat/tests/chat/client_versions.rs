@@ -4,8 +4,10 @@
 
 use std::future::ready;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_stream::stream;
+use axum::http::Method;
 use chat_test_support::test_server::{Answer, Client, Host, Tools};
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
@@ -19,11 +21,13 @@ use ui_message_stream::approval::store::{
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, Approvals, Principal, RecordId, RequestApprovalError,
 };
-use ui_message_stream::chunk::{FinishReason, Version};
+use ui_message_stream::chunk::{FinishReason, ReceivedChunk, Version};
 use ui_message_stream::event::{ApprovalRequestDetails, ToolCall};
 use ui_message_stream::id::{ApprovalId, ToolCallId};
-use ui_message_stream::message::{ToolPart, ToolState, UiMessage};
+use ui_message_stream::message::{Part, ToolPart, ToolState, UiMessage};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::policy::AI_SDK_VERSION;
+use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::response::ResponseOutcome;
 use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
@@ -242,26 +246,27 @@ async fn without_requests_no_function_requests_an_approval() {
     assert!(approvals.pending(&ada).await.unwrap().is_empty());
 }
 
-/// A server whose pages of `ai@6` send `sdk`.
+/// A server whose pages say their version, but for those of `ai@5`.
 fn host_of_both_versions() -> Host {
-    Host::new().with_chats(|chats| {
-        chats.with_version_from(|request| match request.custom("sdk") {
-            Some(_) => Version::V6,
-            None => Version::V5,
-        })
-    })
+    Host::new()
+        .with_chats(|chats| chats.with_version(Version::V5).with_version_from(AI_SDK_VERSION))
+}
+
+/// Posts to the chat as a page that says its version.
+async fn post_as(host: &Host, sdk: &str, body: &Value) -> Answer {
+    let headers = [(AI_SDK_VERSION, sdk)];
+    host.send_with(&headers, "alice", Method::POST, "/api/chat", body.to_string()).await
 }
 
 /// Posts the history of a page of `ai@6`, and applies the response.
-async fn send_as_v6(host: &Host, client: &mut Client, mut body: Value) -> Answer {
-    body["sdk"] = 6.into();
-    let answer = host.chat("alice", body.to_string()).await;
+async fn send_as_v6(host: &Host, client: &mut Client, body: Value) -> Answer {
+    let answer = post_as(host, "6.0.326", &body).await;
     client.apply_response(&answer);
     answer
 }
 
 #[tokio::test]
-async fn a_function_tells_the_version_of_each_client_from_its_request() {
+async fn a_header_says_the_version_of_each_client() {
     let host = host_of_both_versions();
     let (mut old, mut new) = (Client::new("alice", "old"), Client::new("alice", "new"));
     let answer = old.say(&host, "delete notes.txt").await;
@@ -331,6 +336,231 @@ async fn the_routes_send_the_keys_that_the_version_of_the_server_knows() {
         let request = answer.of_type("tool-approval-request").remove(0);
         assert_eq!(!request["signature"].is_null(), has_signature, "{request}");
         assert_eq!(!request["approvalDescriptor"].is_null(), has_descriptor, "{request}");
+    }
+}
+
+/// The state of a call that the server has refused.
+fn refused(is_v7: bool) -> &'static str {
+    if is_v7 { "output-denied" } else { "output-error" }
+}
+
+/// An agent that emits what only `ai@7` knows, and is cut off.
+fn speaks_v7(_: Turn) -> impl futures::Stream<Item = AgentEvent> {
+    let source = r#"{"type":"source","sourceType":"url","id":"s1","url":"https://a.example"}"#;
+    let chunks = [
+        r#"{"type":"text-start","id":"0"}"#.to_owned(),
+        r#"{"type":"text-delta","id":"0","delta":"wrong"}"#.to_owned(),
+        r#"{"type":"reset-step"}"#.to_owned(),
+        r#"{"type":"custom","kind":"openai.compaction"}"#.to_owned(),
+        r#"{"type":"reasoning-file","url":"https://a.example/1.png","mediaType":"image/png"}"#
+            .to_owned(),
+        r#"{"type":"text-start","id":"1"}"#.to_owned(),
+        r#"{"type":"text-delta","id":"1","delta":"Bern"}"#.to_owned(),
+        format!(r#"{{"type":"text-end","id":"1","citations":[{{"source":{source}}}]}}"#),
+        r#"{"type":"finish","finishReason":"interrupted"}"#.to_owned(),
+    ];
+    let chunks = chunks.map(|chunk| AgentEvent::Chunk(serde_json::from_str(&chunk).unwrap()));
+    let refused = [
+        AgentEvent::tool_input(ToolCall::new("c1", "transfer"), Json::null()),
+        AgentEvent::tool_refused("c1", UserText::NotPermitted),
+    ];
+    let mut events = chunks.to_vec();
+    events.splice(3..3, refused);
+    stream::iter(events)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_reader_of_a_run_gets_what_its_version_knows() {
+    let agent = |turn: Turn| {
+        // The readers join before the first chunk.
+        let begin = stream::once(tokio::time::sleep(Duration::from_millis(50)));
+        begin.flat_map(move |()| speaks_v7(turn.clone()))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(Tools::default()));
+    let chats = chats.with_version_from(AI_SDK_VERSION);
+    let host = Host::new().with_chats(|_| chats.clone());
+    let body = json!({"id": "c", "message": {
+        "id": "m1", "role": "user", "parts": [{"type": "text", "text": "Where?"}]
+    }});
+    for (begins, joins) in [("6.0.326", "7.0.173"), ("7.0.173", "6.0.326"), ("7.0.173", "7.0.15")] {
+        let mut body = body.clone();
+        body["id"] = format!("{begins} {joins}").into();
+        let path = format!("/api/chat/{begins}%20{joins}/stream");
+        let joining = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let headers = [(AI_SDK_VERSION, joins)];
+            host.send_with(&headers, "alice", Method::GET, &path, "").await
+        };
+        let (begun, joined) = tokio::join!(post_as(&host, begins, &body), joining);
+        for (version, answer) in [(begins, &begun), (joins, &joined)] {
+            assert_eq!(answer.status, 200, "{answer:?}");
+            let knows = |patch: u16| match version.parse().unwrap() {
+                Version::V7Patch(known) => known >= patch,
+                _ => false,
+            };
+            let text = &answer.text;
+            for (word, patch) in [
+                ("\"custom\"", 0),
+                ("\"reasoning-file\"", 0),
+                ("\"tool-output-denied\"", 0),
+                ("\"isAutomatic\"", 0),
+                ("\"reset-step\"", 70),
+                ("\"citations\"", 138),
+                ("\"interrupted\"", 149),
+            ] {
+                assert_eq!(text.contains(word), knows(patch), "{word} for {version}: {text}");
+            }
+            let is_error = !answer.of_type("error").is_empty();
+            assert_eq!(is_error, !knows(149), "{version}: {text}");
+            let version = version.parse().unwrap();
+            let mut reducer = Reducer::new().with_client(version);
+            for chunk in answer.chunks() {
+                let chunk = chunk.to_string();
+                reducer.push(&ReceivedChunk::parse(&chunk).unwrap()).unwrap();
+            }
+            // Also a client that keeps what is repeated shows nothing as unfinished.
+            let shown = serde_json::to_string(reducer.message()).unwrap();
+            assert!(!shown.contains("streaming"), "{shown}");
+            assert_eq!(only_call(reducer.message()).state.as_str(), refused(knows(0)), "{shown}");
+        }
+        // A page shows the same after it is loaded again.
+        for (version, added) in
+            [("6.0.326", &[][..]), ("7.0.173", &["custom", "reasoning-file"][..])]
+        {
+            let headers = [(AI_SDK_VERSION, version)];
+            let history = path.replace("/stream", "");
+            let history = host.send_with(&headers, "alice", Method::GET, &history, "").await.json();
+            let parts = history["messages"][1]["parts"].as_array().unwrap();
+            let kinds: Vec<&str> = parts.iter().map(|it| it["type"].as_str().unwrap()).collect();
+            let begin = ["step-start", "tool-transfer", "step-start"];
+            assert_eq!(kinds, [&begin[..], added, &["text"][..]].concat(), "{history}");
+            assert_eq!(parts[1]["state"], refused(!added.is_empty()), "{history}");
+            let reason = [&parts[1]["errorText"], &parts[1]["approval"]["reason"]];
+            assert!(reason.contains(&&json!(UserText::NotPermitted.text())), "{history}");
+            let text = parts.last().unwrap();
+            assert_eq!(text["text"], "Bern");
+            assert_eq!(text["citations"][0]["source"]["id"], "s1");
+            assert_eq!(history["ended"], "failed", "{history}");
+        }
+    }
+}
+
+/// An agent whose answer ends on a call that it has refused.
+fn ends_on_a_refusal(_: Turn) -> impl futures::Stream<Item = AgentEvent> {
+    stream::iter([
+        AgentEvent::tool_input(ToolCall::new("c1", "transfer"), Json::null()),
+        AgentEvent::tool_refused("c1", UserText::NotPermitted),
+        AgentEvent::finish(FinishReason::ToolCalls),
+    ])
+}
+
+/// An agent that repeats a model call which has made a call, and then ends.
+fn repeats_a_model_call(_: Turn) -> impl futures::Stream<Item = AgentEvent> {
+    let reset = serde_json::from_str(r#"{"type":"reset-step"}"#).unwrap();
+    stream::iter([
+        AgentEvent::tool_input(ToolCall::new("c1", "transfer"), Json::null()),
+        AgentEvent::Chunk(reset),
+        AgentEvent::text("No."),
+        AgentEvent::finish(FinishReason::Stop),
+    ])
+}
+
+/// Whether the last step of the message has a call. If all calls of the last step are done, the client sends the
+/// same request again.
+fn ends_on_a_call(message: &UiMessage) -> bool {
+    let last = message.parts.rsplit(|part| matches!(part, Part::StepStart { .. })).next();
+    last.is_some_and(|parts| parts.iter().any(|part| matches!(part, Part::Tool(_))))
+}
+
+#[tokio::test]
+async fn no_version_sends_a_request_again_after_a_refused_or_a_repeated_call() {
+    for (name, chats) in [
+        ("refused", ChatServer::new(ends_on_a_refusal, Approvals::new(Tools::default()))),
+        ("repeated", ChatServer::new(repeats_a_model_call, Approvals::new(Tools::default()))),
+    ] {
+        let host = Host::new().with_chats(|_| chats.with_version_from(AI_SDK_VERSION));
+        for version in ["6.0.326", "7.0.15", "7.0.173"] {
+            let chat = format!("{name}-{version}");
+            let message =
+                json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+            let answer = post_as(&host, version, &json!({"id": chat, "message": message})).await;
+            let mut reducer = Reducer::new().with_client(version.parse().unwrap());
+            for chunk in answer.chunks() {
+                reducer.push(&ReceivedChunk::parse(&chunk.to_string()).unwrap()).unwrap();
+            }
+            assert!(!ends_on_a_call(reducer.message()), "{version}: {}", answer.text);
+            let (headers, path) = ([(AI_SDK_VERSION, version)], format!("/api/chat/{chat}"));
+            let history = host.send_with(&headers, "alice", Method::GET, &path, "").await.json();
+            let stored = UiMessage::parse(&history["messages"][1].to_string()).unwrap();
+            assert!(!ends_on_a_call(&stored), "{version}: {history}");
+        }
+    }
+}
+
+/// An agent that requests an approval, and takes a moment to go on after it.
+fn asks_and_goes_on(turn: Turn) -> impl futures::Stream<Item = AgentEvent> {
+    stream! {
+        let is_asked = turn.chat.messages.iter().any(|message| message.tool_parts().next().is_some());
+        if is_asked {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            yield AgentEvent::text("Done.");
+            return;
+        }
+        let (call, input) = (ToolCall::new("call_1", "delete_file"), Json::parse(r#"{"path":"a"}"#).unwrap());
+        let id = call.id.clone();
+        yield AgentEvent::tool_input(call, input.clone());
+        let why = Some("The disk is full.");
+        let issued = turn.approvals.request_approval(&turn.message_id, &id, "delete_file", &input, why);
+        yield issued.await.unwrap().event(id);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_was_made_elsewhere_is_announced_to_clients_that_know_it() {
+    for (version, is_known) in [("6.0.326", false), ("7.0.173", true)] {
+        for approved in [true, false] {
+            let tools = Tools::default();
+            tools.hold(true);
+            let chats = ChatServer::new(asks_and_goes_on, Approvals::new(tools.clone()));
+            let host = Host::new().with_chats(|_| chats.with_version_from(AI_SDK_VERSION));
+            let mut page = Client::new("alice", "c");
+            page.messages.push(json!({
+                "id": "u", "role": "user", "parts": [{"type": "text", "text": "Free space"}]
+            }));
+            let asked = post_as(&host, version, &page.body()).await;
+            let request = asked.of_type("tool-approval-request").remove(0);
+            assert_eq!(request["reason"] == "The disk is full.", is_known, "{request}");
+            let approval = request["approvalId"].as_str().unwrap();
+            let decision =
+                json!({"approvalId": approval, "approved": approved, "reason": "keep it"});
+            let (decided, read, ()) = tokio::join!(
+                async {
+                    let decisions = json!({"decisions": [decision]});
+                    host.decide("alice", &decisions).await.json()
+                },
+                async {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    let (headers, path) = ([(AI_SDK_VERSION, version)], "/api/chat/c/stream");
+                    host.send_with(&headers, "alice", Method::GET, path, "").await
+                },
+                async {
+                    // The call is shown as approved, and gets its result later.
+                    tokio::time::sleep(Duration::from_millis(1_000)).await;
+                    tools.hold(false);
+                }
+            );
+            assert_eq!(decided["decisions"][0]["accepted"], true);
+            let announced = read.of_type("tool-approval-response");
+            assert_eq!(announced.len(), usize::from(is_known), "{}", read.text);
+            for response in announced {
+                assert_eq!(response["approvalId"], approval);
+                assert_eq!(response["approved"], approved);
+                let reason = (!approved).then_some("keep it");
+                assert_eq!(response["reason"].as_str(), reason);
+            }
+            let kind = if approved { "tool-output-available" } else { "tool-output-denied" };
+            assert_eq!(read.of_type(kind).len(), 1, "{}", read.text);
+        }
     }
 }
 

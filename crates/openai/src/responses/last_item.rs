@@ -66,7 +66,8 @@ fn add_response_id(event: &mut ModelEvent, response_id: &str) -> bool {
         ModelEvent::Event(event) => {
             let AgentEvent::TextEnd { id } = event else { return false };
             let (id, metadata) = (Cow::Owned(id.to_string()), with_id(None));
-            let end = Chunk::TextEnd { id, provider_metadata: metadata.map(Cow::Owned) };
+            let provider_metadata = metadata.map(Cow::Owned);
+            let end = Chunk::TextEnd { id, citations: None, provider_metadata };
             *event = AgentEvent::Chunk(Box::new(end));
         }
         _ => return false,

@@ -163,8 +163,7 @@ impl AgentHook for ApprovalHook {
         };
         let policy = self.host.policy(tool);
         if !policy.authorizes(tool, &self.turn.chat.owner, &input).await {
-            let outcome = ToolOutcome::Failed(UserText::NotPermitted.to_string());
-            self.tracker.push(CallUpdate::Finished(id, outcome));
+            self.tracker.push(CallUpdate::Refused(id));
             return DispatchAction::skip(UserText::NotPermitted.text());
         }
         let context = ApprovalContext::new(id.clone(), Arc::clone(&self.turn.chat));

@@ -27,6 +27,8 @@ pub(super) enum CallUpdate {
     ProviderApprovalRequest(Box<ToolCall>, Result<Json, (String, String)>),
     /// Approval was requested from the user.
     ApprovalRequested(ToolCallId, Box<IssuedApproval>),
+    /// The call is not permitted.
+    Refused(ToolCallId),
     /// The call has this outcome.
     Finished(ToolCallId, ToolOutcome),
     /// The response of this step is complete: the model that produced it, and its texts.
@@ -122,6 +124,7 @@ impl CallTracker {
                 state.awaiting_approval.insert(id.clone());
             }
             CallUpdate::ProviderApprovalRequest(..)
+            | CallUpdate::Refused(_)
             | CallUpdate::Finished(..)
             | CallUpdate::ResponseCompleted(..)
             | CallUpdate::PreviousOrigin(_) => {}

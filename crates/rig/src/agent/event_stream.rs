@@ -16,13 +16,13 @@ use super::bus_task::BusTask;
 use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome;
 use crate::model::{CallRequest, ModelCall, PartReader, finish_reason};
-use ui_message_stream::BoxError;
 use ui_message_stream::approval::ToolOutcome;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{Usage, UsageMetadata};
+use ui_message_stream::{BoxError, UserText};
 
 /// The events of one turn.
 pub(super) struct RigEventStream {
@@ -217,6 +217,11 @@ impl RigEventStream {
                 self.emit(AgentEvent::tool_input_invalid(*call, Json::string(&input), why));
             }
             CallUpdate::ApprovalRequested(id, issued) => self.emit(issued.event(id)),
+            CallUpdate::Refused(id) => {
+                if self.mark_finished(&id) {
+                    self.emit(AgentEvent::tool_refused(id, UserText::NotPermitted));
+                }
+            }
             CallUpdate::Finished(id, outcome) => {
                 if self.mark_finished(&id) {
                     self.emit_outcome(id, outcome);

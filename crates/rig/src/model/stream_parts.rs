@@ -345,9 +345,11 @@ impl PartReader {
         self.origin_pending |= metadata.is_some() && self.origin.is_none();
         let provider_metadata = metadata.clone().map(Cow::Owned);
         let chunk = match content {
-            AssistantContent::Text(_) => {
-                Chunk::TextEnd { id: Cow::Owned(id.to_string()), provider_metadata }
-            }
+            AssistantContent::Text(_) => Chunk::TextEnd {
+                id: Cow::Owned(id.to_string()),
+                citations: None,
+                provider_metadata,
+            },
             AssistantContent::Image(image) => {
                 let Some(File { url, media_type }) = file(image) else { return Vec::new() };
                 let (url, media_type) =

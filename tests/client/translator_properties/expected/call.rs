@@ -1,6 +1,6 @@
 //! One tool call, from its announcement to its result, and what announces it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use ui_message_stream::chunk::InputEncoding;
 use ui_message_stream::event::{Executor, ToolCall};
 use ui_message_stream::{Chunk, Json};
@@ -11,6 +11,9 @@ use crate::translator_properties::wildcard;
 
 /// The step number of the calls in the continued message, which belong to no step of this run.
 pub(crate) const HELD: usize = usize::MAX;
+
+/// The step number of the calls that a repeated step has removed.
+pub(crate) const REMOVED: usize = usize::MAX - 1;
 
 /// A tool call of the message.
 #[derive(Debug, Clone)]
@@ -34,6 +37,8 @@ pub(crate) struct Call {
     /// The input, once it is complete.
     input: Value,
     dynamic: bool,
+    /// The client knows the decision.
+    shows_answer: bool,
     /// The part of the continued message, until an event changes it.
     untouched: Option<Value>,
 }
@@ -47,7 +52,7 @@ pub(crate) enum State {
     Ready,
     /// It awaits approval.
     Waiting,
-    /// The user decided in an earlier request.
+    /// The user decided, in an earlier request or elsewhere.
     Answered,
     Preliminary(Value),
     Output(Value),
@@ -104,6 +109,7 @@ impl Call {
             fields,
             input: part.get("input").cloned().unwrap_or_default(),
             dynamic: kind == "dynamic-tool",
+            shows_answer: true,
             untouched: Some(part.clone()),
         })
     }
@@ -148,9 +154,32 @@ impl Call {
         self.untouched = None;
     }
 
-    pub(crate) fn waits_for(&mut self, approval_id: &str) {
-        self.fields.insert("approval".into(), json!({ "id": approval_id }));
+    pub(crate) fn waits_for(&mut self, approval: Value) {
+        self.fields.insert("approval".into(), approval);
         self.becomes(State::Waiting);
+    }
+
+    /// The decision arrives. Without the chunk for it the client still shows the request.
+    pub(crate) fn is_answered(&mut self, approved: bool, reason: Option<&str>, is_shown: bool) {
+        if self.state != State::Waiting {
+            return;
+        }
+        if is_shown {
+            let approval = &mut self.fields["approval"];
+            approval["approved"] = approved.into();
+            if let Some(reason) = reason {
+                approval["reason"] = reason.into();
+            }
+            self.becomes(State::Answered);
+        }
+        (self.state, self.answered, self.shows_answer) =
+            (State::Answered, Some(approved), is_shown);
+    }
+
+    /// The client has removed the step of this call.
+    pub(crate) fn is_removed(&mut self) {
+        self.step = REMOVED;
+        self.state = State::Foreign;
     }
 
     /// A client executes a call when it reads the whole input, so before its approval it has only the text of
@@ -159,6 +188,10 @@ impl Call {
         if self.executed_by == Executor::Client {
             self.fields.insert("rawInput".into(), wildcard::anything());
         }
+    }
+
+    pub(crate) fn has_approval(&self, id: &str) -> bool {
+        self.fields.get("approval").is_some_and(|approval| approval["id"] == id)
     }
 
     pub(crate) fn approval_id(&self) -> &str {
@@ -254,6 +287,7 @@ impl Call {
             State::Streaming(..) => "input-streaming",
             State::Ready => "input-available",
             State::Waiting => "approval-requested",
+            State::Answered if !self.shows_answer => "approval-requested",
             State::Answered => "approval-responded",
             State::Preliminary(output) => {
                 set("output", output);
@@ -398,6 +432,7 @@ impl Announced {
             fields,
             input,
             dynamic: self.dynamic,
+            shows_answer: true,
             untouched: None,
         }
     }

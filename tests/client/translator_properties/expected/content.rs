@@ -1,10 +1,11 @@
 //! What events mean for steps, text, data and metadata.
 
 use serde_json::{Map, Value, json};
+use ui_message_stream::chunk::Citations;
 use ui_message_stream::event::Executor;
 use ui_message_stream::metadata::ProviderMetadata;
 
-use super::call::{Call, State};
+use super::call::{Call, REMOVED, State};
 use super::{Answers, Part, Reading, Step, ok};
 use crate::translator_properties::continued::value;
 use crate::translator_properties::wildcard;
@@ -89,6 +90,59 @@ impl Reading {
         self.content(part)
     }
 
+    pub(super) fn reasoning_file(&mut self, part: Value) -> Answers {
+        match self.known.base {
+            true => self.file(part),
+            // Its URL is checked in any case.
+            false => Reading::default().file(part),
+        }
+    }
+
+    pub(super) fn custom(&mut self, part: Value) -> Answers {
+        if self.known.base {
+            self.unnamed = None;
+            return self.content(part);
+        }
+        ok()
+    }
+
+    /// The client removes the parts of the step. Another client keeps them, and its open parts end.
+    pub(super) fn step_is_reset(&mut self) -> Answers {
+        if !matches!(self.step, Step::Open { .. }) {
+            return ok();
+        }
+        self.unnamed = None;
+        self.named.clear();
+        if !self.known.reset_step {
+            for number in 0..self.calls.len() {
+                self.calls[number].input_breaks_off(wildcard::some_text());
+                let call = &self.calls[number];
+                if call.step == self.steps && !call.has_result() {
+                    self.fails_with(number, wildcard::some_text());
+                }
+            }
+            return ok();
+        }
+        let is_start =
+            |part: &Part| matches!(part, Part::Plain(part) if part["type"] == "step-start");
+        let begin = self.parts.iter().rposition(is_start).map_or(0, |start| start + 1);
+        for part in self.parts.drain(begin..) {
+            if let Part::Call(number) = part {
+                self.by_id.retain(|_, named| *named != number);
+                self.calls[number].is_removed();
+                self.lost_calls.push(self.calls[number].id.clone());
+            }
+        }
+        self.descriptions.retain(|_, part| *part < begin);
+        // An earlier call of this run keeps its id.
+        for (number, call) in self.calls.iter().enumerate() {
+            if !call.is_held() && call.step != REMOVED {
+                self.by_id.entry(call.id.clone()).or_insert(number);
+            }
+        }
+        ok()
+    }
+
     /// Adds a new call.
     pub(super) fn new_call(&mut self, mut call: Call) {
         self.in_a_step();
@@ -157,6 +211,7 @@ impl Reading {
         kind: &'static str,
         name: Option<&str>,
         metadata: Option<&ProviderMetadata>,
+        citations: Option<&Citations>,
     ) -> Answers {
         let Some(part) = self.open_part(kind, name) else {
             return vec!["UnknownPart"];
@@ -166,6 +221,10 @@ impl Reading {
             None => self.unnamed = None,
         }
         self.signed(part, metadata);
+        let citations = citations.filter(|_| self.known.citations);
+        if let (Some(citations), Some(part)) = (citations, self.plain(part)) {
+            part.insert("citations".into(), value(citations.as_json()));
+        }
         ok()
     }
 

@@ -13,8 +13,9 @@ mod tools;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
+use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::Source;
-use ui_message_stream::{AgentEvent, Chunk};
+use ui_message_stream::{AgentEvent, Chunk, UserText};
 
 use self::call::{Announced, Call, State};
 use super::case::{Case, Origin};
@@ -33,6 +34,8 @@ pub(crate) struct Expected {
     pub(crate) answers: Vec<Answers>,
     /// Whether the continued message repeats an id. Then client versions need different chunks.
     pub(crate) has_twins: bool,
+    /// The ids of the calls that were removed with their step.
+    pub(crate) lost_calls: Vec<String>,
     /// The error that ended the run, if any: the client then sends nothing automatically.
     pub(crate) error: Option<String>,
 }
@@ -53,6 +56,7 @@ pub(crate) fn expected(case: &Case) -> Expected {
         metadata: reading.metadata,
         answers,
         has_twins: reading.has_twins,
+        lost_calls: reading.lost_calls,
         error: reading.error,
     }
 }
@@ -76,8 +80,11 @@ pub(crate) struct Reading {
     /// The named parts that are open, by kind and name.
     named: HashMap<(&'static str, String), usize>,
     approvals: bool,
+    /// What the client knows of `ai@7`.
+    known: Known,
     approval_ids: HashSet<String>,
     has_twins: bool,
+    lost_calls: Vec<String>,
     calls: Vec<Call>,
     /// The call that each id currently names.
     by_id: HashMap<String, usize>,
@@ -85,6 +92,29 @@ pub(crate) struct Reading {
     descriptions: HashMap<usize, usize>,
     ended: bool,
     error: Option<String>,
+}
+
+/// What the client knows of `ai@7`.
+#[derive(Default)]
+struct Known {
+    /// `custom`, `reasoning-file`, `tool-approval-response` and `isAutomatic`.
+    base: bool,
+    reset_step: bool,
+    request_reason: bool,
+    citations: bool,
+    interrupted: bool,
+}
+
+impl Known {
+    fn of(case: &Case) -> Self {
+        Known {
+            base: case.knows(0),
+            reset_step: case.knows(70),
+            request_reason: case.knows(82),
+            citations: case.knows(138),
+            interrupted: case.knows(149),
+        }
+    }
 }
 
 enum Part {
@@ -114,7 +144,8 @@ enum Step {
 
 impl Reading {
     fn of(case: &Case) -> Self {
-        let mut reading = Reading { approvals: case.approvals, ..Reading::default() };
+        let mut reading =
+            Reading { approvals: case.approvals, known: Known::of(case), ..Reading::default() };
         match &case.origin {
             Origin::New(id) => reading.id = Some(id.clone()),
             Origin::Unnamed => reading.nameless_so_far = !case.starts_early,
@@ -194,13 +225,13 @@ impl Reading {
             AgentEvent::StepFinish => self.step_ends(),
             AgentEvent::TextStart { id } => self.starts("text", id, None),
             AgentEvent::TextDelta { id, delta } => self.adds("text", id.as_deref(), delta, None),
-            AgentEvent::TextEnd { id } => self.ends("text", Some(id), None),
+            AgentEvent::TextEnd { id } => self.ends("text", Some(id), None, None),
             AgentEvent::ReasoningStart { id } => self.starts("reasoning", id, None),
             AgentEvent::ReasoningDelta { id, delta } => {
                 self.adds("reasoning", id.as_deref(), delta, None)
             }
             AgentEvent::ReasoningEnd { id, provider_metadata } => {
-                self.ends("reasoning", id.as_deref(), provider_metadata.as_ref())
+                self.ends("reasoning", id.as_deref(), provider_metadata.as_ref(), None)
             }
             AgentEvent::ToolInputStart { call } => self.announced(Announced::of(call)),
             AgentEvent::ToolInputDelta { tool_call_id, delta } => {
@@ -214,7 +245,8 @@ impl Reading {
             }
             AgentEvent::ApprovalRequested { tool_call_id, approval_id, details } => {
                 let descriptor = details.as_ref().and_then(|details| details.descriptor.as_ref());
-                let answers = self.requests_approval(tool_call_id, approval_id);
+                let reason = details.as_ref().and_then(|details| details.reason.as_deref());
+                let answers = self.requests_approval(tool_call_id, approval_id, reason, None);
                 if let Some(descriptor) = descriptor.filter(|_| answers == ok()) {
                     self.describes_approval(tool_call_id, value(descriptor));
                 }
@@ -225,6 +257,7 @@ impl Reading {
                 self.output(tool_call_id, value(output), *preliminary)
             }
             AgentEvent::ToolFailed { tool_call_id, error } => self.failed(tool_call_id, error),
+            AgentEvent::ToolRefused { tool_call_id, reason } => self.refused(tool_call_id, reason),
             AgentEvent::Source(source) => self.source(match &**source {
                 Source::Url { source_id, url, title } => json!({
                     "type": "source-url", "sourceId": &**source_id, "url": &**url,
@@ -245,7 +278,9 @@ impl Reading {
             AgentEvent::Metadata(metadata) => self.metadata(Some(value(metadata))),
             AgentEvent::Error { error_text } => self.fails(error_text),
             AgentEvent::Abort { .. } => self.ends_run(true),
-            AgentEvent::Finish { metadata, .. } => self.finishes(metadata.as_ref().map(value)),
+            AgentEvent::Finish { reason, metadata } => {
+                self.finishes(Some(*reason), metadata.as_ref().map(value))
+            }
             other => unreachable!("{other:?} has no meaning yet"),
         };
         // A message with content has its final id.
@@ -270,8 +305,8 @@ impl Reading {
             Chunk::TextDelta { id, delta, provider_metadata } => {
                 self.adds("text", Some(id), delta, provider_metadata.as_deref())
             }
-            Chunk::TextEnd { id, provider_metadata } => {
-                self.ends("text", Some(id), provider_metadata.as_deref())
+            Chunk::TextEnd { id, citations, provider_metadata } => {
+                self.ends("text", Some(id), provider_metadata.as_deref(), citations.as_deref())
             }
             Chunk::ReasoningStart { id, provider_metadata } => {
                 self.starts("reasoning", id, provider_metadata.as_deref())
@@ -280,7 +315,7 @@ impl Reading {
                 self.adds("reasoning", Some(id), delta, provider_metadata.as_deref())
             }
             Chunk::ReasoningEnd { id, provider_metadata } => {
-                self.ends("reasoning", Some(id), provider_metadata.as_deref())
+                self.ends("reasoning", Some(id), provider_metadata.as_deref(), None)
             }
             Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
                 self.input_grows(tool_call_id, input_text_delta)
@@ -291,9 +326,17 @@ impl Reading {
                 Some(announced) => self.announced(announced),
                 None => unreachable!("{chunk:?} announces a call"),
             },
-            Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
-                self.requests_approval(tool_call_id, approval_id)
+            Chunk::ToolApprovalRequest {
+                approval_id, tool_call_id, reason, is_automatic, ..
+            } => {
+                self.requests_approval(tool_call_id, approval_id, reason.as_deref(), *is_automatic)
             }
+            Chunk::ToolApprovalResponse { approval_id, approved, reason, .. } => {
+                self.approval_answered(approval_id, *approved, reason.as_deref())
+            }
+            Chunk::Custom { .. } => self.custom(as_part(chunk)),
+            Chunk::ReasoningFile { .. } => self.reasoning_file(as_part(chunk)),
+            Chunk::ResetStep {} => self.step_is_reset(),
             Chunk::ToolOutputAvailable {
                 tool_call_id: id,
                 output,
@@ -321,8 +364,8 @@ impl Reading {
             }
             Chunk::Error { error_text } => self.fails(error_text),
             Chunk::Abort { .. } => self.ends_run(true),
-            Chunk::Finish { message_metadata, .. } => {
-                self.finishes(message_metadata.as_deref().map(value))
+            Chunk::Finish { finish_reason, message_metadata } => {
+                self.finishes(*finish_reason, message_metadata.as_deref().map(value))
             }
             other => unreachable!("{other:?} has no meaning yet"),
         };
@@ -331,9 +374,14 @@ impl Reading {
     }
 
     /// The run ends even if its metadata is rejected.
-    fn finishes(&mut self, metadata: Option<Value>) -> Answers {
+    fn finishes(&mut self, reason: Option<FinishReason>, metadata: Option<Value>) -> Answers {
+        let is_cut = reason == Some(FinishReason::Interrupted);
         let answer = self.metadata(metadata);
-        self.ends_run(false);
+        if is_cut && !self.known.interrupted {
+            self.fails(UserText::AnswerCutOff.text());
+            return answer;
+        }
+        self.ends_run(is_cut);
         answer
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use ui_message_stream::event::Executor;
 
-use super::call::{Announced, Call, State, With};
+use super::call::{Announced, Call, REMOVED, State, With};
 use super::{Answers, Part, Reading, ok};
 use crate::translator_properties::wildcard;
 
@@ -88,7 +88,13 @@ impl Reading {
         }
     }
 
-    pub(super) fn requests_approval(&mut self, id: &str, approval_id: &str) -> Answers {
+    pub(super) fn requests_approval(
+        &mut self,
+        id: &str,
+        approval_id: &str,
+        reason: Option<&str>,
+        is_automatic: Option<bool>,
+    ) -> Answers {
         let Some(number) = self.named_call(id) else {
             return vec!["UnknownCall"];
         };
@@ -109,18 +115,53 @@ impl Reading {
             return wrong;
         }
         if let Some(input) = call.whole_input() {
+            if !self.approvals && call.executed_by == Executor::Client {
+                // With its whole input the client would execute it.
+                call.input_breaks_off(wildcard::some_text());
+                return ok();
+            }
             call.has_input(input);
             call.may_keep_text_of_input();
         }
         if self.approvals {
             self.approval_ids.insert(approval_id.to_owned());
-            call.waits_for(approval_id);
+            let mut approval = json!({ "id": approval_id });
+            if let Some(reason) = reason.filter(|_| self.known.request_reason) {
+                approval["requestReason"] = reason.into();
+            }
+            if is_automatic == Some(true) && self.known.base {
+                approval["isAutomatic"] = true.into();
+            }
+            call.waits_for(approval);
             if let Some(part) = self.description_of(number) {
                 part["id"] = wildcard::id_of_call_asked(approval_id);
             }
         } else {
             self.fails_with(number, wildcard::some_text());
         }
+        ok()
+    }
+
+    /// The answer to an approval request arrives that was given elsewhere.
+    pub(super) fn approval_answered(
+        &mut self,
+        approval_id: &str,
+        approved: bool,
+        reason: Option<&str>,
+    ) -> Answers {
+        let is_asked = |call: &&Call| call.step != REMOVED && call.has_approval(approval_id);
+        let asked: Vec<usize> =
+            (0..self.calls.len()).filter(|number| is_asked(&&self.calls[*number])).collect();
+        // Of several calls with one approval id none can be found.
+        let [number] = asked[..] else { return vec!["UnknownApproval"] };
+        let call = &self.calls[number];
+        if call.is_held() && self.named_call(&call.id) != Some(number) {
+            // A call with a result needs no answer.
+            let is_settled = call.has_result().then_some("Ok");
+            return is_settled.into_iter().chain(["UnknownApproval"]).collect();
+        }
+        let is_shown = self.known.base;
+        self.calls[number].is_answered(approved, reason, is_shown);
         ok()
     }
 
@@ -153,7 +194,11 @@ impl Reading {
         let open = self.named_call(id).filter(|call| !self.calls[*call].has_result());
         let answers = give(self);
         if let Some(number) = open.filter(|_| provider_executed == Some(true) && answers == ok()) {
-            self.calls[number].is_executed_by_provider();
+            let call = &mut self.calls[number];
+            // No chunk of a denial says it.
+            if call.state != State::Denied {
+                call.is_executed_by_provider();
+            }
         }
         answers
     }
@@ -197,6 +242,25 @@ impl Reading {
         }
     }
 
+    /// A policy refuses the call. A client that cannot show this shows a failure.
+    pub(super) fn refused(&mut self, id: &str, reason: &str) -> Answers {
+        let is_shown = self.approvals && self.known.base;
+        if let Some(number) = self.named_call(id) {
+            let call = &mut self.calls[number];
+            if let Some(input) = call.whole_input() {
+                call.has_input(input);
+                call.may_keep_text_of_input();
+            }
+            if is_shown && call.state == State::Ready && call.executed_by != Executor::Client {
+                call.waits_for(json!({ "id": wildcard::some_text(), "isAutomatic": true }));
+                call.is_answered(false, Some(reason), true);
+                call.becomes(State::Denied);
+                return ok();
+            }
+        }
+        self.failed(id, reason)
+    }
+
     /// The call, if its streamed input is not complete.
     fn broken_off(&mut self, id: &str) -> Option<&mut Call> {
         let number = self.named_call(id)?;
@@ -204,7 +268,7 @@ impl Reading {
         (matches!(call.state, State::Streaming(..)) && call.whole_input().is_none()).then_some(call)
     }
 
-    fn fails_with(&mut self, number: usize, error: Value) {
+    pub(super) fn fails_with(&mut self, number: usize, error: Value) {
         let call = &mut self.calls[number];
         // The call did not run because the user denied it, even if the agent gives another reason.
         let refused = call.is_refused() && self.approvals;

@@ -108,6 +108,7 @@ impl LoopObserver {
             | AgentEvent::ToolDenied { tool_call_id }
             | AgentEvent::DenialOverruled { tool_call_id }
             | AgentEvent::InputChanged { tool_call_id, .. }
+            | AgentEvent::ToolRefused { tool_call_id, .. }
             | AgentEvent::ToolFailed { tool_call_id, .. } => {
                 if let Some(ended) = self.own_calls.get_mut(tool_call_id) {
                     assert!(!std::mem::replace(ended, true), "{tool_call_id} ends twice");

@@ -16,7 +16,7 @@ use super::open_chunks::OpenChunks;
 use crate::Chat;
 use crate::Messages;
 use crate::conversation::request_change::apply_change;
-use crate::conversation::{EndedRun, ReceivedResult, live_message};
+use crate::conversation::{EndedRun, ReceivedResult, live_message, recorded};
 use crate::store::{LoadedLog, StoredEntry};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{
@@ -225,7 +225,12 @@ impl ChatState {
     /// As [`apply`](Self::apply).
     pub(crate) fn apply_own(&mut self, entry: &Entry) -> Result<(), FoldError> {
         match entry.other() {
-            None | Some(OtherEntry::Chunk { .. } | OtherEntry::Preliminary { .. }) => {
+            None
+            | Some(
+                OtherEntry::Chunk { .. }
+                | OtherEntry::Refused { .. }
+                | OtherEntry::Preliminary { .. },
+            ) => {
                 self.live_of("frame").map(drop)?;
             }
             Some(OtherEntry::Call { message, .. }) => self.add_client_call(message),
@@ -279,9 +284,14 @@ impl ChatState {
                 self.read_results();
             }
             OtherEntry::Begin { run, message_id } => self.begin(run, message_id)?,
-            OtherEntry::Chunk { chunk, .. } => {
+            OtherEntry::Chunk { chunk } => {
                 self.live_of("chunk")?;
                 self.push_received(ReceivedChunk::parse(chunk).ok());
+            }
+            OtherEntry::Refused { chunks, .. } => {
+                self.live_of("refused")?;
+                let chunks = chunks.iter().map(|chunk| ReceivedChunk::parse(chunk).ok());
+                chunks.for_each(|chunk| self.push_received(chunk));
             }
             OtherEntry::Preliminary { .. } => drop(self.live_of("preliminary")?),
             OtherEntry::Call { message, frames } => {
@@ -377,7 +387,8 @@ impl ChatState {
         {
             live.reducer.exchange_message(message);
         }
-        match chunk {
+        let Some(chunk) = recorded(chunk, &mut live.reducer) else { return };
+        match &*chunk {
             Chunk::FinishStep {} => live.is_in_step = false,
             Chunk::Start { .. } | Chunk::StartStep {} | Chunk::MessageMetadata { .. } => {}
             // Parts of a call that is being executed, before the model is called.
@@ -386,9 +397,9 @@ impl ChatState {
                 if !live.open.has_step() => {}
             _ => live.is_in_step = true,
         }
-        live.open.push(chunk);
+        live.open.push(&chunk);
         // The translator emits no chunk that the reducer refuses.
-        let _ = live.reducer.push_chunk(chunk);
+        let _ = live.reducer.push_chunk(&chunk);
     }
 
     /// The live run sends these approvals to the provider.

@@ -8,7 +8,7 @@ use super::LogTurn;
 use super::hold::{Hold, Phase};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::DeferredToolResult;
-use ui_message_stream::chunk::Chunk;
+use ui_message_stream::chunk::{Chunk, FinishReason};
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{RunId, ToolCallId};
 use ui_message_stream::message::ToolPart;
@@ -282,10 +282,13 @@ fn ends_call(event: &AgentEvent) -> bool {
 
 /// Returns what clients read of the error in this event.
 fn failure(event: &AgentEvent) -> Option<String> {
+    let cut_off = || UserText::AnswerCutOff.to_string();
     match event {
         AgentEvent::Error { error_text } => Some(error_text.to_string()),
+        AgentEvent::Finish { reason: FinishReason::Interrupted, .. } => Some(cut_off()),
         AgentEvent::Chunk(chunk) => match &**chunk {
             Chunk::Error { error_text } => Some(error_text.to_string()),
+            Chunk::Finish { finish_reason: Some(FinishReason::Interrupted), .. } => Some(cut_off()),
             _ => None,
         },
         _ => None,

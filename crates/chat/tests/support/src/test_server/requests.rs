@@ -97,12 +97,27 @@ impl Host {
         path: &str,
         body: impl Into<Body>,
     ) -> Answer {
-        let request = Request::builder()
+        self.send_with(&[], person, method, path, body).await
+    }
+
+    /// Sends a request with more headers.
+    pub async fn send_with(
+        &self,
+        headers: &[(&str, &str)],
+        person: &str,
+        method: Method,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> Answer {
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, "127.0.0.1:3000")
             .header(header::CONTENT_TYPE, "application/json")
             .header(PRINCIPAL_HEADER, person);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         let request = request.body(body.into()).unwrap();
         let response = self.routes.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
