@@ -9,7 +9,8 @@
 
 import assert from 'node:assert/strict';
 import { until } from './chromium.mjs';
-import { browserOf, report, restart, runCases } from './visit.mjs';
+import { Tab } from './tab.mjs';
+import { browserOf, NUMBERS, report, restart, runCases } from './visit.mjs';
 
 const inputOf = async call => JSON.parse(await call.getByTestId('call-input').innerText());
 const stateOf = call => call.getAttribute('data-state');
@@ -90,6 +91,29 @@ const tidyUp = interrupt => async visit => {
 };
 
 const CASES = {
+  async 'a tab of the other version reads an answer while it is written'(visit) {
+    const other = visit.pageName === 'v6' ? 'v7' : 'v6';
+    await visit.tab.write(`Compact and count in ${visit.id}`);
+    const shown = async tab => (await tab.text()).replace('scripted.compaction', '');
+    await until('some numbers are shown', async () => /^1 2 3/.test(await shown(visit.tab)));
+    const there = await Tab.open(visit.context, `${visit.baseURL}/page/${other}?chat=${visit.id}`);
+    await there.page.getByTestId('resume').click();
+    await until('the answer goes on', async () => /^1 2 3/.test(await shown(there)) && !(await there.isIdle()));
+    await visit.openGate();
+    for (const tab of [visit.tab, there]) {
+      await until('the answer is shown', async () => (await shown(tab)) === NUMBERS && tab.isIdle());
+      assert.equal((await tab.messages()).length, 2);
+      assert.equal(await tab.page.getByTestId('error').count(), 0);
+    }
+    // Only `ai@7` reads this part of the stream.
+    const kinds = tab => tab.page.getByTestId('custom').allInnerTexts();
+    const [v6, v7] = other === 'v7' ? [visit.tab, there] : [there, visit.tab];
+    assert.deepEqual(await kinds(v7), ['scripted.compaction']);
+    if (v6 === visit.tab) assert.deepEqual(await kinds(v6), []);
+    assert.deepEqual(there.complaints, []);
+    await visit.shoot('read by both versions');
+  },
+
   async 'a changed amount is the one that is sent and shown'(visit) {
     const { shoot } = visit;
     await visit.asks('Pay the bakery');
@@ -310,8 +334,10 @@ async function documented(version) {
 
 const STOCK = ['v6', 'v7'];
 const STORED = ['stored-react-v6', 'stored-react-v7', 'stored-vue', 'stored-svelte'];
-// The pages for Vue and Svelte have no tools.
-const isFor = (page, name) => !/vue|svelte/.test(page) || !name.startsWith('a tool of the page');
+// The pages for Vue and Svelte have no tools, and only the stock pages say their version.
+const isFor = (page, name) =>
+  (!/vue|svelte/.test(page) || !name.startsWith('a tool of the page')) &&
+  (STOCK.includes(page) || !name.startsWith('a tab of the other version'));
 const result = await runCases([...STOCK, ...STORED], CASES, isFor);
 for (const version of STOCK) {
   result.ran += 1;

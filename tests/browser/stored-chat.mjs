@@ -6,12 +6,11 @@
 // `crates/chat/tests/client/stock_page.rs` has the server.
 
 import assert from 'node:assert/strict';
+import { isDeepStrictEqual } from 'node:util';
 import { until } from './chromium.mjs';
 import { Network } from './network.mjs';
 import { Tab } from './tab.mjs';
-import { browserOf, report, restart, runCases, url } from './visit.mjs';
-
-const NUMBERS = `${Array.from({ length: 20 }, (_, at) => at + 1).join(' ')}`;
+import { browserOf, NUMBERS, report, restart, runCases, showsBegin, url } from './visit.mjs';
 
 /** Posts a message to a chat, as another program of the same user does, and waits for the answer. */
 async function say(context, id, text, number) {
@@ -52,8 +51,7 @@ const CASES = {
 
   async 'a stopped answer is shown as stopped, also after a reload, and the next one is not'(visit) {
     const { tab, page } = visit;
-    await tab.write('Count');
-    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    await visit.counts();
     assert.equal(await endOf(page), null);
     await page.getByTestId('stop').click();
     await until('the answer is marked', async () => (await endOf(page)) === 'stopped');
@@ -75,10 +73,12 @@ const CASES = {
     await visit.reload();
     await until('the answer is marked', async () => (await endOf(page)) === 'failed');
     await tab.write('Fail');
-    await page.getByTestId('retry').click();
-    await until('the answer is written again', async () => (await statusOf(page)) === 'streaming');
     await page.getByTestId('error').waitFor();
     await isNotBusy(page);
+    const { posts } = visit;
+    await page.getByTestId('retry').click();
+    await until('the answer is written again', async () => visit.posts > posts && (await statusOf(page)) === 'error');
+    await page.getByTestId('error').waitFor();
     assert.equal((await tab.messages()).length, 4);
     await visit.reload();
     await until('the answer is marked', async () => (await endOf(page)) === 'failed');
@@ -86,11 +86,11 @@ const CASES = {
 
   async 'a network that is cut: the page says so, and shows each part once'(visit) {
     const { tab, page, network } = visit;
-    await tab.write('Count');
-    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    await visit.counts();
     const cut = network.cut(1_000);
     await until('the page says so', async () => (await statusOf(page)) === 'reconnecting');
     await cut;
+    await visit.openGate();
     await shows(tab, NUMBERS);
     assert.equal(await endOf(page), null);
     assert.equal(visit.posts, 1);
@@ -98,10 +98,10 @@ const CASES = {
 
   async 'a reload in the middle of an answer shows it once'(visit) {
     const { tab, page } = visit;
-    await tab.write('Count');
-    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    await visit.counts();
     await visit.reload();
     await until('the answer goes on', async () => (await statusOf(page)) === 'streaming');
+    await visit.openGate();
     await shows(tab, NUMBERS);
     await visit.reload();
     await shows(tab, NUMBERS);
@@ -109,8 +109,7 @@ const CASES = {
 
   async 'a message ends an answer that is being written'(visit) {
     const { tab, page } = visit;
-    await tab.write('Count');
-    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    await visit.counts();
     // The button is off while an answer is written, and the function is not.
     await page.getByTestId('send').evaluate(button => button.removeAttribute('disabled'));
     await tab.write('Say enough');
@@ -160,12 +159,107 @@ const CASES = {
     await device.close();
   },
 
+  async 'an answer that is stopped on one page is stopped on the other one'(visit) {
+    const { page, tab } = visit;
+    const other = await visit.openTab();
+    await visit.counts();
+    await showsBegin(other);
+    await other.page.getByTestId('stop').click();
+    for (const each of [page, other.page]) {
+      await until('the answer is marked', async () => (await endOf(each)) === 'stopped');
+      await isReady(each);
+    }
+    const messages = await tab.messages();
+    assert(NUMBERS.startsWith(messages[1].text) && messages[1].text.length < NUMBERS.length, messages[1].text);
+    assert.deepEqual(await other.messages(), messages);
+    await visit.reload();
+    await isReady(page);
+    assert.deepEqual(await tab.messages(), messages);
+    assert.deepEqual(other.complaints, []);
+  },
+
+  async 'an answer that is written again takes the place of the old one, on every page'(visit) {
+    const { page, tab } = visit;
+    const other = await visit.openTab();
+    await visit.counts();
+    await page.getByTestId('stop').click();
+    await until('the answer is marked', async () => (await endOf(page)) === 'stopped');
+    await page.getByTestId('regenerate').click();
+    await visit.openGate();
+    const isComplete = async each => {
+      await shows(each, NUMBERS);
+      await isReady(each.page);
+      assert.equal(await endOf(each.page), null);
+      assert.equal((await each.messages()).length, 2);
+    };
+    for (const each of [tab, other]) await isComplete(each);
+    await visit.reload();
+    await isComplete(tab);
+    assert.equal(visit.posts, 2);
+    assert.deepEqual(other.complaints, []);
+  },
+
+  async 'a call that two devices approve at the same moment runs once'(visit) {
+    const device = await browserOf(`acme.${visit.user}`, visit.baseURL);
+    await visit.asks('Pay the bakery');
+    const there = await Tab.open(device, `${visit.baseURL}/page/${visit.pageName}?chat=${visit.id}`);
+    await there.page.getByTestId('approve').waitFor();
+    const pages = [visit.page, there.page];
+    const buttons = await Promise.all(pages.map(page => page.getByTestId('approve').elementHandle()));
+    await Promise.all(buttons.map(button => button.evaluate(it => it.click())));
+    for (const tab of [visit.tab, there]) {
+      await until('the result is shown', async () => /sent 900 to bakery$/.test(await tab.text()) && (await tab.isIdle()));
+    }
+    assert.deepEqual(await visit.effects(), ['sent 900 to bakery']);
+    assert.deepEqual(await there.messages(), await visit.tab.messages());
+    assert.equal(await there.page.getByTestId('error').count(), 0);
+    assert.deepEqual(there.complaints, []);
+    await device.close();
+  },
+
+  async 'two devices that write at the same moment show the same messages'(visit) {
+    const device = await browserOf(`acme.${visit.user}`, visit.baseURL);
+    await visit.tab.write('Say hello');
+    await shows(visit.tab, 'hello');
+    const there = await Tab.open(device, `${visit.baseURL}/page/${visit.pageName}?chat=${visit.id}`);
+    await shows(there, 'hello');
+    await Promise.all([visit.tab.write('Say one'), there.write('Say two')]);
+    const ofUser = messages => messages.filter(({ by }) => by === 'user').map(({ text }) => text);
+    await until('both show both messages', async () => {
+      const [here, other] = [await visit.tab.messages(), await there.messages()];
+      const isIdle = (await visit.tab.isIdle()) && (await there.isIdle());
+      return isIdle && ofUser(here).length === 3 && here.at(-1).by === 'assistant' && isDeepStrictEqual(here, other);
+    });
+    const messages = await visit.tab.messages();
+    assert.deepEqual(ofUser(messages).sort(), ['Say hello', 'Say one', 'Say two']);
+    await visit.reload();
+    await isReady(visit.page);
+    assert.deepEqual(await visit.tab.messages(), messages);
+    assert.deepEqual(there.complaints, []);
+    await device.close();
+  },
+
+  async 'a page without a network shows afterwards what was written meanwhile'(visit) {
+    const { tab, network } = visit;
+    const device = await browserOf(`acme.${visit.user}`);
+    await tab.write('Say hello');
+    await shows(tab, 'hello');
+    await isReady(visit.page);
+    const cut = network.cut(2_000);
+    await say(device, visit.id, 'Say elsewhere', 'other');
+    await cut;
+    await shows(tab, 'elsewhere');
+    assert.equal((await tab.messages()).length, 4);
+    await device.close();
+  },
+
   async 'an answer of another device is shown while it is written'(visit) {
     await visit.tab.write('Say hello');
     await shows(visit.tab, 'hello');
-    const written = say(visit.context, visit.id, 'Count', 'other');
-    await until('some numbers are shown', async () => /^1 2 3/.test(await visit.tab.text()));
+    const written = say(visit.context, visit.id, visit.counting, 'other');
+    await showsBegin(visit.tab);
     assert.equal(await statusOf(visit.page), 'streaming');
+    await visit.openGate();
     await written;
     await shows(visit.tab, NUMBERS);
     assert.equal((await visit.tab.messages()).length, 4);
@@ -251,8 +345,7 @@ const CASES = {
 
   async 'Try again repeats what has failed, and writes no stopped answer again'(visit) {
     const { tab, page, context } = visit;
-    await tab.write('Count');
-    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    await visit.counts();
     const away = route => route.fulfill({ status: 503, body: 'Later.' });
     await context.route('**/stream', async route => {
       if (route.request().method() === 'DELETE') await route.fetch(); // it arrives, and its response is lost
@@ -328,19 +421,20 @@ const CASES = {
     await context.route('**/api/chat', route => route.fulfill({ status: 429, body: 'Too many.' }));
     await tab.write('Say mine');
     await page.getByTestId('error').getByText('Too many.').waitFor();
-    const written = say(context, visit.id, 'Count', 'other');
+    const written = say(context, visit.id, visit.counting, 'other');
     const texts = async () => (await tab.messages()).map(({ text }) => text);
     await until('some numbers are shown', async () => /^1 2 3/.test((await texts())[1]));
     assert.equal((await texts())[2], 'Say mine');
+    await visit.openGate();
     await written;
     await isNotBusy(page);
     await page.getByTestId('error').getByText('Too many.').waitFor();
-    assert.deepEqual(await texts(), ['Count', NUMBERS, 'Say mine']);
+    assert.deepEqual(await texts(), [visit.counting, NUMBERS, 'Say mine']);
     await context.unroute('**/api/chat');
     await page.getByTestId('retry').click();
     await shows(tab, 'mine');
     await isReady(page);
-    assert.deepEqual(await texts(), ['Count', NUMBERS, 'Say mine', 'mine']);
+    assert.deepEqual(await texts(), [visit.counting, NUMBERS, 'Say mine', 'mine']);
     assert.equal(await page.getByTestId('error').count(), 0);
   },
 
@@ -366,15 +460,15 @@ const CASES = {
 
   async 'a message after Stop is answered, also if Stop takes long'(visit) {
     const { tab, page, context } = visit;
-    await tab.write('Count');
-    await until('some numbers are shown', async () => /^1 2 3/.test(await tab.text()));
+    await visit.counts();
     await context.route('**/stream', async route => {
       if (route.request().method() === 'DELETE') await new Promise(wake => setTimeout(wake, 600));
       await route.continue();
     });
     await page.getByTestId('stop').click();
     await page.getByTestId('send').evaluate(button => button.removeAttribute('disabled'));
-    await tab.write('Count');
+    await tab.write(visit.counting);
+    await visit.openGate();
     const isComplete = async () => {
       await shows(tab, NUMBERS);
       await isReady(page);
@@ -432,8 +526,9 @@ const CASES = {
     const item = text => page.getByTestId('chat').getByText(text);
     await tab.write(`Say ${visit.id}`);
     await item(`Say ${visit.id}`).waitFor();
-    const written = say(context, other, 'Count', 'first');
-    await item('Count writes').waitFor();
+    const written = say(context, other, `Count in ${other}`, 'first');
+    await item(`Count in ${other} writes`).waitFor();
+    await visit.openGate(other);
     await written;
     const { request } = context;
     const renamed = await request.patch(`/api/chat/${other}`, { data: { title: `renamed ${other}` } });

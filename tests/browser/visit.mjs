@@ -28,6 +28,12 @@ export async function browserOf(user, baseURL = url) {
   return context;
 }
 
+/** What a model counts, and the numbers before it waits. */
+export const NUMBERS = Array.from({ length: 20 }, (_, at) => at + 1).join(' ');
+const BEGIN = NUMBERS.slice(0, NUMBERS.indexOf(' 11'));
+
+export const showsBegin = tab => until('10 numbers are shown', async () => (await tab.text()) === BEGIN);
+
 /** A chat, and the page of its user. */
 export class Visit {
   /** How many requests the page has posted. */
@@ -71,8 +77,19 @@ export class Visit {
     await this.page.screenshot({ path, fullPage: true });
   };
 
-  /** Lets a tool of this chat that waits go on. */
-  openGate = () => post(`/gate/${this.id}`);
+  /** Lets a tool or an answer of this chat that waits go on. */
+  openGate = (chat = this.id) => post(`/gate/${chat}`);
+
+  /** Asks for an answer that waits after 10 numbers, until `openGate` lets it go on to 20. */
+  get counting() {
+    return `Count in ${this.id}`;
+  }
+
+  /** Sends this message, and waits until the answer waits. */
+  async counts() {
+    await this.tab.write(this.counting);
+    await showsBegin(this.tab);
+  }
 
   /** What the tools have done in this chat. */
   effects = async () => (await fetch(`${url}/effects/${this.id}`)).json();

@@ -9,12 +9,16 @@ import {
   lastAssistantMessageIsCompleteWithApprovalResponses,
   lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
+import { version } from 'ai/package.json';
 import { useState } from 'react';
 import { createRoot } from 'react-dom/client';
 
 const approvalInputs = {};
 const clientTools = [{ name: 'locate', description: 'Where the person is.', requiresApproval: true }];
-const transport = new DefaultChatTransport({ body: () => ({ approvalInputs, clientTools }) });
+const transport = new DefaultChatTransport({
+  headers: { 'ai-sdk-version': version },
+  body: () => ({ approvalInputs, clientTools }),
+});
 
 /** The inputs of the calls that this page has executed. */
 window.executed = [];
@@ -53,6 +57,7 @@ function Page({ id, stored }) {
           {message.parts.map((part, index) => {
             if (part.type === 'text') return <p key={index}>{part.text}</p>;
             if (part.type === 'data-progress') return <p key={index} data-testid="progress">{part.data}</p>;
+            if (part.type === 'custom') return <p key={index} data-testid="custom">{part.kind}</p>;
             if (!isToolUIPart(part)) return null;
             const isLast = message === messages.at(-1);
             const respond = response =>

@@ -66,6 +66,7 @@ const Page = defineComponent(() => {
         chat.isBusy,
       ),
       button('stop', chat.stop, !chat.isBusy),
+      button('regenerate', () => chat.regenerate()),
     ]);
 });
 

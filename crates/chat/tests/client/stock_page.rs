@@ -30,20 +30,39 @@ use ui_message_stream::model::{
     Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResultContent,
     UserContent,
 };
+use ui_message_stream::policy::AI_SDK_VERSION;
 use ui_message_stream_agent::{Agent, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
 use ui_message_stream_chat::store::InMemoryLogStore;
 use ui_message_stream_chat::{ChatServer, PostedHistory};
 
+/// What waits in each chat until the test lets it go on: a tool, or an answer.
+#[derive(Debug, Clone, Default)]
+struct Gates(Arc<Mutex<HashMap<String, Arc<Semaphore>>>>);
+
+impl Gates {
+    fn of(&self, chat: &str) -> Arc<Semaphore> {
+        let mut gates = self.0.lock().unwrap();
+        gates.entry(chat.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(0))).clone()
+    }
+
+    async fn pass(&self, chat: &str) {
+        self.of(chat).acquire().await.unwrap().forget();
+    }
+}
+
 /// A model that makes the calls for which the user asks, and then repeats their results.
 #[derive(Debug, Clone, Default)]
-struct Scripted(Arc<AtomicUsize>);
+struct Scripted {
+    calls: Arc<AtomicUsize>,
+    gates: Gates,
+}
 
 impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
         if let Some(ModelMessage::User { content }) = request.messages.last()
             && let Some(UserContent::Text(text)) = content.last()
-            && let Some(answer) = text_of(&text.text)
+            && let Some(answer) = self.text_of(&text.text)
         {
             return answer;
         }
@@ -59,28 +78,40 @@ impl Model for Scripted {
     }
 }
 
-/// Answers a message with a text, if it asks for one: a short one, a slow one, or one that fails.
-fn text_of(message: &str) -> Option<ModelStream> {
-    let text = |text: String| Ok(ModelEvent::Event(AgentEvent::text(text)));
-    let end = Ok(ModelEvent::Finished(FinishReason::Stop));
-    if let Some(said) = message.strip_prefix("Say ") {
-        return Some(Box::pin(stream::iter([text(said.to_owned()), end])));
-    }
-    let numbers = stream::iter(1..=20).then(move |number: i32| async move {
-        tokio::time::sleep(Duration::from_millis(150)).await;
-        text(format!("{number} "))
-    });
-    match message {
-        "Count" => Some(Box::pin(numbers.chain(stream::iter([end])))),
-        "Fail" => {
-            let failure = Err("the model is away".into());
-            Some(Box::pin(numbers.take(3).chain(stream::iter([failure]))))
-        }
-        _ => None,
-    }
-}
-
 impl Scripted {
+    /// Answers a message with a text, if it asks for one: a short one, one that waits in the middle, or one that fails.
+    fn text_of(&self, message: &str) -> Option<ModelStream> {
+        let text = |text: String| Ok(ModelEvent::Event(AgentEvent::text(text)));
+        let end = Ok(ModelEvent::Finished(FinishReason::Stop));
+        if let Some(said) = message.strip_prefix("Say ") {
+            return Some(Box::pin(stream::iter([text(said.to_owned()), end])));
+        }
+        if message == "Fail" {
+            let begin = (1..=3).map(move |number| text(format!("{number} ")));
+            let failure = Err("the model is away".into());
+            return Some(Box::pin(stream::iter(begin.chain([failure]))));
+        }
+        let (compacts, chat) = match message.strip_prefix("Compact and count in ") {
+            Some(chat) => (true, chat.to_owned()),
+            None => (false, message.strip_prefix("Count in ")?.to_owned()),
+        };
+        let custom = r#"{"type":"custom","kind":"scripted.compaction"}"#;
+        let custom = AgentEvent::Chunk(serde_json::from_str(custom).unwrap());
+        let begin = compacts.then_some(Ok(ModelEvent::Event(custom)));
+        let gates = self.gates.clone();
+        let numbers = stream::iter(1..=20).then(move |number: i32| {
+            let (gates, chat) = (gates.clone(), chat.clone());
+            async move {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                if number == 11 {
+                    gates.pass(&chat).await;
+                }
+                text(format!("{number} "))
+            }
+        });
+        Some(Box::pin(stream::iter(begin).chain(numbers).chain(stream::iter([end]))))
+    }
+
     fn calls(&self, content: &[UserContent]) -> Vec<ModelEvent> {
         // The end of the answer before may be told first.
         let Some(UserContent::Text(text)) = content.last() else { panic!("{content:?}") };
@@ -101,7 +132,7 @@ impl Scripted {
             other => panic!("{other}"),
         };
         let calls = calls.into_iter().map(|(tool, input)| {
-            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            let number = self.calls.fetch_add(1, Ordering::Relaxed);
             let call = ToolCall::new(format!("call_{number}"), tool);
             ModelEvent::ToolCall(Box::new(call), input.to_string())
         });
@@ -146,19 +177,12 @@ struct Delete {
 #[derive(Clone)]
 struct World {
     effects: Arc<Mutex<Vec<(String, String)>>>,
-    /// Lets `order` and `build` go on, in each chat.
-    gates: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
     model: Scripted,
     ledger: Arc<InMemoryLedger>,
     logs: Arc<InMemoryLogStore>,
 }
 
 impl World {
-    fn gate(&self, chat: &str) -> Arc<Semaphore> {
-        let mut gates = self.gates.lock().unwrap();
-        gates.entry(chat.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(0))).clone()
-    }
-
     fn did(&self, context: &ToolContext, effect: String) -> String {
         self.effects.lock().unwrap().push((context.chat_id.to_string(), effect.clone()));
         effect
@@ -174,7 +198,7 @@ impl World {
         let order = Tool::new("order", move |Order { item }, context: ToolContext| {
             let world = world.clone();
             async move {
-                world.gate(context.chat_id.as_str()).acquire().await.unwrap().forget();
+                world.model.gates.pass(context.chat_id.as_str()).await;
                 Ok::<_, ToolError>(world.did(&context, format!("ordered a {item}")))
             }
         });
@@ -185,7 +209,7 @@ impl World {
                 world.did(&context, format!("began {target}"));
                 context.emit_preliminary("compiling").await.unwrap();
                 context.emit_data_with_id("progress", "p", "1 of 2 files").await.unwrap();
-                world.gate(context.chat_id.as_str()).acquire().await.unwrap().forget();
+                world.model.gates.pass(context.chat_id.as_str()).await;
                 context.emit_data_with_id("progress", "p", "2 of 2 files").await.unwrap();
                 Ok::<_, ToolError>(world.did(&context, format!("built {target}")))
             }
@@ -227,6 +251,7 @@ impl World {
             });
         let chats = ChatServer::new(agent, approvals)
             .with_store(self.logs.clone())
+            .with_version_from(AI_SDK_VERSION)
             // A page that posts its last message alone must not remove the others.
             .with_posted_history(PostedHistory::Truncate);
         Router::new()
@@ -252,7 +277,6 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 async fn serve(listener: TcpListener, pages: PathBuf) {
     let world = World {
         effects: Arc::default(),
-        gates: Arc::default(),
         model: Scripted::default(),
         ledger: Arc::default(),
         logs: Arc::default(),
@@ -273,7 +297,7 @@ async fn serve(listener: TcpListener, pages: PathBuf) {
         .route(
             "/gate/{chat}",
             post(async |State(world): State<World>, Path(chat): Path<String>| {
-                world.gate(&chat).add_permits(1);
+                world.model.gates.of(&chat).add_permits(1);
             }),
         )
         .route("/restart", post(async move || *server.lock().unwrap() = restarted.server()))
