@@ -63,6 +63,10 @@ fn add_response_id(event: &mut ModelEvent, response_id: &str) -> bool {
         ModelEvent::Event(AgentEvent::ReasoningEnd { provider_metadata, .. }) => {
             *provider_metadata = with_id(provider_metadata.as_ref());
         }
+        ModelEvent::Event(AgentEvent::Chunk(chunk)) => {
+            let Chunk::TextEnd { provider_metadata, .. } = &mut **chunk else { return false };
+            *provider_metadata = with_id(provider_metadata.as_deref()).map(Cow::Owned);
+        }
         ModelEvent::Event(event) => {
             let AgentEvent::TextEnd { id } = event else { return false };
             let (id, metadata) = (Cow::Owned(id.to_string()), with_id(None));

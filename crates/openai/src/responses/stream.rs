@@ -1,8 +1,9 @@
 //! [`EventReader`]: converts the events of a response to model events.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::last_item::LastItem;
 use super::provider_state::ProviderState;
@@ -14,7 +15,8 @@ use crate::response_items::{
     Item, mcp_result_event, mcp_tool_input, result_event, take_image, text_field, tool_input,
 };
 use crate::response_stream::ReadEvent;
-use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::Json;
+use ui_message_stream::chunk::{Chunk, Citations, FinishReason};
 use ui_message_stream::event::{AgentEvent, Source, ToolCall};
 use ui_message_stream::id::{PartId, ToolCallId, log_text};
 use ui_message_stream::model::{ModelEvent, Usage};
@@ -46,6 +48,8 @@ struct OpenItem {
     parts: HashSet<PartId>,
     /// The number of the last reasoning summary.
     summary: u64,
+    /// What the text cites.
+    citations: Vec<Value>,
 }
 
 impl EventReader {
@@ -126,7 +130,10 @@ impl EventReader {
             }
             "response.output_text.annotation.added" => {
                 let id = self.item_id(at, text_field(event, "item_id"));
-                emit_source(event, &part_id(&id, at), events);
+                if let Some(source) = source(event, &part_id(&id, at)) {
+                    self.open.entry(at).or_default().citations.extend(citation(event, &source));
+                    emit(events, AgentEvent::Source(Box::new(source)));
+                }
             }
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 let number = event.get("summary_index").or_else(|| event.get("content_index"));
@@ -255,9 +262,23 @@ impl EventReader {
                 is_begun = true;
             }
         }
-        if is_begun {
-            emit(events, AgentEvent::TextEnd { id });
+        if !is_begun {
+            return;
         }
+        let cited = self.open.get_mut(&at).map(|open| std::mem::take(&mut open.citations));
+        let cited = cited.filter(|cited| !cited.is_empty());
+        let citations = cited.and_then(|cited| Json::try_from(Value::Array(cited)).ok());
+        emit(
+            events,
+            match citations.and_then(|citations| Citations::new(citations).ok()) {
+                Some(citations) => AgentEvent::Chunk(Box::new(Chunk::TextEnd {
+                    id: Cow::Owned(id.to_string()),
+                    citations: Some(Cow::Owned(citations)),
+                    provider_metadata: None,
+                })),
+                None => AgentEvent::TextEnd { id },
+            },
+        );
     }
 
     /// Returns the part of a reasoning summary. Starts the part if necessary, and ends the previous
@@ -359,18 +380,19 @@ fn emit(events: Events<'_>, event: AgentEvent) {
     events.push_back(ModelEvent::Event(event));
 }
 
-fn emit_source(event: &Item, part: &PartId, events: Events<'_>) {
-    let Some(Value::Object(annotation)) = event.get("annotation") else { return };
+/// Returns the source that an annotation names.
+fn source(event: &Item, part: &PartId) -> Option<Source> {
+    let annotation = event.get("annotation")?.as_object()?;
     let number = event.get("annotation_index").and_then(Value::as_u64).unwrap_or(0);
     let source_id = format!("{part}:{number}").into();
     let owned = |field: &str| {
         let value = annotation.get(field).and_then(Value::as_str);
         value.filter(|value| !value.is_empty()).map(str::to_owned)
     };
-    let source = match text_field(annotation, "type") {
+    Some(match text_field(annotation, "type") {
         "url_citation" => {
-            let Some(url) = owned("url") else { return };
-            Source::Url { source_id, url: url.into(), title: owned("title").map(Into::into) }
+            let title = owned("title").map(Into::into);
+            Source::Url { source_id, url: owned("url")?.into(), title }
         }
         "file_citation" | "container_file_citation" => {
             let filename = owned("filename");
@@ -382,9 +404,23 @@ fn emit_source(event: &Item, part: &PartId, events: Events<'_>) {
                 filename: filename.map(Into::into),
             }
         }
-        _ => return,
-    };
-    emit(events, AgentEvent::Source(Box::new(source)));
+        _ => return None,
+    })
+}
+
+/// Returns what an annotation cites of a web page, and for which piece of the text.
+fn citation(event: &Item, source: &Source) -> Option<Value> {
+    let Source::Url { source_id, url, title } = source else { return None };
+    let annotation = event.get("annotation")?;
+    let mut source = json!({"type": "source", "sourceType": "url", "id": source_id, "url": url});
+    if let Some(title) = title {
+        source["title"] = json!(title);
+    }
+    let (start, end) = (annotation.get("start_index"), annotation.get("end_index"));
+    Some(match (start.and_then(Value::as_u64), end.and_then(Value::as_u64)) {
+        (Some(start), Some(end)) => json!({"source": source, "startIndex": start, "endIndex": end}),
+        _ => json!({"source": source}),
+    })
 }
 
 fn part_id(item_id: &str, at: u64) -> PartId {

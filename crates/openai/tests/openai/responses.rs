@@ -11,10 +11,10 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use test_support::message_contents::MessageContents;
 use tower::ServiceExt;
-use ui_message_stream::Json;
 use ui_message_stream::message::Part;
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest};
 use ui_message_stream::testing::Conversation;
+use ui_message_stream::{AgentEvent, Json};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_openai::{Endpoint, Responses};
 
@@ -175,6 +175,29 @@ async fn provider_executed_calls_are_shown_with_their_outputs_and_sources() {
         !input.iter().any(|item| item["type"] == "reasoning"),
         "reasoning without encrypted content is not sent"
     );
+}
+
+#[tokio::test]
+async fn a_text_names_the_web_pages_that_it_cites() {
+    let provider = provider(&["web_search_with_sources", "web_search_with_sources"]).await;
+    for model in [model(&provider), model(&provider).with_stored_responses()] {
+        let events = model
+            .call(ModelRequest::new(vec![ModelMessage::user("News?")]))
+            .collect::<Vec<_>>()
+            .await;
+        let ends = events.iter().filter_map(|event| match event {
+            Ok(ModelEvent::Event(AgentEvent::Chunk(chunk))) => serde_json::to_value(chunk).ok(),
+            _ => None,
+        });
+        let ends: Vec<Value> = ends.filter(|chunk| chunk["type"] == "text-end").collect();
+        let [end] = &ends[..] else { panic!("{events:?}") };
+        let source = json!({
+            "type": "source", "sourceType": "url", "id": "msg_w:0",
+            "url": "https://news.example/a?utm_source=x", "title": "Harbour reopens",
+        });
+        let cited = json!([{"source": source, "startIndex": 4, "endIndex": 20}]);
+        assert_eq!(end["citations"], cited, "{end}");
+    }
 }
 
 /// Returns a stream in which the id of an item differs in every event, as in the streams of
