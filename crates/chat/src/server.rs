@@ -617,7 +617,8 @@ impl ChatServer {
     /// [`with_version`](Self::with_version). `chat_routes` does so with the version in the header of
     /// [`with_version_from`](Self::with_version_from).
     ///
-    /// Messages that this server returns are whole: [`UiMessage::for_version`] removes what a client of the version
+    /// Messages that this server returns are whole:
+    /// [`UiMessage::for_version`](ui_message_stream::UiMessage::for_version) removes what a client of the version
     /// cannot show.
     #[must_use]
     pub fn for_version(&self, version: Version) -> Self {
