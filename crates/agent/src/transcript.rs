@@ -44,7 +44,7 @@ impl Transcript {
             return self.text.push_str(delta);
         }
         self.record_text();
-        let forwarded = self.chat.result_of_forwarded_call(event, || self.recorder.message());
+        let forwarded = self.chat.result_of_forwarded_call(event, || Some(self.recorder.message()));
         if let Some(result) = forwarded {
             self.chat.record_result(&result, None);
         }

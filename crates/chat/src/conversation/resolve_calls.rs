@@ -226,7 +226,7 @@ impl Chat {
     pub fn result_of_forwarded_call<'m>(
         &self,
         event: &AgentEvent,
-        now: impl FnOnce() -> &'m UiMessage,
+        now: impl FnOnce() -> Option<&'m UiMessage>,
     ) -> Option<DeferredToolResult> {
         let (id, outcome) = match event {
             AgentEvent::ToolOutput { tool_call_id, output, preliminary: false } => {
@@ -237,7 +237,9 @@ impl Chat {
             }
             _ => return None,
         };
-        if now().tool_parts().any(|part| part.tool_call_id == *id) {
+        let newest_first = now().into_iter().flat_map(|message| message.parts.iter().rev());
+        let mut calls = newest_first.filter_map(Part::as_tool);
+        if calls.any(|part| part.tool_call_id == *id) {
             return None;
         }
         let mut sent = self.forwarded_approvals().into_iter();

@@ -572,8 +572,9 @@ impl ChatState {
 
     /// Returns the result in this event, if a provider emits it for a call of an earlier message.
     pub(crate) fn forwarded_result(&mut self, event: &AgentEvent) -> Option<DeferredToolResult> {
-        let message = self.live_message();
-        self.chat.result_of_forwarded_call(event, || &message)
+        self.return_message();
+        let message = self.live.as_ref().and_then(|live| self.chat.message(&live.message_id));
+        self.chat.result_of_forwarded_call(event, || message)
     }
 
     /// Returns the calls of the live message whose approvals wait for the next model call, and whose
