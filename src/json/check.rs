@@ -1,6 +1,8 @@
 //! [`check`]: whether a value keeps the rules of [`Json`](super::Json), in one pass over its text.
 
-use super::string_token::{has_lone_surrogate, string_end, unescaped};
+use std::borrow::Cow;
+
+use super::string_token::{end_and_escapes, has_lone_surrogate, unescaped};
 
 /// Why a text is not a [`Json`](super::Json).
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +56,8 @@ struct Container {
     is_object: bool,
     /// It is the value of a key `constructor`.
     is_constructor_value: bool,
+    /// A key of it has escapes.
+    has_escaped_keys: bool,
     /// The index of its first key among all collected keys. A `u32` is enough: each key also takes
     /// several bytes of the text.
     keys_from: u32,
@@ -81,6 +85,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 open.push(Container {
                     is_object: at_key,
                     is_constructor_value: std::mem::take(&mut after_constructor),
+                    has_escaped_keys: false,
                     keys_from: u32::try_from(keys.len()).unwrap_or(u32::MAX),
                 });
             }
@@ -88,7 +93,9 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 if let Some(closed) = open.pop() {
                     let keys_from = closed.keys_from as usize;
                     let own = keys.get_mut(keys_from..).unwrap_or_default();
-                    if strictness >= Strictness::Unambiguous && repeats(text, own) {
+                    if strictness >= Strictness::Unambiguous
+                        && repeats(text, own, closed.has_escaped_keys)
+                    {
                         return Err(JsonError::DuplicateKey);
                     }
                     keys.truncate(keys_from);
@@ -100,14 +107,23 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
             }
             b':' => at_key = false,
             b'"' => {
-                let end = string_end(bytes, i);
-                let token = &text[i..end];
-                if strictness == Strictness::Written && has_lone_surrogate(token) {
+                let (end, has_escapes) = end_and_escapes(bytes, i);
+                if has_escapes
+                    && strictness == Strictness::Written
+                    && has_lone_surrogate(&text[i..end])
+                {
                     return Err(JsonError::LoneSurrogate);
                 }
                 if at_key {
-                    let key = unescaped(token);
-                    let in_constructor = open.last().is_some_and(|c| c.is_constructor_value);
+                    let key = match has_escapes {
+                        true => unescaped(&text[i..end]),
+                        false => Cow::Borrowed(text.get(i + 1..end - 1).unwrap_or_default()),
+                    };
+                    let mut in_constructor = false;
+                    if let Some(container) = open.last_mut() {
+                        in_constructor = container.is_constructor_value;
+                        container.has_escaped_keys |= has_escapes;
+                    }
                     if key == "__proto__" || (in_constructor && key == "prototype") {
                         return Err(JsonError::PrototypeKey);
                     }
@@ -158,15 +174,11 @@ fn overflows(number: &str) -> bool {
 }
 
 /// Whether two of these keys are equal once their escapes are resolved.
-fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
-    let token = |&(from, to): &(u32, u32)| &text[from as usize..to as usize];
-    if keys.len() <= 8 {
-        let key = |at| unescaped(token(at));
-        return keys.iter().enumerate().any(|(n, a)| keys[..n].iter().any(|b| key(a) == key(b)));
-    }
-    if !keys.iter().any(|key| token(key).contains('\\')) {
+fn repeats(text: &str, keys: &mut [(u32, u32)], have_escapes: bool) -> bool {
+    if !have_escapes {
         return repeats_exactly(text, keys);
     }
+    let token = |&(from, to): &(u32, u32)| &text[from as usize..to as usize];
     // Each key is unescaped once, not at every comparison. Unescaped text is never longer, so the
     // offsets still fit.
     let mut read = String::with_capacity(keys.iter().map(|key| token(key).len()).sum());
@@ -180,6 +192,10 @@ fn repeats(text: &str, keys: &mut [(u32, u32)]) -> bool {
 
 fn repeats_exactly(text: &str, spans: &mut [(u32, u32)]) -> bool {
     let bytes = |&(from, to): &(u32, u32)| &text.as_bytes()[from as usize..to as usize];
+    if spans.len() <= 8 {
+        let is_repeated = |(n, a)| spans[..n].iter().any(|b| bytes(a) == bytes(b));
+        return spans.iter().enumerate().any(is_repeated);
+    }
     spans.sort_unstable_by(|a, b| bytes(a).cmp(bytes(b)));
     spans.windows(2).any(|pair| bytes(&pair[0]) == bytes(&pair[1]))
 }

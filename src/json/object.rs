@@ -107,6 +107,17 @@ impl<'a> Object<'a> {
         }
         ExtraFields::from_fields(text).map_err(|error| FieldError::json("", &error))
     }
+
+    /// Returns the whole object, with the `type` that was removed.
+    pub(crate) fn into_json(mut self, kind: &str) -> Result<Json, FieldError> {
+        let rest = std::mem::take(&mut self.unknown);
+        push_field(&mut self.unknown, "type", &Json::string(kind).0);
+        if !rest.is_empty() {
+            self.unknown.push(',');
+            self.unknown.push_str(&rest);
+        }
+        Ok(self.into_extra()?.0.unwrap_or_else(Json::null))
+    }
 }
 
 /// Appends a field to the text of others.

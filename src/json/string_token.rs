@@ -3,34 +3,33 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use memchr::{memchr, memchr2};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
 /// Returns the offset behind the closing quote of the string that opens at `from`.
 pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
-    let ends = |byte: &u8| (*byte == b'"') | (*byte == b'\\');
-    let mut i = from + 1;
-    while let Some(rest) = bytes.get(i..) {
-        // The loop over a block has no branch inside: the compiler makes it one comparison.
-        let (blocks, _) = rest.as_chunks::<16>();
-        let is_plain = |block: &&[u8; 16]| !block.iter().fold(false, |any, b| any | ends(b));
-        let plain = 16 * blocks.iter().take_while(is_plain).count();
-        let Some(end) = rest[plain..].iter().position(ends) else {
-            break;
-        };
-        i += plain + end;
-        if bytes[i] == b'"' {
-            return i + 1;
+    end_and_escapes(bytes, from).0
+}
+
+/// Returns the offset behind the closing quote of the string that opens at `from`, and whether the string has escapes.
+pub(super) fn end_and_escapes(bytes: &[u8], from: usize) -> (usize, bool) {
+    let (mut at, mut has_escapes) = (from + 1, false);
+    while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if bytes[at] == b'"' {
+            return (at + 1, has_escapes);
         }
-        i += 2;
+        has_escapes = true;
+        at += 2;
     }
-    bytes.len()
+    (bytes.len(), has_escapes)
 }
 
 /// Returns the value of a string token, which includes its quotes. Half surrogates become U+FFFD.
 pub(crate) fn unescaped(token: &str) -> Cow<'_, str> {
     let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
-    if !inner.contains('\\') {
+    if memchr(b'\\', inner.as_bytes()).is_none() {
         return inner.into();
     }
     match serde_json::from_str::<String>(token) {

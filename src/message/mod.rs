@@ -35,6 +35,7 @@ pub use self::part::{
 pub use self::tool_part::{ToolKind, ToolPart, ToolState, ToolStateError};
 
 use self::for_version::parts_for;
+use self::part::PartSeed;
 pub(crate) use self::read::{Budget, Fault, Reader, push_tightly};
 pub(crate) use self::url::has_scheme;
 use crate::chunk::Version;
@@ -353,15 +354,16 @@ impl<'de> Visitor<'de> for PartsSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Part>, A::Error> {
         let reader = self.0;
         let mut parts = Vec::new();
-        while let Some(raw) = list.next_element::<&RawValue>()? {
-            match reader.count_part().and_then(|()| Part::read(raw, reader)) {
-                Ok(part) => push_tightly(&mut parts, part),
-                Err(fault) => {
-                    return Err(reader.stop(fault.within(&format!("parts[{}]", parts.len()))));
+        loop {
+            match list.next_element_seed(PartSeed(reader)) {
+                Ok(Some(part)) => push_tightly(&mut parts, part),
+                Ok(None) => return Ok(parts),
+                Err(error) => {
+                    reader.stopped_within(format!("parts[{}]", parts.len()));
+                    return Err(error);
                 }
             }
         }
-        Ok(parts)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use serde::de::DeserializeSeed;
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
+use serde::{Deserializer, Serialize, Serializer};
 
 use super::ToolPart;
-use super::read::{Fault, Reader, provider_metadata};
+use super::read::{Fault, FieldsSeed, Reader, provider_metadata};
 use crate::json::{ExtraFields, FieldError, Json, Object, each_field, entry_if_any, unescaped};
 use crate::metadata::ProviderMetadata;
 
@@ -210,9 +210,7 @@ impl Part {
         }
     }
 
-    /// Reads an element of a message's `parts`.
-    pub(super) fn read(raw: &RawValue, reader: &mut Reader) -> Result<Self, Fault> {
-        let mut object = reader.object(raw.get(), KNOWN)?;
+    fn from_fields(mut object: Object<'_>, reader: &mut Reader) -> Result<Self, Fault> {
         let kind = object.text("type")?;
         Ok(match &*kind {
             "text" => Part::Text(Box::new(TextPart {
@@ -263,11 +261,24 @@ impl Part {
                         extra: object.into_extra()?,
                     }))
                 } else {
-                    let json = Json::received_unambiguous(raw);
-                    Part::Unknown(UnknownPart(json.map_err(|e| FieldError::json("", &e))?))
+                    Part::Unknown(UnknownPart(object.into_json(other)?))
                 }
             }
         })
+    }
+}
+
+/// Reads an element of a message's `parts` in place.
+pub(super) struct PartSeed<'r>(pub(super) &'r mut Reader);
+
+impl<'de> DeserializeSeed<'de> for PartSeed<'_> {
+    type Value = Part;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Part, D::Error> {
+        let reader = self.0;
+        reader.count_part().map_err(|fault| reader.stop(fault))?;
+        reader.expects("", "an object");
+        let object = FieldsSeed { reader, known: KNOWN }.deserialize(deserializer)?;
+        Part::from_fields(object, reader).map_err(|fault| reader.stop(fault))
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Reader {
     left: Budget,
     /// The next field and its expected type, for the error if the type is another one.
     expected: (&'static str, &'static str),
+    /// Where that field is.
+    place: String,
     fault: Option<Fault>,
 }
 
@@ -62,7 +64,7 @@ impl Fault {
 
 impl Reader {
     pub(crate) fn new(budget: Budget) -> Self {
-        Reader { left: budget, expected: ("", ""), fault: None }
+        Reader { left: budget, expected: ("", ""), place: String::new(), fault: None }
     }
 
     pub(crate) fn unlimited() -> Self {
@@ -104,11 +106,17 @@ impl Reader {
         E::custom("refused")
     }
 
+    /// Reading has stopped inside of this place.
+    pub(crate) fn stopped_within(&mut self, place: String) {
+        self.fault = self.fault.take().map(|fault| fault.within(&place));
+        self.place = place;
+    }
+
     fn fault_behind(&mut self, error: serde_json::Error) -> Fault {
         let (field, what) = self.expected;
         match (self.fault.take(), error.classify()) {
             (Some(fault), _) => fault,
-            (None, Category::Data) => FieldError::expected(field, what).into(),
+            (None, Category::Data) => FieldError::expected(field, what).within(&self.place).into(),
             (None, _) => Fault::Syntax(error),
         }
     }
@@ -135,9 +143,9 @@ impl Reader {
 type TextDeserializer<'a> = serde_json::Deserializer<serde_json::de::StrRead<'a>>;
 
 /// Reads the fields of an object as text, and separates known from unknown fields.
-struct FieldsSeed<'r> {
-    reader: &'r mut Reader,
-    known: &'static [&'static str],
+pub(super) struct FieldsSeed<'r> {
+    pub(super) reader: &'r mut Reader,
+    pub(super) known: &'static [&'static str],
 }
 
 impl<'de> DeserializeSeed<'de> for FieldsSeed<'_> {
