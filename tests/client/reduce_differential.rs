@@ -6,6 +6,7 @@
 //! stream; `docs/client-versions.md` lists their known differences. Without Node the test says that
 //! it is skipped; with `CI=true` it fails.
 
+use std::fs;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -120,6 +121,62 @@ fn the_reducer_holds_the_same_message_as_a_client_of_ai_7() {
     say(&format!(
         "reducer: {count} streams of {chunks} chunks against {name}, {refused} refused (REDUCE_SEED={seed})"
     ));
+}
+
+/// `RECORD=1 cargo test --test client recorded_streams` records them again. It needs Node.
+#[test]
+fn the_reducer_holds_what_a_client_of_ai_7_held_of_the_recorded_streams() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/upstream/streams-of-7.jsonl");
+    if std::env::var_os("RECORD").is_some() {
+        fs::write(&path, recorded_streams()).unwrap();
+    }
+    let recorded = fs::read_to_string(&path).unwrap();
+    assert!(recorded.lines().count() >= RECORDED);
+    for (number, line) in recorded.lines().enumerate() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let chunks = line["chunks"].as_array().unwrap();
+        let case = Case {
+            message: line["message"].as_str().map(str::to_owned),
+            chunks: chunks.iter().map(|chunk| chunk.as_str().unwrap().to_owned()).collect(),
+            reads_on: line["readsOn"] == true,
+            client: NEWEST_V7.1,
+        };
+        let differences = case.verdict().differences(&Verdict::of(&line["result"]));
+        assert!(differences.is_empty(), "line {}: {}", number + 1, differences.join("\n"));
+    }
+}
+
+/// The number of the recorded streams.
+const RECORDED: usize = 500;
+
+/// Short random streams with the result of the client, each on a line.
+fn recorded_streams() -> String {
+    let folder = node_project("tests/client").expect("the real client records the results");
+    let (name, version) = NEWEST_V7;
+    let mut judge = Client::start(&folder, "judge.mjs");
+    let cases = (0..).map(|number| generator::case_for(version, 20_260_201, number));
+    let is_short = |case: &Case| {
+        let bytes = case.chunks.iter().chain(&case.message).map(String::len).sum::<usize>();
+        case.chunks.len() > 2 && bytes < 800
+    };
+    let mut lines = String::new();
+    for case in cases.filter(is_short).take(RECORDED) {
+        let mut result = judge.ask(&case.question(&[name]))["results"][name].take();
+        if let Some(result) = result.as_object_mut() {
+            result.retain(|key, _| ["rejected", "errorText", "message", "shown"].contains(&&**key));
+        }
+        if let Some(rejected) = result["rejected"].as_object_mut() {
+            rejected.remove("message");
+        }
+        let line = json!({
+            "chunks": case.chunks,
+            "message": case.message,
+            "readsOn": case.reads_on,
+            "result": result,
+        });
+        lines.push_str(&format!("{line}\n"));
+    }
+    lines
 }
 
 #[test]
