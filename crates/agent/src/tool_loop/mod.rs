@@ -35,7 +35,7 @@ use ui_message_stream::model::{ModelEvent, Usage, UsageMetadata};
 ///
 /// ```
 /// use ui_message_stream::AgentEvent;
-/// use ui_message_stream::chunk::{Chunk, FinishReason};
+/// use ui_message_stream::chunk::FinishReason;
 /// use ui_message_stream_agent::tool_loop::{Effect, Input, ToolLoop, RunEnd, Action};
 /// use ui_message_stream::model::ModelEvent;
 ///
