@@ -190,7 +190,7 @@ pub enum AgentEvent {
         /// The text that the user sees.
         error: Text,
     },
-    /// The server refused to run the call, and asked nobody. If the version is [`Version::V7`] or
+    /// The server refused to run the call, without a question to a user. If the version is [`Version::V7`] or
     /// [`Version::V7Patch`], the client shows a denied call. In all other cases it shows a call that failed with this
     /// reason: with another version, without approvals, or if the client executes the call.
     ///

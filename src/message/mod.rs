@@ -359,7 +359,7 @@ impl<'de> Visitor<'de> for PartsSeed<'_> {
                 Ok(Some(part)) => push_tightly(&mut parts, part),
                 Ok(None) => return Ok(parts),
                 Err(error) => {
-                    reader.stopped_within(format!("parts[{}]", parts.len()));
+                    reader.stopped_within(&format!("parts[{}]", parts.len()));
                     return Err(error);
                 }
             }

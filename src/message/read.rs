@@ -106,10 +106,11 @@ impl Reader {
         E::custom("refused")
     }
 
-    /// Reading has stopped inside of this place.
-    pub(crate) fn stopped_within(&mut self, place: String) {
-        self.fault = self.fault.take().map(|fault| fault.within(&place));
-        self.place = place;
+    /// Reading has stopped inside of this place. Call it from the innermost place to the outermost.
+    pub(crate) fn stopped_within(&mut self, place: &str) {
+        self.fault = self.fault.take().map(|fault| fault.within(place));
+        let dot = if self.place.is_empty() { "" } else { "." };
+        self.place.insert_str(0, &format!("{place}{dot}"));
     }
 
     fn fault_behind(&mut self, error: serde_json::Error) -> Fault {

@@ -65,17 +65,13 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
         parts: limits.max_parts,
         nodes: limits.max_nodes,
     });
-    let mut at = None;
     let body = reader.read(text, |reader, deserializer| {
         let id_field = &*limits.chat_id_field;
-        BodySeed { reader, at: &mut at, id_field }.deserialize(deserializer)
+        BodySeed { reader, id_field }.deserialize(deserializer)
     });
     let body = body.map_err(|fault| match fault {
         Fault::Syntax(error) => ParseRequestError::NotJson(error),
-        Fault::Field(error) => ParseRequestError::Field(match at {
-            Some(index) => error.within(&format!("messages[{index}]")),
-            None => error,
-        }),
+        Fault::Field(error) => ParseRequestError::Field(error),
         Fault::TooManyMessages => ParseRequestError::TooManyMessages { limit: limits.max_messages },
         Fault::TooManyParts => ParseRequestError::TooManyParts { limit: limits.max_parts },
         Fault::TooManyNodes => ParseRequestError::TooManyNodes { limit: limits.max_nodes },
@@ -160,8 +156,6 @@ fn nests_deeper_than(limit: usize, bytes: &[u8]) -> bool {
 
 struct BodySeed<'r> {
     reader: &'r mut Reader,
-    /// The index of the message that is being read.
-    at: &'r mut Option<usize>,
     /// The field that holds the id of the chat.
     id_field: &'r str,
 }
@@ -180,7 +174,7 @@ impl<'de> Visitor<'de> for BodySeed<'_> {
         f.write_str("an object")
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body, A::Error> {
-        let BodySeed { reader, at, id_field } = self;
+        let BodySeed { reader, id_field } = self;
         let mut object = Object::default();
         let mut messages = None;
         while let Some(Key(key)) = map.next_key()? {
@@ -195,7 +189,7 @@ impl<'de> Visitor<'de> for BodySeed<'_> {
                 }
                 object.add(&key, map.next_value()?, known).map_err(|error| reader.stop(error))?;
             } else if messages.is_none() {
-                messages = Some(map.next_value_seed(MessagesSeed { reader, at })?);
+                messages = Some(map.next_value_seed(MessagesSeed(reader))?);
             } else {
                 return Err(reader.stop(FieldError::new("messages", "given twice")));
             }
@@ -275,15 +269,12 @@ const KNOWN: &[&str] = &[ID, "message", "messageId", "trigger"];
 /// The field of the chat id in [`Object`], and in a body if no other one is set.
 const ID: &str = "id";
 
-struct MessagesSeed<'r> {
-    reader: &'r mut Reader,
-    at: &'r mut Option<usize>,
-}
+struct MessagesSeed<'r>(&'r mut Reader);
 
 impl<'de> DeserializeSeed<'de> for MessagesSeed<'_> {
     type Value = Vec<UiMessage>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        self.reader.expects("messages", "an array");
+        self.0.expects("messages", "an array");
         deserializer.deserialize_seq(self)
     }
 }
@@ -294,14 +285,18 @@ impl<'de> Visitor<'de> for MessagesSeed<'_> {
         f.write_str("an array")
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let reader = self.0;
         let mut messages = Vec::new();
-        *self.at = Some(0);
-        while let Some(message) = list.next_element_seed(MessageSeed(self.reader))? {
-            push_tightly(&mut messages, message);
-            *self.at = Some(messages.len());
+        loop {
+            match list.next_element_seed(MessageSeed(reader)) {
+                Ok(Some(message)) => push_tightly(&mut messages, message),
+                Ok(None) => return Ok(messages),
+                Err(error) => {
+                    reader.stopped_within(&format!("messages[{}]", messages.len()));
+                    return Err(error);
+                }
+            }
         }
-        *self.at = None;
-        Ok(messages)
     }
 }
 

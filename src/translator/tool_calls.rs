@@ -83,8 +83,8 @@ pub enum ResultKind {
     Error,
     /// The user has denied the call.
     Denied,
-    /// The server has refused to run the call, and asked nobody: a client of `ai@7` holds a denial, and an older one
-    /// an error.
+    /// The server has refused to run the call, without a question to a user. A client of `ai@7` shows a denial. An
+    /// older one shows an error.
     Refused,
     /// The error with the text [`UserText::Refused`](crate::UserText::Refused).
     Rejected,
@@ -410,7 +410,7 @@ impl ToolCalls {
         self.approval_ids.contains_key(id)
     }
 
-    /// Returns an approval id for a call that nobody is asked about. No approval request in the message has it.
+    /// Returns the approval id for a call that the server refuses. No approval request in the message has this id.
     pub(super) fn unused_approval_id(&self, call: &ToolCallId) -> ApprovalId {
         let mut id = format!("refused-{call}");
         // A call of a step that was reset may have had the id.

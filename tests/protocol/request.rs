@@ -223,6 +223,10 @@ fn an_invalid_body_is_rejected_with_the_path_of_the_error() {
         (r#"{"id":"s3cr3t"}"#.into(), "messages: missing".into()),
         (r#"{"id":"c","messages":"s3cr3t"}"#.into(), "messages: expected an array".into()),
         (r#"{"id":"c","messages":["s3cr3t"]}"#.into(), "messages[0]: expected an object".into()),
+        (
+            r#"{"id":"c","messages":[{"id":"m","role":"user","parts":["s3cr3t"]}]}"#.into(),
+            "messages[0].parts[0]: expected an object".into(),
+        ),
         (r#"{"id":"c","message":"s3cr3t"}"#.into(), "message: expected an object".into()),
         (
             r#"{"id":"c","message":{"id":"m","role":"user","parts":[0]}}"#.into(),
