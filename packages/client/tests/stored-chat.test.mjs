@@ -54,7 +54,8 @@ test('each request says the version of the page, also through a Route Handler', 
   await shows(page, ['one']);
   await page.sendMessage({ text: 'two' });
   const { GET } = chatRoute({ server: server.url });
-  const headers = { 'ai-sdk-version': '7.0.15', host: 'localhost' };
+  // With a token: the handler asks for no cookie.
+  const headers = { 'ai-sdk-version': '7.0.15', authorization: 'token', host: 'localhost' };
   const passedOn = await GET(new Request(`${server.url}/chat`, { headers }));
   assert.equal(passedOn.status, 200);
   await passedOn.body.cancel();
