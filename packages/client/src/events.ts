@@ -12,6 +12,8 @@ export type ChatEvents = {
   subscribe(listener: (event: ChatEvent) => void): () => void;
   /** Begins again, at once: for a user who has signed in. */
   restart(): void;
+  /** Passes on a change that this page has made: the server says nothing of a chat that is not among the newest. */
+  tell(event: ChatEvent): void;
 };
 
 /** Chats, the last changed first. */
@@ -33,7 +35,12 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
   let following: AbortController | undefined;
   /** Its event `again` begins another connection. */
   const target = new EventTarget();
-  let tellOthers = () => {};
+  let post = (_message: ChatEvent | 'again') => {};
+
+  function pass(event: ChatEvent) {
+    post(event);
+    tell(event);
+  }
 
   function tell(event: ChatEvent) {
     list = withEvent(list, event);
@@ -47,7 +54,7 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
   }
 
   function followAlone(signal: AbortSignal) {
-    return read(server, signal, target, tell);
+    return read(server, signal, target, pass);
   }
 
   function followShared(signal: AbortSignal, name: string) {
@@ -57,18 +64,13 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
       if (data === 'again') target.dispatchEvent(new Event('again'));
       else tell(data);
     };
-    tellOthers = () => channel.postMessage('again');
-    tellOthers();
+    post = message => channel.postMessage(message);
+    post('again');
     signal.addEventListener('abort', () => {
       channel.close();
-      tellOthers = () => {};
+      post = () => {};
     });
-    return navigator.locks.request(name, { signal }, () =>
-      read(server, signal, target, event => {
-        channel.postMessage(event);
-        tell(event);
-      }),
-    );
+    return navigator.locks.request(name, { signal }, () => read(server, signal, target, pass));
   }
 
   function follow(): AbortController {
@@ -85,7 +87,10 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
   return {
     restart() {
       target.dispatchEvent(new Event('again'));
-      tellOthers();
+      post('again');
+    },
+    tell(event) {
+      if (following) pass(event);
     },
     subscribe(listener) {
       listeners.add(listener);
@@ -103,13 +108,25 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
 
 /** A list after an event: a chat that has changed moves to the place of its time. */
 export function withEvent(list: ChatList | undefined, event: ChatEvent): ChatList | undefined {
-  if (event.type === 'chats') return event;
+  if (event.type === 'chats') return withNewest(list, event);
   if (!list) return undefined;
   const id = event.type === 'chat' ? event.chat.id : event.id;
   const others = list.chats.filter(chat => chat.id !== id);
   if (event.type === 'deleted') return { ...list, chats: others };
   const at = others.findIndex(({ updatedAt }) => updatedAt <= event.chat.updatedAt);
   return { ...list, chats: others.toSpliced(at < 0 ? others.length : at, 0, event.chat) };
+}
+
+/**
+ * The newest chats, and the older ones of a list. If the oldest of the newest chats is in the list, and has not changed,
+ * the list has all chats that follow it. Otherwise some of them may be missing in the list, or they are of another user.
+ */
+function withNewest(list: ChatList | undefined, newest: ChatList): ChatList {
+  const last = newest.chats.at(-1);
+  const isLast = ({ id, updatedAt }: ChatSummary) => id === last?.id && updatedAt === last.updatedAt;
+  if (!list || !last || newest.after === undefined || !list.chats.some(isLast)) return newest;
+  const older = list.chats.filter(({ updatedAt }) => updatedAt <= last.updatedAt);
+  return withPage(newest, { ...list, chats: older });
 }
 
 /** A list with the chats that follow it. */

@@ -208,11 +208,13 @@ export class ChatServer {
   /** Deletes a chat. */
   async remove(id: string): Promise<void> {
     await this.#request(this.url(id), 'DELETE');
+    this.events.tell({ type: 'deleted', id });
   }
 
   /** Deletes all chats of the user. */
   async removeAll(): Promise<void> {
     await this.#request(this.api, 'DELETE');
+    this.events.tell({ type: 'chats', chats: [] });
   }
 
   /** Stops the answer that is written in a chat. */
