@@ -6,7 +6,10 @@ export type Answer =
   | { approved: boolean; reason?: string }
   | { state: string; output?: unknown; errorText?: string | undefined };
 
-/** The answers to questions, and the outputs of tools of the page, that the server may lack. */
+/**
+ * The answers to questions, and the outputs of tools of the page, that the server may lack. An output of a call that
+ * needs an approval waits until the server has given the call to the page: before that it does not take one.
+ */
 export class Answers {
   /** By the id of the approval or of the call. */
   readonly #given = new Map<string, Answer>();
@@ -45,18 +48,19 @@ export class Answers {
 
   /** The server has refused these answers. Returns the message with open calls again. */
   refused<M extends Message>(ids: readonly string[], message: M): M {
-    for (const id of ids) {
+    const isIt = (part: AskingPart) => idsOf(part).some(id => ids.includes(id));
+    // With an output that waits: it may be of the refused input.
+    for (const id of [...ids, ...callsOf(message).filter(isIt).flatMap(idsOf)]) {
       this.#given.delete(id);
       this.#inputs.delete(id);
     }
-    const isIt = ({ approval, toolCallId }: AskingPart) => ids.includes(approval?.id ?? '') || ids.includes(toolCallId);
     return changed(message, part => (isIt(part) ? reopened(part) : part));
   }
 
   /** A message of the server has come. The answers to calls that are not open in it are not needed. */
   forgetClosed(message: Message | undefined): void {
-    const open = callsOf(message).flatMap(part => (isOpen(part) ? (this.#idOf(part) ?? []) : []));
-    for (const id of this.#given.keys()) if (!open.includes(id)) this.#given.delete(id);
+    const due = callsOf(message).flatMap(dueIn);
+    for (const id of this.#given.keys()) if (!due.includes(id)) this.#given.delete(id);
   }
 
   /** A message with the answers to its open calls. */
@@ -67,8 +71,10 @@ export class Answers {
     });
   }
 
-  #idOf(part: AskingPart): string | undefined {
-    return idsOf(part).find(id => this.#given.has(id));
+  /** The id of what was given to a call, if it fits the state of the call. */
+  #idOf({ state, approval, toolCallId }: AskingPart): string | undefined {
+    const id = state.startsWith('approval-') ? approval?.id : toolCallId;
+    return id !== undefined && state !== 'output-denied' && this.#given.has(id) ? id : undefined;
   }
 }
 
@@ -78,6 +84,12 @@ export const callsOf = (message: Message | undefined): readonly AskingPart[] =>
 
 /** Whether a call waits for an answer or an output of the page. */
 export const isOpen = ({ state }: AskingPart): boolean => state === 'approval-requested' || state.startsWith('input-');
+
+/** The ids of what the server still takes for a call. */
+function dueIn(part: AskingPart): string[] {
+  if (part.state === 'approval-responded') return [part.toolCallId];
+  return isOpen(part) ? idsOf(part) : [];
+}
 
 const idsOf = ({ approval, toolCallId }: AskingPart): string[] => (approval ? [approval.id, toolCallId] : [toolCallId]);
 

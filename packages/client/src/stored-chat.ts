@@ -264,16 +264,18 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     await this.#act();
   };
 
-  /** Gives the output of a tool of the page. */
+  /** Gives the output of a tool of the page. That of a call whose approval the server lacks is sent after the approval. */
   readonly addToolOutput = (async (output: never) => {
     const { toolCallId, state = 'output-available', ...others } = output as Output;
     const part = callsOf(this.chat.messages.at(-1)).find(part => part.toolCallId === toolCallId);
-    if (part && isOpen(part)) {
+    const isEarly = part?.state.startsWith('approval-') ?? false;
+    if (part && (isOpen(part) || isEarly)) {
       const { output: value, errorText } = others;
       const answer: Answer = state === 'output-error' ? { state, errorText } : { state, output: value };
       this.#answers.add(toolCallId, answer);
       this.#showAnswers();
     }
+    if (isEarly) return;
     await this.chat.addToolOutput(output);
     // The AI SDK reads on when the tool of the page has ended.
     void this.#act();
@@ -582,7 +584,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const haveArrived = missing.length < this.#outbox.length;
     this.#outbox = missing;
     const { ended } = page ?? {};
-    const isSettled = ended !== 'failed' && ended !== 'interrupted' && missing.length === 0 && this.#answers.isEmpty;
+    const isSettled = ended !== 'failed' && ended !== 'interrupted' && missing.length === 0 && !this.#hasAnswers;
     // The server has everything: an error of the connection is over. A refusal is not.
     if (isSettled && (haveArrived || !isRefusal(this.chat.error))) this.chat.clearError();
     this.#version = page?.version;

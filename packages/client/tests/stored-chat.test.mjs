@@ -515,3 +515,92 @@ test('a listener that throws stops nothing', async t => {
   await shows(page, ['one', 're one']);
   assert.deepEqual(reported, ['of the page']);
 });
+
+/** A server that gives a call to the page once it is approved, and takes no output before. And a page with its question. */
+async function askedForPage(t) {
+  const server = await Server.start(t, [user('u', 'pay'), assistant('a', question(1))]);
+  server.routes.post = async ({ response, body }) => {
+    if (body.message.role === 'user') return 'usual';
+    const { approval: _, ...call } = question(1);
+    const [{ state, approval, output }] = body.message.parts;
+    let part = { ...call, state, output };
+    let chunk = { type: 'tool-output-available', toolCallId: call.toolCallId, output };
+    if (server.texts[1] === 'approval-requested') {
+      if (state !== 'approval-responded') return [409, 'There is no such call.'];
+      part = { ...call, state: approval.approved ? 'input-available' : 'output-denied' };
+      chunk = { type: `tool-${part.state}`, toolCallId: call.toolCallId, toolName: 'pay', input: {} };
+    }
+    server.messages = [server.messages[0], assistant('a', part)];
+    server.version += 1;
+    await server.write(response, [{ type: 'start', messageId: 'a' }, chunk, { type: 'finish' }]);
+    server.tell();
+  };
+  const page = server.open(t);
+  await shows(page, ['pay', 'approval-requested']);
+  return { server, page };
+}
+
+test('an output that a tool of the page gives before its approval has arrived is sent after it', async t => {
+  const output = { tool: 'pay', toolCallId: 'call-1', output: 5 };
+  const approve = page => void page.respond(page.messages[1].parts[0], { approved: true });
+  const ACTS = {
+    async 'before the user has answered'(page) {
+      await page.addToolOutput(output);
+      page.server.events.restart();
+      await sleep(50);
+      assert.deepEqual(shown(page), ['pay', 'approval-requested']);
+      approve(page);
+    },
+    'at the same moment'(page) {
+      approve(page);
+      void page.addToolOutput(output);
+    },
+    async 'while the approval is sent'(page, server) {
+      approve(page);
+      await until('it is posted', () => server.posts.length === 1);
+      void page.addToolOutput(output);
+    },
+    async 'before the approval is sent again'(page, server) {
+      const isBack = away(server, 'history');
+      const { post } = server.routes;
+      server.routes.post = LATER;
+      approve(page);
+      await until('the page says so', () => page.error?.message === 'Later.');
+      isBack();
+      await page.addToolOutput(output);
+      server.requests = [];
+      server.routes.post = post;
+      await page.retry();
+    },
+  };
+  for (const [when, act] of Object.entries(ACTS)) {
+    const { server, page } = await askedForPage(t);
+    await act(page, server);
+    await until(`the output is stored: ${when}`, () => server.texts[1] === 'output-available');
+    await shows(page, ['pay', 'output-available']);
+    assert.deepEqual(server.posted, ['approval-responded', 'output-available'], when);
+    assert.equal(server.messages[1].parts[0].output, 5);
+  }
+});
+
+test('an output of a call that is denied is not sent', async t => {
+  const { server, page } = await askedForPage(t);
+  await page.addToolOutput({ tool: 'pay', toolCallId: 'call-1', output: 5 });
+  await page.respond(page.messages[1].parts[0], { approved: false });
+  await shows(page, ['pay', 'output-denied']);
+  await page.sendMessage({ text: 'next' });
+  assert.deepEqual(server.posted, ['approval-responded', 'next']);
+});
+
+test('an output that waits for an approval is not sent if the changed input is refused', async t => {
+  const { server, page } = await askedForPage(t);
+  const { post } = server.routes;
+  server.routes.post = () => [400, 'Not an amount.'];
+  await page.addToolOutput({ tool: 'pay', toolCallId: 'call-1', output: 5 });
+  await page.respond(page.messages[1].parts[0], { approved: true, input: 'much' });
+  await shows(page, ['pay', 'approval-requested']);
+  server.routes.post = post;
+  await page.respond(page.messages[1].parts[0], { approved: true, input: 7 });
+  await shows(page, ['pay', 'input-available']);
+  assert.deepEqual(server.posted, ['approval-responded', 'approval-responded']);
+});
