@@ -537,7 +537,7 @@ const CASES = {
     const renamed = await request.patch(`/api/chat/${other}`, { data: { title: `renamed ${other}` } });
     assert.equal(renamed.status(), 204);
     await item(`renamed ${other}`).waitFor();
-    assert.equal(await item('writes').count(), 0);
+    assert.equal(await item(`${other} writes`).count(), 0);
     assert.equal((await request.delete(`/api/chat/${other}`)).status(), 204);
     await until('the chat is gone', async () => (await item(`renamed ${other}`).count()) === 0);
   },
