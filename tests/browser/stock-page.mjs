@@ -1,5 +1,5 @@
-// Approvals on a page with `useChat` of v6 and of v7, stock and with `packages/client`, and on its pages for Vue and
-// Svelte: a changed input, a second user who decides, the progress of an approved tool, a tool of the page, and an
+// Approvals on a page with `useChat` of v6 and of v7, stock and with `packages/client`, and on its pages for Vue,
+// Svelte and Angular: a changed input, a second user who decides, the progress of an approved tool, a tool of the page, and an
 // agent inside a call. Each case compares what the page shows with what the tools have done.
 //
 //   npm ci
@@ -333,10 +333,10 @@ async function documented(version) {
 }
 
 const STOCK = ['v6', 'v7'];
-const STORED = ['stored-react-v6', 'stored-react-v7', 'stored-vue', 'stored-svelte'];
-// The pages for Vue and Svelte have no tools, and only the stock pages say their version.
+const STORED = ['stored-react-v6', 'stored-react-v7', 'stored-vue', 'stored-svelte', 'stored-angular'];
+// The pages for Vue, Svelte and Angular have no tools, and only the stock pages say their version.
 const isFor = (page, name) =>
-  (!/vue|svelte/.test(page) || !name.startsWith('a tool of the page')) &&
+  (!/vue|svelte|angular/.test(page) || !name.startsWith('a tool of the page')) &&
   (STOCK.includes(page) || !name.startsWith('a tab of the other version'));
 const result = await runCases([...STOCK, ...STORED], CASES, isFor);
 for (const version of STOCK) {

@@ -1,4 +1,5 @@
-// What a page of `packages/client` does without a line of its own: React with v6 and v7 of the AI SDK, Vue and Svelte.
+// What a page of `packages/client` does without a line of its own: React with v6 and v7 of the AI SDK, Vue, Svelte and
+// Angular.
 //
 //   npm ci
 //   [ONLY=TEXT] node stored-chat.mjs URL [--screenshots DIR]
@@ -547,7 +548,7 @@ const CASES = {
 const isNotBusy = page => until('the page is not busy', async () => /^(ready|error)$/.test(await statusOf(page)));
 
 const REACT = ['stored-react-v6', 'stored-react-v7', 'stored-react-v6-oldest', 'stored-react-v7-oldest'];
-const PAGES = [...REACT, 'stored-vue', 'stored-svelte'];
+const PAGES = [...REACT, 'stored-vue', 'stored-svelte', 'stored-angular'];
 // Only the pages with React have a list.
 const isFor = (page, name) => /react/.test(page) || !name.startsWith('the list');
 

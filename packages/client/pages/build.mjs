@@ -26,7 +26,7 @@ const of = version => ({ ai: `ai-${version}`, '@ai-sdk/react': `ai-sdk-react-${v
 const V6 = of('6');
 run('npx', 'tsc');
 const paths = Object.fromEntries(Object.entries(V6).map(([name, path]) => [name, [`./node_modules/${path}`]]));
-const project = { extends: './tsconfig.json', compilerOptions: { paths }, files: ['react.tsx'] };
+const project = { extends: './tsconfig.json', compilerOptions: { paths }, files: ['angular.ts', 'react.tsx'] };
 writeFileSync(join(here, 'tsconfig.v6.json'), JSON.stringify(project));
 run('npx', 'tsc', '-p', 'tsconfig.v6.json');
 rmSync(join(here, 'tsconfig.v6.json'));
@@ -53,6 +53,7 @@ const PAGES = {
   // The oldest versions that the package accepts.
   'stored-react-v6-oldest': { entryPoints: ['react.tsx'], alias: of('6-oldest') },
   'stored-react-v7-oldest': { entryPoints: ['react.tsx'], alias: of('7-oldest') },
+  'stored-angular': { entryPoints: ['angular.ts'] },
   'stored-vue': { entryPoints: ['vue.ts'], define: { __VUE_OPTIONS_API__: 'false', __VUE_PROD_DEVTOOLS__: 'false', __VUE_PROD_HYDRATION_MISMATCH_DETAILS__: 'false' } },
   'stored-svelte': { stdin: { contents: mountSvelte, resolveDir: here }, plugins: [svelte], conditions: ['svelte', 'browser'] },
 };
