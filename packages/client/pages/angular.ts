@@ -37,7 +37,7 @@ const parameters = new URLSearchParams(location.search);
               >
                 <p>{{ getToolName(part) }}{{ asked?.agents ? ' asked by ' + asked.agents.join(', ') : '' }}</p>
                 <pre data-testid="call-input">{{ text(asked?.changedInput ?? part.input) }}</pre>
-                @if (asked?.changedInput !== undefined) {
+                @if (asked && asked.changedInput !== undefined) {
                   <p>It was: {{ text(asked.originalInput) }}</p>
                 }
                 <p>
