@@ -147,9 +147,14 @@ impl Pipeline {
         self.translator.is_none()
     }
 
-    /// Removes the frames from the buffer and returns them, if there are any.
+    /// Removes the frames from the buffer and returns them, if there are any. The rest of a full buffer is used
+    /// for the next frames. Otherwise no event is ready, and a response that waits holds no buffer.
     pub(crate) fn take_frames(&mut self) -> Option<Bytes> {
-        (!self.buffer.is_empty()).then(|| self.buffer.split().freeze())
+        let frames = match self.is_full() {
+            true => self.buffer.split(),
+            false => std::mem::take(&mut self.buffer),
+        };
+        (!frames.is_empty()).then(|| frames.freeze())
     }
 
     /// Returns the number of the piece of tool input that is held back.

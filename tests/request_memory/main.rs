@@ -1,9 +1,11 @@
 //! Parsing a request takes at most eight times its length in memory, including the body, for any
-//! body. This binary has a counting allocator.
+//! body. A response that waits for its agent holds no buffer. This binary has a counting allocator.
 
+use futures::{FutureExt, StreamExt, stream};
+use http_body_util::BodyExt;
 use peak_alloc::PeakAlloc;
-use ui_message_stream::ChatRequest;
 use ui_message_stream::request::Limits;
+use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -248,4 +250,29 @@ fn parsing_a_request_takes_at_most_eight_times_its_length_in_memory() {
     }
     println!("most: {worst:.2} times the body, beyond the body itself");
     assert!(worst <= MOST, "{worst}");
+}
+
+#[tokio::test]
+async fn a_response_that_waits_holds_no_more_memory_after_a_burst_than_after_one_event() {
+    let _alone = ALONE.lock().await;
+    let request = ChatRequest::parse(br#"{"id":"c","messages":[]}"#, &Limits::default());
+    let request = &request.unwrap();
+    let held = |events: usize| {
+        let before = HEAP.current_usage();
+        let texts = stream::iter(0..events).map(|_| AgentEvent::text("word "));
+        let mut body = Box::pin(UiMessageStream::reply(request, texts.chain(stream::pending())));
+        let mut bytes = 0;
+        // The response is also pending once before the first event.
+        for _ in 0..2 {
+            while let Some(frame) = body.frame().now_or_never() {
+                bytes += frame.unwrap().unwrap().into_data().unwrap().len();
+            }
+        }
+        assert!(bytes > events * 50, "{bytes} bytes");
+        HEAP.current_usage() - before
+    };
+    // The first response of a process initializes what all of them share.
+    held(1);
+    let (before, after) = (held(1), held(10_000));
+    assert_eq!(after, before);
 }
