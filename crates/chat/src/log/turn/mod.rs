@@ -26,7 +26,7 @@ use super::turn_io::{Action, Effect, EffectId, Input, Reply};
 use crate::conversation::Chat;
 use crate::conversation::{ReceivedResult, live_message};
 use crate::log::client::Client;
-use crate::store::{AppendResult, EntryKind, LoadedLog, LogPage, Unchanged};
+use crate::store::{AppendResult, EntryKind, LoadedLog, LogHead, LogPage, Unchanged};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::PendingToolCall;
 #[cfg(test)]
@@ -340,8 +340,10 @@ impl LogTurn {
                 self.mine.has_begun |=
                     entries.any(|entry| matches!(entry, OtherEntry::Begin { .. }));
                 let Some(view) = &mut self.view else {
-                    // The append has created the log.
-                    return self.retry();
+                    return match first {
+                        0 => self.created(head, append.entries),
+                        _ => self.retry(),
+                    };
                 };
                 let is_next = first == view.state.length() && head.epoch == view.head.epoch;
                 let ended = view.state.live().filter(|live| !self.mine.is_own(&live.run));
@@ -359,6 +361,15 @@ impl LogTurn {
                 }
             }
         }
+    }
+
+    /// The log of the chat was created with these entries.
+    fn created(&mut self, head: LogHead, entries: Arc<[Entry]>) {
+        let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
+        let state = ChatState::new(chat_id.clone(), owner.clone());
+        self.view = Some(View { state, head, stored: None });
+        self.apply(entries);
+        self.has_read();
     }
 
     /// Applies the next entries of the log. Those of the holder are no longer queued.
@@ -380,6 +391,11 @@ impl LogTurn {
                 }
                 hold.queue.remove(entry)
             });
+            let ended_step = live.is_some_and(|live| live.step_end.is_some());
+            if is_own && ended_step && matches!(entry.other(), Some(OtherEntry::Step)) {
+                self.put_snapshot();
+            }
+            let Some(view) = &mut self.view else { return };
             let applied = match is_own {
                 true => view.state.apply_own(entry),
                 false => view.state.apply(entry),
@@ -412,18 +428,19 @@ impl LogTurn {
         self.leave_or_hold();
     }
 
-    /// The log has got this entry: the chat may be stored.
+    /// The log has got this entry. The chat is stored when its run has ended, and between two steps: when the later
+    /// one begins, because a run can also end after a step.
     fn follow(&mut self, entry: &Entry) {
-        let is_due = match (&self.hold, entry.other()) {
-            // Chunks that the log does not hold are in the state, too.
-            (Some(hold), Some(OtherEntry::StepEnd(_) | OtherEntry::End { .. })) => {
-                hold.queue.is_empty()
-            }
-            // A run may end in the append that begins it.
-            (None, Some(OtherEntry::End { run, .. })) => self.mine.is_own(run),
-            _ => false,
-        };
-        if is_due
+        let Some(OtherEntry::End { run, .. }) = entry.other() else { return };
+        // A run may end in the append that begins it.
+        if self.hold.is_some() || self.mine.is_own(run) {
+            self.put_snapshot();
+        }
+    }
+
+    /// Stores the chat, unless the state has chunks that the log does not hold.
+    fn put_snapshot(&mut self) {
+        if self.hold.as_ref().is_none_or(|hold| hold.queue.is_empty())
             && let Some(view) = &mut self.view
             && let Some(snapshot) = view.state.snapshot()
         {

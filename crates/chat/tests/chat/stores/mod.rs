@@ -2,6 +2,7 @@
 
 mod log_store;
 mod message_sink;
+mod operations;
 pub(crate) mod row_store;
 mod stored_formats;
 mod unknown_entries;

@@ -1,0 +1,252 @@
+//! What each request asks of the stores: the operations in their order. A new one is a round trip for each user of
+//! each store, and needs a reason.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request};
+use futures::{StreamExt, stream};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+use ui_message_stream::approval::store::{
+    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
+    PendingLimits, Snapshot,
+};
+use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId, ToolList};
+use ui_message_stream::event::ToolCall;
+use ui_message_stream::{AgentEvent, BoxFuture, Json};
+use ui_message_stream_chat::axum::{approval_routes, chat_routes};
+use ui_message_stream_chat::store::{
+    AppendLog, AppendResult, ChatPage, InMemoryLogStore, ListChats, LoadLog, LoadedLog, LogPage,
+    LogStore, PutSnapshot, ReadLogEntries,
+};
+use ui_message_stream_chat::{ChatServer, Turn};
+
+use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
+
+/// The names of the operations since the last look.
+type Names = Arc<Mutex<Vec<&'static str>>>;
+
+#[derive(Debug)]
+struct NamedLogs(InMemoryLogStore, Names);
+
+#[derive(Debug)]
+struct NamedLedger(InMemoryLedger, Names);
+
+impl NamedLogs {
+    fn name(&self, name: &'static str) -> &InMemoryLogStore {
+        self.1.lock().unwrap().push(name);
+        &self.0
+    }
+}
+
+impl NamedLedger {
+    fn name(&self, name: &'static str) -> &InMemoryLedger {
+        self.1.lock().unwrap().push(name);
+        &self.0
+    }
+}
+
+impl Intercepts for NamedLogs {
+    fn store(&self) -> &dyn LogStore {
+        &self.0
+    }
+
+    fn load<'a>(&'a self, load: LoadLog<'a>) -> Answer<'a, Option<LoadedLog>> {
+        self.name("load").load(load)
+    }
+
+    fn read<'a>(&'a self, read: ReadLogEntries<'a>) -> Answer<'a, Option<LogPage>> {
+        self.name("read").read(read)
+    }
+
+    fn append<'a>(&'a self, append: AppendLog<'a>) -> Answer<'a, AppendResult> {
+        self.name("append").append(append)
+    }
+
+    fn put_snapshot<'a>(&'a self, put: PutSnapshot<'a>) -> Answer<'a, bool> {
+        self.name("put_snapshot").put_snapshot(put)
+    }
+
+    fn list<'a>(&'a self, owner: &'a Principal, list: ListChats<'a>) -> Answer<'a, ChatPage> {
+        self.name("list").list(owner, list)
+    }
+}
+
+impl LedgerStore for NamedLedger {
+    fn insert_all<'a>(
+        &'a self,
+        records: &'a [ApprovalRecord],
+        limits: PendingLimits,
+    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
+        self.name("insert_all").insert_all(records, limits)
+    }
+
+    fn load<'a>(
+        &'a self,
+        ids: &'a [RecordId],
+    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
+        self.name("load of approvals").load(ids)
+    }
+
+    fn read_list<'a>(
+        &'a self,
+        list: ListRecords<'a>,
+    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
+        self.name("read_list").read_list(list)
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        record: &'a ApprovalRecord,
+        revision: u64,
+    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
+        self.name("compare_and_swap").compare_and_swap(record, revision)
+    }
+}
+
+/// Asks for an approval if the last message says so.
+fn agent(turn: Turn) -> impl futures::Stream<Item = AgentEvent> {
+    let asks = turn.chat.messages.last().is_some_and(|message| message.text() == "Pay");
+    stream::once(async move {
+        let input = Json::parse(r#"{"amount":5}"#).unwrap();
+        let call = ToolCall::new("call", "pay");
+        match asks {
+            false => vec![AgentEvent::text("Hello"), AgentEvent::text(" there")],
+            true => {
+                let asked = turn.approvals.request_approval_of(&call, &input).await;
+                vec![AgentEvent::tool_input(call, input), asked]
+            }
+        }
+    })
+    .flat_map(stream::iter)
+}
+
+struct Server {
+    app: Router,
+    names: Names,
+}
+
+impl Server {
+    fn new() -> Self {
+        let names = Names::default();
+        let logs = LogDouble(NamedLogs(InMemoryLogStore::new(), names.clone()));
+        let ledger = NamedLedger(InMemoryLedger::new(), names.clone());
+        let tools = ToolList::new().tool("pay", "Pays.", &Json::null());
+        let approvals = Approvals::new(tools).with_ledger(Arc::new(ledger));
+        let chats = ChatServer::new(agent, approvals).with_store(Arc::new(logs));
+        let app = Router::new()
+            .nest("/chat", chat_routes(chats.clone()))
+            .nest("/approvals", approval_routes(chats));
+        Server { app, names }
+    }
+
+    /// Returns the body of the response, and the operations until the server has nothing more to do.
+    async fn send(&self, method: Method, path: &str, body: String) -> (String, Vec<&'static str>) {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("content-type", "application/json")
+            .extension(Principal::new("ada"))
+            .body(Body::from(body));
+        let response = self.app.clone().oneshot(request.unwrap()).await.unwrap();
+        assert!(response.status().is_success(), "{path}: {}", response.status());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        // The clock is paused: it advances when no task can do anything.
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        let names = std::mem::take(&mut *self.names.lock().unwrap());
+        (String::from_utf8(body.to_vec()).unwrap(), names)
+    }
+
+    async fn say(&self, chat: &str, id: &str, text: &str) -> Vec<&'static str> {
+        let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+        let body = json!({"id": chat, "message": message}).to_string();
+        let (stream, names) = self.send(Method::POST, "/chat", body).await;
+        assert!(stream.ends_with("data: [DONE]\n\n"), "{stream}");
+        names
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_request_needs_these_operations_of_the_stores() {
+    let server = Server::new();
+    let get = async |path: &str| server.send(Method::GET, path, String::new()).await;
+    assert_eq!(server.say("chat", "m1", "Hi").await, FIRST_TURN);
+    assert_eq!(server.say("chat", "m2", "Go on").await, NEXT_TURN);
+    assert_eq!(server.say("chat", "m3", "Pay").await, QUESTION);
+    assert_eq!(get("/chat/chat").await.1, HISTORY);
+    assert_eq!(get("/chat").await.1, LIST);
+    assert_eq!(get("/chat/chat/stream").await.1, REOPENED);
+    let (inbox, names) = get("/approvals").await;
+    assert_eq!(names, INBOX);
+    let inbox: Value = serde_json::from_str(&inbox).unwrap();
+    let id = &inbox["approvals"][0]["approvalId"];
+    let body = json!({"decisions": [{"approvalId": id, "approved": false}]}).to_string();
+    assert_eq!(server.send(Method::POST, "/approvals", body).await.1, DENIAL);
+}
+
+const FIRST_TURN: &[&str] = &[
+    "read_list", // of the timer
+    "load",
+    "append", // the message, and the run
+    "append", // a step begins
+    "append", // its frames, and its end
+    "append", // the end of the run
+    "put_snapshot",
+    "load of approvals", // requests that no message shows
+    "read_list",
+    "read", // of the response
+    "read",
+];
+/// The server has the state of the chat, and reads what was added to it.
+const NEXT_TURN: &[&str] = &[
+    "read",
+    "append",
+    "append",
+    "append",
+    "append",
+    "put_snapshot",
+    "load of approvals",
+    "read_list",
+    "read",
+    "read",
+];
+const QUESTION: &[&str] = &[
+    "read",
+    "append",
+    "append",
+    "load of approvals",
+    "insert_all",
+    "append",
+    "append",
+    "put_snapshot",
+    "load of approvals",
+    "read_list",
+    "load",
+    "read",
+    "read",
+];
+const HISTORY: &[&str] = &["read", "load of approvals"];
+const LIST: &[&str] = &["list"];
+const REOPENED: &[&str] = &["read"];
+const INBOX: &[&str] = &["load of approvals", "read_list"];
+/// And the turn in which the model reads it.
+const DENIAL: &[&str] = &[
+    "load of approvals",
+    "read",
+    "append", // a run
+    "read_list",
+    "load of approvals",
+    "load of approvals",
+    "compare_and_swap",
+    "append", // the denial
+    "append",
+    "append",
+    "append",
+    "put_snapshot",
+    "load of approvals",
+    "read_list",
+];
