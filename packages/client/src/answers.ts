@@ -8,7 +8,7 @@ export type Answer =
 
 /**
  * The answers to questions, and the outputs of tools of the page, that the server may lack. An output of a call that
- * needs an approval waits until the server has given the call to the page: before that it does not take one.
+ * needs an approval waits until the server has given the call to the page: before that the server takes none.
  */
 export class Answers {
   /** By the id of the approval or of the call. */

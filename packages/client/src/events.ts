@@ -12,7 +12,7 @@ export type ChatEvents = {
   subscribe(listener: (event: ChatEvent) => void): () => void;
   /** Begins again, at once: for a user who has signed in. */
   restart(): void;
-  /** Passes on a change that this page has made: the server says nothing of a chat that is not among the newest. */
+  /** Passes on a change that this page has made: the server sends no event for a chat that is not among the newest. */
   tell(event: ChatEvent): void;
 };
 
@@ -35,6 +35,7 @@ export function followChats(server: ChatServer, sharedName: string | undefined):
   let following: AbortController | undefined;
   /** Its event `again` begins another connection. */
   const target = new EventTarget();
+  /** Sends to the other pages with this name. */
   let post = (_message: ChatEvent | 'again') => {};
 
   function pass(event: ChatEvent) {

@@ -264,7 +264,7 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     await this.#act();
   };
 
-  /** Gives the output of a tool of the page. That of a call whose approval the server lacks is sent after the approval. */
+  /** Gives the output of a tool of the page. If the call needs an approval, the output is sent after the approval. */
   readonly addToolOutput = (async (output: never) => {
     const { toolCallId, state = 'output-available', ...others } = output as Output;
     const part = callsOf(this.chat.messages.at(-1)).find(part => part.toolCallId === toolCallId);
