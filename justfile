@@ -29,6 +29,10 @@ measure:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 
+# The instructions of an event on six paths, against those that were recorded. Needs valgrind.
+instructions:
+    node .ci/instructions.mjs
+
 # The documentation as docs.rs builds it, with a badge for each feature; needs a nightly toolchain.
 docs-rs:
     RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --workspace --no-deps --all-features --exclude demo --exclude chat-openai --exclude traced --exclude authentication --exclude chat-actix --exclude chat-hyper --exclude chat-poem --exclude example-agent --exclude fuzz-targets --exclude test-support
