@@ -112,7 +112,7 @@ impl StartedStore {
                 let seconds = |name| number_after::<f64>(&info, name);
                 let cpu = seconds("\nused_cpu_user:") + seconds("\nused_cpu_sys:");
                 used.store_cpu = Duration::from_secs_f64(cpu);
-                used.bytes = number_after(&info, "\nmaster_repl_offset:");
+                used.bytes = number_after(&info, "\ntotal_net_input_bytes:");
                 used.operations = info.split(":calls=").skip(1).map(leading_number::<u64>).sum();
             }
             Home::Postgres(postgres) => {
@@ -152,7 +152,7 @@ pub(crate) struct Used {
     pub(crate) server_cpu: Duration,
     /// Zero in memory and of SQLite, which work in the process of the server.
     pub(crate) store_cpu: Duration,
-    /// The bytes that SQLite writes to its files, Redis to its replicas, and Postgres to its write-ahead log.
+    /// The bytes that SQLite writes to its files, that Redis receives, and that Postgres writes to its write-ahead log.
     pub(crate) bytes: u64,
     /// The commands of Redis, also those of scripts, or the transactions of Postgres.
     pub(crate) operations: u64,
