@@ -92,6 +92,11 @@ random-kills:
 store-costs:
     cargo bench -p demo --bench stores
 
+# What a store costs that holds 20 000 chats and 2 000 open questions, or as many as the arguments say, such as
+# `sqlite --chats 1000000 --questions 100000`. Needs redis-server and Postgres.
+full-stores *arguments:
+    cargo bench -p demo --bench scale -- {{ arguments }}
+
 # A minute of each fuzz target; needs `cargo install cargo-fuzz`.
 fuzz-smoke:
     for target in request sse_decode translator; do cargo fuzz run -s none $target -- -max_total_time=60; done
