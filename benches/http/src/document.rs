@@ -1,0 +1,173 @@
+//! The document, `docs/performance.md`.
+
+use std::fmt;
+
+use crate::install::Missing;
+use crate::machine::{Machine, version_of};
+use crate::options::Options;
+use crate::stage::{OUTPUTS, PACED, Results, Stage, TEXT};
+use crate::tables;
+
+/// Everything that the document reports.
+pub(crate) struct Document<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) machine: &'a Machine,
+    pub(crate) missing: Vec<Missing>,
+    pub(crate) results: Results,
+    /// The tables of the bench in process.
+    pub(crate) in_process: Option<String>,
+}
+
+impl fmt::Display for Document<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let command = self.command();
+        writeln!(f, "<!-- Written by `{command}`. Do not edit. -->\n\n# Performance\n")?;
+        writeln!(f, "{INTRODUCTION}")?;
+        self.burst(f)?;
+        self.paced(f)?;
+        self.arms(f)?;
+        writeln!(f, "{REPEAT}")?;
+        writeln!(f, "This page was written by\n\n```sh\n{command}\n```\n")?;
+        self.machine(f)?;
+        self.in_process(f)
+    }
+}
+
+impl Document<'_> {
+    fn command(&self) -> String {
+        let options = match self.options.given.as_str() {
+            "" => String::new(),
+            given => format!(" -- {given}"),
+        };
+        format!("cargo run --release --manifest-path benches/http/Cargo.toml{options}")
+    }
+
+    fn burst(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{BURST}")?;
+        writeln!(f, "![CPU time of a text delta, 64 streams](performance.svg)\n")?;
+        writeln!(f, "{}", tables::ratios(&self.results))?;
+        writeln!(f, "{TIMES}")?;
+        writeln!(f, "{}", tables::times(&self.results))?;
+        for stage in TEXT.iter().chain([&OUTPUTS]) {
+            self.note(f, stage)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what a reader has to know of the measurements of a stage.
+    fn note(&self, f: &mut fmt::Formatter<'_>, stage: &Stage) -> fmt::Result {
+        for arm in tables::measured(&self.results) {
+            let place = format!("- {}, `{}`", arm.title, stage.name);
+            if self.results.takes_too_long(stage, arm.name) {
+                writeln!(f, "{place}: not measured, because it takes too long.")?;
+            }
+            let Some(sample) = self.results.sample(stage, arm.name) else { continue };
+            if sample.rounds < self.options.rounds {
+                writeln!(f, "{place}: {} round, because it takes long.", sample.rounds)?;
+            }
+            if sample.client > 0.9 {
+                writeln!(
+                    f,
+                    "{place}: the client was busy for {:.0} % of the time.",
+                    100.0 * sample.client
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn paced(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n{PACED_TEXT}")?;
+        match self.options.measures(PACED.name) {
+            true => writeln!(f, "{}", tables::paced(&self.results)),
+            false => writeln!(f, "{NOT_MEASURED}\n"),
+        }
+    }
+
+    fn arms(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "## The arms\n")?;
+        for arm in tables::measured(&self.results) {
+            let version = version_of(arm).map(|version| format!(", {version}")).unwrap_or_default();
+            writeln!(f, "- **{}** (`{}`{version}). {}", arm.title, arm.name, arm.about)?;
+        }
+        for Missing { arm, reason } in &self.missing {
+            let reason = reason.replace(['\n', '\r'], " ");
+            writeln!(f, "- **{}** (`{}`) was not measured. {reason}", arm.title, arm.name)?;
+        }
+        writeln!(f)
+    }
+
+    fn machine(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| | |\n|---|---|")?;
+        for (name, value) in &self.machine.lines {
+            writeln!(f, "| {name} | {value} |")?;
+        }
+        let [server, client] = self.machine.cores;
+        writeln!(f, "| core of the servers, core of the client | {server}, {client} |\n")
+    }
+
+    fn in_process(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{IN_PROCESS}")?;
+        writeln!(f, "{}", self.in_process.as_deref().unwrap_or(NOT_MEASURED))
+    }
+}
+
+const INTRODUCTION: &str = "\
+What a response costs the server over HTTP: with this crate, without it, and with other libraries. Each arm is a server
+of its own on one core, and the client is on another core of the same machine. The times are CPU times of the server,
+with all of its threads, and with what the kernel does for it. They differ between machines, and a shared machine
+differs between days. The ratios differ less, so they come first.";
+
+const BURST: &str = "
+## Burst
+
+The agent is always ready: the load is as high as the server can take. A response is 2 200 text deltas of about seven
+bytes in four steps, and three tool calls. The last column is another response, with 50 tool outputs of 100 KB each.
+Before the run, each arm's response is compared: it holds the same text in as many deltas, and as many outputs.
+
+CPU time divided by that of the limit, which only sends bytes that are ready:
+";
+
+const TIMES: &str = "\
+The same as CPU time of a text delta, and of a tool output. Everything that a response takes is divided by the number of
+its text deltas, so other chunks and the request count too. Then the time on the clock of a whole response, if there is
+one stream, and the size of a response. An arm's own chunks make the difference in frames.
+";
+
+const PACED_TEXT: &str = "\
+## At the pace of a model
+
+500 streams at once, and the agent of each writes 50 deltas a second. A delta is sent when it is written, so nothing can
+be joined: most of the time is the system call. The delay is the time from the writing of a delta to its arrival at the
+client, and *added* is the difference to the limit. The client has one core too, so part of each delay is its own. *In
+time* is the share of the 25 000 deltas a second that arrived: less than all means that a core was not fast enough.
+";
+
+const REPEAT: &str = "\
+## How to repeat it
+
+On Linux with two cores, in a clone of the repository:
+
+```sh
+cargo run --release --manifest-path benches/http/Cargo.toml
+```
+
+It needs Rust and a C compiler, and for two of the peers Node 20 and Python 3.10. It takes about fifteen minutes. A short
+run of some arms, which leaves this page as it is:
+
+```sh
+cargo run --release --manifest-path benches/http/Cargo.toml -- --rounds 1 --arms reply,sse --stages text-64 --out target/performance
+```
+
+The arms take turns in each round, and the tables show the medians. All arms set `TCP_NODELAY`, which `axum::serve` does not
+do by itself: without it, the last bytes of a response can wait 40 ms for an acknowledgement. The outputs of tools are values
+of the language: each arm converts them to JSON itself, for each response.
+";
+
+const NOT_MEASURED: &str = "This was not measured in the run that wrote this page.";
+
+const IN_PROCESS: &str = "\
+## In process
+
+What the core costs without a server, as `cargo bench --bench in_process` prints it:
+";
