@@ -63,7 +63,11 @@ impl Document<'_> {
             }
             let Some(sample) = self.results.sample(stage, arm.name) else { continue };
             if sample.rounds < self.options.rounds {
-                writeln!(f, "{place}: {} round, because it takes long.", sample.rounds)?;
+                writeln!(
+                    f,
+                    "{place}: {} of {} rounds, because it takes long.",
+                    sample.rounds, self.options.rounds
+                )?;
             }
             if sample.client > 0.9 {
                 writeln!(
@@ -159,7 +163,8 @@ run of some arms, which leaves this page as it is:
 cargo run --release --manifest-path benches/http/Cargo.toml -- --rounds 1 --arms reply,sse --stages text-64 --out target/performance
 ```
 
-The arms take turns in each round, and the tables show the medians. All arms set `TCP_NODELAY`, which `axum::serve` does not
+The arms take turns in each round. A ratio is the median of the ratios to the limit in the same round, and a time is the
+median of the times. Two cores of a virtual machine may be threads of one core, and then the client slows the server down. All arms set `TCP_NODELAY`, which `axum::serve` does not
 do by itself: without it, the last bytes of a response can wait 40 ms for an acknowledgement. The outputs of tools are values
 of the language: each arm converts them to JSON itself, for each response.
 ";

@@ -12,8 +12,8 @@
 //!
 //! | option | meaning | default |
 //! |---|---|---|
-//! | `--rounds N` | the rounds of each stage; the medians are reported | 5 |
-//! | `--seconds S` | the time of one arm in one round; four times as long if the text is paced | 1 |
+//! | `--rounds N` | the rounds of each stage; a fifth of them for what takes long | 15 |
+//! | `--seconds S` | the time of one arm in one round; ten times as long if the text is paced | 0.3 |
 //! | `--arms a,b` | only these arms. The first arm, which is the limit, is always measured | all |
 //! | `--stages a,b` | only these stages: `text-1`, `text-64`, `text-1000`, `outputs-1`, `paced`, `in-process` | all |
 //! | `--out FOLDER` | where the document and the plot are written | `docs` |

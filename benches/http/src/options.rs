@@ -22,8 +22,8 @@ impl Options {
     pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Self> {
         let arguments: Vec<String> = arguments.collect();
         let mut options = Options {
-            rounds: 5,
-            time: Duration::from_secs(1),
+            rounds: 15,
+            time: Duration::from_millis(300),
             arms: ARMS.iter().collect(),
             stages: None,
             out: repository().join("docs"),
@@ -56,7 +56,7 @@ impl Options {
     }
 
     pub(crate) fn paced_time(&self) -> Duration {
-        4 * self.time
+        10 * self.time
     }
 }
 

@@ -34,6 +34,9 @@ pub(crate) const TEXT: [Stage; 3] = [
 pub(crate) const OUTPUTS: Stage = Stage { name: "outputs-1", path: "/outputs", streams: 1 };
 pub(crate) const PACED: Stage = Stage { name: "paced", path: "/paced", streams: 500 };
 
+/// A measurement that takes long is made in each so many rounds.
+pub(crate) const SLOW: usize = 5;
+
 /// How long one response of each stream may take.
 const MAX_TIME: Duration = Duration::from_secs(30);
 
@@ -42,6 +45,8 @@ const MAX_TIME: Duration = Duration::from_secs(30);
 pub(crate) struct Sample {
     /// The CPU time of the server, in nanoseconds: for a response, or for a delta if the text is paced.
     pub(crate) cpu: f64,
+    /// The CPU time divided by that of the limit in the same round.
+    pub(crate) ratio: f64,
     /// The median and the 99th percentile, in microseconds, of the time of a response, or of the delay of a delta.
     pub(crate) times: [f64; 2],
     /// The share of the time in which the client's core was busy.
@@ -131,41 +136,45 @@ fn measure(
 ) -> Outcome<()> {
     let start = |arm: &&Installed| Server::start(arm, machine.cores[0], options.paced_deltas());
     let servers = arms.iter().map(start).collect::<Outcome<Vec<_>>>()?;
-    let mut samples = vec![Vec::new(); arms.len()];
+    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); arms.len()];
+    let mut is_slow = vec![stage.name == PACED.name; arms.len()];
+    let mut limit = f64::NAN;
     for round in 0..options.rounds {
-        for ((arm, server), samples) in arms.iter().zip(&servers).zip(&mut samples) {
+        for (at, (arm, server)) in arms.iter().zip(&servers).enumerate() {
+            if is_slow[at] && round % SLOW != 0 {
+                continue;
+            }
             let name = arm.arm.name;
             let named = |error: Box<dyn Error>| format!("{name} in {}: {error}", stage.name);
-            if round == 0 && stage.name != PACED.name {
-                let warm_up = Stage { streams: stage.streams.min(16), ..*stage };
-                burst(&warm_up, options, server).map_err(named)?;
-            }
-            let size = results.size(stage, name);
             let begun = Instant::now();
-            let sample = match size {
-                // One response of each stream takes long. The first round is enough.
-                Some(_) if is_slow(samples, options) => continue,
-                Some(size) => burst(stage, options, server).and_then(|burst| burst.sample(size)),
+            let mut sample = match results.size(stage, name) {
+                Some(size) => {
+                    if round == 0 {
+                        let warm_up = Stage { streams: stage.streams.min(16), ..*stage };
+                        burst(&warm_up, options, server).map_err(named)?;
+                    }
+                    burst(stage, options, server).and_then(|burst| burst.sample(size))
+                }
                 None => paced(stage, options, server),
-            };
-            let sample = sample.map_err(named)?;
+            }
+            .map_err(named)?;
+            if at == 0 {
+                limit = sample.cpu;
+            }
+            sample.ratio = sample.cpu / limit;
+            is_slow[at] |= begun.elapsed() > 5 * options.time;
+            let (cpu, ratio, client) = (sample.cpu, sample.ratio, sample.client);
             eprintln!(
-                "{} {round} {name}: {:.0} ns, client {:.2}",
-                stage.name, sample.cpu, sample.client
+                "{} {round} {name}: {cpu:.0} ns, ÷ {ratio:.2}, client {client:.2}",
+                stage.name
             );
-            samples.push((begun.elapsed(), sample));
+            samples[at].push(sample);
         }
     }
     for (arm, samples) in arms.iter().zip(samples) {
-        let samples: Vec<Sample> = samples.into_iter().map(|(_, sample)| sample).collect();
         results.samples.insert((stage.name, arm.arm.name), median(&samples));
     }
     Ok(())
-}
-
-/// Returns whether the last round took much longer than it should have.
-fn is_slow(samples: &[(Duration, Sample)], options: &Options) -> bool {
-    samples.last().is_some_and(|(time, _)| *time > 5 * options.time)
 }
 
 /// What a burst has read, and what it took.
@@ -194,13 +203,8 @@ impl Burst {
             return Err("the responses are shorter than the one that was checked".into());
         }
         let times = percentiles(&mut read.times).map(|time| time.as_secs_f64() * 1e6);
-        Ok(Sample {
-            cpu: server / responses,
-            times,
-            client: client / clock,
-            arrived: 1.0,
-            rounds: 1,
-        })
+        let (cpu, client) = (server / responses, client / clock);
+        Ok(Sample { cpu, ratio: f64::NAN, times, client, arrived: 1.0, rounds: 1 })
     }
 }
 
@@ -219,7 +223,8 @@ fn paced(stage: &Stage, options: &Options, server: &Server) -> Outcome<Sample> {
     let arrived = delays.len() as f64 / expected;
     let times = percentiles(&mut delays).map(|delay| delay as f64 / 1e3);
     let client = client / time.as_nanos() as f64;
-    Ok(Sample { cpu: server / delays.len() as f64, times, client, arrived, rounds: 1 })
+    let cpu = server / delays.len() as f64;
+    Ok(Sample { cpu, ratio: f64::NAN, times, client, arrived, rounds: 1 })
 }
 
 /// Returns the CPU times of the server and of this process, in nanoseconds.
@@ -246,6 +251,7 @@ fn median(samples: &[Sample]) -> Sample {
     };
     Sample {
         cpu: of(|sample| sample.cpu),
+        ratio: of(|sample| sample.ratio),
         times: [of(|sample| sample.times[0]), of(|sample| sample.times[1])],
         client: of(|sample| sample.client),
         arrived: of(|sample| sample.arrived),

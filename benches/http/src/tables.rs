@@ -88,8 +88,7 @@ pub(crate) fn measured(results: &Results) -> impl Iterator<Item = &'static Arm> 
 
 /// Returns the CPU time of a stage divided by that of the limit.
 pub(crate) fn ratio_of(results: &Results, stage: &Stage, arm: &Arm) -> Option<f64> {
-    let limit = results.sample(stage, ARMS[0].name)?;
-    Some(results.sample(stage, arm.name)?.cpu / limit.cpu)
+    Some(results.sample(stage, arm.name)?.ratio)
 }
 
 /// Returns the CPU time of a text delta.

@@ -2,6 +2,7 @@
 
 use axum::Router;
 use axum::routing::{MethodRouter, post};
+use bench_work::said;
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -11,17 +12,19 @@ use crate::events::{answer, text_at_pace};
 
 /// The body of the response polls the stream of the agent.
 pub(crate) fn direct(deltas: usize) -> Router {
+    let (text, outputs) = (said(bench_work::text()), said(bench_work::outputs()));
     Router::new()
-        .route("/text", reply(|| answer(bench_work::text())))
-        .route("/outputs", reply(|| answer(bench_work::outputs())))
+        .route("/text", reply(move || answer(text)))
+        .route("/outputs", reply(move || answer(outputs)))
         .route("/paced", reply(move || text_at_pace(deltas)))
 }
 
 /// The agent runs in a task of its own and sends its events over a channel.
 pub(crate) fn own_task(deltas: usize) -> Router {
+    let (text, outputs) = (said(bench_work::text()), said(bench_work::outputs()));
     Router::new()
-        .route("/text", reply(|| from_task(answer(bench_work::text()))))
-        .route("/outputs", reply(|| from_task(answer(bench_work::outputs()))))
+        .route("/text", reply(move || from_task(answer(text))))
+        .route("/outputs", reply(move || from_task(answer(outputs))))
         .route("/paced", reply(move || from_task(text_at_pace(deltas))))
 }
 

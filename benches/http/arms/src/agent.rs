@@ -2,11 +2,10 @@
 
 use axum::Router;
 use axum::middleware::from_fn;
-use bench_work::{Answer, Row, Step};
+use bench_work::{Answer, Row, Said, said};
 use futures::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use ui_message_stream::AgentEvent;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
@@ -14,12 +13,13 @@ use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::axum::chat_routes;
 
 use crate::chats::sign_in;
+use crate::events;
 
 pub(crate) fn routes() -> Router {
     let file = Tool::new("read_file", async |_: ReadFile| output_of(bench_work::text()));
     let rows = Tool::new("read_rows", async |_: ReadRows| output_of(bench_work::outputs()));
-    let text = Agent::new(Scripted(bench_work::text())).tool(file);
-    let outputs = Agent::new(Scripted(bench_work::outputs())).tool(rows);
+    let text = Agent::new(Scripted::new(bench_work::text())).tool(file);
+    let outputs = Agent::new(Scripted::new(bench_work::outputs())).tool(rows);
     Router::new()
         .nest("/text", chat_routes(text.into_chat_server()))
         .nest("/outputs", chat_routes(outputs.into_chat_server()))
@@ -47,29 +47,36 @@ fn output_of(answer: &'static Answer) -> Result<&'static [Row], ToolError> {
 
 /// A model that says one step of an answer in each call.
 #[derive(Debug)]
-struct Scripted(&'static Answer);
+struct Scripted(Vec<&'static [Said]>);
+
+impl Scripted {
+    fn new(answer: &'static Answer) -> Self {
+        Scripted(answer.iter().map(|step| said(std::slice::from_ref(step))).collect())
+    }
+}
 
 impl Model for Scripted {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let is_tool = |message: &&ModelMessage| matches!(message, ModelMessage::Tool { .. });
-        let step = request.messages.iter().filter(is_tool).count();
-        Box::pin(stream::iter(says(&self.0[step]).map(Ok)))
+        let step = self.0[request.messages.iter().filter(is_tool).count()];
+        let reason = match step.last() {
+            Some(Said::Text(_)) => FinishReason::Stop,
+            _ => FinishReason::ToolCalls,
+        };
+        let events = step.iter().filter_map(|said| event(*said));
+        Box::pin(stream::iter(events.chain([ModelEvent::Finished(reason)]).map(Ok)))
     }
 }
 
-fn says(step: &'static Step) -> impl Iterator<Item = ModelEvent> + Send {
-    let texts = step.texts.iter().map(|text| AgentEvent::text(*text));
-    let calls = step.calls.iter().flat_map(|call| {
-        let tool_call = ToolCall::new(&*call.id, call.tool);
-        let begin = AgentEvent::tool_input_start(tool_call.clone());
-        let pieces = call.pieces.iter();
-        let pieces = pieces.map(|piece| AgentEvent::tool_input_delta(&*call.id, *piece));
-        let end = ModelEvent::ToolCall(Box::new(tool_call), call.input.to_owned());
-        [begin].into_iter().chain(pieces).map(ModelEvent::Event).chain([end])
-    });
-    let reason = match step.calls.is_empty() {
-        true => FinishReason::Stop,
-        false => FinishReason::ToolCalls,
+/// Returns what the model emits. The agent, and not the model, emits outputs of tools.
+fn event(said: Said) -> Option<ModelEvent> {
+    let event = match said {
+        Said::Input(call) => {
+            let tool_call = ToolCall::new(call.id.clone(), call.tool);
+            return Some(ModelEvent::ToolCall(Box::new(tool_call), call.input.to_owned()));
+        }
+        Said::Output(_) => return None,
+        Said::Text(_) | Said::Begin(_) | Said::Piece(..) => events::event(said),
     };
-    texts.map(ModelEvent::Event).chain(calls).chain([ModelEvent::Finished(reason)])
+    Some(ModelEvent::Event(event))
 }

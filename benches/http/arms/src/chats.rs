@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
+use bench_work::said;
 use futures::Stream;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
@@ -16,9 +17,10 @@ use ui_message_stream_chat::{ChatServer, Turn};
 use crate::events::{answer, text_at_pace};
 
 pub(crate) fn routes(deltas: usize) -> Router {
+    let (text, outputs) = (said(bench_work::text()), said(bench_work::outputs()));
     Router::new()
-        .nest("/text", chat_routes(server(|| answer(bench_work::text()))))
-        .nest("/outputs", chat_routes(server(|| answer(bench_work::outputs()))))
+        .nest("/text", chat_routes(server(move || answer(text))))
+        .nest("/outputs", chat_routes(server(move || answer(outputs))))
         .nest("/paced", chat_routes(server(move || text_at_pace(deltas))))
         .layer(from_fn(sign_in))
 }

@@ -1,16 +1,14 @@
 //! An agent of the host: it emits the answers as events of this crate.
 
-use std::iter::once_with;
-
-use bench_work::{Answer, Call, Step, paced};
+use bench_work::{Said, paced};
 use futures::{Stream, StreamExt, stream};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::{AgentEvent, Json};
 
 /// Emits an answer without a pause.
-pub(crate) fn answer(answer: &'static Answer) -> impl Stream<Item = AgentEvent> + Send {
-    stream::iter(events(answer))
+pub(crate) fn answer(said: &'static [Said]) -> impl Stream<Item = AgentEvent> + Send {
+    stream::iter(events(said))
 }
 
 /// Emits a text at the pace of a model.
@@ -19,25 +17,25 @@ pub(crate) fn text_at_pace(deltas: usize) -> impl Stream<Item = AgentEvent> + Se
 }
 
 /// Returns the events of an answer. Each is made when it is asked for.
-pub(crate) fn events(answer: &'static Answer) -> impl Iterator<Item = AgentEvent> + Send {
-    let of_step = |step: &'static Step| {
-        let texts = step.texts.iter().map(|text| AgentEvent::text(*text));
-        texts.chain(step.calls.iter().flat_map(of_call))
-    };
-    answer.iter().flat_map(of_step).chain([AgentEvent::finish(FinishReason::Stop)])
+pub(crate) fn events(said: &'static [Said]) -> impl Iterator<Item = AgentEvent> + Send {
+    said.iter().copied().map(event).chain([AgentEvent::finish(FinishReason::Stop)])
 }
 
-fn of_call(call: &'static Call) -> impl Iterator<Item = AgentEvent> {
-    let tool_call = move || ToolCall::new(&*call.id, call.tool);
-    let begin = [AgentEvent::tool_input_start(tool_call())];
-    let pieces = call.pieces.iter();
-    let pieces = pieces.map(move |piece| AgentEvent::tool_input_delta(&*call.id, *piece));
-    let input = once_with(move || {
-        AgentEvent::tool_input(tool_call(), Json::parse(call.input).expect("it is JSON"))
-    });
-    let output = once_with(move || {
-        let output = Json::from_serialize(&call.output).expect("rows are JSON");
-        AgentEvent::tool_output(&*call.id, output)
-    });
-    begin.into_iter().chain(pieces).chain(input).chain(output)
+/// Makes an event that owns its texts, as the texts of a model are not static.
+pub(crate) fn event(said: Said) -> AgentEvent {
+    match said {
+        Said::Text(text) => AgentEvent::text(text.to_owned()),
+        Said::Begin(call) => {
+            AgentEvent::tool_input_start(ToolCall::new(call.id.clone(), call.tool))
+        }
+        Said::Piece(call, piece) => AgentEvent::tool_input_delta(call.id.clone(), piece.to_owned()),
+        Said::Input(call) => {
+            let input = Json::parse(call.input).expect("it is JSON");
+            AgentEvent::tool_input(ToolCall::new(call.id.clone(), call.tool), input)
+        }
+        Said::Output(call) => {
+            let output = Json::from_serialize(&call.output).expect("rows are JSON");
+            AgentEvent::tool_output(call.id.clone(), output)
+        }
+    }
 }

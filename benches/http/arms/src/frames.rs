@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use bench_work::{Answer, paced};
+use bench_work::{Answer, paced, said};
 use futures::{Stream, StreamExt, stream};
 use ui_message_stream::sse::Encoder;
 use ui_message_stream::{Chunk, Translator};
@@ -37,7 +37,7 @@ fn ready_frames(answer: &'static Answer) -> Vec<Vec<u8>> {
         encoder.encode(&chunk, &mut frame);
         frames.push(frame);
     };
-    for event in events(answer) {
+    for event in events(said(answer)) {
         translator.handle_event(&event, &mut write).expect("the events are valid");
     }
     frames.push(b"data: [DONE]\n\n".to_vec());

@@ -6,7 +6,9 @@
 mod answer;
 mod listen;
 mod pace;
+mod said;
 
 pub use answer::{Answer, Call, Row, Step, outputs, text};
 pub use listen::listen;
 pub use pace::{MARK, paced, unix_nanoseconds};
+pub use said::{Said, said};
