@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use crate::arm::Arm;
 use crate::install::Missing;
 use crate::machine::{Machine, version_of};
 use crate::options::Options;
-use crate::stage::{OUTPUTS, PACED, Results, Stage, TEXT};
+use crate::stage::{OUTPUTS, PACED, Results, SLOW, Stage, TEXT, middle};
 use crate::tables;
 
 /// Everything that the document reports.
@@ -46,36 +47,39 @@ impl Document<'_> {
         writeln!(f, "{BURST}")?;
         writeln!(f, "![CPU time of a text delta, 64 streams](performance.svg)\n")?;
         writeln!(f, "{}", tables::ratios(&self.results))?;
-        writeln!(f, "{TIMES}")?;
+        let arms = tables::measured(&self.results).skip(1);
+        let samples = arms.flat_map(|arm| TEXT.iter().map(|stage| (stage, arm.name)));
+        let samples = samples.filter_map(|(stage, arm)| self.results.sample(stage, arm));
+        let spread = 100.0 * middle(samples.map(|sample| sample.spread));
+        writeln!(f, "{SPREAD} {spread:.0} %.\n\n{TIMES}")?;
         writeln!(f, "{}", tables::times(&self.results))?;
         for stage in TEXT.iter().chain([&OUTPUTS]) {
-            self.note(f, stage)?;
+            self.notes(f, stage)?;
         }
         Ok(())
     }
 
     /// Writes what a reader has to know of the measurements of a stage.
-    fn note(&self, f: &mut fmt::Formatter<'_>, stage: &Stage) -> fmt::Result {
-        for arm in tables::measured(&self.results) {
-            let place = format!("- {}, `{}`", arm.title, stage.name);
-            if self.results.takes_too_long(stage, arm.name) {
-                writeln!(f, "{place}: not measured, because it takes too long.")?;
-            }
-            let Some(sample) = self.results.sample(stage, arm.name) else { continue };
-            if sample.rounds < self.options.rounds {
-                writeln!(
-                    f,
-                    "{place}: {} of {} rounds, because it takes long.",
-                    sample.rounds, self.options.rounds
-                )?;
-            }
-            if sample.client > 0.9 {
-                writeln!(
-                    f,
-                    "{place}: the client was busy for {:.0} % of the time.",
-                    100.0 * sample.client
-                )?;
-            }
+    fn notes(&self, f: &mut fmt::Formatter<'_>, stage: &Stage) -> fmt::Result {
+        let (name, rounds) = (stage.name, self.options.rounds);
+        let arms_with = |is: &dyn Fn(&Arm) -> bool| -> Option<String> {
+            let arms = tables::measured(&self.results).filter(|arm| is(arm));
+            let titles: Vec<&str> = arms.map(|arm| arm.title).collect();
+            (!titles.is_empty()).then(|| titles.join("; "))
+        };
+        let sample = |arm: &Arm| self.results.sample(stage, arm.name);
+        if let Some(arms) = arms_with(&|arm| self.results.takes_too_long(stage, arm.name)) {
+            writeln!(f, "- `{name}` takes too long and was not measured: {arms}.")?;
+        }
+        if let Some(arms) = arms_with(&|arm| sample(arm).is_some_and(|one| one.rounds < rounds)) {
+            let some = rounds.div_ceil(SLOW);
+            writeln!(
+                f,
+                "- `{name}` takes long and was measured in {some} of {rounds} rounds: {arms}."
+            )?;
+        }
+        if let Some(arms) = arms_with(&|arm| sample(arm).is_some_and(|one| one.client > 0.9)) {
+            writeln!(f, "- `{name}` kept the client busy for more than 90 % of the time: {arms}.")?;
         }
         Ok(())
     }
@@ -127,10 +131,14 @@ const BURST: &str = "
 
 The agent is always ready: the load is as high as the server can take. A response is 2 200 text deltas of about seven
 bytes in four steps, and three tool calls. The last column is another response, with 50 tool outputs of 100 KB each.
-Before the run, each arm's response is compared: it holds the same text in as many deltas, and as many outputs.
+Before the run, each arm's response is compared: it holds the same text in as many deltas, and as many outputs. (An arm
+that sends no outputs has a dash in the last column.)
 
 CPU time divided by that of the limit, which only sends bytes that are ready:
 ";
+
+const SPREAD: &str = "\
+How steady the machine was: in half of the rounds, a ratio of text differs from its median by less than";
 
 const TIMES: &str = "\
 The same as CPU time of a text delta, and of a tool output. Everything that a response takes is divided by the number of
@@ -164,9 +172,11 @@ cargo run --release --manifest-path benches/http/Cargo.toml -- --rounds 1 --arms
 ```
 
 The arms take turns in each round. A ratio is the median of the ratios to the limit in the same round, and a time is the
-median of the times. Two cores of a virtual machine may be threads of one core, and then the client slows the server down. All arms set `TCP_NODELAY`, which `axum::serve` does not
-do by itself: without it, the last bytes of a response can wait 40 ms for an acknowledgement. The outputs of tools are values
-of the language: each arm converts them to JSON itself, for each response.
+median of the times. Two cores of a virtual machine may be threads of one core, and then the client slows the server down.
+
+All arms set `TCP_NODELAY`, which `axum::serve` does not do by itself: without it, the last bytes of a response can wait
+40 ms for an acknowledgement. The outputs of tools are values of the language: each arm converts them to JSON itself, for
+each response. The Rust programs are built with `--release` and no further settings.
 ";
 
 const NOT_MEASURED: &str = "This was not measured in the run that wrote this page.";

@@ -47,6 +47,8 @@ pub(crate) struct Sample {
     pub(crate) cpu: f64,
     /// The CPU time divided by that of the limit in the same round.
     pub(crate) ratio: f64,
+    /// Half of the rounds have a ratio that differs from the median by less than this share of it.
+    pub(crate) spread: f64,
     /// The median and the 99th percentile, in microseconds, of the time of a response, or of the delay of a delta.
     pub(crate) times: [f64; 2],
     /// The share of the time in which the client's core was busy.
@@ -116,9 +118,10 @@ pub(crate) fn measure_all(
     }
     for stage in TEXT.iter().chain([&OUTPUTS, &PACED]) {
         if options.measures(stage.name) {
-            let takes_part = |arm: &&Installed| match stage.name == PACED.name {
-                true => arm.arm.is_paced,
-                false => !results.takes_too_long(stage, arm.arm.name),
+            let takes_part = |arm: &&Installed| match stage.name {
+                "paced" => arm.arm.is_paced,
+                "outputs-1" => arm.arm.sends_outputs,
+                _ => !results.takes_too_long(stage, arm.arm.name),
             };
             let arms = arms.iter().filter(takes_part).collect();
             measure(stage, options, machine, arms, &mut results)?;
@@ -146,15 +149,14 @@ fn measure(
             }
             let name = arm.arm.name;
             let named = |error: Box<dyn Error>| format!("{name} in {}: {error}", stage.name);
+            let size = results.size(stage, name);
+            if round == 0 && size.is_some() {
+                let warm_up = Stage { streams: stage.streams.min(16), ..*stage };
+                burst(&warm_up, options, server).map_err(named)?;
+            }
             let begun = Instant::now();
-            let mut sample = match results.size(stage, name) {
-                Some(size) => {
-                    if round == 0 {
-                        let warm_up = Stage { streams: stage.streams.min(16), ..*stage };
-                        burst(&warm_up, options, server).map_err(named)?;
-                    }
-                    burst(stage, options, server).and_then(|burst| burst.sample(size))
-                }
+            let mut sample = match size {
+                Some(size) => burst(stage, options, server).and_then(|burst| burst.sample(size)),
                 None => paced(stage, options, server),
             }
             .map_err(named)?;
@@ -204,7 +206,7 @@ impl Burst {
         }
         let times = percentiles(&mut read.times).map(|time| time.as_secs_f64() * 1e6);
         let (cpu, client) = (server / responses, client / clock);
-        Ok(Sample { cpu, ratio: f64::NAN, times, client, arrived: 1.0, rounds: 1 })
+        Ok(Sample { cpu, ratio: f64::NAN, spread: 0.0, times, client, arrived: 1.0, rounds: 1 })
     }
 }
 
@@ -224,7 +226,7 @@ fn paced(stage: &Stage, options: &Options, server: &Server) -> Outcome<Sample> {
     let times = percentiles(&mut delays).map(|delay| delay as f64 / 1e3);
     let client = client / time.as_nanos() as f64;
     let cpu = server / delays.len() as f64;
-    Ok(Sample { cpu, ratio: f64::NAN, times, client, arrived, rounds: 1 })
+    Ok(Sample { cpu, ratio: f64::NAN, spread: 0.0, times, client, arrived, rounds: 1 })
 }
 
 /// Returns the CPU times of the server and of this process, in nanoseconds.
@@ -244,17 +246,23 @@ fn percentiles<T: Ord + Copy>(values: &mut [T]) -> [T; 2] {
 }
 
 fn median(samples: &[Sample]) -> Sample {
-    let of = |value: fn(&Sample) -> f64| {
-        let mut values: Vec<f64> = samples.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
+    let of = |value: fn(&Sample) -> f64| middle(samples.iter().map(value));
+    let ratio = of(|sample| sample.ratio);
+    let distances = samples.iter().map(|sample| (sample.ratio / ratio - 1.0).abs());
     Sample {
         cpu: of(|sample| sample.cpu),
-        ratio: of(|sample| sample.ratio),
+        ratio,
+        spread: middle(distances),
         times: [of(|sample| sample.times[0]), of(|sample| sample.times[1])],
         client: of(|sample| sample.client),
         arrived: of(|sample| sample.arrived),
         rounds: samples.len(),
     }
+}
+
+/// Returns the median.
+pub(crate) fn middle(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
