@@ -1,17 +1,11 @@
 //! Parsing a request takes at most eight times its length in memory, including the body, for any
-//! body. A response that waits for its agent holds no buffer. This binary has a counting allocator.
+//! body. A response that waits for its agent holds no buffer. The allocations of the measuring thread are
+//! counted.
 
 use futures::{FutureExt, StreamExt, stream};
 use http_body_util::BodyExt;
-use peak_alloc::PeakAlloc;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
-
-#[global_allocator]
-static HEAP: PeakAlloc = PeakAlloc;
-
-/// Held by the test that measures.
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// The limit for the parser's allocations, as a multiple of the body's length. The body itself is
 /// the eighth.
@@ -213,21 +207,19 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
 
 /// The peak of the allocated memory as a multiple of the body, and the result of parsing.
 fn measure(body: &[u8], limits: &Limits) -> (f64, &'static str) {
-    let before = HEAP.current_usage();
-    HEAP.reset_peak_usage();
-    let parsed = ChatRequest::parse(body, limits);
-    let peak = HEAP.peak_usage().saturating_sub(before);
-    let how = match parsed {
-        Ok(_) => "read",
-        Err(error) if error.is_limit() => "over a limit",
-        Err(_) => "refused",
-    };
-    (peak as f64 / body.len() as f64, how)
+    let mut how = "";
+    let allocations = allocation_counter::measure(|| {
+        how = match ChatRequest::parse(body, limits) {
+            Ok(_) => "read",
+            Err(error) if error.is_limit() => "over a limit",
+            Err(_) => "refused",
+        };
+    });
+    (allocations.bytes_max as f64 / body.len() as f64, how)
 }
 
 #[test]
 fn parsing_a_request_takes_at_most_eight_times_its_length_in_memory() {
-    let _alone = ALONE.blocking_lock();
     let none = Limits::default()
         .with_max_bytes(usize::MAX)
         .with_max_messages(usize::MAX)
@@ -254,25 +246,27 @@ fn parsing_a_request_takes_at_most_eight_times_its_length_in_memory() {
 
 #[tokio::test]
 async fn a_response_that_waits_holds_no_more_memory_after_a_burst_than_after_one_event() {
-    let _alone = ALONE.lock().await;
-    let request = ChatRequest::parse(br#"{"id":"c","messages":[]}"#, &Limits::default());
-    let request = &request.unwrap();
+    let request = ChatRequest::parse(br#"{"id":"c","messages":[]}"#, &Limits::default()).unwrap();
     let held = |events: usize| {
-        let before = HEAP.current_usage();
         let texts = stream::iter(0..events).map(|_| AgentEvent::text("word "));
-        let mut body = Box::pin(UiMessageStream::reply(request, texts.chain(stream::pending())));
-        let mut bytes = 0;
-        // The response is also pending once before the first event.
-        for _ in 0..2 {
-            while let Some(frame) = body.frame().now_or_never() {
-                bytes += frame.unwrap().unwrap().into_data().unwrap().len();
+        let mut waiting = None;
+        let allocations = allocation_counter::measure(|| {
+            let agent = texts.chain(stream::pending());
+            let body = waiting.insert(Box::pin(UiMessageStream::reply(&request, agent)));
+            let mut bytes = 0;
+            // The response is also pending once before the first event.
+            for _ in 0..2 {
+                while let Some(frame) = body.frame().now_or_never() {
+                    bytes += frame.unwrap().unwrap().into_data().unwrap().len();
+                }
             }
-        }
-        assert!(bytes > events * 50, "{bytes} bytes");
-        HEAP.current_usage() - before
+            assert!(bytes > events * 50, "{bytes} bytes");
+        });
+        allocations.bytes_current
     };
     // The first response of a process initializes what all of them share.
     held(1);
     let (before, after) = (held(1), held(10_000));
+    assert!(before > 0, "{before} bytes");
     assert_eq!(after, before);
 }
