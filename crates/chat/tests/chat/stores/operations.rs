@@ -174,67 +174,39 @@ impl Server {
 async fn each_request_needs_these_operations_of_the_stores() {
     let server = Server::new();
     let get = async |path: &str| server.send(Method::GET, path, String::new()).await;
-    assert_eq!(server.say("chat", "m1", "Hi").await, FIRST_TURN);
-    assert_eq!(server.say("chat", "m2", "Go on").await, NEXT_TURN);
-    assert_eq!(server.say("chat", "m3", "Pay").await, QUESTION);
-    assert_eq!(get("/chat/chat").await.1, HISTORY);
-    assert_eq!(get("/chat").await.1, LIST);
-    assert_eq!(get("/chat/chat/stream").await.1, REOPENED);
+    let first_turn = [FIRST_MESSAGE, BEGIN_STEP, END, READ].concat();
+    assert_eq!(server.say("chat", "m1", "Hi").await, first_turn);
+    assert_eq!(server.say("chat", "m2", "Go on").await, [MESSAGE, BEGIN_STEP, END, READ].concat());
+    let asks = [MESSAGE, BEGIN_STEP, ASK, END, &["load"], READ].concat();
+    assert_eq!(server.say("chat", "m3", "Pay").await, asks);
+    assert_eq!(get("/chat/chat").await.1, ["read", "load of approvals"]);
+    assert_eq!(get("/chat").await.1, ["list"]);
+    assert_eq!(get("/chat/chat/stream").await.1, ["read"]);
     let (inbox, names) = get("/approvals").await;
-    assert_eq!(names, INBOX);
+    assert_eq!(names, ["load of approvals", "read_list"]);
     let inbox: Value = serde_json::from_str(&inbox).unwrap();
     let id = &inbox["approvals"][0]["approvalId"];
     let body = json!({"decisions": [{"approvalId": id, "approved": false}]}).to_string();
-    assert_eq!(server.send(Method::POST, "/approvals", body).await.1, DENIAL);
+    // And the turn in which the model reads the denial.
+    let denial = [DENY, BEGIN_STEP, END].concat();
+    assert_eq!(server.send(Method::POST, "/approvals", body).await.1, denial);
 }
 
-const FIRST_TURN: &[&str] = &[
-    "read_list", // of the timer
-    "load",
-    "append", // the message, and the run
-    "append", // a step begins
-    "append", // its frames, and its end
+const FIRST_MESSAGE: &[&str] = &["read_list", "load", "append"]; // the list for the timer
+/// The server has the state of the chat, and reads what was added to it.
+const MESSAGE: &[&str] = &["read", "append"];
+const BEGIN_STEP: &[&str] = &["append"];
+const ASK: &[&str] = &["load of approvals", "insert_all"];
+const END: &[&str] = &[
+    "append", // the frames of the step, and its end
     "append", // the end of the run
     "put_snapshot",
     "load of approvals", // requests that no message shows
     "read_list",
-    "read", // of the response
-    "read",
 ];
-/// The server has the state of the chat, and reads what was added to it.
-const NEXT_TURN: &[&str] = &[
-    "read",
-    "append",
-    "append",
-    "append",
-    "append",
-    "put_snapshot",
-    "load of approvals",
-    "read_list",
-    "read",
-    "read",
-];
-const QUESTION: &[&str] = &[
-    "read",
-    "append",
-    "append",
-    "load of approvals",
-    "insert_all",
-    "append",
-    "append",
-    "put_snapshot",
-    "load of approvals",
-    "read_list",
-    "load",
-    "read",
-    "read",
-];
-const HISTORY: &[&str] = &["read", "load of approvals"];
-const LIST: &[&str] = &["list"];
-const REOPENED: &[&str] = &["read"];
-const INBOX: &[&str] = &["load of approvals", "read_list"];
-/// And the turn in which the model reads it.
-const DENIAL: &[&str] = &[
+/// Of the response.
+const READ: &[&str] = &["read", "read"];
+const DENY: &[&str] = &[
     "load of approvals",
     "read",
     "append", // a run
@@ -243,10 +215,4 @@ const DENIAL: &[&str] = &[
     "load of approvals",
     "compare_and_swap",
     "append", // the denial
-    "append",
-    "append",
-    "append",
-    "put_snapshot",
-    "load of approvals",
-    "read_list",
 ];
