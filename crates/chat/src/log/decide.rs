@@ -75,7 +75,8 @@ fn without_log(goal: &Goal, mine: &Mine) -> Decision {
             let import = (!messages.is_empty()).then(|| OtherEntry::Import { messages }.into());
             let begin = mine.begin(&mine.settings.message_id);
             let request = OtherEntry::Request(change).into();
-            let entries = import.into_iter().chain([request, begin]).collect();
+            let entries = [request, begin, OtherEntry::Step.into()];
+            let entries = import.into_iter().chain(entries).collect();
             match mine.has_no_place() {
                 true => Decision::Done(Response::TooManyRuns),
                 // An earlier attempt may have created a log that was deleted since.
@@ -121,7 +122,7 @@ fn allowed_change(
 }
 
 /// A new message, an edit or a regeneration: ends the live run, closes the open calls, changes the
-/// messages, and begins a run. All of it is one append.
+/// messages, and begins a run, with its first step if the model can be called at once. All of it is one append.
 fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     let (chat, live) = (view.state.chat(), view.state.live());
     if let Some(last) = view.state.last_end().filter(|last| mine.is_own(&last.run)) {
@@ -167,12 +168,16 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
     entries.push(OtherEntry::Request(change).into());
     entries.push(mine.begin(&mine.settings.message_id));
     // After the run has begun, because its readers are shown them.
-    entries.extend(accepted(&next, &known.results));
+    let closed = accepted(&next, &known.results);
+    let can_step = closed.is_empty() && !view.state.lacks_frames();
+    entries.extend(closed);
     if known.has_failed {
         // The calls that could not be closed lapse, because a message follows them.
         entries.push(
             OtherEntry::End { run, end: RunEnd::Failed(UserText::AnswerFailed.to_string()) }.into(),
         );
+    } else if can_step {
+        entries.push(OtherEntry::Step.into());
     }
     mine.append(view.control(), entries)
 }

@@ -54,6 +54,8 @@ pub(crate) struct Live {
     pub(crate) begin: u64,
     /// The number of parts that its message had then.
     pub(crate) begun_parts: usize,
+    /// A step has begun, and has not ended.
+    has_open_step: bool,
     /// The model was called, and the call has not ended.
     pub(crate) is_in_step: bool,
     /// How the last model call has ended.
@@ -187,6 +189,11 @@ impl ChatState {
         self.lacks_frames
     }
 
+    /// Whether a step of the live run has begun, and the model can read the whole chat.
+    pub(crate) fn can_call(&self) -> bool {
+        !self.lacks_frames && self.live.as_ref().is_some_and(|live| live.has_open_step)
+    }
+
     /// The entries before this position that were not applied are frames.
     fn skip_frames(&mut self, position: u64) {
         if position > self.length {
@@ -304,7 +311,7 @@ impl ChatState {
             }
             OtherEntry::Step => {
                 let live = self.live_of("step")?;
-                live.step_end = None;
+                (live.has_open_step, live.step_end) = (true, None);
                 live.claimed.clear();
                 let message = live.message_id.clone();
                 self.return_message();
@@ -348,6 +355,7 @@ impl ChatState {
             message_id: message_id.clone(),
             begin: self.length,
             begun_parts,
+            has_open_step: false,
             is_in_step: false,
             step_end: None,
             claimed: Vec::new(),
@@ -448,7 +456,8 @@ impl ChatState {
 
     fn end_step(&mut self, end: &StepEnd) -> Result<(), FoldError> {
         let live = self.live_of("step-end")?;
-        (live.is_in_step, live.step_end) = (false, Some(end.clone()));
+        (live.has_open_step, live.is_in_step) = (false, false);
+        live.step_end = Some(end.clone());
         let id = live.message_id.clone();
         self.losses = 0;
         if let Some(metadata) = &end.metadata {

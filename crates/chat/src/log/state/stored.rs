@@ -62,6 +62,7 @@ impl ChatState {
             message_id: live.message_id,
             begin: live.begin,
             begun_parts: live.begun_parts,
+            has_open_step: false,
             is_in_step: false,
             step_end: live.step_end,
             claimed: Vec::new(),

@@ -4,6 +4,7 @@ use super::super::decision::Response;
 use super::super::entry::RunEnd;
 use super::super::queue::Queue;
 use super::super::writer::EntryWriter;
+use crate::conversation::Chat;
 use ui_message_stream::approval::DeferredToolResult;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::{MessageId, RunId};
@@ -46,11 +47,11 @@ pub(super) enum Phase {
 }
 
 impl Hold {
-    pub(super) fn new(run: RunId, message_id: MessageId, has_to_call: bool) -> Self {
+    pub(super) fn new(run: RunId, message_id: MessageId, phase: Phase, has_to_call: bool) -> Self {
         Hold {
             run,
             message_id,
-            phase: Phase::Redeeming,
+            phase,
             pending_response: None,
             writer: None,
             queue: Queue::default(),
@@ -61,6 +62,17 @@ impl Hold {
             has_to_renew: false,
             bytes: 0,
             is_handed_over: false,
+        }
+    }
+
+    /// Returns how the run ends when this is the chat. `None`: the model is called.
+    pub(super) fn end(&self, chat: &Chat) -> Option<RunEnd> {
+        let is_due = chat.message_to_continue() == Some(&self.message_id);
+        match (&self.early_end, &self.failure) {
+            (Some((end, _)), _) => Some(end.clone()),
+            (None, _) if self.has_to_call || is_due => None,
+            (None, Some(error)) => Some(RunEnd::Failed(error.clone())),
+            (None, None) => Some(RunEnd::Finished),
         }
     }
 }

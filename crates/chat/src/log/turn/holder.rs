@@ -4,8 +4,8 @@ use super::super::decision::{Append, Redemption, Response};
 use super::super::entry::{OtherEntry, RunEnd};
 use super::super::turn_io::{Action, CallAgent, Effect, RunLimit};
 use super::super::writer::{EntryWriter, accepted};
-use super::LogTurn;
 use super::hold::{Hold, Phase};
+use super::{LogTurn, state_after};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::DeferredToolResult;
 use ui_message_stream::chunk::{Chunk, FinishReason};
@@ -193,6 +193,17 @@ impl LogTurn {
         }
         let mut entries = accepted(view.state.chat(), &self.mine.outbox);
         entries.extend(hold.queue.sealed());
+        if hold.phase == Phase::Idle && !hold.is_handed_over {
+            // The end of the run follows that of its last step in the same append.
+            let next = state_after(&view.state, Some(&hold.queue), &entries);
+            let has_ended = next.live().is_some_and(|live| live.step_end.is_some());
+            if let Some(end) = hold.end(next.chat()).filter(|_| has_ended) {
+                let end = OtherEntry::End { run: hold.run.clone(), end };
+                entries.push(end.clone().into());
+                hold.queue.push(end);
+                hold.phase = Phase::Ending;
+            }
+        }
         if !entries.is_empty() || hold.has_to_renew {
             hold.has_to_renew = false;
             self.append(Append { lease, ..Append::new(position, entries) });
@@ -214,7 +225,7 @@ impl LogTurn {
                 Redemption::Storing | Redemption::Executing => return false,
                 _ => hold.phase = Phase::Idle,
             },
-            Phase::Idle => self.decide_step(),
+            Phase::Idle => self.begin_step(),
             // The log holds the step, and says that the run has to end.
             Phase::Stepping if hold.early_end.is_some() => hold.phase = Phase::Idle,
             // The log holds the step: the run lives.
@@ -233,39 +244,23 @@ impl LogTurn {
         true
     }
 
-    /// The log holds everything. Calls the model, or ends the run.
-    pub(super) fn decide_step(&mut self) {
+    /// The log holds everything, and the run goes on: its next step begins. A run that has called no model and ends
+    /// gets a step first, because its readers need an end, too.
+    pub(super) fn begin_step(&mut self) {
         let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
-        let chat = view.state.chat();
-        let is_due = chat.message_to_continue() == Some(&hold.message_id);
-        let end = match (&hold.early_end, &hold.failure) {
-            (Some((end, _)), _) => Some(end.clone()),
-            (None, _) if hold.has_to_call || is_due => None,
-            (None, Some(error)) => Some(RunEnd::Failed(error.clone())),
-            (None, None) => Some(RunEnd::Finished),
-        };
-        if end.is_none() && view.state.lacks_frames() {
-            // The model reads the whole message.
-            return self.wait_for(Effect::Load { has_frames: true });
-        }
-        let run = hold.run.clone();
-        if end.is_some() && view.state.live().is_some_and(|live| live.step_end.is_none()) {
-            // The run has called no model. Its readers need an end, too.
+        if hold.end(view.state.chat()).is_some() {
             let event = hold.early_end.as_ref().map(|(_, event)| event.clone());
             let message = view.state.live_message();
             let mut writer = EntryWriter::new(&message, self.client);
             return writer.end_call(event.as_ref(), &mut view.state, &mut hold.queue);
         }
-        (hold.phase, hold.results) = match end {
-            Some(end) => {
-                hold.queue.push(OtherEntry::End { run, end });
-                (Phase::Ending, Vec::new())
-            }
-            None => {
-                hold.queue.push(OtherEntry::Step);
-                (Phase::Stepping, view.state.unread().to_vec())
-            }
-        };
+        if view.state.lacks_frames() {
+            // The model reads the whole message.
+            return self.wait_for(Effect::Load { has_frames: true });
+        }
+        hold.queue.push(OtherEntry::Step);
+        hold.phase = Phase::Stepping;
+        hold.results = view.state.unread().to_vec();
     }
 }
 

@@ -21,6 +21,7 @@ use super::decision::{
     Append, Decision, Goal, KnownCalls, Mine, Redemption, Response, TurnSettings, View,
 };
 use super::entry::{Entry, OtherEntry, RunEnd};
+use super::queue::Queue;
 use super::state::{ChatState, FoldError};
 use super::turn_io::{Action, Effect, EffectId, Input, Reply};
 use crate::conversation::Chat;
@@ -478,7 +479,11 @@ impl LogTurn {
             let last = self.view.as_ref().and_then(|view| view.state.last_end());
             let resumes = last.is_some_and(|last| last.end == RunEnd::ResumedBy(run.clone()));
             let has_to_call = resumes || !matches!(self.goal, Goal::Answer { .. });
-            self.hold = Some(Hold::new(run, message_id, has_to_call));
+            // A run that answers no calls begins with its first step.
+            let can_call = self.mine.redemption == Redemption::None
+                && self.view.as_ref().is_some_and(|view| view.state.can_call());
+            let phase = if can_call { Phase::Stepping } else { Phase::Redeeming };
+            self.hold = Some(Hold::new(run, message_id, phase, has_to_call));
         }
     }
 
@@ -505,20 +510,11 @@ impl LogTurn {
             return None;
         }
         let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
-        let view = self.view.as_ref();
-        let mut next = match view {
-            Some(view) => view.state.clone(),
-            None => ChatState::new(chat_id.clone(), owner.clone()),
-        };
         let queue = self.hold.as_ref().map(|hold| &hold.queue);
-        for entry in entries {
-            // An entry that does not fit is found when the log has it.
-            let _ = match queue.is_some_and(|queue| queue.contains(entry)) {
-                true => next.apply_own(entry),
-                false => next.apply(entry),
-            };
-        }
-        next.return_message();
+        let next = match &self.view {
+            Some(view) => state_after(&view.state, queue, entries),
+            None => state_after(&ChatState::new(chat_id.clone(), owner.clone()), queue, entries),
+        };
         Some((next.chat().title(), next.chat().has_open_questions()))
     }
 
@@ -596,6 +592,20 @@ impl LogTurn {
         self.mine.redemption = Redemption::Storing;
         self.start(Effect::Redeem { plan, chat });
     }
+}
+
+/// Returns the state of the chat after these entries. Those in the queue were pushed to it before.
+fn state_after(state: &ChatState, queue: Option<&Queue>, entries: &[Entry]) -> ChatState {
+    let mut next = state.clone();
+    for entry in entries {
+        // An entry that does not fit is found when the log has it.
+        let _ = match queue.is_some_and(|queue| queue.contains(entry)) {
+            true => next.apply_own(entry),
+            false => next.apply(entry),
+        };
+    }
+    next.return_message();
+    next
 }
 
 fn ends(entries: &[Entry], run: &RunId) -> bool {

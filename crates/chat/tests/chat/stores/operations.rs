@@ -174,10 +174,9 @@ impl Server {
 async fn each_request_needs_these_operations_of_the_stores() {
     let server = Server::new();
     let get = async |path: &str| server.send(Method::GET, path, String::new()).await;
-    let first_turn = [FIRST_MESSAGE, BEGIN_STEP, END, READ].concat();
-    assert_eq!(server.say("chat", "m1", "Hi").await, first_turn);
-    assert_eq!(server.say("chat", "m2", "Go on").await, [MESSAGE, BEGIN_STEP, END, READ].concat());
-    let asks = [MESSAGE, BEGIN_STEP, ASK, END, &["load"], READ].concat();
+    assert_eq!(server.say("chat", "m1", "Hi").await, [FIRST_MESSAGE, END, READ].concat());
+    assert_eq!(server.say("chat", "m2", "Go on").await, [MESSAGE, END, READ].concat());
+    let asks = [MESSAGE, ASK, END, &["load"], READ].concat();
     assert_eq!(server.say("chat", "m3", "Pay").await, asks);
     assert_eq!(get("/chat/chat").await.1, ["read", "load of approvals"]);
     assert_eq!(get("/chat").await.1, ["list"]);
@@ -187,19 +186,18 @@ async fn each_request_needs_these_operations_of_the_stores() {
     let inbox: Value = serde_json::from_str(&inbox).unwrap();
     let id = &inbox["approvals"][0]["approvalId"];
     let body = json!({"decisions": [{"approvalId": id, "approved": false}]}).to_string();
-    // And the turn in which the model reads the denial.
-    let denial = [DENY, BEGIN_STEP, END].concat();
+    // And the turn in which the model reads the denial: its step begins after it.
+    let denial = [DENY, &["append"], END].concat();
     assert_eq!(server.send(Method::POST, "/approvals", body).await.1, denial);
 }
 
-const FIRST_MESSAGE: &[&str] = &["read_list", "load", "append"]; // the list for the timer
+/// The list for the timer. The append has the message, the run, and its first step.
+const FIRST_MESSAGE: &[&str] = &["read_list", "load", "append"];
 /// The server has the state of the chat, and reads what was added to it.
 const MESSAGE: &[&str] = &["read", "append"];
-const BEGIN_STEP: &[&str] = &["append"];
 const ASK: &[&str] = &["load of approvals", "insert_all"];
 const END: &[&str] = &[
-    "append", // the frames of the step, and its end
-    "append", // the end of the run
+    "append", // the frames of the step, its end, and that of the run
     "put_snapshot",
     "load of approvals", // requests that no message shows
     "read_list",
