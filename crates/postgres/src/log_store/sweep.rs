@@ -94,24 +94,25 @@ const OLD_SNAPSHOTS: &str = concat!(
     " ORDER BY random() LIMIT $1::BIGINT"
 );
 
-/// Removes at most `$2` entries of each of the next logs after the key `$1`. Returns their keys, and whether
-/// more can be removed now.
+/// Removes at most `$2` entries of each of the next logs after the key `$1` from which something can be removed.
+/// Returns their keys, and whether more can be removed now.
 ///
-/// What is kept is read at one moment, before the lock: what has changed since keeps no earlier entry.
-const TRIM: &str = "WITH seen AS MATERIALIZED (\
-        SELECT logs.key, first, least(log_snapshots.position, \
-            CASE WHEN live_run IS NOT NULL THEN run_begin END, \
-            (SELECT min(begin) FROM log_ended_runs WHERE log_ended_runs.log = logs.key)) AS until \
-        FROM log_snapshots JOIN logs ON logs.key = log_snapshots.log \
-        WHERE NOT is_trimmed AND log_snapshots.log > $1::BIGINT \
-        ORDER BY log_snapshots.log LIMIT 10), \
+/// What is kept is read at one moment, before the lock: what has changed since keeps no earlier entry. Both keys are
+/// compared with `$1`: with one of them, Postgres may read the other table from its begin.
+const TRIM: &str = "WITH seen AS MATERIALIZED (SELECT * FROM (\
+            SELECT logs.key, first, position, least(position, \
+                CASE WHEN live_run IS NOT NULL THEN run_begin END, \
+                (SELECT min(begin) FROM log_ended_runs WHERE log_ended_runs.log = logs.key)) AS until \
+            FROM log_snapshots JOIN logs ON logs.key = log_snapshots.log \
+            WHERE NOT is_trimmed AND log_snapshots.log > $1::BIGINT AND logs.key > $1::BIGINT) AS log \
+        WHERE until > first OR position <= first ORDER BY key LIMIT 10), \
     locked AS (SELECT seen.*, least(until, seen.first + $2::BIGINT) AS next \
         FROM seen JOIN logs ON logs.key = seen.key FOR NO KEY UPDATE OF logs SKIP LOCKED), \
     moved AS (UPDATE logs SET first = next FROM locked \
         WHERE logs.key = locked.key AND next > logs.first RETURNING logs.key, logs.first), \
     removed AS (DELETE FROM log_entries USING moved WHERE log = key AND position < first), \
     done AS (UPDATE log_snapshots SET is_trimmed = TRUE FROM locked \
-        WHERE log = key AND position <= next) \
+        WHERE log = key AND log_snapshots.position <= next) \
     SELECT seen.key, coalesce(seen.until > next, FALSE) \
     FROM seen LEFT JOIN locked ON locked.key = seen.key ORDER BY seen.key";
 
