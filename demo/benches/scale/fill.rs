@@ -13,7 +13,7 @@ use ui_message_stream_chat::store::{
     LogStore, PutSnapshot, Snapshot, StoredEntry, UserLimits,
 };
 
-use super::measure::{Chats, TEAM};
+use super::measure::Chats;
 use super::store::{StartedStore, Stores};
 
 /// How much a store holds.
@@ -43,8 +43,8 @@ pub(crate) async fn fill(store: &StartedStore, size: Size) -> Filled {
     let template = template(&stores).await;
     let empty = store.bytes().await;
     let chats = (0..size.chats).map(|number| {
-        let owner = user(number / CHATS_OF_A_USER);
-        let key = LogKey { owner, chat: format!("chat-{number}").as_str().into() };
+        let key =
+            LogKey { owner: owner_of(number), chat: format!("chat-{number}").as_str().into() };
         copy(&*stores.logs, key, &template)
     });
     futures::stream::iter(chats).buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
@@ -64,6 +64,16 @@ pub(crate) async fn fill(store: &StartedStore, size: Size) -> Filled {
 /// A user of one tenant.
 pub(crate) fn user(number: usize) -> Principal {
     Principal::new(format!("user-{number}")).with_tenant("acme")
+}
+
+/// The owner of a chat of the filled store.
+pub(crate) fn owner_of(chat: usize) -> Principal {
+    user(chat / CHATS_OF_A_USER)
+}
+
+/// The only member of the audience of each question.
+pub(crate) fn team() -> Principal {
+    Principal::new(TEAM).with_tenant("acme")
 }
 
 /// The approvals of all servers. Each question has the audience [`TEAM`].
@@ -141,6 +151,8 @@ async fn copy(logs: &dyn LogStore, key: LogKey, template: &Snapshot) {
     assert!(logs.put_snapshot(put).await.expect("a snapshot"), "the snapshot is stored");
 }
 
+/// The audience of each question, and the id of its only member.
+const TEAM: &str = "finance";
 const CHATS_OF_A_USER: usize = 1_000;
 const QUESTIONS_OF_A_USER: usize = 50;
 const TOOLS: [&str; 4] = ["transfer", "refund", "close", "open"];

@@ -19,9 +19,6 @@ use ui_message_stream_chat::{ChatServer, Turn};
 use super::fill::{self, Filled, Size, user};
 use super::store::{StartedStore, Stores, Used};
 
-/// The audience of each question, and the id of its only member.
-pub(crate) const TEAM: &str = "finance";
-
 /// What was measured of one store.
 pub(crate) struct Measured {
     pub(crate) chat_bytes: u64,
@@ -92,28 +89,28 @@ pub(crate) async fn measure(store: &StartedStore, size: Size, filled: Filled) ->
     let of = |number: usize| user(number % size.users());
     let first_turn = repeat(store, 1, TURNS, async |number| {
         chats.turn(&of(number), &format!("first-{number}")).await;
-    });
-    let first_turn = first_turn.await;
+    })
+    .await;
     let next_turn = repeat(store, 1, TURNS, async |number| {
         let number = number * 1_009 % size.chats;
-        chats.turn(&user(number / 1_000), &format!("chat-{number}")).await;
-    });
-    let next_turn = next_turn.await;
+        chats.turn(&fill::owner_of(number), &format!("chat-{number}")).await;
+    })
+    .await;
     let busy_turn = repeat(store, 16, BUSY_TURNS, async |number| {
         chats.turn(&of(number), &format!("busy-{number}")).await;
-    });
-    let busy_turn = busy_turn.await;
+    })
+    .await;
     let streams = repeat(store, STREAMS, STREAMS, async |number| {
         // A user may have 16 runs.
         chats.answer(&user(number), &format!("slow-{number}"), &DELTAS.to_string()).await;
-    });
-    let streams = streams.await;
+    })
+    .await;
     let delta = Cost { count: STREAMS * DELTAS, ..streams };
     let list = repeat(store, 1, READS, async |number| {
         chats.get(&of(number), "/api/chat").await;
-    });
-    let list = list.await;
-    let team = &Principal::new(TEAM).with_tenant("acme");
+    })
+    .await;
+    let team = &fill::team();
     let inbox = repeat(store, 1, READS, async |_| chats.get(team, "/api/approvals").await).await;
     let of_tool = "/api/approvals?tool=refund";
     let inbox_of_tool = repeat(store, 1, READS, async |_| chats.get(team, of_tool).await).await;
@@ -142,11 +139,11 @@ pub(crate) async fn measure(store: &StartedStore, size: Size, filled: Filled) ->
 /// Claims some of the questions.
 async fn measure_claims(store: &StartedStore) -> Cost {
     let ledger = store.open().await.ledger;
-    let team = Principal::new(TEAM).with_tenant("acme");
+    let team = &fill::team();
     let (mut ids, mut query) = (Vec::new(), InboxQuery::default());
     let approvals = fill::approvals(ledger.clone());
     loop {
-        let page = approvals.inbox(&team, query).await.expect("a page");
+        let page = approvals.inbox(team, query).await.expect("a page");
         ids.extend(page.approvals.iter().map(|pending| pending.record.id));
         query.after = page.next;
         if query.after.is_none() || ids.len() >= CLAIMS {
@@ -157,7 +154,7 @@ async fn measure_claims(store: &StartedStore) -> Cost {
     let (ids, ledger) = (&ids, &*ledger);
     let claims = repeat(store, 16, ids.len(), async |number| {
         let claimed = update(ledger, ids[number], |record, now| {
-            let decision = RecordedDecision::new(Principal::new(TEAM), now);
+            let decision = RecordedDecision::new(team.clone(), now);
             record.claim(&decision, LeaseHolderId::from_bytes([1; 16]), Duration::from_secs(60))
         });
         assert!(claimed.await.expect("a claim").is_some());
