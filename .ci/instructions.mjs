@@ -4,7 +4,7 @@
 //   node .ci/instructions.mjs --record   writes what was counted
 // Instructions depend on the compiler: 5 % more are allowed with the recorded version of it, and 25 % with another one.
 
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 
 const FILE = 'benches/instructions/recorded.json';
@@ -15,10 +15,11 @@ const run = (program, ...arguments_) => execFileSync(program, arguments_, { enco
 run('cargo', 'build', '--release', '-p', 'instructions');
 
 function count(path, events) {
-  const program = [`${process.env.CARGO_TARGET_DIR ?? 'target'}/release/instructions`, path, `${events}`];
-  const output = execFileSync('sh', ['-c', 'exec valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1', 'sh', ...program], { encoding: 'utf8' });
-  const [, instructions] = /Collected : (\d+)/.exec(output) ?? [];
-  if (!instructions) throw new Error(output);
+  const program = `${process.env.CARGO_TARGET_DIR ?? 'target'}/release/instructions`;
+  const callgrind = ['--tool=callgrind', '--callgrind-out-file=/dev/null', program, path, `${events}`];
+  const { error, stderr } = spawnSync('valgrind', callgrind, { encoding: 'utf8' });
+  const [, instructions] = /Collected : (\d+)/.exec(stderr) ?? [];
+  if (!instructions) throw error ?? new Error(stderr);
   return Number(instructions);
 }
 
