@@ -14,8 +14,7 @@ pub(crate) fn run() -> Outcome<String> {
     let mut command = Command::new(env!("CARGO"));
     command.args(["bench", "--quiet", "--bench", "in_process"]).current_dir(repository());
     // The packages of the repository are compiled beside those of this workspace.
-    let target = target()?;
-    command.arg("--target-dir").arg(target.parent().expect("a profile has a folder"));
+    command.arg("--target-dir").arg(target()?);
     let output = command.output()?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into());

@@ -26,8 +26,7 @@ impl Missing {
     /// Reports an arm that is left out. The reason names no folder of this machine outside of the repository.
     pub(crate) fn new(arm: &'static Arm, error: &dyn Error) -> Self {
         eprintln!("{} is left out: {error}", arm.name);
-        let target = target().unwrap_or_default();
-        let folders = [(here(), "benches/http"), (target, "target")];
+        let folders = [(here(), "benches/http"), (target().unwrap_or_default(), "target")];
         let reason = folders.iter().fold(error.to_string(), |reason, (folder, name)| {
             reason.replace(&*folder.to_string_lossy(), name)
         });
@@ -40,7 +39,7 @@ impl Missing {
 /// # Errors
 /// If the arms of this repository cannot be built. A peer that cannot be installed is returned as [`Missing`].
 pub(crate) fn install(arms: &[&'static Arm]) -> Outcome<(Vec<Installed>, Vec<Missing>)> {
-    let answers = target()?.join("answers.json");
+    let answers = programs()?.join("answers.json");
     let text = serde_json::json!({ "text": bench_work::text(), "outputs": bench_work::outputs() });
     std::fs::write(&answers, text.to_string())?;
     build("bench-arms")?;
@@ -65,22 +64,26 @@ pub(crate) fn install(arms: &[&'static Arm]) -> Outcome<(Vec<Installed>, Vec<Mis
 }
 
 /// Returns the folder of the programs that cargo has built.
-pub(crate) fn target() -> Outcome<PathBuf> {
+fn programs() -> Outcome<PathBuf> {
     let program = std::env::current_exe()?;
     Ok(program.parent().expect("a program is in a folder").to_owned())
 }
 
+/// Returns the target folder, in which this program was built.
+pub(crate) fn target() -> Outcome<PathBuf> {
+    let programs = programs()?;
+    Ok(programs.parent().expect("the folder of a profile is in the target folder").to_owned())
+}
+
 fn path(package: &str) -> Outcome<String> {
-    Ok(target()?.join(package).display().to_string())
+    Ok(programs()?.join(package).display().to_string())
 }
 
 /// Builds a package of this workspace where this program was built.
 fn build(package: &str) -> Outcome<()> {
-    let target = target()?;
-    let folder = target.parent().expect("the folder of a profile is in the target folder");
     let mut command = Command::new(env!("CARGO"));
     command.args(["build", "--release", "--package", package, "--target-dir"]);
-    run(command.arg(folder).current_dir(here()))
+    run(command.arg(target()?).current_dir(here()))
 }
 
 fn node(folder: &Path) -> Outcome<Vec<String>> {
@@ -89,7 +92,7 @@ fn node(folder: &Path) -> Outcome<Vec<String>> {
 }
 
 fn python(folder: &Path) -> Outcome<Vec<String>> {
-    let environment = target()?.join("python");
+    let environment = programs()?.join("python");
     run(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
     let program = environment.join("bin/python");
     let requirements = folder.join("requirements.txt");

@@ -9,6 +9,6 @@ mod pace;
 mod said;
 
 pub use answer::{Answer, Call, Row, Step, outputs, text};
-pub use listen::listen;
+pub use listen::{listen, serve};
 pub use pace::{MARK, paced, unix_nanoseconds};
 pub use said::{Said, said};

@@ -17,18 +17,12 @@ use aisdk::integrations::vercel_aisdk_ui::VercelUIRequest;
 use async_trait::async_trait;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use axum::{Json, Router};
+use axum::Json;
 use bench_work::{Answer, Step};
 use futures::{Stream, stream};
 
 fn main() -> std::io::Result<()> {
-    let port = std::env::args().nth(1).expect("the argument is PORT");
-    let port = port.parse().expect("PORT is a number");
-    bench_work::listen(port, || {
-        Router::new()
-            .route("/text", route(bench_work::text()))
-            .route("/outputs", route(bench_work::outputs()))
-    })
+    bench_work::serve(route)
 }
 
 fn route(answer: &'static Answer) -> MethodRouter {

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use axum::{Json, Router};
+use axum::Json;
 use bench_work::{Answer, Call, Step};
 use futures::stream;
 use rig::OneOrMany;
@@ -17,13 +17,7 @@ use rig_ai_sdk::adapt_rig_stream_sse;
 use serde_json::Value;
 
 fn main() -> std::io::Result<()> {
-    let port = std::env::args().nth(1).expect("the argument is PORT");
-    let port = port.parse().expect("PORT is a number");
-    bench_work::listen(port, || {
-        Router::new()
-            .route("/text", route(bench_work::text()))
-            .route("/outputs", route(bench_work::outputs()))
-    })
+    bench_work::serve(route)
 }
 
 fn route(answer: &'static Answer) -> MethodRouter {
