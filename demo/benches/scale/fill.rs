@@ -1,7 +1,7 @@
 //! [`fill`]: many chats, and many open questions.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use ui_message_stream::Json;
@@ -48,7 +48,7 @@ pub(crate) async fn fill(store: &StartedStore, size: Size) -> Filled {
         copy(&*stores.logs, key, &template)
     });
     futures::stream::iter(chats).buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
-    while stores.logs.sweep().await.expect("a sweep") != Default::default() {}
+    sweep_all(&*stores.logs).await;
     let with_chats = store.bytes().await;
     let approvals = &approvals(stores.ledger);
     let questions = (0..size.questions).map(|number| ask(approvals, number));
@@ -58,6 +58,17 @@ pub(crate) async fn fill(store: &StartedStore, size: Size) -> Filled {
     Filled {
         chat_bytes: share(with_chats.saturating_sub(empty), size.chats),
         question_bytes: share(with_questions.saturating_sub(with_chats), size.questions),
+    }
+}
+
+/// Sweeps until there is nothing more to do. A sweep of Redis stops after 30 seconds, and the next one goes on.
+pub(crate) async fn sweep_all(logs: &dyn LogStore) {
+    loop {
+        let begun = Instant::now();
+        let left = logs.sweep().await.expect("a sweep");
+        if left == Default::default() && begun.elapsed() < Duration::from_secs(30) {
+            return;
+        }
     }
 }
 

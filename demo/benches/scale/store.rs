@@ -96,9 +96,9 @@ impl StartedStore {
 
     /// Returns what the server and the store have used since they were started.
     pub(crate) async fn used(&self) -> Used {
-        // A session of Postgres reports its numbers once a second.
+        // A session of Postgres reports its numbers when it was idle for 10 seconds.
         if matches!(self.home, Home::Postgres(_)) {
-            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            tokio::time::sleep(Duration::from_millis(10_500)).await;
         }
         let mut used = Used { server_cpu: cpu_of("self"), ..Used::default() };
         match &self.home {
