@@ -54,7 +54,7 @@ pub(crate) struct Live {
     pub(crate) begin: u64,
     /// The number of parts that its message had then.
     pub(crate) begun_parts: usize,
-    /// A step has begun, and has not ended.
+    /// A step has begun, and has not ended. Also before the model has written anything, unlike `is_in_step`.
     has_open_step: bool,
     /// The model was called, and the call has not ended.
     pub(crate) is_in_step: bool,

@@ -27,7 +27,6 @@ pub(super) struct Hold {
     pub(super) failure: Option<String>,
     /// The results that the next model call reads.
     pub(super) results: Vec<DeferredToolResult>,
-    pub(super) has_to_renew: bool,
     pub(super) bytes: usize,
     pub(super) is_handed_over: bool,
 }
@@ -36,13 +35,14 @@ pub(super) struct Hold {
 pub(super) enum Phase {
     /// The answers are redeemed.
     Redeeming,
-    /// No model call is under way. What follows is decided when the log holds everything.
+    /// No model call is under way. An end of the run is decided with what waits for the log, and a step when the log
+    /// holds everything.
     Idle,
     /// The step is appended first: it proves that the run lives.
     Stepping,
     Claiming,
     Agent,
-    /// The end is appended.
+    /// The end is appended, with what waits for the log.
     Ending,
 }
 
@@ -59,7 +59,6 @@ impl Hold {
             early_end: None,
             failure: None,
             results: Vec::new(),
-            has_to_renew: false,
             bytes: 0,
             is_handed_over: false,
         }

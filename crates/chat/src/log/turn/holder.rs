@@ -204,8 +204,7 @@ impl LogTurn {
                 hold.phase = Phase::Ending;
             }
         }
-        if !entries.is_empty() || hold.has_to_renew {
-            hold.has_to_renew = false;
+        if !entries.is_empty() || self.has_to_renew {
             self.append(Append { lease, ..Append::new(position, entries) });
             return true;
         }
@@ -225,7 +224,7 @@ impl LogTurn {
                 Redemption::Storing | Redemption::Executing => return false,
                 _ => hold.phase = Phase::Idle,
             },
-            Phase::Idle => self.begin_step(),
+            Phase::Idle => self.next_step(),
             // The log holds the step, and says that the run has to end.
             Phase::Stepping if hold.early_end.is_some() => hold.phase = Phase::Idle,
             // The log holds the step: the run lives.
@@ -244,9 +243,9 @@ impl LogTurn {
         true
     }
 
-    /// The log holds everything, and the run goes on: its next step begins. A run that has called no model and ends
-    /// gets a step first, because its readers need an end, too.
-    pub(super) fn begin_step(&mut self) {
+    /// The log holds everything: the next step begins. If the run ends and has called no model, the end of a step is
+    /// written, which its readers need.
+    pub(super) fn next_step(&mut self) {
         let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
         if hold.end(view.state.chat()).is_some() {
             let event = hold.early_end.as_ref().map(|(_, event)| event.clone());

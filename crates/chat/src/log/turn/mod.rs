@@ -7,6 +7,7 @@
 //!          └──────┘   conflict                                        │
 //!                     Respond, End ◀── the run has ended ◀────────────┘
 //! holder: Redeeming ─▶ Idle ─▶ Stepping ─▶ Claiming ─▶ Agent ─▶ Idle ─▶ Ending
+//!         a run that begins with its first step ─▶ Stepping
 //! ```
 
 mod hold;
@@ -46,6 +47,9 @@ pub(crate) struct LogTurn {
     /// The view may not be the newest.
     is_stale: bool,
     hold: Option<Hold>,
+    /// The lease has to be renewed by an append, also if there is nothing to append. A third of it may have passed
+    /// since the last append, or all of it.
+    has_to_renew: bool,
     has_responded: bool,
     /// The turn has appended what other turns have to know.
     has_changed: bool,
@@ -91,6 +95,7 @@ impl LogTurn {
             busy: None,
             is_stale: true,
             hold: None,
+            has_to_renew: false,
             has_responded: false,
             has_changed: false,
             is_over: false,
@@ -199,11 +204,7 @@ impl LogTurn {
             }
             Input::Progress(event) => self.show_progress(&event),
             Input::Changed => self.is_stale |= self.hold.is_some(),
-            Input::Tick => {
-                if let Some(hold) = &mut self.hold {
-                    hold.has_to_renew = true;
-                }
-            }
+            Input::Tick => self.has_to_renew = true,
             Input::HandOver => {
                 if let Some(hold) = &mut self.hold {
                     hold.is_handed_over = true;
@@ -260,7 +261,7 @@ impl LogTurn {
         self.is_stale = false;
         let Some(loaded) = loaded else {
             self.view = None;
-            return self.leave_or_hold();
+            return self.leave_or_hold(0);
         };
         let TurnSettings { owner, chat_id, .. } = &self.mine.settings;
         match ChatState::of_loaded(chat_id, owner, &loaded) {
@@ -272,7 +273,7 @@ impl LogTurn {
             Err(error) => return self.refuse_log(error),
         }
         self.has_read();
-        self.leave_or_hold();
+        self.leave_or_hold(self.known_length());
     }
 
     fn read_tail(&mut self, page: Option<LogPage>) {
@@ -415,8 +416,9 @@ impl LogTurn {
             self.mine.outbox.retain(accepts);
         }
         let epoch = view.head.epoch;
-        if self.hold.is_some() {
-            self.actions.push_back(Action::Show { epoch, first, entries });
+        let was_held = self.hold.is_some();
+        if was_held {
+            self.actions.push_back(Action::Show { epoch, first, entries: entries.clone() });
         }
         // A step and an end are decided again if another entry came first.
         if let Some(hold) = &mut self.hold
@@ -426,7 +428,10 @@ impl LogTurn {
             hold.queue.remove_last();
             hold.phase = Phase::Idle;
         }
-        self.leave_or_hold();
+        self.leave_or_hold(first);
+        if !was_held && self.hold.is_some() {
+            self.actions.push_back(Action::Show { epoch, first, entries });
+        }
     }
 
     /// The log has got this entry. The chat is stored when its run has ended, and between two steps: when the later
@@ -455,9 +460,11 @@ impl LogTurn {
         }
     }
 
-    /// The turn is the holder while the chat names a run that it has begun.
-    fn leave_or_hold(&mut self) {
-        let end = self.view.as_ref().map(|view| (view.head.epoch, view.state.length()));
+    /// The turn is the holder while the chat names a run that it has begun. Readers on this server are shown the
+    /// entries from this position on.
+    fn leave_or_hold(&mut self, shown_from: u64) {
+        let head = self.view.as_ref().map(|view| &view.head);
+        let head = head.map(|head| (head.epoch, head.is_lost));
         let live = self.view.as_ref().and_then(|view| view.state.live());
         let own = live.filter(|live| self.mine.is_own(&live.run));
         let own = own.map(|live| (live.run.clone(), live.message_id.clone()));
@@ -472,9 +479,10 @@ impl LogTurn {
                 (self.view, self.is_stale) = (None, true);
             }
         }
-        if let (None, Some((run, message_id)), Some((epoch, position))) = (&self.hold, own, end) {
+        if let (None, Some((run, message_id)), Some((epoch, is_lost))) = (&self.hold, own, head) {
             self.mine.has_begun = true;
-            self.actions.push_back(Action::HoldRun { epoch, position });
+            self.has_to_renew |= is_lost;
+            self.actions.push_back(Action::HoldRun { epoch, position: shown_from });
             // Who answers calls of a lost run may resume it.
             let last = self.view.as_ref().and_then(|view| view.state.last_end());
             let resumes = last.is_some_and(|last| last.end == RunEnd::ResumedBy(run.clone()));
@@ -500,6 +508,9 @@ impl LogTurn {
     }
 
     fn append(&mut self, append: Append) {
+        if append.lease.is_some() {
+            self.has_to_renew = false;
+        }
         let listed = self.listed_after(&append.entries);
         self.wait_for(Effect::Append(Append { listed, ..append }));
     }

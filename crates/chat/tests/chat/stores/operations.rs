@@ -2,6 +2,7 @@
 //! each store, and needs a reason.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -107,10 +108,14 @@ impl LedgerStore for NamedLedger {
     }
 }
 
-/// Asks for an approval if the last message says so.
+/// Asks for an approval, or is slow, if the last message says so.
 fn agent(turn: Turn) -> impl futures::Stream<Item = AgentEvent> {
-    let asks = turn.chat.messages.last().is_some_and(|message| message.text() == "Pay");
+    let said = turn.chat.messages.last().map(|message| message.text()).unwrap_or_default();
+    let (asks, is_slow) = (said == "Pay", said == "Slowly");
     stream::once(async move {
+        if is_slow {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         let input = Json::parse(r#"{"amount":5}"#).unwrap();
         let call = ToolCall::new("call", "pay");
         match asks {
@@ -156,7 +161,7 @@ impl Server {
         assert!(response.status().is_success(), "{path}: {}", response.status());
         let body = response.into_body().collect().await.unwrap().to_bytes();
         // The clock is paused: it advances when no task can do anything.
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
         let names = std::mem::take(&mut *self.names.lock().unwrap());
         (String::from_utf8(body.to_vec()).unwrap(), names)
     }
@@ -176,8 +181,11 @@ async fn each_request_needs_these_operations_of_the_stores() {
     let get = async |path: &str| server.send(Method::GET, path, String::new()).await;
     assert_eq!(server.say("chat", "m1", "Hi").await, [FIRST_MESSAGE, END, READ].concat());
     assert_eq!(server.say("chat", "m2", "Go on").await, [MESSAGE, END, READ].concat());
+    // The response begins in the store. This server has what comes later.
+    let slow = [MESSAGE, &["read"], END].concat();
+    assert_eq!(server.say("chat", "m3", "Slowly").await, slow);
     let asks = [MESSAGE, ASK, END, &["load"], READ].concat();
-    assert_eq!(server.say("chat", "m3", "Pay").await, asks);
+    assert_eq!(server.say("chat", "m4", "Pay").await, asks);
     assert_eq!(get("/chat/chat").await.1, ["read", "load of approvals"]);
     assert_eq!(get("/chat").await.1, ["list"]);
     assert_eq!(get("/chat/chat/stream").await.1, ["read"]);
@@ -186,7 +194,7 @@ async fn each_request_needs_these_operations_of_the_stores() {
     let inbox: Value = serde_json::from_str(&inbox).unwrap();
     let id = &inbox["approvals"][0]["approvalId"];
     let body = json!({"decisions": [{"approvalId": id, "approved": false}]}).to_string();
-    // And the turn in which the model reads the denial: its step begins after it.
+    // The model reads the denial in a step that begins after it.
     let denial = [DENY, &["append"], END].concat();
     assert_eq!(server.send(Method::POST, "/approvals", body).await.1, denial);
 }
@@ -202,8 +210,9 @@ const END: &[&str] = &[
     "load of approvals", // requests that no message shows
     "read_list",
 ];
-/// Of the response.
+/// The reads of a response to an agent that has ended.
 const READ: &[&str] = &["read", "read"];
+/// The denial, and the run that redeems it.
 const DENY: &[&str] = &[
     "load of approvals",
     "read",
