@@ -17,9 +17,9 @@ run('cargo', 'build', '--release', '-p', 'instructions');
 function count(path, events) {
   const program = `${process.env.CARGO_TARGET_DIR ?? 'target'}/release/instructions`;
   const callgrind = ['--tool=callgrind', '--callgrind-out-file=/dev/null', program, path, `${events}`];
-  const { error, stderr } = spawnSync('valgrind', callgrind, { encoding: 'utf8' });
+  const { error, status, stderr } = spawnSync('valgrind', callgrind, { encoding: 'utf8' });
   const [, instructions] = /Collected : (\d+)/.exec(stderr) ?? [];
-  if (!instructions) throw error ?? new Error(stderr);
+  if (status !== 0 || !instructions) throw error ?? new Error(stderr);
   return Number(instructions);
 }
 

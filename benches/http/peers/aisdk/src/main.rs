@@ -15,9 +15,9 @@ use aisdk::core::{
 };
 use aisdk::integrations::vercel_aisdk_ui::VercelUIRequest;
 use async_trait::async_trait;
+use axum::Json;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use axum::Json;
 use bench_work::{Answer, Step};
 use futures::{Stream, stream};
 

@@ -2,10 +2,10 @@
 
 use std::convert::Infallible;
 
+use axum::Json;
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use axum::Json;
 use bench_work::{Answer, Call, Step};
 use futures::stream;
 use rig::OneOrMany;
