@@ -48,13 +48,17 @@ async fn trim(pool: &Pool) -> Result<(), PostgresError> {
             }
             Err(error) => return Err(error),
         };
-        let Some(last) = rows.last() else { return Ok(()) };
-        let mut has_more = false;
-        for row in &rows {
-            has_more |= column::<bool>(row, 1)?;
+        if rows.is_empty() {
+            return Ok(());
         }
-        if !has_more {
-            after = column(last, 0)?;
+        for row in &rows {
+            let (key, has_more) = (column::<i64>(row, 0)?, column::<bool>(row, 1)?);
+            after = key;
+            if has_more {
+                // The next statement begins with this log.
+                after -= 1;
+                break;
+            }
         }
     }
 }
@@ -94,27 +98,32 @@ const OLD_SNAPSHOTS: &str = concat!(
     " ORDER BY random() LIMIT $1::BIGINT"
 );
 
-/// Removes at most `$2` entries of each of the next logs after the key `$1` from which something can be removed.
-/// Returns their keys, and whether more can be removed now.
+/// Visits 1000 logs after the key `$1`, and removes at most `$2` entries of each of the first ten from which something
+/// can be removed. Returns their keys, and whether more can be removed now. With fewer than ten, the last key that was
+/// visited follows.
 ///
 /// What is kept is read at one moment, before the lock: what has changed since keeps no earlier entry. Both keys are
 /// compared with `$1`: with one of them, Postgres may read the other table from its begin.
-const TRIM: &str = "WITH seen AS MATERIALIZED (SELECT * FROM (\
-            SELECT logs.key, first, position, least(position, \
-                CASE WHEN live_run IS NOT NULL THEN run_begin END, \
-                (SELECT min(begin) FROM log_ended_runs WHERE log_ended_runs.log = logs.key)) AS until \
-            FROM log_snapshots JOIN logs ON logs.key = log_snapshots.log \
-            WHERE NOT is_trimmed AND log_snapshots.log > $1::BIGINT AND logs.key > $1::BIGINT) AS log \
-        WHERE until > first OR position <= first ORDER BY key LIMIT 10), \
+const TRIM: &str = "WITH visited AS MATERIALIZED (\
+        SELECT logs.key, first, least(position, \
+            CASE WHEN live_run IS NOT NULL THEN run_begin END, \
+            (SELECT min(begin) FROM log_ended_runs WHERE log_ended_runs.log = logs.key)) AS until \
+        FROM log_snapshots JOIN logs ON logs.key = log_snapshots.log \
+        WHERE NOT is_trimmed AND log_snapshots.log > $1::BIGINT AND logs.key > $1::BIGINT \
+        ORDER BY log_snapshots.log LIMIT 1000), \
+    seen AS MATERIALIZED (SELECT * FROM visited WHERE until > first ORDER BY key LIMIT 10), \
     locked AS (SELECT seen.*, least(until, seen.first + $2::BIGINT) AS next \
         FROM seen JOIN logs ON logs.key = seen.key FOR NO KEY UPDATE OF logs SKIP LOCKED), \
     moved AS (UPDATE logs SET first = next FROM locked \
         WHERE logs.key = locked.key AND next > logs.first RETURNING logs.key, logs.first), \
     removed AS (DELETE FROM log_entries USING moved WHERE log = key AND position < first), \
     done AS (UPDATE log_snapshots SET is_trimmed = TRUE FROM locked \
-        WHERE log = key AND log_snapshots.position <= next) \
+        WHERE log = key AND position <= next) \
     SELECT seen.key, coalesce(seen.until > next, FALSE) \
-    FROM seen LEFT JOIN locked ON locked.key = seen.key ORDER BY seen.key";
+    FROM seen LEFT JOIN locked ON locked.key = seen.key \
+    UNION ALL SELECT max(key), FALSE FROM visited \
+        HAVING count(*) > 0 AND (SELECT count(*) FROM seen) < 10 \
+    ORDER BY key";
 
 /// A lease that begins far in the future was renewed before the clock was set back. In any order, so that those that
 /// cannot be ended do not hide the others.
