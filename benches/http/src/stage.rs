@@ -59,6 +59,13 @@ pub(crate) struct Sample {
     pub(crate) rounds: usize,
 }
 
+impl Sample {
+    /// What one arm took in a round, before it is compared with the limit.
+    fn of_round(cpu: f64, times: [f64; 2], client: f64, arrived: f64) -> Self {
+        Sample { cpu, ratio: f64::NAN, spread: 0.0, times, client, arrived, rounds: 1 }
+    }
+}
+
 /// The results of all stages that were measured: by the name of the stage and the name of the arm.
 #[derive(Default)]
 pub(crate) struct Results {
@@ -206,7 +213,7 @@ impl Burst {
         }
         let times = percentiles(&mut read.times).map(|time| time.as_secs_f64() * 1e6);
         let (cpu, client) = (server / responses, client / clock);
-        Ok(Sample { cpu, ratio: f64::NAN, spread: 0.0, times, client, arrived: 1.0, rounds: 1 })
+        Ok(Sample::of_round(cpu, times, client, 1.0))
     }
 }
 
@@ -226,7 +233,7 @@ fn paced(stage: &Stage, options: &Options, server: &Server) -> Outcome<Sample> {
     let times = percentiles(&mut delays).map(|delay| delay as f64 / 1e3);
     let client = client / time.as_nanos() as f64;
     let cpu = server / delays.len() as f64;
-    Ok(Sample { cpu, ratio: f64::NAN, spread: 0.0, times, client, arrived, rounds: 1 })
+    Ok(Sample::of_round(cpu, times, client, arrived))
 }
 
 /// Returns the CPU times of the server and of this process, in nanoseconds.

@@ -2,7 +2,7 @@
 
 use super::decision::{Append, Decision, Mine, Response, View};
 use super::entry::{Entry, RunEnd};
-use super::state::{ChatState, Live};
+use super::state::{ChatState, Live, Step};
 use super::writer::{accepted, result_entry, write_lost_end};
 use crate::conversation::live_message::waiting_outer_calls;
 use crate::conversation::{Chat, ReceivedResult};
@@ -65,17 +65,17 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
     if !entries.iter().all(|entry| next.apply(entry).is_ok()) {
         return Decision::Done(Response::Failed);
     }
-    let how = match live.is_in_step {
-        true => RunEnd::Interrupted,
-        false if !has_to_go_on(&next, live) => match next.may_lack_answers() {
+    let how = match live.step {
+        Step::Called => RunEnd::Interrupted,
+        _ if !has_to_go_on(&next, live) => match next.may_lack_answers() {
             // The client may not send them again.
             true => RunEnd::Interrupted,
             false => RunEnd::Finished,
         },
-        false if !mine.may_resume || view.state.losses() >= MAX_LOSSES || mine.has_no_place() => {
+        _ if !mine.may_resume || view.state.losses() >= MAX_LOSSES || mine.has_no_place() => {
             RunEnd::Interrupted
         }
-        false => RunEnd::ResumedBy(mine.run()),
+        _ => RunEnd::ResumedBy(mine.run()),
     };
     let is_resumed = matches!(how, RunEnd::ResumedBy(_));
     match how {
@@ -83,7 +83,7 @@ pub(crate) fn end_lost(view: &View, live: &Live, mine: &Mine) -> Decision {
             let cut_off = AgentEvent::error(UserText::AnswerInterrupted);
             entries.extend(write_lost_end(Some(&cut_off), &mut next));
         }
-        RunEnd::Finished if live.step_end.is_none() => {
+        RunEnd::Finished if live.step.end().is_none() => {
             entries.extend(write_lost_end(None, &mut next));
         }
         _ => {}
@@ -102,7 +102,7 @@ fn has_to_go_on(next: &ChatState, live: &Live) -> bool {
     if chat.message_to_continue() == Some(&live.message_id) {
         return true;
     }
-    if live.step_end.is_some() {
+    if live.step.end().is_some() {
         return false;
     }
     match chat.message(&live.message_id) {
@@ -122,7 +122,8 @@ fn ends_with_calls(message: &UiMessage) -> bool {
 fn unknown_calls(chat: &Chat, live: &Live) -> Vec<Entry> {
     let message_id = &live.message_id;
     let message = chat.message(message_id);
-    let waiting = message.map(|it| waiting_outer_calls(it, live.is_in_step)).unwrap_or_default();
+    let waiting =
+        message.map(|it| waiting_outer_calls(it, live.step == Step::Called)).unwrap_or_default();
     let parts = message.into_iter().flat_map(UiMessage::tool_parts);
     let is_of_client = |id: &_| chat.client_executed.iter().any(|call| call.tool_call_id == *id);
     let started = parts.filter(|part| {

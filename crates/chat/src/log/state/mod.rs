@@ -54,12 +54,7 @@ pub(crate) struct Live {
     pub(crate) begin: u64,
     /// The number of parts that its message had then.
     pub(crate) begun_parts: usize,
-    /// A step has begun, and has not ended. Also before the model has written anything, unlike `is_in_step`.
-    has_open_step: bool,
-    /// The model was called, and the call has not ended.
-    pub(crate) is_in_step: bool,
-    /// How the last model call has ended.
-    pub(crate) step_end: Option<StepEnd>,
+    pub(crate) step: Step,
     /// The approvals that its model call sends to the provider.
     pub(crate) claimed: Vec<DeferredToolResult>,
     /// Its server has given it up.
@@ -68,6 +63,27 @@ pub(crate) struct Live {
     reducer: Reducer,
     /// Whether the reducer holds the message, and not the chat.
     holds_message: bool,
+}
+
+/// The last step of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// The run has no step.
+    None,
+    /// The log has the step, and nothing says that the model was called.
+    Begun,
+    /// The model was called, and the call has not ended.
+    Called,
+    Ended(StepEnd),
+}
+
+impl Step {
+    pub(crate) fn end(&self) -> Option<&StepEnd> {
+        match self {
+            Step::Ended(end) => Some(end),
+            Step::None | Step::Begun | Step::Called => None,
+        }
+    }
 }
 
 impl Live {
@@ -191,7 +207,11 @@ impl ChatState {
 
     /// Whether a step of the live run has begun, and the model can read the whole chat.
     pub(crate) fn can_call(&self) -> bool {
-        !self.lacks_frames && self.live.as_ref().is_some_and(|live| live.has_open_step)
+        !self.lacks_frames
+            && self
+                .live
+                .as_ref()
+                .is_some_and(|live| matches!(live.step, Step::Begun | Step::Called))
     }
 
     /// The entries before this position that were not applied are frames.
@@ -311,16 +331,15 @@ impl ChatState {
             }
             OtherEntry::Step => {
                 let live = self.live_of("step")?;
-                (live.has_open_step, live.step_end) = (true, None);
+                let was_called = live.step == Step::Called;
                 live.claimed.clear();
                 let message = live.message_id.clone();
                 self.return_message();
                 let message = self.chat.message(&message);
                 // The agent goes on with them before it emits anything.
                 let has_outer = message.is_some_and(|it| !it.answered_outer_calls().is_empty());
-                if let Some(live) = &mut self.live {
-                    live.is_in_step |= has_outer;
-                }
+                let step = if was_called || has_outer { Step::Called } else { Step::Begun };
+                self.live_of("step")?.step = step;
                 self.read_results();
             }
             OtherEntry::StepEnd(end) => self.end_step(end)?,
@@ -355,9 +374,7 @@ impl ChatState {
             message_id: message_id.clone(),
             begin: self.length,
             begun_parts,
-            has_open_step: false,
-            is_in_step: false,
-            step_end: None,
+            step: Step::None,
             claimed: Vec::new(),
             is_handed_over: false,
             open: OpenChunks::default(),
@@ -397,13 +414,14 @@ impl ChatState {
         }
         let Some(chunk) = recorded(chunk, &mut live.reducer) else { return };
         match &*chunk {
-            Chunk::FinishStep {} => live.is_in_step = false,
-            Chunk::Start { .. } | Chunk::StartStep {} | Chunk::MessageMetadata { .. } => {}
+            Chunk::FinishStep {} if live.step == Step::Called => live.step = Step::Begun,
+            Chunk::Start { .. } | Chunk::MessageMetadata { .. } => {}
+            Chunk::StartStep {} | Chunk::FinishStep {} => {}
             // Parts of a call that is being executed, before the model is called.
             Chunk::Data { .. } => {}
             Chunk::SourceUrl { .. } | Chunk::SourceDocument { .. } | Chunk::File { .. }
                 if !live.open.has_step() => {}
-            _ => live.is_in_step = true,
+            _ => live.step = Step::Called,
         }
         live.open.push(&chunk);
         // The translator emits no chunk that the reducer refuses.
@@ -413,7 +431,7 @@ impl ChatState {
     /// The live run sends these approvals to the provider.
     pub(crate) fn push_claimed(&mut self, approvals: &[DeferredToolResult]) {
         if let Some(live) = &mut self.live {
-            (live.is_in_step, live.claimed) = (true, approvals.to_vec());
+            (live.step, live.claimed) = (Step::Called, approvals.to_vec());
         }
         let ids = approvals.iter().filter_map(|claimed| claimed.approval_id.clone());
         self.chat.remove_unsent(&ids.collect::<Vec<_>>());
@@ -456,8 +474,7 @@ impl ChatState {
 
     fn end_step(&mut self, end: &StepEnd) -> Result<(), FoldError> {
         let live = self.live_of("step-end")?;
-        (live.has_open_step, live.is_in_step) = (false, false);
-        live.step_end = Some(end.clone());
+        live.step = Step::Ended(end.clone());
         let id = live.message_id.clone();
         self.losses = 0;
         if let Some(metadata) = &end.metadata {
@@ -510,19 +527,20 @@ impl ChatState {
     fn end(&mut self, end: &RunEnd) {
         self.return_message();
         let Some(live) = self.live.take() else { return };
-        if live.step_end.is_none() {
+        if live.step.end().is_none() {
             // Otherwise the frames have ended what was open.
             for claimed in &live.claimed {
                 let outcome = DeferredOutcome::OutcomeUnknown;
                 self.chat.record_result(&claimed.clone().with_outcome(outcome), None);
             }
-            live_message::close_message(&mut self.chat, &live.message_id, live.is_in_step);
+            let is_called = live.step == Step::Called;
+            live_message::close_message(&mut self.chat, &live.message_id, is_called);
             if matches!(end, RunEnd::Stopped | RunEnd::Replaced | RunEnd::Limit) {
                 add_last_step(&mut self.chat, &live.message_id);
             }
         }
-        let Live { run, message_id, begin, begun_parts, step_end, .. } = live;
-        let is_cut = step_end.as_ref().is_none_or(|end| end.is_cut);
+        let Live { run, message_id, begin, begun_parts, step, .. } = live;
+        let is_cut = step.end().is_none_or(|end| end.is_cut);
         let error_text = match end {
             RunEnd::Failed(error_text) => Some(error_text.clone()),
             RunEnd::Interrupted => Some(UserText::AnswerInterrupted.to_string()),
@@ -603,7 +621,7 @@ impl ChatState {
     pub(crate) fn may_lack_answers(&self) -> bool {
         self.live.as_ref().is_some_and(|live| {
             let message = self.chat.message(&live.message_id);
-            live.step_end.is_none()
+            live.step.end().is_none()
                 && message.is_some_and(|message| {
                     message.parts.len() == live.begun_parts && self.chat.has_open_calls(message)
                 })

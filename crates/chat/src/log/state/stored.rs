@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::super::entry::StepEnd;
 use super::super::open_chunks::OpenChunks;
-use super::{ChatState, FoldError, LastEnd, Live, continuing};
+use super::{ChatState, FoldError, LastEnd, Live, Step, continuing};
 use crate::conversation::{Chat, Messages};
 use crate::store::Snapshot;
 use ui_message_stream::approval::DeferredToolResult;
@@ -62,9 +62,7 @@ impl ChatState {
             message_id: live.message_id,
             begin: live.begin,
             begun_parts: live.begun_parts,
-            has_open_step: false,
-            is_in_step: false,
-            step_end: live.step_end,
+            step: live.step_end.map_or(Step::None, Step::Ended),
             claimed: Vec::new(),
             is_handed_over: false,
             open: OpenChunks::default(),
@@ -77,16 +75,17 @@ impl ChatState {
     /// Returns the state as a store keeps it. Returns `None` within a step, and if frames were left out.
     pub(crate) fn snapshot(&mut self) -> Option<StateSnapshot> {
         self.return_message();
-        let is_in_step = self.live.as_ref().is_some_and(|live| live.is_in_step);
+        let live = self.live.as_ref();
+        let is_in_step = live.is_some_and(|live| matches!(live.step, Step::Begun | Step::Called));
         if is_in_step || self.lacks_frames {
             return None;
         }
-        let live = self.live.as_ref().map(|live| StoredLive {
+        let live = live.map(|live| StoredLive {
             run: live.run.clone(),
             message_id: live.message_id.clone(),
             begin: live.begin,
             begun_parts: live.begun_parts,
-            step_end: live.step_end.clone(),
+            step_end: live.step.end().cloned(),
         });
         let stored = StoredState {
             chat: RawValue::from_string(self.chat.head_json().ok()?).ok()?,

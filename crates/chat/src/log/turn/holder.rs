@@ -196,7 +196,7 @@ impl LogTurn {
         if hold.phase == Phase::Idle && !hold.is_handed_over {
             // The end of the run follows that of its last step in the same append.
             let next = state_after(&view.state, Some(&hold.queue), &entries);
-            let has_ended = next.live().is_some_and(|live| live.step_end.is_some());
+            let has_ended = next.live().is_some_and(|live| live.step.end().is_some());
             if let Some(end) = hold.end(next.chat()).filter(|_| has_ended) {
                 let end = OtherEntry::End { run: hold.run.clone(), end };
                 entries.push(end.clone().into());

@@ -393,7 +393,7 @@ impl LogTurn {
                 }
                 hold.queue.remove(entry)
             });
-            let ended_step = live.is_some_and(|live| live.step_end.is_some());
+            let ended_step = live.is_some_and(|live| live.step.end().is_some());
             if is_own && ended_step && matches!(entry.other(), Some(OtherEntry::Step)) {
                 self.put_snapshot();
             }
