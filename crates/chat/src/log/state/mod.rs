@@ -329,19 +329,7 @@ impl ChatState {
                 self.live_of("settled")?;
                 self.settle(call, chunk);
             }
-            OtherEntry::Step => {
-                let live = self.live_of("step")?;
-                let was_called = live.step == Step::Called;
-                live.claimed.clear();
-                let message = live.message_id.clone();
-                self.return_message();
-                let message = self.chat.message(&message);
-                // The agent goes on with them before it emits anything.
-                let has_outer = message.is_some_and(|it| !it.answered_outer_calls().is_empty());
-                let step = if was_called || has_outer { Step::Called } else { Step::Begun };
-                self.live_of("step")?.step = step;
-                self.read_results();
-            }
+            OtherEntry::Step => self.begin_step()?,
             OtherEntry::StepEnd(end) => self.end_step(end)?,
             OtherEntry::Claimed { approvals } => {
                 self.live_of("claimed")?;
@@ -470,6 +458,20 @@ impl ChatState {
             true => live_message::settle_call(&mut self.chat, &id, call),
             false => self.push_received(ReceivedChunk::parse(chunk).ok()),
         }
+    }
+
+    fn begin_step(&mut self) -> Result<(), FoldError> {
+        self.return_message();
+        let id = self.live_of("step")?.message_id.clone();
+        // The agent goes on with them before it emits anything.
+        let has_outer = |message: &UiMessage| !message.answered_outer_calls().is_empty();
+        let has_outer = self.chat.message(&id).is_some_and(has_outer);
+        let live = self.live_of("step")?;
+        let is_called = has_outer || live.step == Step::Called;
+        live.step = if is_called { Step::Called } else { Step::Begun };
+        live.claimed.clear();
+        self.read_results();
+        Ok(())
     }
 
     fn end_step(&mut self, end: &StepEnd) -> Result<(), FoldError> {
