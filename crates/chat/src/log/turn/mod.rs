@@ -244,6 +244,8 @@ impl LogTurn {
     /// The newest state is loaded, and the turn decides again.
     fn retry(&mut self) {
         self.is_stale = true;
+        // An append renews the lease, and had perhaps nothing else to write.
+        self.has_to_renew |= self.hold.is_some();
         if self.hold.is_none() {
             self.mine.attempts += 1;
         }
@@ -461,7 +463,7 @@ impl LogTurn {
     }
 
     /// The turn is the holder while the chat names a run that it has begun. Readers on this server are shown the
-    /// entries from this position on.
+    /// entries from `shown_from` on.
     fn leave_or_hold(&mut self, shown_from: u64) {
         let head = self.view.as_ref().map(|view| &view.head);
         let head = head.map(|head| (head.epoch, head.is_lost));

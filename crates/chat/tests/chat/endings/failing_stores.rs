@@ -139,6 +139,29 @@ async fn an_answer_goes_on_after_its_store_was_away_for_longer_than_the_lease() 
     }
 }
 
+/// The agent is quiet, so the run has nothing to append but the renewal of its lease.
+#[tokio::test(start_paused = true)]
+async fn an_answer_goes_on_although_its_store_has_refused_writes_until_the_lease_had_passed() {
+    for outage in (6_000..9_000).step_by(100).map(Duration::from_millis) {
+        let server = server();
+        let response = server.chats.stream_response(&ada(), post("m1", "Hi")).await.unwrap();
+        let other = server.other();
+        let read = other.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
+        let go_on = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            server.faults.is_unwritable.store(true, Ordering::SeqCst);
+            tokio::time::sleep(outage).await;
+            server.faults.is_unwritable.store(false, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            server.permits.add_permits(1);
+        };
+        let (text, read, ()) = tokio::join!(text_of(response), text_of(read), go_on);
+        for text in [text, read] {
+            assert!(text.contains(r#""delta":"answer""#), "{outage:?}: {text}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_goes_on_while_its_servers_shut_down_although_its_store_was_away() {
     let server = server();
