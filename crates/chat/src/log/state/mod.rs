@@ -68,9 +68,8 @@ pub(crate) struct Live {
 /// The last step of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
-    /// The run has no step.
-    None,
-    /// The log has the step, and nothing says that the model was called.
+    NotBegun,
+    /// The log has the step. The model was not called, or has ended what it began to write.
     Begun,
     /// The model was called, and the call has not ended.
     Called,
@@ -81,7 +80,7 @@ impl Step {
     pub(crate) fn end(&self) -> Option<&StepEnd> {
         match self {
             Step::Ended(end) => Some(end),
-            Step::None | Step::Begun | Step::Called => None,
+            Step::NotBegun | Step::Begun | Step::Called => None,
         }
     }
 }
@@ -362,7 +361,7 @@ impl ChatState {
             message_id: message_id.clone(),
             begin: self.length,
             begun_parts,
-            step: Step::None,
+            step: Step::NotBegun,
             claimed: Vec::new(),
             is_handed_over: false,
             open: OpenChunks::default(),

@@ -62,7 +62,7 @@ impl ChatState {
             message_id: live.message_id,
             begin: live.begin,
             begun_parts: live.begun_parts,
-            step: live.step_end.map_or(Step::None, Step::Ended),
+            step: live.step_end.map_or(Step::NotBegun, Step::Ended),
             claimed: Vec::new(),
             is_handed_over: false,
             open: OpenChunks::default(),
@@ -76,8 +76,8 @@ impl ChatState {
     pub(crate) fn snapshot(&mut self) -> Option<StateSnapshot> {
         self.return_message();
         let live = self.live.as_ref();
-        let is_in_step = live.is_some_and(|live| matches!(live.step, Step::Begun | Step::Called));
-        if is_in_step || self.lacks_frames {
+        let is_called = live.is_some_and(|live| live.step == Step::Called);
+        if is_called || self.lacks_frames {
             return None;
         }
         let live = live.map(|live| StoredLive {

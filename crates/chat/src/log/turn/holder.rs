@@ -245,7 +245,7 @@ impl LogTurn {
 
     /// The log holds everything: the next step begins. If the run ends and has called no model, the end of a step is
     /// written, which its readers need.
-    pub(super) fn next_step(&mut self) {
+    fn next_step(&mut self) {
         let (Some(hold), Some(view)) = (&mut self.hold, &mut self.view) else { return };
         if hold.end(view.state.chat()).is_some() {
             let event = hold.early_end.as_ref().map(|(_, event)| event.clone());
