@@ -98,7 +98,7 @@ const OLD_SNAPSHOTS: &str = concat!(
     " ORDER BY random() LIMIT $1::BIGINT"
 );
 
-/// Visits 1000 logs after the key `$1`, and removes at most `$2` entries of each of the first ten from which something
+/// Visits at most 1000 logs after the key `$1`, and removes at most `$2` entries of each of the first ten from which something
 /// can be removed. Returns their keys, and whether more can be removed now. With fewer than ten, the last key that was
 /// visited follows.
 ///

@@ -107,6 +107,38 @@ async fn entries_that_no_reader_needs_are_removed_in_steps_up_to_the_snapshot() 
 }
 
 #[tokio::test]
+async fn one_sweep_removes_entries_of_more_logs_than_a_statement_and_goes_on_with_a_long_one() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(0).await;
+    let run = RunId::from("run");
+    for chat in 0..25 {
+        let key = key(&format!("chat {chat}"));
+        let begin = AppendLog {
+            live_run: LiveRunChange::Begins(&run),
+            entries: &[],
+            lease: Some(MINUTE),
+            ..append(&key, Expected::NoLog(Epoch(1)))
+        };
+        let head = appended(&store, begin).await;
+        let count = if chat == 2 { 2500 } else { 3 };
+        let frames: Vec<_> = (0..count).map(|number| frame(&number.to_string())).collect();
+        let ends = AppendLog {
+            live_run: LiveRunChange::Ends,
+            entries: &frames,
+            ..append(&key, at(&head))
+        };
+        let head = appended(&store, ends).await;
+        assert!(put(&store, &key, head.length, None, &["m"]).await);
+    }
+    assert_eq!(database.count("log_entries").await, 24 * 3 + 2500);
+    database.set_time(600).await;
+    LogStore::sweep(&store).await.unwrap();
+    assert_eq!(database.count("log_entries").await, 0);
+    assert_eq!(database.number("SELECT count(*) FROM logs WHERE first < length").await, 0);
+    assert_eq!(database.number("SELECT count(*) FROM log_snapshots WHERE NOT is_trimmed").await, 0);
+}
+
+#[tokio::test]
 async fn a_chat_whose_time_has_passed_is_deleted_for_all_functions_and_later_swept() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(0).await;
