@@ -3,6 +3,7 @@
 import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
+import axe from 'axe-core';
 import { chromium } from 'playwright-core';
 
 /** How many milliseconds a page may take. */
@@ -50,6 +51,16 @@ export async function until(what, holds) {
     if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
     await sleep(50);
   }
+}
+
+/** The rules of axe-core for a page that is only a part, without headings. */
+export const WCAG = ['wcag2a', 'wcag2aa'];
+
+/** What keeps some people from using the page, as axe-core finds it. Without `tags` by all of its rules. */
+export async function barriersOf(page, tags) {
+  await page.evaluate(axe.source);
+  const { violations } = await page.evaluate(tags => axe.run(tags ? { runOnly: tags } : {}), tags);
+  return violations.map(({ id, help, nodes }) => `axe: ${id}: ${help}: ${nodes.map(node => node.html).join(' ')}`);
 }
 
 /** The world of a browser's user, on which the tools of the demo act. The Next.js app passes its cookie on. */

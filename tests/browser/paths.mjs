@@ -7,7 +7,7 @@
 
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { launch, PATIENCE, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
+import { barriersOf, launch, PATIENCE, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
 
 const REASON = 'I still need it';
 
@@ -620,6 +620,7 @@ async function walk(person, path) {
   person.mayBeRefused = false;
   try {
     await path.walk(person);
+    await person.shoot('end');
     await sleep(300); // long enough for a request that should not be
     const tooWide = () =>
       document.documentElement.scrollWidth > document.documentElement.clientWidth;
@@ -649,6 +650,7 @@ for (const [site, url] of Object.entries(SITES)) {
     page.setDefaultTimeout(PATIENCE);
     let name;
     const person = new Person(page, async moment => {
+      person.found.push(...(await barriersOf(page)).map(barrier => `${moment}: ${barrier}`));
       if (!args.screenshots) return;
       const file = `${site} ${screen} ${name} ${moment}.png`.replaceAll(' ', '-');
       await page.screenshot({ path: join(args.screenshots, file) });
@@ -657,7 +659,6 @@ for (const [site, url] of Object.entries(SITES)) {
     for (const path of PATHS) {
       name = path.name;
       const found = await walk(person, path);
-      await person.shoot('end');
       ran += 1;
       if (found.length === 0) continue;
       failed += 1;

@@ -8,7 +8,7 @@
 // `crates/chat/tests/client/stock_page.rs` has the server.
 
 import assert from 'node:assert/strict';
-import { until } from './chromium.mjs';
+import { barriersOf, until, WCAG } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 import { browserOf, NUMBERS, report, restart, runCases } from './visit.mjs';
 
@@ -307,6 +307,7 @@ async function documented(version) {
   await approve(first).waitFor();
   const second = await open();
   await approve(second).waitFor();
+  assert.deepEqual(await barriersOf(second, WCAG), []);
   await approve(second).click();
   await second.getByText('sent 900 to bakery').waitFor();
   assert.equal(await approve(second).count(), 0);

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { basename, join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { launch, SCREENS, until } from './chromium.mjs';
+import { barriersOf, launch, SCREENS, until, WCAG } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
 const { positionals, values: args } = parseArgs({
@@ -72,6 +72,7 @@ export class Visit {
   openTab = () => Tab.open(this.context, `${this.baseURL}/page/${this.pageName}?chat=${this.id}`);
 
   shoot = async moment => {
+    assert.deepEqual(await barriersOf(this.page, WCAG), [], moment);
     if (!args.screenshots) return;
     const path = join(args.screenshots, `${this.id} ${moment}.png`.replaceAll(' ', '-'));
     await this.page.screenshot({ path, fullPage: true });

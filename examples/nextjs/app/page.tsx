@@ -97,7 +97,7 @@ function Conversation({ id, isNew, notice, onUnknown }: Shown & { onUnknown: () 
         )}
       </header>
 
-      <div className="scroll">
+      <div className="scroll" role="region" aria-label="Conversation" tabIndex={0}>
         <div className="messages" role="log">
           {notice && (
             <p className="muted" data-testid="notice">

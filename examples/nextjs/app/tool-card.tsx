@@ -31,8 +31,9 @@ export function ToolCard({ part, messages, isLast, isLive, canAnswer, respond, a
   const isOpenCall = !isLive && !asks && part.state.startsWith('input-');
   const unfinished = isOpenCall && (isLast && isAsking(messages, part) ? 'waiting for you' : 'interrupted');
   return (
-    <section
+    <div
       className="tool"
+      role="group"
       data-testid={`tool-${name}`}
       data-state={part.state}
       data-approval={asked?.state}
@@ -67,7 +68,7 @@ export function ToolCard({ part, messages, isLast, isLive, canAnswer, respond, a
       {asks && !approves && canAnswer && (
         <Location toolCallId={part.toolCallId} addToolOutput={addToolOutput} />
       )}
-    </section>
+    </div>
   );
 }
 

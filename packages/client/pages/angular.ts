@@ -49,10 +49,10 @@ const parameters = new URLSearchParams(location.search);
                 }
                 @if (isQuestion(chat.messages, part)) {
                   @if (asked?.editable) {
-                    <input #amount data-testid="amount" [value]="part.input.amount" (input)="amounts[part.approval.id] = amount.value" />
+                    <input #amount data-testid="amount" aria-label="Amount" [value]="part.input.amount" (input)="amounts[part.approval.id] = amount.value" />
                   }
                   <button data-testid="approve" [disabled]="asked?.decidedByOthers" (click)="approve(part, asked)">Approve</button>
-                  <input #reason data-testid="deny-reason" />
+                  <input #reason data-testid="deny-reason" aria-label="Reason" />
                   <button data-testid="deny" (click)="chat.respond(part, { approved: false, reason: reason.value || undefined })">
                     Deny
                   </button>
@@ -65,7 +65,7 @@ const parameters = new URLSearchParams(location.search);
       @if (chat.error; as error) {
         <span data-testid="error">{{ error.message }}</span><button data-testid="retry" (click)="chat.retry()">Try again</button>
       }
-      <input #field data-testid="input" [value]="written()" (input)="written.set(field.value)" />
+      <input #field data-testid="input" aria-label="Message" [value]="written()" (input)="written.set(field.value)" />
       <button data-testid="send" [disabled]="chat.isBusy" (click)="send()">Send</button>
       <button data-testid="stop" [disabled]="!chat.isBusy" (click)="chat.stop()">Stop</button>
       <button data-testid="regenerate" (click)="chat.regenerate()">Write again</button>

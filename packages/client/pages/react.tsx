@@ -89,7 +89,7 @@ function Page() {
           setText('');
         }}
       >
-        <input data-testid="input" value={text} onChange={event => setText(event.target.value)} />
+        <input data-testid="input" aria-label="Message" value={text} onChange={event => setText(event.target.value)} />
         <button data-testid="send" disabled={isBusy}>Send</button>
         <button type="button" data-testid="stop" disabled={!isBusy} onClick={chat.stop}>Stop</button>
         <button type="button" data-testid="regenerate" onClick={() => chat.regenerate()}>Write again</button>
@@ -129,10 +129,10 @@ function Call({ part, asked, isOpen, respond }: CallProps) {
       {isOpen && (
         <p>
           {asked?.editable && (
-            <input data-testid="amount" value={amount} onChange={event => setAmount(event.target.value)} />
+            <input data-testid="amount" aria-label="Amount" value={amount} onChange={event => setAmount(event.target.value)} />
           )}
           <button data-testid="approve" disabled={asked?.decidedByOthers} onClick={approve}>Approve</button>
-          <input data-testid="deny-reason" value={reason} onChange={event => setReason(event.target.value)} />
+          <input data-testid="deny-reason" aria-label="Reason" value={reason} onChange={event => setReason(event.target.value)} />
           <button data-testid="deny" onClick={() => respond(part, { approved: false, reason: reason || undefined })}>
             Deny
           </button>

@@ -39,9 +39,9 @@ const Page = defineComponent(() => {
       isQuestion(chat.messages, part) &&
         h('p', [
           asked?.editable &&
-            h('input', { 'data-testid': 'amount', value: amount, onInput: (event: Event) => (edited[approvalId] = typed(event)) }),
+            h('input', { 'data-testid': 'amount', 'aria-label': 'Amount', value: amount, onInput: (event: Event) => (edited[approvalId] = typed(event)) }),
           button('approve', () => chat.respond(part, { approved: true, ...changed }), asked?.decidedByOthers),
-          h('input', { 'data-testid': 'deny-reason', onInput: (event: Event) => (reasons[approvalId] = typed(event)) }),
+          h('input', { 'data-testid': 'deny-reason', 'aria-label': 'Reason', onInput: (event: Event) => (reasons[approvalId] = typed(event)) }),
           button('deny', () => chat.respond(part, { approved: false, reason })),
         ]),
     ]);
@@ -56,7 +56,7 @@ const Page = defineComponent(() => {
         return h('article', attributes, message.parts.map(partOf));
       }),
       chat.error && h('p', [h('span', { 'data-testid': 'error' }, chat.error.message), button('retry', chat.retry)]),
-      h('input', { 'data-testid': 'input', value: text.value, onInput: (event: Event) => (text.value = typed(event)) }),
+      h('input', { 'data-testid': 'input', 'aria-label': 'Message', value: text.value, onInput: (event: Event) => (text.value = typed(event)) }),
       button(
         'send',
         () => {
