@@ -46,6 +46,7 @@ await Promise.all(
       absWorkingDir: here,
       alias,
       bundle: true,
+      minify: true,
       write: false,
       format: 'esm',
       jsx: 'automatic',

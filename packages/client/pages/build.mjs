@@ -62,6 +62,7 @@ for (const [name, { define, ...source }] of Object.entries(PAGES)) {
     ...source,
     absWorkingDir: here,
     bundle: true,
+    minify: true,
     write: false,
     format: 'esm',
     target: 'es2022',
