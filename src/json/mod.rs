@@ -57,7 +57,14 @@ pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
 #[derive(Clone)]
-pub struct Json(Arc<RawValue>);
+pub struct Json(Arc<Checked>);
+
+/// What all clones of a value share.
+struct Checked {
+    raw: Box<RawValue>,
+    /// The check has found that no object repeats a key.
+    is_unambiguous: bool,
+}
 
 impl Json {
     /// The maximum nesting depth, in levels, of a value that this server creates.
@@ -71,7 +78,7 @@ impl Json {
     /// # Errors
     /// [`JsonError::Syntax`] if the text is not JSON, else the rule that it breaks.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
-        let raw: &RawValue = serde_json::from_str(text).map_err(JsonError::Syntax)?;
+        let raw = serde_json::from_str(text).map_err(JsonError::Syntax)?;
         Self::checked(raw, Strictness::Written)
     }
 
@@ -88,12 +95,12 @@ impl Json {
     /// ```
     pub fn from_serialize<T: Serialize + ?Sized>(value: &T) -> Result<Self, JsonError> {
         let raw = serde_json::value::to_raw_value(value).map_err(JsonError::Syntax)?;
-        Self::checked(&raw, Strictness::Written)
+        Self::checked(raw, Strictness::Written)
     }
 
     /// Creates the JSON `null`.
     pub fn null() -> Self {
-        Json(Arc::from(RawValue::NULL.to_owned()))
+        Self::new(RawValue::NULL.to_owned(), true)
     }
 
     /// Creates `null`, which is passed in place of the input schema of a tool that has none.
@@ -112,7 +119,7 @@ impl Json {
     /// Creates a JSON string that holds `text`.
     pub fn string(text: &str) -> Self {
         match serde_json::value::to_raw_value(text) {
-            Ok(raw) => Json(Arc::from(raw)),
+            Ok(raw) => Self::new(raw, true),
             // A `str` always serializes; `null` keeps this total without a panic.
             Err(_) => Json::null(),
         }
@@ -120,7 +127,7 @@ impl Json {
 
     /// Returns the text: valid JSON on one line.
     pub fn as_str(&self) -> &str {
-        self.0.get()
+        self.0.raw.get()
     }
 
     /// Returns whether the value is `null`.
@@ -143,13 +150,13 @@ impl Json {
 
     /// Accepts a value that a peer sent. Refuses only keys that every client refuses.
     pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(raw, Strictness::Received)
+        Self::checked(raw.to_owned(), Strictness::Received)
     }
 
     /// Accepts a value as [`Json::received`] does, but refuses a repeated key: two readers could
     /// read two different values.
     pub(crate) fn received_unambiguous(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(raw, Strictness::Unambiguous)
+        Self::checked(raw.to_owned(), Strictness::Unambiguous)
     }
 
     /// Reads a stored value that a peer sent: under the rules of [`Json::received`].
@@ -158,14 +165,20 @@ impl Json {
         D: Deserializer<'de>,
     {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::checked(&raw, Strictness::Received).map_err(serde::de::Error::custom)
+        Json::checked(raw, Strictness::Received).map_err(serde::de::Error::custom)
     }
 
     /// Creates a value without a check, from text that the caller built out of checked values.
     ///
     /// The caller must add nothing that breaks a rule of the check.
     pub(crate) fn from_checked(raw: Box<RawValue>) -> Self {
-        Json(Arc::from(raw))
+        Self::new(raw, false)
+    }
+
+    /// Returns whether an object of the value repeats a key.
+    pub(crate) fn repeats_a_key(&self) -> bool {
+        let check = || check(self.as_str(), Strictness::Unambiguous);
+        !self.0.is_unambiguous && matches!(check(), Err(JsonError::DuplicateKey))
     }
 
     /// Checks the value under the client's schema of metadata, which looks at every object and
@@ -174,14 +187,18 @@ impl Json {
         check(self.as_str(), Strictness::Metadata).map(|_| ())
     }
 
-    fn checked(raw: &RawValue, strictness: Strictness) -> Result<Self, JsonError> {
-        let text = raw.get();
-        if check(text, strictness)? == Lines::One {
-            return Ok(Json(Arc::from(raw.to_owned())));
-        }
-        // In valid JSON a raw newline stands between tokens only.
-        let one_line = text.replace(['\n', '\r'], " ");
-        RawValue::from_string(one_line).map(|raw| Json(Arc::from(raw))).map_err(JsonError::Syntax)
+    fn checked(raw: Box<RawValue>, strictness: Strictness) -> Result<Self, JsonError> {
+        let raw = match check(raw.get(), strictness)? {
+            Lines::One => raw,
+            // In valid JSON a raw newline stands between tokens only.
+            Lines::Several => RawValue::from_string(raw.get().replace(['\n', '\r'], " "))
+                .map_err(JsonError::Syntax)?,
+        };
+        Ok(Self::new(raw, strictness >= Strictness::Unambiguous))
+    }
+
+    fn new(raw: Box<RawValue>, is_unambiguous: bool) -> Self {
+        Json(Arc::new(Checked { raw, is_unambiguous }))
     }
 }
 
@@ -207,7 +224,7 @@ impl TryFrom<serde_json::Value> for Json {
 
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
+        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
     }
 }
 
@@ -227,7 +244,7 @@ impl fmt::Display for Json {
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        self.0.raw.serialize(serializer)
     }
 }
 
@@ -243,7 +260,7 @@ pub fn json_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::checked(&raw, Strictness::Written).map_err(serde::de::Error::custom)
+        Json::checked(raw, Strictness::Written).map_err(serde::de::Error::custom)
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 
 use crate::json::{ExtraFields, Object, each_field};
-use crate::json::{Json, JsonError, string_end, unescaped};
+use crate::json::{Json, string_end, unescaped};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// Parses a text. Returns `None` if it is not JSON or if the client's reader refuses it.
@@ -22,13 +22,8 @@ pub(super) fn parse(text: &str) -> Option<Json> {
 
 /// Returns the value without the fields that a later equal key replaces.
 pub(super) fn json(json: &Json) -> Json {
-    let raw: Result<&RawValue, _> = serde_json::from_str(json.as_str());
-    match raw.map(Json::received_unambiguous) {
-        Ok(Err(JsonError::DuplicateKey)) => {
-            without_duplicate_keys(json.as_str()).unwrap_or_else(|| json.clone())
-        }
-        _ => json.clone(),
-    }
+    let held = json.repeats_a_key().then(|| without_duplicate_keys(json.as_str()));
+    held.flatten().unwrap_or_else(|| json.clone())
 }
 
 /// Applies [`json`] to an optional field.
