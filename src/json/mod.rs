@@ -27,6 +27,7 @@ mod format;
 mod object;
 mod string_token;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -57,13 +58,13 @@ pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
 #[derive(Clone)]
-pub struct Json(Arc<Checked>);
+pub struct Json(Arc<Shared>);
 
 /// What all clones of a value share.
-struct Checked {
+struct Shared {
     raw: Box<RawValue>,
-    /// The check has found that no object repeats a key.
-    is_unambiguous: bool,
+    /// The check has found that no object repeats a key. `false` if this is not known.
+    is_known_unambiguous: bool,
 }
 
 impl Json {
@@ -78,8 +79,8 @@ impl Json {
     /// # Errors
     /// [`JsonError::Syntax`] if the text is not JSON, else the rule that it breaks.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
-        let raw = serde_json::from_str(text).map_err(JsonError::Syntax)?;
-        Self::checked(raw, Strictness::Written)
+        let raw: &RawValue = serde_json::from_str(text).map_err(JsonError::Syntax)?;
+        Self::checked(Cow::Borrowed(raw), Strictness::Written)
     }
 
     /// Serializes a value and checks the text.
@@ -95,7 +96,7 @@ impl Json {
     /// ```
     pub fn from_serialize<T: Serialize + ?Sized>(value: &T) -> Result<Self, JsonError> {
         let raw = serde_json::value::to_raw_value(value).map_err(JsonError::Syntax)?;
-        Self::checked(raw, Strictness::Written)
+        Self::checked(Cow::Owned(raw), Strictness::Written)
     }
 
     /// Creates the JSON `null`.
@@ -150,13 +151,13 @@ impl Json {
 
     /// Accepts a value that a peer sent. Refuses only keys that every client refuses.
     pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(raw.to_owned(), Strictness::Received)
+        Self::checked(Cow::Borrowed(raw), Strictness::Received)
     }
 
     /// Accepts a value as [`Json::received`] does, but refuses a repeated key: two readers could
     /// read two different values.
     pub(crate) fn received_unambiguous(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(raw.to_owned(), Strictness::Unambiguous)
+        Self::checked(Cow::Borrowed(raw), Strictness::Unambiguous)
     }
 
     /// Reads a stored value that a peer sent: under the rules of [`Json::received`].
@@ -165,7 +166,7 @@ impl Json {
         D: Deserializer<'de>,
     {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::checked(raw, Strictness::Received).map_err(serde::de::Error::custom)
+        Json::checked(Cow::Owned(raw), Strictness::Received).map_err(serde::de::Error::custom)
     }
 
     /// Creates a value without a check, from text that the caller built out of checked values.
@@ -177,8 +178,8 @@ impl Json {
 
     /// Returns whether an object of the value repeats a key.
     pub(crate) fn repeats_a_key(&self) -> bool {
-        let check = || check(self.as_str(), Strictness::Unambiguous);
-        !self.0.is_unambiguous && matches!(check(), Err(JsonError::DuplicateKey))
+        !self.0.is_known_unambiguous
+            && matches!(check(self.as_str(), Strictness::Unambiguous), Err(JsonError::DuplicateKey))
     }
 
     /// Checks the value under the client's schema of metadata, which looks at every object and
@@ -187,18 +188,18 @@ impl Json {
         check(self.as_str(), Strictness::Metadata).map(|_| ())
     }
 
-    fn checked(raw: Box<RawValue>, strictness: Strictness) -> Result<Self, JsonError> {
+    fn checked(raw: Cow<'_, RawValue>, strictness: Strictness) -> Result<Self, JsonError> {
         let raw = match check(raw.get(), strictness)? {
-            Lines::One => raw,
+            Lines::One => raw.into_owned(),
             // In valid JSON a raw newline stands between tokens only.
             Lines::Several => RawValue::from_string(raw.get().replace(['\n', '\r'], " "))
                 .map_err(JsonError::Syntax)?,
         };
-        Ok(Self::new(raw, strictness >= Strictness::Unambiguous))
+        Ok(Self::new(raw, strictness.refuses_repeated_keys()))
     }
 
-    fn new(raw: Box<RawValue>, is_unambiguous: bool) -> Self {
-        Json(Arc::new(Checked { raw, is_unambiguous }))
+    fn new(raw: Box<RawValue>, is_known_unambiguous: bool) -> Self {
+        Json(Arc::new(Shared { raw, is_known_unambiguous }))
     }
 }
 
@@ -260,7 +261,7 @@ pub fn json_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::checked(raw, Strictness::Written).map_err(serde::de::Error::custom)
+        Json::checked(Cow::Owned(raw), Strictness::Written).map_err(serde::de::Error::custom)
     }
 }
 
@@ -273,6 +274,36 @@ mod tests {
         let value = serde_json::json!({"path": "notes.txt"});
         assert_eq!(Json::try_from(&value).unwrap().as_str(), r#"{"path":"notes.txt"}"#);
         assert!(Json::try_from(serde_json::json!({"__proto__": 1})).is_err());
+    }
+
+    #[test]
+    fn a_value_knows_whether_it_repeats_a_key_wherever_it_comes_from() {
+        let text = r#"{"a":[{"b":1,"\u0062":2}]}"#;
+        let raw: &RawValue = serde_json::from_str(text).unwrap();
+        let mut stored = serde_json::Deserializer::from_str(text);
+        for repeats in [
+            Json::received(raw).unwrap(),
+            Json::deserialize_received(&mut stored).unwrap(),
+            Json::from_checked(raw.to_owned()),
+        ] {
+            assert!(repeats.repeats_a_key());
+        }
+        assert!(matches!(Json::parse(text), Err(JsonError::DuplicateKey)));
+        assert!(matches!(Json::received_unambiguous(raw), Err(JsonError::DuplicateKey)));
+        assert!(matches!(Json::from_serialize(raw), Err(JsonError::DuplicateKey)));
+        assert!(serde_json::from_str::<Json>(text).is_err());
+
+        let raw: &RawValue = serde_json::from_str(r#"[{"a":1},{"a":1}]"#).unwrap();
+        for distinct in [
+            Json::received(raw).unwrap(),
+            Json::received_unambiguous(raw).unwrap(),
+            Json::from_checked(raw.to_owned()),
+            Json::from_serialize(raw).unwrap(),
+            Json::string(text),
+            Json::null(),
+        ] {
+            assert!(!distinct.repeats_a_key());
+        }
     }
 
     #[test]

@@ -22,8 +22,10 @@ pub(super) fn parse(text: &str) -> Option<Json> {
 
 /// Returns the value without the fields that a later equal key replaces.
 pub(super) fn json(json: &Json) -> Json {
-    let held = json.repeats_a_key().then(|| without_duplicate_keys(json.as_str()));
-    held.flatten().unwrap_or_else(|| json.clone())
+    if !json.repeats_a_key() {
+        return json.clone();
+    }
+    without_duplicate_keys(json.as_str()).unwrap_or_else(|| json.clone())
 }
 
 /// Applies [`json`] to an optional field.

@@ -268,13 +268,14 @@ const CASES = {
 
   async '600 messages and 5 MB: the newest are shown, then the older ones, and the user writes on'(visit) {
     const { page, tab } = visit;
-    await page.goto('about:blank'); // it would show each message
+    const address = page.url();
+    await page.goto('about:blank'); // An open page shows each message while the chat is filled.
     for (let number = 0; number < 300; number += 1) {
       // The model reads all messages in each turn: the long ones are the last.
       const filling = 'x'.repeat(number < 290 ? 0 : 260_000);
       await say(visit.context, visit.id, `Say ${number} ${filling}`, number);
     }
-    await page.goBack();
+    await page.goto(address);
     const count = async () => (await tab.messages()).length;
     await until('100 messages are shown', async () => (await count()) === 100);
     for (let shown = 200; shown <= 600; shown += 100) {
@@ -287,6 +288,7 @@ const CASES = {
     await isReady(page);
     const messages = await tab.messages();
     assert.equal(messages.length, 602);
+    assert(messages.reduce((sum, { text }) => sum + text.length, 0) > 5_000_000);
     const numbers = messages.slice(0, 600).map(({ text }) => Number(/\d+/.exec(text)[0]));
     assert.deepEqual(numbers, Array.from({ length: 600 }, (_, at) => at >> 1));
   },
