@@ -47,7 +47,7 @@ test:
 # The targets that touch JSON numbers and the order of keys, as if a dependency of an application had
 # changed how `serde_json` keeps them.
 test-unified:
-    cargo test -p ui-message-stream -p ui-message-stream-openai --features serde_json/arbitrary_precision,serde_json/preserve_order --lib --test protocol --test client --test openai -- --skip recordings:: --skip reconnecting_fetch::
+    cargo test -p ui-message-stream -p ui-message-stream-openai --features serde_json/arbitrary_precision,serde_json/preserve_order --lib --test protocol --test client --test openai
 
 # The real client in all its pinned versions, 20 000 random event sequences.
 translator-properties:

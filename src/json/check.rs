@@ -44,12 +44,6 @@ pub(super) enum Strictness {
     Written,
 }
 
-impl Strictness {
-    pub(super) fn refuses_repeated_keys(self) -> bool {
-        self >= Strictness::Unambiguous
-    }
-}
-
 /// Whether a newline stands between the tokens of a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lines {
@@ -99,7 +93,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 if let Some(closed) = open.pop() {
                     let keys_from = closed.keys_from as usize;
                     let own = keys.get_mut(keys_from..).unwrap_or_default();
-                    if strictness.refuses_repeated_keys()
+                    if strictness >= Strictness::Unambiguous
                         && repeats(text, own, closed.has_escaped_keys)
                     {
                         return Err(JsonError::DuplicateKey);
@@ -137,7 +131,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                     if after_constructor && strictness == Strictness::Metadata {
                         return Err(JsonError::PrototypeKey);
                     }
-                    if strictness.refuses_repeated_keys() {
+                    if strictness >= Strictness::Unambiguous {
                         // Beyond 4 GiB a text is not checked for repeated keys.
                         if let (Ok(from), Ok(to)) = (u32::try_from(i), u32::try_from(end)) {
                             keys.push((from, to));

@@ -58,14 +58,7 @@ pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 /// # Ok::<(), ui_message_stream::json::JsonError>(())
 /// ```
 #[derive(Clone)]
-pub struct Json(Arc<Shared>);
-
-/// What all clones of a value share.
-struct Shared {
-    raw: Box<RawValue>,
-    /// The check has found that no object repeats a key. `false` if this is not known.
-    is_known_unambiguous: bool,
-}
+pub struct Json(Arc<RawValue>);
 
 impl Json {
     /// The maximum nesting depth, in levels, of a value that this server creates.
@@ -101,7 +94,7 @@ impl Json {
 
     /// Creates the JSON `null`.
     pub fn null() -> Self {
-        Self::new(RawValue::NULL.to_owned(), true)
+        Json(Arc::from(RawValue::NULL.to_owned()))
     }
 
     /// Creates `null`, which is passed in place of the input schema of a tool that has none.
@@ -120,7 +113,7 @@ impl Json {
     /// Creates a JSON string that holds `text`.
     pub fn string(text: &str) -> Self {
         match serde_json::value::to_raw_value(text) {
-            Ok(raw) => Self::new(raw, true),
+            Ok(raw) => Json(Arc::from(raw)),
             // A `str` always serializes; `null` keeps this total without a panic.
             Err(_) => Json::null(),
         }
@@ -128,7 +121,7 @@ impl Json {
 
     /// Returns the text: valid JSON on one line.
     pub fn as_str(&self) -> &str {
-        self.0.raw.get()
+        self.0.get()
     }
 
     /// Returns whether the value is `null`.
@@ -173,13 +166,12 @@ impl Json {
     ///
     /// The caller must add nothing that breaks a rule of the check.
     pub(crate) fn from_checked(raw: Box<RawValue>) -> Self {
-        Self::new(raw, false)
+        Json(Arc::from(raw))
     }
 
     /// Returns whether an object of the value repeats a key.
     pub(crate) fn repeats_a_key(&self) -> bool {
-        !self.0.is_known_unambiguous
-            && matches!(check(self.as_str(), Strictness::Unambiguous), Err(JsonError::DuplicateKey))
+        matches!(check(self.as_str(), Strictness::Unambiguous), Err(JsonError::DuplicateKey))
     }
 
     /// Checks the value under the client's schema of metadata, which looks at every object and
@@ -195,11 +187,7 @@ impl Json {
             Lines::Several => RawValue::from_string(raw.get().replace(['\n', '\r'], " "))
                 .map_err(JsonError::Syntax)?,
         };
-        Ok(Self::new(raw, strictness.refuses_repeated_keys()))
-    }
-
-    fn new(raw: Box<RawValue>, is_known_unambiguous: bool) -> Self {
-        Json(Arc::new(Shared { raw, is_known_unambiguous }))
+        Ok(Json(Arc::from(raw)))
     }
 }
 
@@ -245,7 +233,7 @@ impl fmt::Display for Json {
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.raw.serialize(serializer)
+        self.0.serialize(serializer)
     }
 }
 
@@ -274,36 +262,6 @@ mod tests {
         let value = serde_json::json!({"path": "notes.txt"});
         assert_eq!(Json::try_from(&value).unwrap().as_str(), r#"{"path":"notes.txt"}"#);
         assert!(Json::try_from(serde_json::json!({"__proto__": 1})).is_err());
-    }
-
-    #[test]
-    fn a_value_knows_whether_it_repeats_a_key_wherever_it_comes_from() {
-        let text = r#"{"a":[{"b":1,"\u0062":2}]}"#;
-        let raw: &RawValue = serde_json::from_str(text).unwrap();
-        let mut stored = serde_json::Deserializer::from_str(text);
-        for repeats in [
-            Json::received(raw).unwrap(),
-            Json::deserialize_received(&mut stored).unwrap(),
-            Json::from_checked(raw.to_owned()),
-        ] {
-            assert!(repeats.repeats_a_key());
-        }
-        assert!(matches!(Json::parse(text), Err(JsonError::DuplicateKey)));
-        assert!(matches!(Json::received_unambiguous(raw), Err(JsonError::DuplicateKey)));
-        assert!(matches!(Json::from_serialize(raw), Err(JsonError::DuplicateKey)));
-        assert!(serde_json::from_str::<Json>(text).is_err());
-
-        let raw: &RawValue = serde_json::from_str(r#"[{"a":1},{"a":1}]"#).unwrap();
-        for distinct in [
-            Json::received(raw).unwrap(),
-            Json::received_unambiguous(raw).unwrap(),
-            Json::from_checked(raw.to_owned()),
-            Json::from_serialize(raw).unwrap(),
-            Json::string(text),
-            Json::null(),
-        ] {
-            assert!(!distinct.repeats_a_key());
-        }
     }
 
     #[test]

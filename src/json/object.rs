@@ -111,7 +111,7 @@ impl<'a> Object<'a> {
     /// Returns the whole object, with the `type` that was removed.
     pub(crate) fn into_json(mut self, kind: &str) -> Result<Json, FieldError> {
         let rest = std::mem::take(&mut self.unknown);
-        push_field(&mut self.unknown, "type", &Json::string(kind).0.raw);
+        push_field(&mut self.unknown, "type", &Json::string(kind).0);
         if !rest.is_empty() {
             self.unknown.push(',');
             self.unknown.push_str(&rest);
