@@ -237,7 +237,8 @@ async fn a_repetition_with_another_input_gets_the_first_outcome() {
             assert_eq!(status, StatusCode::OK, "{first:?} {second:?}: {text}");
         }
         assert_eq!(host.sent(), [100], "{first:?} {second:?}");
-        assert!(!serde_json::to_string(&host.stored().await).unwrap().contains("eve"));
+        // With its quotes: an approval id may hold these letters.
+        assert!(!serde_json::to_string(&host.stored().await).unwrap().contains(r#""eve""#));
     }
 }
 
