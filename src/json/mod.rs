@@ -27,7 +27,6 @@ mod format;
 mod object;
 mod string_token;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -73,7 +72,7 @@ impl Json {
     /// [`JsonError::Syntax`] if the text is not JSON, else the rule that it breaks.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
         let raw: &RawValue = serde_json::from_str(text).map_err(JsonError::Syntax)?;
-        Self::checked(Cow::Borrowed(raw), Strictness::Written)
+        Self::checked(raw, Strictness::Written)
     }
 
     /// Serializes a value and checks the text.
@@ -89,7 +88,7 @@ impl Json {
     /// ```
     pub fn from_serialize<T: Serialize + ?Sized>(value: &T) -> Result<Self, JsonError> {
         let raw = serde_json::value::to_raw_value(value).map_err(JsonError::Syntax)?;
-        Self::checked(Cow::Owned(raw), Strictness::Written)
+        Self::checked(&raw, Strictness::Written)
     }
 
     /// Creates the JSON `null`.
@@ -144,13 +143,13 @@ impl Json {
 
     /// Accepts a value that a peer sent. Refuses only keys that every client refuses.
     pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(Cow::Borrowed(raw), Strictness::Received)
+        Self::checked(raw, Strictness::Received)
     }
 
     /// Accepts a value as [`Json::received`] does, but refuses a repeated key: two readers could
     /// read two different values.
     pub(crate) fn received_unambiguous(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(Cow::Borrowed(raw), Strictness::Unambiguous)
+        Self::checked(raw, Strictness::Unambiguous)
     }
 
     /// Reads a stored value that a peer sent: under the rules of [`Json::received`].
@@ -159,7 +158,7 @@ impl Json {
         D: Deserializer<'de>,
     {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::checked(Cow::Owned(raw), Strictness::Received).map_err(serde::de::Error::custom)
+        Json::checked(&raw, Strictness::Received).map_err(serde::de::Error::custom)
     }
 
     /// Creates a value without a check, from text that the caller built out of checked values.
@@ -180,14 +179,14 @@ impl Json {
         check(self.as_str(), Strictness::Metadata).map(|_| ())
     }
 
-    fn checked(raw: Cow<'_, RawValue>, strictness: Strictness) -> Result<Self, JsonError> {
-        let raw = match check(raw.get(), strictness)? {
-            Lines::One => raw.into_owned(),
-            // In valid JSON a raw newline stands between tokens only.
-            Lines::Several => RawValue::from_string(raw.get().replace(['\n', '\r'], " "))
-                .map_err(JsonError::Syntax)?,
-        };
-        Ok(Json(Arc::from(raw)))
+    fn checked(raw: &RawValue, strictness: Strictness) -> Result<Self, JsonError> {
+        let text = raw.get();
+        if check(text, strictness)? == Lines::One {
+            return Ok(Json(Arc::from(raw.to_owned())));
+        }
+        // In valid JSON a raw newline stands between tokens only.
+        let one_line = text.replace(['\n', '\r'], " ");
+        RawValue::from_string(one_line).map(|raw| Json(Arc::from(raw))).map_err(JsonError::Syntax)
     }
 }
 
@@ -213,7 +212,7 @@ impl TryFrom<serde_json::Value> for Json {
 
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.as_str() == other.as_str()
+        self.as_str() == other.as_str()
     }
 }
 
@@ -249,7 +248,7 @@ pub fn json_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::checked(Cow::Owned(raw), Strictness::Written).map_err(serde::de::Error::custom)
+        Json::checked(&raw, Strictness::Written).map_err(serde::de::Error::custom)
     }
 }
 
