@@ -260,7 +260,8 @@ mod tests {
 
     fn form(text: &str) -> Result<String, InexactInputError> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
-        CanonicalJson::new(&Json::received(&raw).unwrap()).map(|form| form.as_str().to_owned())
+        let form = CanonicalJson::new(&Json::received_unambiguous(&raw)?)?;
+        Ok(form.as_str().to_owned())
     }
 
     #[test]

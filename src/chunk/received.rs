@@ -48,8 +48,8 @@ pub enum ReceivedChunk<'a> {
 impl<'a> ReceivedChunk<'a> {
     /// Reads one chunk from its JSON.
     ///
-    /// Accepts what the schema of `ai@6.0.326` accepts, and also unknown kinds. There is one
-    /// difference: a forbidden key is refused even if a later key replaces the value around it.
+    /// Accepts what the schema of `ai@6.0.326` accepts, and also unknown kinds. Of several equal
+    /// keys of an object the last one counts, as in a browser.
     ///
     /// # Errors
     /// - [`ReadChunkError::Syntax`] if the text is not a JSON object.
@@ -60,31 +60,27 @@ impl<'a> ReceivedChunk<'a> {
         let kind = object.text("type")?;
         let received = match Chunk::read(&kind, &mut object)? {
             Some(chunk) => {
-                let mut extra: Vec<(Box<str>, Json)> = Vec::new();
-                let mut indexes: HashMap<String, usize> = HashMap::new();
+                let mut fields: Vec<(&str, &RawValue)> = Vec::new();
+                let mut indexes: HashMap<&str, usize> = HashMap::new();
                 for (key, value) in object.rest() {
                     if matches!(key, "__proto__" | "constructor") {
                         // The client's JSON reader also checks the keys of the chunk itself.
-                        Json::received(
-                            serde_json::from_str(text).map_err(ReadChunkError::Syntax)?,
-                        )?;
+                        Json::parse_received(text)?;
                     }
-                    let value = Json::received(value)?;
-                    // The last of several equal keys counts, as in a browser.
-                    match indexes.entry(key.to_owned()) {
-                        Entry::Occupied(index) => extra[*index.get()].1 = value,
+                    match indexes.entry(key) {
+                        Entry::Occupied(index) => fields[*index.get()].1 = value,
                         Entry::Vacant(index) => {
-                            index.insert(extra.len());
-                            extra.push((key.into(), value));
+                            index.insert(fields.len());
+                            fields.push((key, value));
                         }
                     }
                 }
+                let received =
+                    |(key, value): (&str, &RawValue)| Ok((key.into(), Json::received(value)?));
+                let extra = fields.into_iter().map(received).collect::<Result<_, JsonError>>()?;
                 ReceivedChunk::Known { chunk, extra }
             }
-            None => {
-                let raw: &RawValue = serde_json::from_str(text).map_err(ReadChunkError::Syntax)?;
-                ReceivedChunk::Unknown { kind, json: Json::received(raw)? }
-            }
+            None => ReceivedChunk::Unknown { kind, json: Json::parse_received(text)? },
         };
         Ok(received)
     }

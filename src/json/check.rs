@@ -34,12 +34,11 @@ pub enum JsonError {
 /// Each level accepts only values that the client's JSON reader accepts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Strictness {
-    /// A chunk of any server: what the client accepts.
+    /// A value of a peer: what the client accepts, and no key is repeated, so that every reader
+    /// sees the same value.
     Received,
     /// Metadata of any server: the client's schema refuses an object with a key `constructor`.
     Metadata,
-    /// A value in a request: no key is repeated, so that every reader sees the same value.
-    Unambiguous,
     /// A value that this process makes for the wire: all rules.
     Written,
 }
@@ -93,9 +92,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 if let Some(closed) = open.pop() {
                     let keys_from = closed.keys_from as usize;
                     let own = keys.get_mut(keys_from..).unwrap_or_default();
-                    if strictness >= Strictness::Unambiguous
-                        && repeats(text, own, closed.has_escaped_keys)
-                    {
+                    if repeats(text, own, closed.has_escaped_keys) {
                         return Err(JsonError::DuplicateKey);
                     }
                     keys.truncate(keys_from);
@@ -131,11 +128,9 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                     if after_constructor && strictness == Strictness::Metadata {
                         return Err(JsonError::PrototypeKey);
                     }
-                    if strictness >= Strictness::Unambiguous {
-                        // Beyond 4 GiB a text is not checked for repeated keys.
-                        if let (Ok(from), Ok(to)) = (u32::try_from(i), u32::try_from(end)) {
-                            keys.push((from, to));
-                        }
+                    // Beyond 4 GiB a text is not checked for repeated keys.
+                    if let (Ok(from), Ok(to)) = (u32::try_from(i), u32::try_from(end)) {
+                        keys.push((from, to));
                     }
                 }
                 i = end;
@@ -147,9 +142,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
             }
             b'-' | b'0'..=b'9' => {
                 let end = i + bytes[i..].iter().take_while(|b| is_number_byte(**b)).count();
-                if matches!(strictness, Strictness::Metadata | Strictness::Written)
-                    && overflows(&text[i..end])
-                {
+                if strictness >= Strictness::Metadata && overflows(&text[i..end]) {
                     return Err(JsonError::NumberTooLarge);
                 }
                 i = end;
@@ -249,18 +242,23 @@ mod tests {
 
     #[test]
     fn json_that_readers_parse_differently_is_rejected_for_writing_only() {
-        for text in [
-            r#"{"constructor":null}"#,
-            r#""\ud800""#,
-            r#""\udc00x""#,
-            "1e400",
-            "[-1e999]",
-            r#"{"a":1,"\u0061":2}"#,
-        ] {
+        for text in [r#"{"constructor":null}"#, r#""\ud800""#, r#""\udc00x""#, "1e400", "[-1e999]"]
+        {
             assert!(written(text).is_err(), "{text}");
-            assert!(received(text).is_ok(), "{text}");
+            assert_eq!(received(text).unwrap().as_str(), text);
         }
         assert!(written(r#""\ud83d\ude00 \\ud800""#).is_ok());
+    }
+
+    #[test]
+    fn of_a_repeated_key_a_received_value_keeps_the_last_one() {
+        let text = r#"{"a":{"__proto__":1},"\u0061":[{"b":1,"b":2}]}"#;
+        assert!(matches!(written(text), Err(JsonError::PrototypeKey)));
+        assert_eq!(received(text).unwrap().as_str(), r#"{"\u0061":[{"b":2}]}"#);
+        let replaces = r#"{"a":1,"a":{"__proto__":1}}"#;
+        assert!(matches!(received(replaces), Err(JsonError::PrototypeKey)));
+        let raw = RawValue::from_string(r#"{"a":1,"a":1}"#.to_owned()).unwrap();
+        assert!(matches!(Json::received_unambiguous(&raw), Err(JsonError::DuplicateKey)));
     }
 
     #[test]

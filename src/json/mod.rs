@@ -18,13 +18,15 @@
 //!
 //! An integer beyond 2^53 is accepted, and the client rounds it: send it as a string.
 //!
-//! Values from a peer need to satisfy only the first two rules; values in a request also must not
-//! repeat a key. No other rule applies to them: a request of an honest client must not be rejected
-//! because of a value that this crate never reads.
+//! Values from a peer need to satisfy only the first two rules. Of a repeated key only the last
+//! field is kept, as in a browser; a request with one is refused. No other rule applies to them: a
+//! request of an honest client must not be rejected because of a value that this crate never reads.
+//! So no `Json` repeats a key, and two readers never read two different values.
 
 mod check;
 mod format;
 mod object;
+mod repeated_keys;
 mod string_token;
 
 use std::fmt;
@@ -41,6 +43,7 @@ pub use self::object::{ExtraFields, FieldError, Object, each_field};
 pub(crate) use self::object::{Key, entry_if_any, without};
 
 use self::check::{Lines, Strictness, check};
+use self::repeated_keys::without_repeated_keys;
 pub use self::string_token::optional_text;
 pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 
@@ -141,15 +144,25 @@ impl Json {
         serde_json::from_str(self.as_str())
     }
 
-    /// Accepts a value that a peer sent. Refuses only keys that every client refuses.
+    /// Accepts a value that a peer sent, as a browser reads it: of a repeated key, the last field.
+    /// Refuses only keys that every client refuses.
     pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(raw, Strictness::Received)
+        Self::received_unambiguous(raw).or_else(|_| {
+            // The refused key can also be inside a field that a later one replaces.
+            let kept = RawValue::from_string(without_repeated_keys(raw.get()));
+            Self::received_unambiguous(&kept.map_err(JsonError::Syntax)?)
+        })
     }
 
     /// Accepts a value as [`Json::received`] does, but refuses a repeated key: two readers could
     /// read two different values.
     pub(crate) fn received_unambiguous(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(raw, Strictness::Unambiguous)
+        Self::checked(raw, Strictness::Received)
+    }
+
+    /// Parses a text under the rules of [`Json::received`].
+    pub(crate) fn parse_received(text: &str) -> Result<Self, JsonError> {
+        Self::received(serde_json::from_str(text).map_err(JsonError::Syntax)?)
     }
 
     /// Reads a stored value that a peer sent: under the rules of [`Json::received`].
@@ -158,7 +171,7 @@ impl Json {
         D: Deserializer<'de>,
     {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::checked(&raw, Strictness::Received).map_err(serde::de::Error::custom)
+        Json::received(&raw).map_err(serde::de::Error::custom)
     }
 
     /// Creates a value without a check, from text that the caller built out of checked values.
@@ -166,11 +179,6 @@ impl Json {
     /// The caller must add nothing that breaks a rule of the check.
     pub(crate) fn from_checked(raw: Box<RawValue>) -> Self {
         Json(Arc::from(raw))
-    }
-
-    /// Returns whether an object of the value repeats a key.
-    pub(crate) fn repeats_a_key(&self) -> bool {
-        matches!(check(self.as_str(), Strictness::Unambiguous), Err(JsonError::DuplicateKey))
     }
 
     /// Checks the value under the client's schema of metadata, which looks at every object and

@@ -262,6 +262,18 @@ impl ExtraFields {
         written
     }
 
+    /// Returns these fields, followed by `more`. Of equal names the last one counts.
+    pub(crate) fn with<'a>(self, more: impl Iterator<Item = (&'a str, &'a Json)>) -> Self {
+        let mut text = String::new();
+        self.each(|key, value| push_field(&mut text, key, value));
+        let own = text.len();
+        more.for_each(|(key, value)| push_field(&mut text, key, &value.0));
+        if text.len() == own {
+            return self;
+        }
+        Json::parse_received(&format!("{{{text}}}")).map_or(self, |json| ExtraFields(Some(json)))
+    }
+
     /// Returns the fields without those of `names`, or `None` if it has none of them.
     pub(crate) fn without(&self, names: &[&str]) -> Option<Self> {
         Some(ExtraFields(without(self.0.as_ref()?, names)?))

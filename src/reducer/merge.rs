@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::js_json;
 use crate::json::{Json, string_end, unescaped};
 
 /// The metadata of a message.
@@ -71,19 +70,18 @@ impl MergedMetadata {
         let Some(incoming) = incoming.filter(|incoming| !incoming.is_null()) else {
             return Ok(false);
         };
-        let incoming = js_json::json(incoming);
         match &mut self.value {
             Some(base) if !base.is_null() => {
                 if depth(incoming.as_str()) > MAX_DEPTH {
                     return Err(MergeError::TooDeep);
                 }
-                if base.is_scalar() && has_mergeable_fields(&incoming) {
+                if base.is_scalar() && has_mergeable_fields(incoming) {
                     return Err(MergeError::NotMergeable);
                 }
                 let fields = base.as_fields(MAX_DEPTH);
-                each_field_of(&incoming, |key, cursor| fields.merge_field(key, cursor, MAX_DEPTH));
+                each_field_of(incoming, |key, cursor| fields.merge_field(key, cursor, MAX_DEPTH));
             }
-            value => *value = Some(Value::Unparsed(incoming)),
+            value => *value = Some(Value::Unparsed(incoming.clone())),
         }
         self.has_changed = true;
         Ok(true)

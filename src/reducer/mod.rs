@@ -29,7 +29,6 @@
 mod tool_part_fields;
 mod compact;
 mod error;
-mod js_json;
 mod merge;
 mod response_reader;
 mod partial_json;

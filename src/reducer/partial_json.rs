@@ -6,7 +6,6 @@
 //! wrong, this one is wrong in the same way: for example, a key that contains an escaped quote ends
 //! at that quote.
 
-use super::js_json;
 use crate::chunk::Version;
 use crate::json::Json;
 
@@ -111,7 +110,7 @@ impl PartialJson {
     /// Complete JSON is read as it is. Of two equal keys the last one counts. A value that the
     /// client's JSON reader refuses because of a key (`__proto__`) cannot be read.
     pub fn read(&self) -> Option<Json> {
-        js_json::parse(&self.text).or_else(|| js_json::parse(&self.repaired()))
+        Json::parse_received(&self.text).or_else(|_| Json::parse_received(&self.repaired())).ok()
     }
 
     /// Returns the longest prefix that can be completed, with everything closed that is open.

@@ -2,11 +2,11 @@
 //! for each chunk type.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
+use super::ReduceError;
 use super::merge::{MergeError, MergedMetadata};
 use super::tool_calls::ToolCalls;
-use super::{ReduceError, js_json};
 use crate::chunk::{Chunk, FinishReason, NEWEST_V6, Version};
 use crate::id::MessageId;
 use crate::json::{ExtraFields, Json};
@@ -173,7 +173,7 @@ impl State {
                 self.message.parts.push(Part::Text(Box::new(TextPart {
                     text: String::new(),
                     state: Some(TextState::Streaming),
-                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    provider_metadata: provider_metadata.as_deref().cloned(),
                     extra: ExtraFields::default(),
                 })));
             }
@@ -186,10 +186,8 @@ impl State {
                 let part = self.write(kind, id, at, "", provider_metadata)?;
                 *part.state = Some(TextState::Done);
                 if let Some(citations) = citations {
-                    let citations = js_json::json(citations.as_json());
                     let extra = std::mem::take(part.extra);
-                    *part.extra =
-                        js_json::extra_with(extra, [("citations", &citations)].into_iter());
+                    *part.extra = extra.with([("citations", citations.as_json())].into_iter());
                 }
             }
             Chunk::ReasoningStart { id, provider_metadata } => {
@@ -198,7 +196,7 @@ impl State {
                     text: String::new(),
                     id: Some(id.as_ref().into()),
                     state: Some(TextState::Streaming),
-                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    provider_metadata: provider_metadata.as_deref().cloned(),
                     extra: ExtraFields::default(),
                 })));
             }
@@ -215,7 +213,7 @@ impl State {
                     source_id: source_id.as_ref().into(),
                     url: url.as_ref().to_owned(),
                     title: title.as_deref().map(Into::into),
-                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    provider_metadata: provider_metadata.as_deref().cloned(),
                     extra: ExtraFields::default(),
                 })));
             }
@@ -225,7 +223,7 @@ impl State {
                     media_type: media_type.as_ref().into(),
                     title: title.as_ref().into(),
                     filename: filename.as_deref().map(Into::into),
-                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    provider_metadata: provider_metadata.as_deref().cloned(),
                     extra: ExtraFields::default(),
                 })));
             }
@@ -240,13 +238,13 @@ impl State {
             Chunk::Custom { content_kind, provider_metadata } => {
                 self.message.parts.push(Part::Custom(Box::new(CustomPart {
                     kind: content_kind.as_ref().into(),
-                    provider_metadata: js_json::provider_metadata(provider_metadata),
+                    provider_metadata: provider_metadata.as_deref().cloned(),
                     extra: ExtraFields::default(),
                 })));
             }
             Chunk::Data { transient: Some(true), .. } => return Ok(false),
             Chunk::Data { name, id, data, transient } => {
-                let data = js_json::json_if_any(data);
+                let data = data.as_deref().cloned();
                 self.put_data(name, id.as_deref(), data, *transient, extra);
             }
             Chunk::MessageMetadata { message_metadata } => {
@@ -368,7 +366,7 @@ impl State {
         };
         part.text.push_str(delta);
         if metadata.is_some() {
-            *part.provider_metadata = js_json::provider_metadata(metadata);
+            *part.provider_metadata = metadata.as_deref().cloned();
         }
         Ok(part)
     }
@@ -392,22 +390,14 @@ impl State {
             self.data_parts.entry(name.into()).or_default().insert(id.into(), at);
         }
         // The client keeps the chunk object itself as the part, with all its fields.
-        let transient = transient.and_then(|flag| js_json::parse(&flag.to_string()));
-        let mut fields: Vec<(&str, Json)> = Vec::new();
-        let mut seen = HashSet::new();
-        for (key, value) in extra.iter().rev() {
-            if seen.insert(&**key) {
-                fields.push((key, js_json::json(value)));
-            }
-        }
-        fields.extend(transient.map(|flag| ("transient", flag)));
-        fields.reverse();
-        let fields = fields.iter().map(|(key, value)| (*key, value));
+        let transient = transient.and_then(|flag| Json::from_serialize(&flag).ok());
+        let transient = transient.iter().map(|flag| ("transient", flag));
+        let fields = transient.chain(extra.iter().map(|(key, value)| (&**key, value)));
         self.message.parts.push(Part::Data(Box::new(DataPart {
             name: name.into(),
             id: id.map(Into::into),
             data,
-            extra: js_json::extra_with(ExtraFields::default(), fields),
+            extra: ExtraFields::default().with(fields),
         })));
     }
 }
@@ -417,7 +407,7 @@ fn file_part(url: &str, media_type: &str, metadata: &MetadataField<'_>) -> Box<F
         media_type: media_type.into(),
         url: url.to_owned(),
         filename: None,
-        provider_metadata: js_json::provider_metadata(metadata),
+        provider_metadata: metadata.as_deref().cloned(),
         extra: ExtraFields::default(),
     })
 }

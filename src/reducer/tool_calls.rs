@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::ReduceError;
-use super::js_json;
 use super::streamed_input::ToolInput;
 use super::tool_part_fields::{Call, ChunkFields, Content, State};
 use crate::chunk::{Chunk, Version};
@@ -159,7 +158,7 @@ impl ToolCalls {
                 let fields =
                     chunk_fields(title, tool_metadata, *provider_executed, provider_metadata);
                 let is_dynamic = *dynamic == Some(true);
-                let input = js_json::json_if_any(input);
+                let input = input.as_deref().cloned();
                 let (at, call) = self.create_or_update(tool_call_id, tool_name, is_dynamic, parts);
                 call.write(State::InputAvailable, input.clone().map(Content::Value), None, fields);
                 self.end_input(tool_call_id, at, input.as_ref());
@@ -183,7 +182,7 @@ impl ToolCalls {
                     Some((_, is_dynamic)) => is_dynamic,
                     None => *dynamic == Some(true),
                 };
-                let invalid_input = js_json::json_if_any(input);
+                let invalid_input = input.as_deref().cloned();
                 let input = invalid_input.clone().map(Content::Value);
                 let is_input = is_dynamic || self.client.keeps_invalid_input();
                 let (input, raw_input) = if is_input { (input, None) } else { (None, input) };
@@ -210,9 +209,11 @@ impl ToolCalls {
                 call.request_approval(RequestedApproval {
                     id: ApprovalId::from(approval_id.as_ref()),
                     details: ApprovalDetails {
-                        descriptor: js_json::json_if_any(approval_descriptor)
+                        descriptor: approval_descriptor
+                            .as_deref()
+                            .cloned()
                             .filter(|descriptor| !descriptor.is_null()),
-                        input_schema_input: js_json::json_if_any(input_schema_input),
+                        input_schema_input: input_schema_input.as_deref().cloned(),
                         request_reason: reason.as_deref().map(str::to_owned),
                         is_automatic: is_automatic.filter(|it| *it),
                         signature: signature.as_deref().map(str::to_owned),
@@ -244,7 +245,7 @@ impl ToolCalls {
                 preliminary,
             } => {
                 let (at, call) = self.find(chunk, tool_call_id, parts)?;
-                let output = js_json::json_if_any(output);
+                let output = output.as_deref().cloned();
                 let fields =
                     chunk_fields(None, tool_metadata, *provider_executed, provider_metadata);
                 call.set_result(
@@ -482,9 +483,9 @@ fn chunk_fields(
 ) -> ChunkFields {
     ChunkFields {
         title: title.map(Json::string),
-        tool_metadata: js_json::tool_metadata(tool_metadata),
+        tool_metadata: tool_metadata.as_deref().cloned(),
         provider_executed,
-        provider_metadata: js_json::provider_metadata(provider_metadata),
+        provider_metadata: provider_metadata.as_deref().cloned(),
     }
 }
 

@@ -4,7 +4,6 @@
 //! state that it belonged to: if a call is denied after its output arrived, the output is still
 //! there. A [`ToolPart`] holds such fields in its `extra`. Here they are held by name.
 
-use super::js_json;
 use super::streamed_input::ToolInput;
 use crate::chunk::InputEncoding;
 use crate::id::{ApprovalId, ToolCallId};
@@ -297,7 +296,7 @@ impl Call {
             }
             State::OutputAvailable { output, preliminary } => {
                 self.stale_fields.extend(output.map(|output| ("output", output)));
-                let preliminary = preliminary.and_then(|flag| js_json::parse(&flag.to_string()));
+                let preliminary = preliminary.and_then(|flag| Json::from_serialize(&flag).ok());
                 self.stale_fields.extend(preliminary.map(|flag| ("preliminary", flag)));
             }
             State::OutputError { text } => {
@@ -405,7 +404,7 @@ impl Call {
         let stale_raw_input = stale_raw_input.and_then(Content::into_json);
         stale_fields.extend(stale_raw_input.map(|raw| ("rawInput", raw)));
         let approval = approval.and_then(|settled| serde_json::to_string(&settled).ok());
-        let approval = approval.and_then(|text| js_json::parse(&text));
+        let approval = approval.and_then(|text| Json::parse_received(&text).ok());
         stale_fields.extend(approval.map(|approval| ("approval", approval)));
         stale_fields.extend(
             result_provider_metadata
@@ -420,10 +419,7 @@ impl Call {
             provider_executed: self.provider_executed,
             call_provider_metadata: self.call_provider_metadata,
             state,
-            extra: js_json::extra_with(
-                self.extra,
-                stale_fields.iter().map(|(name, value)| (*name, value)),
-            ),
+            extra: self.extra.with(stale_fields.iter().map(|(name, value)| (*name, value))),
         }
     }
 }

@@ -99,16 +99,11 @@ fn fields(dice: &mut Dice, depth: usize, keys: &[&str]) -> String {
     for _ in 0..dice.below(4) {
         let key = dice.pick(keys);
         let mut value = value(dice, depth, keys);
-        // Here `ui_message_stream` is stricter than the newest client: the oldest client fails on a
-        // `constructor` that is null, and a field that a later key replaces is checked like every
-        // other field.
+        // The oldest client fails on a `constructor` that is null.
         if key == "constructor" {
             value = value.replace("null", "0");
         }
         let name = Json::string(key);
-        fields.retain(|field| {
-            !field.starts_with(name.as_str()) || !field.contains(r#""constructor""#)
-        });
         fields.push(format!("{name}:{value}"));
     }
     format!("{{{}}}", fields.join(dice.pick(&[",", ", "])))
