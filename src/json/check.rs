@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::string_token::{end_and_escapes, has_lone_surrogate, unescaped};
+use super::string_token::{end_and_escapes, has_lone_surrogate, string_end, unescaped};
 
 /// Why a text is not a [`Json`](super::Json).
 #[derive(Debug, thiserror::Error)]
@@ -50,16 +50,21 @@ pub(super) enum Lines {
     Several,
 }
 
-/// One open `{` or `[`.
+/// One open `{` or `[`, or the place around the whole value.
+#[derive(Clone, Copy, Default)]
 struct Container {
     is_object: bool,
     /// It is the value of a key `constructor`.
     is_constructor_value: bool,
     /// A key of it has escapes.
     has_escaped_keys: bool,
+    /// Two of its keys have the same bit in `seen`: they can be equal.
+    may_repeat: bool,
     /// The index of its first key among all collected keys. A `u32` is enough: each key also takes
     /// several bytes of the text.
     keys_from: u32,
+    /// One bit for each key without escapes, by its hash. Most objects need no other comparison.
+    seen: u64,
 }
 
 /// Checks a text that is known to be valid JSON, in one pass, without recursion.
@@ -67,103 +72,129 @@ struct Container {
 /// Keys are kept as offsets, eight bytes each, so that a hostile value takes less memory than its
 /// text. Returns whether the text has several lines.
 pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonError> {
+    let is_written = strictness == Strictness::Written;
     let mut lines = Lines::One;
     let bytes = text.as_bytes();
-    let mut open: Vec<Container> = Vec::new();
+    let mut current = Container::default();
+    let mut outer: Vec<Container> = Vec::new();
     let mut keys: Vec<(u32, u32)> = Vec::new();
     let mut at_key = false;
     let mut after_constructor = false;
     let mut i = 0;
     while let Some(&byte) = bytes.get(i) {
+        let mut end = i + 1;
         match byte {
+            b'"' if at_key => {
+                at_key = false;
+                let hash;
+                (end, hash) = key_end_and_hash(bytes, i);
+                let token = &text[i..end];
+                match hash {
+                    Some(hash) => {
+                        let bit = 1 << (hash % 64);
+                        current.may_repeat |= current.seen & bit != 0;
+                        current.seen |= bit;
+                    }
+                    None if is_written && has_lone_surrogate(token) => {
+                        return Err(JsonError::LoneSurrogate);
+                    }
+                    None => current.has_escaped_keys = true,
+                }
+                let key = match hash {
+                    Some(_) => Cow::Borrowed(&token[1..token.len() - 1]),
+                    None => unescaped(token),
+                };
+                after_constructor = key == "constructor";
+                if key == "__proto__"
+                    || (current.is_constructor_value && key == "prototype")
+                    || (after_constructor && strictness == Strictness::Metadata)
+                {
+                    return Err(JsonError::PrototypeKey);
+                }
+                // Beyond 4 GiB a text is not checked for repeated keys.
+                if let (Ok(from), Ok(to)) = (u32::try_from(i), u32::try_from(end)) {
+                    keys.push((from, to));
+                }
+            }
+            b'"' => {
+                let has_escapes;
+                (end, has_escapes) = end_and_escapes(bytes, i);
+                if has_escapes && is_written && has_lone_surrogate(&text[i..end]) {
+                    return Err(JsonError::LoneSurrogate);
+                }
+            }
             b'{' | b'[' => {
-                if strictness == Strictness::Written && open.len() == MAX_DEPTH {
+                if is_written && outer.len() == MAX_DEPTH {
                     return Err(JsonError::TooDeep);
                 }
                 at_key = byte == b'{';
-                open.push(Container {
+                outer.push(current);
+                current = Container {
                     is_object: at_key,
                     is_constructor_value: std::mem::take(&mut after_constructor),
-                    has_escaped_keys: false,
                     keys_from: u32::try_from(keys.len()).unwrap_or(u32::MAX),
-                });
+                    ..Container::default()
+                };
             }
             b'}' | b']' => {
-                if let Some(closed) = open.pop() {
-                    let keys_from = closed.keys_from as usize;
+                let keys_from = current.keys_from as usize;
+                if current.may_repeat || current.has_escaped_keys {
                     let own = keys.get_mut(keys_from..).unwrap_or_default();
-                    if repeats(text, own, closed.has_escaped_keys) {
+                    if repeats(text, own, current.has_escaped_keys) {
                         return Err(JsonError::DuplicateKey);
                     }
-                    keys.truncate(keys_from);
                 }
+                keys.truncate(keys_from);
+                current = outer.pop().unwrap_or_default();
             }
             b',' => {
-                at_key = open.last().is_some_and(|container| container.is_object);
+                at_key = current.is_object;
                 after_constructor = false;
             }
-            b':' => at_key = false,
-            b'"' => {
-                let (end, has_escapes) = end_and_escapes(bytes, i);
-                if has_escapes
-                    && strictness == Strictness::Written
-                    && has_lone_surrogate(&text[i..end])
-                {
-                    return Err(JsonError::LoneSurrogate);
+            b'\n' | b'\r' => lines = Lines::Several,
+            b':' | b' ' | b'\t' => {}
+            // A number, `true`, `false` or `null`.
+            _ => {
+                end += bytes[end..].iter().take_while(|byte| !ends_word(**byte)).count();
+                // The first clients of ai@6 read own properties of this `null` and throw.
+                if byte == b'n' && after_constructor && is_written {
+                    return Err(JsonError::PrototypeKey);
                 }
-                if at_key {
-                    let key = match has_escapes {
-                        true => unescaped(&text[i..end]),
-                        false => Cow::Borrowed(text.get(i + 1..end - 1).unwrap_or_default()),
-                    };
-                    let mut in_constructor = false;
-                    if let Some(container) = open.last_mut() {
-                        in_constructor = container.is_constructor_value;
-                        container.has_escaped_keys |= has_escapes;
-                    }
-                    if key == "__proto__" || (in_constructor && key == "prototype") {
-                        return Err(JsonError::PrototypeKey);
-                    }
-                    after_constructor = key == "constructor";
-                    if after_constructor && strictness == Strictness::Metadata {
-                        return Err(JsonError::PrototypeKey);
-                    }
-                    // Beyond 4 GiB a text is not checked for repeated keys.
-                    if let (Ok(from), Ok(to)) = (u32::try_from(i), u32::try_from(end)) {
-                        keys.push((from, to));
-                    }
-                }
-                i = end;
-                continue;
-            }
-            // The first clients of ai@6 read own properties of this `null` and throw.
-            b'n' if after_constructor && strictness == Strictness::Written => {
-                return Err(JsonError::PrototypeKey);
-            }
-            b'-' | b'0'..=b'9' => {
-                let end = i + bytes[i..].iter().take_while(|b| is_number_byte(**b)).count();
-                if strictness >= Strictness::Metadata && overflows(&text[i..end]) {
+                let is_number = !byte.is_ascii_alphabetic();
+                if is_number && strictness >= Strictness::Metadata && overflows(&text[i..end]) {
                     return Err(JsonError::NumberTooLarge);
                 }
-                i = end;
-                continue;
             }
-            b'\n' | b'\r' => lines = Lines::Several,
-            _ => {}
         }
-        i += 1;
+        i = end;
     }
     Ok(lines)
 }
 
-fn is_number_byte(byte: u8) -> bool {
-    matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')
+/// Returns the offset behind the key that opens at `from`, and its hash if it has no escapes. Keys
+/// are short: they are read byte by byte.
+fn key_end_and_hash(bytes: &[u8], from: usize) -> (usize, Option<u64>) {
+    let mut hash = 0_u64;
+    let mut at = from + 1;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'"' => return (at + 1, Some(hash)),
+            b'\\' => return (string_end(bytes, from), None),
+            _ => hash = hash.wrapping_mul(5).wrapping_add(byte.into()),
+        }
+        at += 1;
+    }
+    (bytes.len(), None)
 }
 
-fn overflows(number: &str) -> bool {
+fn ends_word(byte: u8) -> bool {
+    byte <= b' ' || matches!(byte, b',' | b'}' | b']')
+}
+
+fn overflows(word: &str) -> bool {
     // Without an exponent it takes more than 300 digits.
-    (number.len() > 300 || number.contains(['e', 'E']))
-        && number.parse::<f64>().is_ok_and(f64::is_infinite)
+    (word.len() > 300 || word.bytes().any(|byte| matches!(byte, b'e' | b'E')))
+        && word.parse::<f64>().is_ok_and(f64::is_infinite)
 }
 
 /// Whether two of these keys are equal once their escapes are resolved.

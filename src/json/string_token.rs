@@ -100,7 +100,7 @@ pub(super) fn has_lone_surrogate(token: &str) -> bool {
             .flatten()
     };
     let mut i = 0;
-    while let Some(offset) = bytes.get(i..).and_then(|rest| rest.iter().position(|b| *b == b'\\')) {
+    while let Some(offset) = bytes.get(i..).and_then(|rest| memchr(b'\\', rest)) {
         i += offset;
         match unit(i) {
             Some(0xD800..=0xDBFF) => match unit(i + 6) {
