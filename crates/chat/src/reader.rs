@@ -58,7 +58,6 @@ pub(crate) struct LogReader {
     tail: Option<Arc<Tail>>,
     /// When the store was read. It has to know that the run is read.
     asked: Option<Instant>,
-    has_begun: bool,
     /// The last read has returned the newest entry.
     has_read_all: bool,
     has_ended: bool,
@@ -94,7 +93,6 @@ impl LogReader {
             mending: None,
             tail: None,
             asked: None,
-            has_begun: false,
             has_read_all: false,
             has_ended: false,
         }
@@ -121,7 +119,7 @@ impl LogReader {
         drop(turn);
         let Some(message_id) = run_message.filter(|_| next == end) else { return Ok(None) };
         self.frames.set_message(message_id.clone());
-        (self.has_begun, self.has_ended) = (true, has_ended);
+        self.has_ended = has_ended;
         Ok(Some((self, message_id)))
     }
 
@@ -146,7 +144,7 @@ impl LogReader {
             if let Some(HeldPosition { read, again }) = position_of(begun, &frames, posted) {
                 if let Some((position, frames)) = read.checked_sub(1).and_then(|it| places.get(it))
                 {
-                    (self.position, self.has_begun) = (*position, true);
+                    self.position = *position;
                     self.frames.skip(*frames);
                 }
                 self.front = Some(Box::new(self.reader.clone().pieces(again)?));
@@ -303,7 +301,6 @@ impl LogReader {
             }
             Err(_) => return Err(BodyError::CutOff),
         };
-        self.has_begun = true;
         self.asked = Some(Instant::now());
         self.tail = self.chats.tails.of(&self.key);
         let bytes = page.entries.iter().map(|entry| entry.bytes.len());
@@ -336,6 +333,11 @@ impl LogReader {
         next: Next,
     ) -> Result<Option<Bytes>, BodyError> {
         if next == Next::CutOff {
+            if !frames.is_empty() {
+                // They are sent before slow work begins, and the end of the run is read again.
+                self.position -= 1;
+                return Ok(Some(frames.into()));
+            }
             // A Stop wakes all readers of a user at once.
             let turn = self.chats.loads.turn(&self.key.owner).await;
             let entries = self.entries_of_run(Some(self.position)).await;
@@ -382,9 +384,8 @@ impl LogReader {
 
     /// Reads the next entries. Returns `None` if the log does not hold them.
     async fn read(&mut self) -> Result<Option<LogPage>, ChatStoreError> {
-        // The first frame is sent alone, before slow work begins.
-        let max_bytes = if self.has_begun { MAX_PAGE_BYTES } else { 0 };
         let (key, epoch, position) = (&self.key, self.epoch, self.position);
+        let max_bytes = MAX_PAGE_BYTES;
         let read = ReadLogEntries { key, epoch, position, max_bytes, is_reader: true };
         let page = tokio::select! {
             biased;

@@ -8,7 +8,7 @@ use super::inner::{Inner, PAGE_RECORDS};
 use crate::approval::store::{
     LedgerStoreError, ListRecords, ListedRecords, RecordCursor, RecordList, VersionedRecord,
 };
-use crate::approval::{ApprovalRecord, Principal};
+use crate::approval::{ApprovalRecord, Principal, UnixMillis};
 use crate::id::{ApprovalId, ChatId};
 
 /// An approval request without an answer.
@@ -103,33 +103,33 @@ impl Inner {
         .await
     }
 
-    /// Returns a page of several lists, in one order, each record once. A list names records that have expired
-    /// first, for as long as the ledger keeps them. They are not read.
+    /// Returns a page of several lists, in one order, each record once.
     async fn merged(
         &self,
         lists: Vec<RecordList>,
         query: InboxQuery<'_>,
         is_shown: impl Fn(&ApprovalRecord) -> bool,
     ) -> Result<PendingApprovals, LedgerStoreError> {
-        let now = self.ledger.load(&[]).await?.now;
-        let after = query.after.max(Some(RecordCursor::after_time(now)));
+        let start = RecordCursor::after_time(UnixMillis(0));
+        let after = query.after.unwrap_or(start);
         let page = query.limit.saturating_add(1).min(PAGE_RECORDS.div_ceil(lists.len().max(1)));
-        let feed = |list| Feed { list, after, has_more: true, records: VecDeque::new() };
+        let feed =
+            |list| Feed { list, now: start.at, after, has_more: true, records: VecDeque::new() };
         let mut feeds: Vec<Feed> = lists.into_iter().map(feed).collect();
         let (mut approvals, mut last, mut hidden, mut bytes) = (Vec::new(), after, 0, 0);
         loop {
             let places = try_join_all(feeds.iter_mut().map(|feed| feed.place(self, page))).await?;
-            let first = places.into_iter().flatten().min();
-            if first.is_none() {
+            let Some(first) = places.into_iter().flatten().min() else {
                 return Ok(PendingApprovals { approvals, next: None });
-            }
+            };
             if approvals.len() >= query.limit || hidden >= MAX_HIDDEN || bytes >= MAX_PAGE_BYTES {
-                return Ok(PendingApprovals { approvals, next: last });
+                return Ok(PendingApprovals { approvals, next: Some(last) });
             }
+            let now = feeds.iter().map(|feed| feed.now).fold(start.at, Ord::max);
             last = first;
             let mut record = None;
             for feed in &mut feeds {
-                record = feed.take(first).or(record);
+                record = feed.take(Some(first)).or(record);
             }
             let record = record.filter(&is_shown);
             match record.and_then(|it| Some((it.approval_id(&self.keys, now)?, it))) {
@@ -146,23 +146,29 @@ impl Inner {
 /// A list that is read page by page.
 struct Feed {
     list: RecordList,
-    after: Option<RecordCursor>,
+    /// The time of the ledger at the last read.
+    now: UnixMillis,
+    after: RecordCursor,
     has_more: bool,
     records: VecDeque<ApprovalRecord>,
 }
 
 impl Feed {
-    /// Returns the place of the next record, which is read if necessary.
+    /// Returns the place of the next record that has not expired. It is read if necessary.
     async fn place(
         &mut self,
         inner: &Inner,
         limit: usize,
     ) -> Result<Option<RecordCursor>, LedgerStoreError> {
         while self.records.is_empty() && self.has_more {
-            let page = ListRecords { list: &self.list, after: self.after, limit };
-            let ListedRecords { records, next, .. } = inner.ledger.read_list(page).await?;
-            self.records.extend(records.into_iter().map(|VersionedRecord { record, .. }| record));
-            (self.after, self.has_more) = (next, next.is_some());
+            let page = ListRecords { list: &self.list, after: Some(self.after), limit };
+            let ListedRecords { now, records, next } = inner.ledger.read_list(page).await?;
+            // Records that have expired come first, for as long as the ledger keeps them.
+            let expired = RecordCursor::after_time(now);
+            let records = records.into_iter().map(|VersionedRecord { record, .. }| record);
+            self.records.extend(records.filter(|record| place_of(record) > expired));
+            (self.now, self.has_more) = (now, next.is_some());
+            self.after = next.unwrap_or(self.after).max(expired);
         }
         Ok(self.records.front().map(place_of))
     }

@@ -190,7 +190,7 @@ async fn each_request_needs_these_operations_of_the_stores() {
     assert_eq!(get("/chat").await.1, ["list"]);
     assert_eq!(get("/chat/chat/stream").await.1, ["read"]);
     let (inbox, names) = get("/approvals").await;
-    assert_eq!(names, ["load of approvals", "read_list"]);
+    assert_eq!(names, ["read_list"]);
     let inbox: Value = serde_json::from_str(&inbox).unwrap();
     let id = &inbox["approvals"][0]["approvalId"];
     let body = json!({"decisions": [{"approvalId": id, "approved": false}]}).to_string();
@@ -207,11 +207,10 @@ const ASK: &[&str] = &["load of approvals", "insert_all"];
 const END: &[&str] = &[
     "append", // the frames of the step, its end, and that of the run
     "put_snapshot",
-    "load of approvals", // requests that no message shows
-    "read_list",
+    "read_list", // requests that no message shows
 ];
-/// The reads of a response to an agent that has ended.
-const READ: &[&str] = &["read", "read"];
+/// The read of a response to an agent that has ended.
+const READ: &[&str] = &["read"];
 /// The denial, and the run that redeems it.
 const DENY: &[&str] = &[
     "load of approvals",
