@@ -102,7 +102,8 @@ pub(crate) fn open(path: &Path, busy_timeout: Duration) -> DbResult<Connection> 
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // After a long read the log may be larger. Then it is cut again.
     connection.pragma_update(None, "journal_size_limit", MAX_WAL_BYTES)?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    let page_bytes: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_BYTES / page_bytes.max(512))?;
     Ok(connection)
 }
 
@@ -175,16 +176,18 @@ fn sync_folder_of(_: &Path) -> io::Result<()> {
 /// The number of prepared statements that a connection keeps.
 const STATEMENTS: usize = 64;
 
-/// The size of a page of a new file, in bytes. A short turn writes about twenty pages: of 4 KiB, they are two
-/// thirds more bytes, and of 1 KiB they take more CPU, and a third more room for an approval request.
+/// The size of a page of a new file, in bytes. A file keeps the size that it has.
+///
+/// A short turn writes about twenty pages. With 4 KiB it writes two thirds more bytes. With 1 KiB it takes more
+/// CPU, and an approval request takes a third more room.
 const PAGE_BYTES: i64 = 2_048;
 
 /// How much of the file a connection keeps in memory at most, in KiB.
 const CACHE_KIB: i64 = 16_384;
 
-/// The number of pages in the write-ahead log after which a commit moves them into the file. A page that
-/// has changed often is moved once.
-const CHECKPOINT_PAGES: i64 = MAX_WAL_BYTES / PAGE_BYTES;
+/// The bytes of the pages in the write-ahead log after which a commit moves them into the file. A page that
+/// has changed often is moved once. The log also has a header of each page, and the pages of the last commit.
+const CHECKPOINT_BYTES: i64 = 15 << 20;
 
 /// The bytes that the write-ahead log keeps after a checkpoint.
 const MAX_WAL_BYTES: i64 = 16 << 20;

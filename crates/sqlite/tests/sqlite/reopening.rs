@@ -96,6 +96,24 @@ async fn a_backup_that_is_opened_uses_wal() {
 }
 
 #[tokio::test]
+async fn a_new_file_has_pages_of_2_kib_and_another_one_keeps_its_own() {
+    for (before, after) in [(None, 2_048), (Some(4_096), 4_096)] {
+        let folder = Folder::new();
+        if let Some(bytes) = before {
+            let earlier = folder.connect();
+            earlier.pragma_update(None, "page_size", bytes).unwrap();
+            earlier.execute_batch("CREATE TABLE t (a); DROP TABLE t;").unwrap();
+            #[cfg(unix)]
+            set_mode(&folder, "", 0o600);
+        }
+        let _store = folder.open().await;
+        let bytes: i64 =
+            folder.connect().pragma_query_value(None, "page_size", |row| row.get(0)).unwrap();
+        assert_eq!(bytes, after);
+    }
+}
+
+#[tokio::test]
 async fn the_sealing_key_is_created_once_and_stays_the_same() {
     let folder = Folder::new();
     let store = folder.open().await;
