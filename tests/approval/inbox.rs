@@ -172,3 +172,27 @@ async fn a_page_reads_no_more_than_200_requests_that_the_principal_may_not_decid
     let second = approvals.inbox(&trainee, second).await.unwrap();
     assert_eq!((second.approvals.len(), second.next), (0, None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_have_expired_are_not_listed_though_the_ledger_still_lists_them_first() {
+    let ledger = Arc::new(InMemoryLedger::new());
+    let ttl = std::time::Duration::from_secs(60);
+    let approvals = approvals(&ledger).with_approval_ttl(ttl);
+    let (ada, boss) = (user("ada"), user("finance and board"));
+    for _ in 0..3 {
+        ask(&approvals, &ada, "c1", "transfer").await.unwrap();
+        ask(&approvals, &boss, "c1", "ring").await.unwrap();
+    }
+    tokio::time::advance(ttl).await;
+    assert_eq!(inbox(&approvals, &boss, InboxQuery::default()).await, []);
+    assert_eq!(approvals.pending(&ada).await.unwrap(), []);
+    ask(&approvals, &ada, "c1", "delete").await.unwrap();
+    tokio::time::advance(std::time::Duration::from_millis(5)).await;
+    ask(&approvals, &boss, "c1", "transfer").await.unwrap();
+    let listed = pairs(&[("delete", "ada"), ("transfer", "finance and board")]);
+    for limit in [1, 2, 3, 100] {
+        let query = InboxQuery { limit, ..InboxQuery::default() };
+        assert_eq!(inbox(&approvals, &boss, query).await, listed, "{limit}");
+    }
+    assert_eq!(approvals.pending(&ada).await.unwrap().len(), 1);
+}

@@ -110,26 +110,34 @@ impl Inner {
         query: InboxQuery<'_>,
         is_shown: impl Fn(&ApprovalRecord) -> bool,
     ) -> Result<PendingApprovals, LedgerStoreError> {
-        let start = RecordCursor::after_time(UnixMillis(0));
-        let after = query.after.unwrap_or(start);
         let page = query.limit.saturating_add(1).min(PAGE_RECORDS.div_ceil(lists.len().max(1)));
-        let feed =
-            |list| Feed { list, now: start.at, after, has_more: true, records: VecDeque::new() };
+        let after = query.after;
+        let feed = |list| Feed { list, after, has_more: true, records: VecDeque::new() };
         let mut feeds: Vec<Feed> = lists.into_iter().map(feed).collect();
+        let Some(first) = feeds.first_mut() else {
+            return Ok(PendingApprovals { approvals: Vec::new(), next: None });
+        };
+        // One record of one list tells the time. A list names records that have expired first, for as long as the
+        // ledger keeps them, and no other of them is read. Most lists are empty, and need no other read.
+        let now = first.read(self, 1).await?;
+        let after = after.max(Some(RecordCursor::after_time(now)));
+        for feed in &mut feeds {
+            feed.begin_after(after);
+        }
         let (mut approvals, mut last, mut hidden, mut bytes) = (Vec::new(), after, 0, 0);
         loop {
             let places = try_join_all(feeds.iter_mut().map(|feed| feed.place(self, page))).await?;
-            let Some(first) = places.into_iter().flatten().min() else {
+            let first = places.into_iter().flatten().min();
+            if first.is_none() {
                 return Ok(PendingApprovals { approvals, next: None });
-            };
-            if approvals.len() >= query.limit || hidden >= MAX_HIDDEN || bytes >= MAX_PAGE_BYTES {
-                return Ok(PendingApprovals { approvals, next: Some(last) });
             }
-            let now = feeds.iter().map(|feed| feed.now).fold(start.at, Ord::max);
+            if approvals.len() >= query.limit || hidden >= MAX_HIDDEN || bytes >= MAX_PAGE_BYTES {
+                return Ok(PendingApprovals { approvals, next: last });
+            }
             last = first;
             let mut record = None;
             for feed in &mut feeds {
-                record = feed.take(Some(first)).or(record);
+                record = feed.take(first).or(record);
             }
             let record = record.filter(&is_shown);
             match record.and_then(|it| Some((it.approval_id(&self.keys, now)?, it))) {
@@ -146,29 +154,35 @@ impl Inner {
 /// A list that is read page by page.
 struct Feed {
     list: RecordList,
-    /// The time of the ledger at the last read.
-    now: UnixMillis,
-    after: RecordCursor,
+    after: Option<RecordCursor>,
     has_more: bool,
     records: VecDeque<ApprovalRecord>,
 }
 
 impl Feed {
-    /// Returns the place of the next record that has not expired. It is read if necessary.
+    /// Leaves out the records up to this place.
+    fn begin_after(&mut self, after: Option<RecordCursor>) {
+        self.records.retain(|record| Some(place_of(record)) > after);
+        self.after = self.after.max(after);
+    }
+
+    /// Reads the next records, and returns the time of the ledger.
+    async fn read(&mut self, inner: &Inner, limit: usize) -> Result<UnixMillis, LedgerStoreError> {
+        let page = ListRecords { list: &self.list, after: self.after, limit };
+        let ListedRecords { now, records, next } = inner.ledger.read_list(page).await?;
+        self.records.extend(records.into_iter().map(|VersionedRecord { record, .. }| record));
+        (self.after, self.has_more) = (next, next.is_some());
+        Ok(now)
+    }
+
+    /// Returns the place of the next record, which is read if necessary.
     async fn place(
         &mut self,
         inner: &Inner,
         limit: usize,
     ) -> Result<Option<RecordCursor>, LedgerStoreError> {
         while self.records.is_empty() && self.has_more {
-            let page = ListRecords { list: &self.list, after: Some(self.after), limit };
-            let ListedRecords { now, records, next } = inner.ledger.read_list(page).await?;
-            // Records that have expired come first, for as long as the ledger keeps them.
-            let expired = RecordCursor::after_time(now);
-            let records = records.into_iter().map(|VersionedRecord { record, .. }| record);
-            self.records.extend(records.filter(|record| place_of(record) > expired));
-            (self.now, self.has_more) = (now, next.is_some());
-            self.after = next.unwrap_or(self.after).max(expired);
+            self.read(inner, limit).await?;
         }
         Ok(self.records.front().map(place_of))
     }
