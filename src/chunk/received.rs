@@ -62,11 +62,11 @@ impl<'a> ReceivedChunk<'a> {
             Some(chunk) => {
                 let mut fields: Vec<(&str, &RawValue)> = Vec::new();
                 let mut indexes: HashMap<&str, usize> = HashMap::new();
+                if object.rest().any(|(key, _)| matches!(key, "__proto__" | "constructor")) {
+                    // The client's JSON reader also checks the keys of the chunk itself.
+                    Json::parse_received(text)?;
+                }
                 for (key, value) in object.rest() {
-                    if matches!(key, "__proto__" | "constructor") {
-                        // The client's JSON reader also checks the keys of the chunk itself.
-                        Json::parse_received(text)?;
-                    }
                     match indexes.entry(key) {
                         Entry::Occupied(index) => fields[*index.get()].1 = value,
                         Entry::Vacant(index) => {

@@ -36,7 +36,7 @@ pub enum JsonError {
 pub(super) enum Strictness {
     /// A value of a peer: what the client accepts, and no key is repeated, so that every reader
     /// sees the same value.
-    Received,
+    Unambiguous,
     /// Metadata of any server: the client's schema refuses an object with a key `constructor`.
     Metadata,
     /// A value that this process makes for the wire: all rules.
@@ -69,8 +69,8 @@ struct Container {
 
 /// Checks a text that is known to be valid JSON, in one pass, without recursion.
 ///
-/// Keys are kept as offsets, eight bytes each, so that a hostile value takes less memory than its
-/// text. Returns whether the text has several lines.
+/// Each key takes eight bytes of memory until its object ends, and each open object or array 16.
+/// Returns whether the text has several lines.
 pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonError> {
     let is_written = strictness == Strictness::Written;
     let mut lines = Lines::One;
@@ -89,20 +89,20 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 let hash;
                 (end, hash) = key_end_and_hash(bytes, i);
                 let token = &text[i..end];
-                match hash {
+                let key = match hash {
                     Some(hash) => {
                         let bit = 1 << (hash % 64);
                         current.may_repeat |= current.seen & bit != 0;
                         current.seen |= bit;
+                        Cow::Borrowed(&token[1..token.len() - 1])
                     }
                     None if is_written && has_lone_surrogate(token) => {
                         return Err(JsonError::LoneSurrogate);
                     }
-                    None => current.has_escaped_keys = true,
-                }
-                let key = match hash {
-                    Some(_) => Cow::Borrowed(&token[1..token.len() - 1]),
-                    None => unescaped(token),
+                    None => {
+                        current.has_escaped_keys = true;
+                        unescaped(token)
+                    }
                 };
                 after_constructor = key == "constructor";
                 if key == "__proto__"

@@ -18,10 +18,10 @@
 //!
 //! An integer beyond 2^53 is accepted, and the client rounds it: send it as a string.
 //!
-//! Values from a peer need to satisfy only the first two rules. Of a repeated key only the last
-//! field is kept, as in a browser; a request with one is refused. No other rule applies to them: a
-//! request of an honest client must not be rejected because of a value that this crate never reads.
-//! So no `Json` repeats a key, and two readers never read two different values.
+//! Values from a peer need to satisfy only the first two rules, because a request of an honest client
+//! must not be rejected for a value that this crate never reads. If such a value repeats a key, only
+//! the last field is kept, as in a browser. A request that repeats a key is refused. So no `Json`
+//! repeats a key, and two readers never read two different values.
 
 mod check;
 mod format;
@@ -145,7 +145,7 @@ impl Json {
     }
 
     /// Accepts a value that a peer sent, as a browser reads it: of a repeated key, the last field.
-    /// Refuses only keys that every client refuses.
+    /// Half surrogates in keys count as U+FFFD. Refuses only keys that every client refuses.
     pub(crate) fn received(raw: &RawValue) -> Result<Self, JsonError> {
         Self::received_unambiguous(raw).or_else(|_| {
             // The refused key can also be inside a field that a later one replaces.
@@ -157,7 +157,7 @@ impl Json {
     /// Accepts a value as [`Json::received`] does, but refuses a repeated key: two readers could
     /// read two different values.
     pub(crate) fn received_unambiguous(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::checked(raw, Strictness::Received)
+        Self::checked(raw, Strictness::Unambiguous)
     }
 
     /// Parses a text under the rules of [`Json::received`].

@@ -2,7 +2,6 @@
 //! the last one is kept.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use super::string_token::{string_end, unescaped};
 
@@ -25,41 +24,50 @@ pub(super) fn without_repeated_keys(text: &str) -> String {
 /// Returns the byte ranges of the fields that a later equal key replaces, in order. Each range
 /// includes the comma after the field.
 fn replaced_fields(text: &str) -> Vec<(usize, usize)> {
-    struct OpenObject<'a> {
-        fields: HashMap<Cow<'a, str>, (usize, usize)>,
+    struct Container<'a> {
+        is_object: bool,
+        /// The index of its first field among all collected fields.
+        fields_from: usize,
         /// The key of the field that is being read. The field begins at `start`.
         key: Option<Cow<'a, str>>,
         start: usize,
     }
     let bytes = text.as_bytes();
-    // `None` is an array, which has no fields.
-    let mut open: Vec<Option<OpenObject<'_>>> = Vec::new();
+    let mut open: Vec<Container<'_>> = Vec::new();
+    let mut fields: Vec<(Cow<'_, str>, usize, usize)> = Vec::new();
     let mut replaced = Vec::new();
     let mut i = 0;
     while let Some(&byte) = bytes.get(i) {
         let mut next = i + 1;
         match byte {
-            b'{' => {
-                let fields = HashMap::new();
-                open.push(Some(OpenObject { fields, key: None, start: next }));
-            }
-            b'[' => open.push(None),
+            b'{' | b'[' => open.push(Container {
+                is_object: byte == b'{',
+                fields_from: fields.len(),
+                key: None,
+                start: next,
+            }),
             b'"' => {
                 next = string_end(bytes, i);
-                if let Some(Some(object)) = open.last_mut() {
+                if let Some(object) = open.last_mut().filter(|container| container.is_object) {
                     object.key.get_or_insert_with(|| unescaped(&text[i..next]));
                 }
             }
             b',' | b'}' | b']' => {
-                if let Some(Some(object)) = open.last_mut() {
+                if let Some(container) = open.last_mut() {
+                    let key = container.key.take();
+                    fields.extend(key.map(|key| (key, container.start, next)));
+                    container.start = next;
+                }
+                if byte != b','
+                    && let Some(closed) = open.pop()
+                {
+                    let own = &mut fields[closed.fields_from..];
+                    own.sort_unstable();
                     // A replaced field is followed by the field that replaces it, so a comma stands
                     // after it.
-                    let field = object.key.take().map(|key| (key, (object.start, next)));
-                    replaced.extend(field.and_then(|(key, at)| object.fields.insert(key, at)));
-                    object.start = next;
-                }
-                if byte != b',' {
-                    open.pop();
+                    let pairs = own.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+                    replaced.extend(pairs.map(|pair| (pair[0].1, pair[0].2)));
+                    fields.truncate(closed.fields_from);
                 }
             }
             _ => {}
