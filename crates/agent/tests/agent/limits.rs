@@ -101,7 +101,7 @@ type FromLedger<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 #[tokio::test(start_paused = true)]
 async fn a_step_requests_all_its_approvals_in_one_insertion() {
     let mut others = Vec::new();
-    for calls in [1, 60] {
+    for calls in [2, 60] {
         let model = Calls::of(&vec![("double", json!({"n": 1})); calls]);
         let agent = Agent::new(model).tool(Tool::new("double", double).needs_approval());
         let ledger = Arc::new(Counted::default());

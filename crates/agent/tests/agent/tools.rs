@@ -508,22 +508,31 @@ async fn approved(agent: Agent) -> (ChatServer, ui_message_stream_chat::ChatStre
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_start_chunk_is_sent_alone_and_an_approved_tool_runs() {
+async fn the_start_chunk_is_sent_while_an_approved_tool_runs() {
     let ran = Arc::new(AtomicUsize::new(0));
     let agent = || {
         let ran = Arc::clone(&ran);
         let tool = Tool::new("tool", move |_: Input| {
             let ran = ran.fetch_add(1, Ordering::SeqCst);
-            async move { Ok::<_, ToolError>(ran) }
+            async move {
+                tokio::time::sleep(Duration::from_millis(400)).await;
+                Ok::<_, ToolError>(ran)
+            }
         });
         Agent::new(Steps::of(&[&["tool"]])).tool(tool.needs_approval())
     };
     let (_chats, mut response) = approved(agent()).await;
     let first = response.next().await.unwrap().unwrap();
     let first = String::from_utf8(first.to_vec()).unwrap();
-    assert!(first.contains(r#"data: {"type":"start""#), "{first}");
-    assert_eq!(first.matches("data: ").count(), 1, "{first}");
-    while response.next().await.is_some() {}
+    let data = first.lines().find(|line| line.starts_with("data: ")).unwrap();
+    assert!(data.starts_with(r#"data: {"type":"start""#), "{first}");
+    assert!(!first.contains("tool-output-available"), "{first}");
+    let mut rest = Vec::new();
+    while let Some(page) = response.next().await {
+        rest.extend_from_slice(&page.unwrap());
+    }
+    let rest = String::from_utf8(rest).unwrap();
+    assert!(rest.contains("tool-output-available"), "{rest}");
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 
     // An approved call runs whether or not the response is read.
