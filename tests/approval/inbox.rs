@@ -194,5 +194,8 @@ async fn requests_that_have_expired_are_not_listed_though_the_ledger_still_lists
         let query = InboxQuery { limit, ..InboxQuery::default() };
         assert_eq!(inbox(&approvals, &boss, query).await, listed, "{limit}");
     }
+    let none = InboxQuery { limit: 0, ..InboxQuery::default() };
+    let none = approvals.inbox(&boss, none).await.unwrap();
+    assert_eq!((none.approvals.len(), none.next.is_some()), (0, true));
     assert_eq!(approvals.pending(&ada).await.unwrap().len(), 1);
 }

@@ -152,6 +152,7 @@ enum Fault {
     MixesLists,
     ListsDecidedRecords,
     ListsNewestFirst,
+    ListsFromTheFirst,
     DropsExpiredRecords,
     RunsBackwards,
     Panics,
@@ -238,6 +239,10 @@ impl LedgerStore for Faulty {
                     let list = RecordList::pending();
                     self.inner.read_list(ListRecords { list: &list, ..of }).await?
                 }
+                Fault::ListsFromTheFirst => {
+                    let of = ListRecords { later_than_now: false, ..of };
+                    self.inner.read_list(of).await?
+                }
                 _ => self.inner.read_list(of).await?,
             };
             match self.fault {
@@ -298,6 +303,10 @@ async fn a_store_with_a_fault_fails_the_conformance_case_for_it() {
         (
             Fault::ListsNewestFirst,
             "a chat lists its approval requests in the order in which they expire: ",
+        ),
+        (
+            Fault::ListsFromTheFirst,
+            "a page that is later than now leaves out what has expired, wherever it begins: ",
         ),
         (Fault::DropsExpiredRecords, "an expired record is kept: "),
         (Fault::RunsBackwards, "the clock does not run backwards: "),

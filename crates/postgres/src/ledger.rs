@@ -78,11 +78,12 @@ impl LedgerStore for PostgresStore {
         page: ListRecords<'a>,
     ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         Box::pin(async move {
-            let ListRecords { list, after, limit } = page;
+            let ListRecords { list, after, later_than_now, limit } = page;
             let time = after.map_or(-1, |after| stored(after.at.0));
             let id = after.map(|after| after.id.to_string()).unwrap_or_default();
             let count = stored(limit.saturating_add(1) as u64);
-            let rows = self.query(LIST, &[&list.as_str(), &time, &id, &count]).await?;
+            let rows =
+                self.query(LIST, &[&list.as_str(), &time, &id, &count, &later_than_now]).await?;
             let page = rows.get(..limit).unwrap_or(&rows);
             let next = match page.last().filter(|_| rows.len() > limit) {
                 Some(last) => {
@@ -166,8 +167,10 @@ const INSERT_ALL: &str = "SELECT existing, in_chat, of_requester, is_deleted_use
 const SWAP: &str = "SELECT replace_approval($1, $2, $3, $4, $5, $6, $7, $8)";
 const LIST: &str = "SELECT clock.now, id, revision, record, at \
     FROM (SELECT now_not_before(latest_time) AS now FROM ledger_clock) AS clock \
-    LEFT JOIN (SELECT id, revision, record, at FROM approval_lists JOIN approvals USING (id) \
-        WHERE list = $1 AND (at, id) > ($2, $3) \
+    LEFT JOIN LATERAL (SELECT id, revision, record, at \
+        FROM approval_lists JOIN approvals USING (id) \
+        WHERE list = $1 AND (at, id) > (greatest($2, CASE WHEN $5 THEN clock.now + 1 END), \
+            CASE WHEN $5 AND clock.now >= $2 THEN '' ELSE $3 END) \
         ORDER BY at, id LIMIT $4) AS page ON TRUE \
     ORDER BY at, id";
 const LOAD: &str = "SELECT clock.now, id, revision, record \

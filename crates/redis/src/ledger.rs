@@ -89,7 +89,8 @@ impl LedgerStore for RedisStore {
             invocation
                 .key(keys.list(page.list))
                 .arg(page.after.map(place).unwrap_or_default())
-                .arg(limit + 1);
+                .arg(limit + 1)
+                .arg(u8::from(page.later_than_now));
             let listed = self.inner.connection.run(&invocation).await;
             let (now, places): (u64, Vec<String>) = listed.map_err(LedgerStoreError::new)?;
             let listed = places.get(..limit).unwrap_or(&places);

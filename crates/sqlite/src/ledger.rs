@@ -58,14 +58,14 @@ impl LedgerStore for SqliteStore {
         &'a self,
         page: ListRecords<'a>,
     ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
-        let ListRecords { list, after, limit } = page;
         Box::pin(async move {
-            let name = list.as_str().to_owned();
+            let (list, limit) = (page.list.clone(), page.limit);
             let listed = self.read(move |transaction, now| {
+                let after = ListRecords { list: &list, ..page }.begins_after(unix_millis(now));
                 let mut statement = transaction.prepare_cached(LIST)?;
                 let rows = statement.query_map(
                     params![
-                        name,
+                        list.as_str(),
                         after.map_or(-1, |after| stored_time(after.at)),
                         after.map(|after| after.id.to_string()).unwrap_or_default(),
                         stored_count(limit.saturating_add(1)),
@@ -83,7 +83,7 @@ impl LedgerStore for SqliteStore {
             });
             let next = last.transpose()?;
             let stored = listed.into_iter().map(|(stored, _)| stored).collect();
-            let records = Stored::parse_all(stored, list.is_strict())?;
+            let records = Stored::parse_all(stored, page.list.is_strict())?;
             Ok(ListedRecords { now: unix_millis(now), records, next })
         })
     }

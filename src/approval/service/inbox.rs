@@ -111,19 +111,10 @@ impl Inner {
         is_shown: impl Fn(&ApprovalRecord) -> bool,
     ) -> Result<PendingApprovals, LedgerStoreError> {
         let page = query.limit.saturating_add(1).min(PAGE_RECORDS.div_ceil(lists.len().max(1)));
-        let after = query.after;
+        // A page of no requests is not the last one.
+        let after = query.after.or(Some(RecordCursor::after_time(UnixMillis(0))));
         let feed = |list| Feed { list, after, has_more: true, records: VecDeque::new() };
         let mut feeds: Vec<Feed> = lists.into_iter().map(feed).collect();
-        let Some(first) = feeds.first_mut() else {
-            return Ok(PendingApprovals { approvals: Vec::new(), next: None });
-        };
-        // One record of one list tells the time. A list names records that have expired first, for as long as the
-        // ledger keeps them, and no other of them is read. Most lists are empty, and need no other read.
-        let now = first.read(self, 1).await?;
-        let after = after.max(Some(RecordCursor::after_time(now)));
-        for feed in &mut feeds {
-            feed.begin_after(after);
-        }
         let (mut approvals, mut last, mut hidden, mut bytes) = (Vec::new(), after, 0, 0);
         loop {
             let places = try_join_all(feeds.iter_mut().map(|feed| feed.place(self, page))).await?;
@@ -139,8 +130,8 @@ impl Inner {
             for feed in &mut feeds {
                 record = feed.take(first).or(record);
             }
-            let record = record.filter(&is_shown);
-            match record.and_then(|it| Some((it.approval_id(&self.keys, now)?, it))) {
+            let record = record.filter(|(record, _)| is_shown(record));
+            match record.and_then(|(it, now)| Some((it.approval_id(&self.keys, now)?, it))) {
                 Some((approval_id, record)) => {
                     bytes += record.input.as_str().len() + record.description.len();
                     approvals.push(PendingApproval { approval_id, record });
@@ -151,30 +142,16 @@ impl Inner {
     }
 }
 
-/// A list that is read page by page.
+/// A list that is read page by page, without the records that have expired.
 struct Feed {
     list: RecordList,
     after: Option<RecordCursor>,
     has_more: bool,
-    records: VecDeque<ApprovalRecord>,
+    /// Each with the time of the ledger when it was read.
+    records: VecDeque<(ApprovalRecord, UnixMillis)>,
 }
 
 impl Feed {
-    /// Leaves out the records up to this place.
-    fn begin_after(&mut self, after: Option<RecordCursor>) {
-        self.records.retain(|record| Some(place_of(record)) > after);
-        self.after = self.after.max(after);
-    }
-
-    /// Reads the next records, and returns the time of the ledger.
-    async fn read(&mut self, inner: &Inner, limit: usize) -> Result<UnixMillis, LedgerStoreError> {
-        let page = ListRecords { list: &self.list, after: self.after, limit };
-        let ListedRecords { now, records, next } = inner.ledger.read_list(page).await?;
-        self.records.extend(records.into_iter().map(|VersionedRecord { record, .. }| record));
-        (self.after, self.has_more) = (next, next.is_some());
-        Ok(now)
-    }
-
     /// Returns the place of the next record, which is read if necessary.
     async fn place(
         &mut self,
@@ -182,20 +159,25 @@ impl Feed {
         limit: usize,
     ) -> Result<Option<RecordCursor>, LedgerStoreError> {
         while self.records.is_empty() && self.has_more {
-            self.read(inner, limit).await?;
+            let Feed { list, after, .. } = &*self;
+            let page = ListRecords { list, after: *after, later_than_now: true, limit };
+            let ListedRecords { now, records, next } = inner.ledger.read_list(page).await?;
+            let records = records.into_iter().map(|VersionedRecord { record, .. }| (record, now));
+            self.records.extend(records);
+            (self.after, self.has_more) = (next, next.is_some());
         }
-        Ok(self.records.front().map(place_of))
+        Ok(self.first())
     }
 
     /// Returns the next record, if it is the one at this place.
-    fn take(&mut self, place: Option<RecordCursor>) -> Option<ApprovalRecord> {
-        let is_it = self.records.front().map(place_of) == place;
-        if is_it { self.records.pop_front() } else { None }
+    fn take(&mut self, place: Option<RecordCursor>) -> Option<(ApprovalRecord, UnixMillis)> {
+        if self.first() == place { self.records.pop_front() } else { None }
     }
-}
 
-fn place_of(record: &ApprovalRecord) -> RecordCursor {
-    RecordCursor { at: record.expires_at, id: record.id }
+    /// Returns the place of the first record that has been read.
+    fn first(&self) -> Option<RecordCursor> {
+        self.records.front().map(|(record, _)| RecordCursor::of_pending(record))
+    }
 }
 
 /// How many records that the principal may not decide are read for a page.

@@ -89,7 +89,7 @@ impl Inner {
         list: &RecordList,
     ) -> Result<(UnixMillis, Vec<ApprovalRecord>), LedgerStoreError> {
         let mut all = Vec::new();
-        let mut query = ListRecords { list, after: None, limit: PAGE_RECORDS };
+        let mut query = ListRecords { limit: PAGE_RECORDS, ..list.into() };
         loop {
             let page = self.ledger.read_list(query).await?;
             all.extend(page.records.into_iter().map(|VersionedRecord { record, .. }| record));

@@ -185,7 +185,7 @@ impl Notices {
     ) -> Result<bool, LedgerStoreError> {
         self.has_task.store(true, Ordering::Relaxed);
         let list = RecordList::to_notify();
-        let mut page = ListRecords { list: &list, after: None, limit: MAX_AT_ONCE };
+        let mut page = ListRecords { limit: MAX_AT_ONCE, ..(&list).into() };
         let ListedRecords { now, records, next } = loop {
             let listed = ledger.read_list(page).await?;
             // Records that cannot be read are left out of a page.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::approval::store::{
     ApprovalUse, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, RECORD_RETENTION, ReplayGuard, Snapshot, VersionedRecord, system_time,
+    PendingLimits, RECORD_RETENTION, RecordCursor, ReplayGuard, Snapshot, VersionedRecord,
+    system_time,
 };
 use crate::approval::{
     ApprovalRecord, ApprovalState, RecordId, RecordedDecision, RevocationReason,
@@ -107,12 +108,16 @@ impl LedgerStore for RequestLedger {
     /// and are one page.
     fn read_list<'a>(
         &'a self,
-        _: ListRecords<'a>,
+        page: ListRecords<'a>,
     ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
-        let mut records: Vec<VersionedRecord> =
-            self.lock().values().filter(|stored| stored.record.is_pending()).cloned().collect();
-        records.sort_by_key(|stored| (stored.record.expires_at, stored.record.id));
-        Box::pin(ready(Ok(ListedRecords { now: system_time(), records, next: None })))
+        let now = system_time();
+        let place = |stored: &VersionedRecord| RecordCursor::of_pending(&stored.record);
+        let mut records: Vec<VersionedRecord> = self.lock().values().cloned().collect();
+        records.retain(|stored| {
+            stored.record.is_pending() && Some(place(stored)) > page.begins_after(now)
+        });
+        records.sort_by_key(place);
+        Box::pin(ready(Ok(ListedRecords { now, records, next: None })))
     }
 
     fn compare_and_swap<'a>(

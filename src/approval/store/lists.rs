@@ -167,14 +167,25 @@ pub struct ListRecords<'a> {
     pub list: &'a RecordList,
     /// The place after which the page begins. `None` for the first page.
     pub after: Option<RecordCursor>,
+    /// Whether the page leaves out the records whose time in the list has passed, by the store's clock.
+    pub later_than_now: bool,
     /// The maximum number of records in the page.
     pub limit: usize,
 }
 
-/// Selects the first page, of at most 64 records.
+impl ListRecords<'_> {
+    /// Returns the place after which the page begins, if this is the time of the store.
+    ///
+    /// A store calls it with the time that it returns in [`ListedRecords::now`](super::ListedRecords::now).
+    pub fn begins_after(&self, now: UnixMillis) -> Option<RecordCursor> {
+        self.after.max(self.later_than_now.then_some(RecordCursor::after_time(now)))
+    }
+}
+
+/// Selects the first page, of at most 64 records, whether their times have passed or not.
 impl<'a> From<&'a RecordList> for ListRecords<'a> {
     fn from(list: &'a RecordList) -> Self {
-        ListRecords { list, after: None, limit: 64 }
+        ListRecords { list, after: None, later_than_now: false, limit: 64 }
     }
 }
 
@@ -190,6 +201,11 @@ pub struct RecordCursor {
 }
 
 impl RecordCursor {
+    /// Returns the place of a record in the lists of pending records.
+    pub(crate) fn of_pending(record: &ApprovalRecord) -> Self {
+        RecordCursor { at: record.expires_at, id: record.id }
+    }
+
     /// Returns the place after all records with this time.
     pub(crate) fn after_time(at: UnixMillis) -> Self {
         RecordCursor { at, id: RecordId::from_bytes([u8::MAX; 16]) }

@@ -184,7 +184,7 @@ impl LedgerStore for InMemoryLedger {
         page: ListRecords<'a>,
     ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         let (now, records) = self.lock();
-        let mut rest = records.listed_after(page.list, page.after);
+        let mut rest = records.listed_after(page.list, page.begins_after(now));
         let listed: Vec<_> = rest.by_ref().take(page.limit).collect();
         let last = listed.last().filter(|_| rest.next().is_some());
         let next = last.map(|&&(at, id)| RecordCursor { at, id });

@@ -8,7 +8,7 @@ use super::records::{
     check_listed, insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids,
     random_id,
 };
-use crate::approval::store::{LedgerStore, ListRecords, RecordList, update};
+use crate::approval::store::{LedgerStore, ListRecords, RecordCursor, RecordList, update};
 use crate::approval::{
     ApprovalRecord, ApprovalState, ClaimResult, LeaseHolderId, NoticeDelivery, Principal, RecordId,
     RecordedDecision, RevocationReason, ToolOutcome, UnixMillis,
@@ -67,6 +67,10 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(
             "the pages of a list hold each record once, while some are decided",
             pages_of_requester,
+        ),
+        Case::new(
+            "a page that is later than now leaves out what has expired, wherever it begins",
+            pages_later_than_now,
         ),
         Case::new("a list holds the records with their revisions", |store: Store| async move {
             let record = new_record(&new_principal(), &new_chat_id(), now(&*store).await?);
@@ -146,7 +150,7 @@ async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
     records.sort_by_key(|record| (record.expires_at, record.id));
     let decided: Vec<RecordId> = [2, 6, 11].map(|at: usize| records[at].id).to_vec();
     let list = RecordList::of_requester(&requester);
-    let mut query = ListRecords { list: &list, after: None, limit: 7 };
+    let mut query = ListRecords { limit: 7, ..(&list).into() };
     let (mut listed, mut pages) = (Vec::new(), 0);
     loop {
         let page = store.read_list(query).await?;
@@ -177,6 +181,41 @@ async fn pages_of_requester(store: Store) -> Result<(), CaseFailure> {
     expect_equal("whether there are more", left.next, None)
 }
 
+async fn pages_later_than_now(store: Store) -> Result<(), CaseFailure> {
+    let (requester, now) = (new_principal(), now(&*store).await?);
+    let mut places = Vec::new();
+    for number in 0_u64..7 {
+        let mut record = new_record(&requester, &new_chat_id(), now);
+        // The first three have expired, and each two of the others have the same time.
+        record.expires_at = match number {
+            0..3 => UnixMillis(now.0.saturating_sub(3 - number)),
+            _ => UnixMillis(now.0 + 1_000_000 * number.div_ceil(2)),
+        };
+        insert(&*store, &record).await?;
+        places.push(RecordCursor::of_pending(&record));
+    }
+    places.sort();
+    let list = RecordList::of_requester(&requester);
+    for (after, first) in [(None, 3), (Some(0), 3), (Some(2), 3), (Some(3), 4), (Some(6), 7)] {
+        for limit in [1, 2, 64] {
+            let after = after.map(|at: usize| places[at]);
+            let mut query = ListRecords { list: &list, after, later_than_now: true, limit };
+            let mut listed = Vec::new();
+            loop {
+                let page = store.read_list(query).await?;
+                listed.extend(page.records.into_iter().map(|versioned| versioned.record.id));
+                query.after = page.next;
+                if query.after.is_none() {
+                    break;
+                }
+            }
+            let expected: Vec<RecordId> = places[first..].iter().map(|place| place.id).collect();
+            expect_equal("what the pages hold", listed, expected)?;
+        }
+    }
+    Ok(())
+}
+
 /// The store may hold records of other cases.
 async fn pending_of_all(store: Store) -> Result<(), CaseFailure> {
     let now = now(&*store).await?;
@@ -195,7 +234,7 @@ async fn pending_of_all(store: Store) -> Result<(), CaseFailure> {
     let first = expected.remove(2);
     expected.sort();
     let list = RecordList::pending();
-    let mut query = ListRecords { list: &list, after: None, limit: 16 };
+    let mut query = ListRecords { limit: 16, ..(&list).into() };
     let mut listed = Vec::new();
     loop {
         let page = store.read_list(query).await?;
