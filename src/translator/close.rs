@@ -5,7 +5,8 @@ use std::borrow::Cow;
 
 use super::out::Out;
 use super::tool_calls::{CallState, ResultKind, ToolCalls};
-use super::tools::{CallMetadata, close_streaming, output_error};
+use super::tool_chunks::{CallMetadata, output_error};
+use super::tools::close_streaming;
 use crate::UserText;
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::Executor;

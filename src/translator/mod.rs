@@ -20,6 +20,7 @@ mod open_parts;
 mod out;
 mod passthrough;
 mod tool_calls;
+mod tool_chunks;
 mod tools;
 
 use std::borrow::Cow;
@@ -344,7 +345,7 @@ impl Translator {
                 self.tool_output(tool_call_id, &result, out)?;
             }
             AgentEvent::ToolFailed { tool_call_id, error } => {
-                self.tool_failed(tool_call_id, error, tools::CallMetadata::NONE, out)?;
+                self.tool_failed(tool_call_id, error, tool_chunks::CallMetadata::NONE, out)?;
             }
             AgentEvent::ToolRefused { tool_call_id, reason } => {
                 self.refuse(tool_call_id, reason, out)?;

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use super::open_parts::{Kind, PartEnd};
 use super::out::Out;
-use super::tools::{ApprovalRequest, CallMetadata, Output};
+use super::tool_chunks::CallMetadata;
+use super::tools::{ApprovalRequest, Output};
 use super::{TranslateError, Translator};
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::{Data, Executor, Text, ToolCall};
