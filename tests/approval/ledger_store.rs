@@ -152,7 +152,7 @@ enum Fault {
     MixesLists,
     ListsDecidedRecords,
     ListsNewestFirst,
-    ListsFromTheFirst,
+    ListsExpiredRecords,
     DropsExpiredRecords,
     RunsBackwards,
     Panics,
@@ -239,7 +239,7 @@ impl LedgerStore for Faulty {
                     let list = RecordList::pending();
                     self.inner.read_list(ListRecords { list: &list, ..of }).await?
                 }
-                Fault::ListsFromTheFirst => {
+                Fault::ListsExpiredRecords => {
                     let of = ListRecords { later_than_now: false, ..of };
                     self.inner.read_list(of).await?
                 }
@@ -305,7 +305,7 @@ async fn a_store_with_a_fault_fails_the_conformance_case_for_it() {
             "a chat lists its approval requests in the order in which they expire: ",
         ),
         (
-            Fault::ListsFromTheFirst,
+            Fault::ListsExpiredRecords,
             "a page that is later than now leaves out what has expired, wherever it begins: ",
         ),
         (Fault::DropsExpiredRecords, "an expired record is kept: "),

@@ -59,9 +59,11 @@ impl LedgerStore for SqliteStore {
         page: ListRecords<'a>,
     ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         Box::pin(async move {
-            let (list, limit) = (page.list.clone(), page.limit);
+            let ListRecords { list, after, later_than_now, limit } = page;
+            let list = list.clone();
             let listed = self.read(move |transaction, now| {
-                let after = ListRecords { list: &list, ..page }.begins_after(unix_millis(now));
+                let page = ListRecords { list: &list, after, later_than_now, limit };
+                let after = page.begins_after(unix_millis(now));
                 let mut statement = transaction.prepare_cached(LIST)?;
                 let rows = statement.query_map(
                     params![

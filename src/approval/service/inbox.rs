@@ -111,7 +111,7 @@ impl Inner {
         is_shown: impl Fn(&ApprovalRecord) -> bool,
     ) -> Result<PendingApprovals, LedgerStoreError> {
         let page = query.limit.saturating_add(1).min(PAGE_RECORDS.div_ceil(lists.len().max(1)));
-        // A page of no requests is not the last one.
+        // With a limit of 0, the next page begins before all requests.
         let after = query.after.or(Some(RecordCursor::after_time(UnixMillis(0))));
         let feed = |list| Feed { list, after, has_more: true, records: VecDeque::new() };
         let mut feeds: Vec<Feed> = lists.into_iter().map(feed).collect();
@@ -163,19 +163,20 @@ impl Feed {
             let page = ListRecords { list, after: *after, later_than_now: true, limit };
             let ListedRecords { now, records, next } = inner.ledger.read_list(page).await?;
             let records = records.into_iter().map(|VersionedRecord { record, .. }| (record, now));
-            self.records.extend(records);
+            // A store of a third party may not know `later_than_now`.
+            self.records.extend(records.filter(|(record, now)| record.expires_at > *now));
             (self.after, self.has_more) = (next, next.is_some());
         }
-        Ok(self.first())
+        Ok(self.place_of_first())
     }
 
     /// Returns the next record, if it is the one at this place.
     fn take(&mut self, place: Option<RecordCursor>) -> Option<(ApprovalRecord, UnixMillis)> {
-        if self.first() == place { self.records.pop_front() } else { None }
+        if self.place_of_first() == place { self.records.pop_front() } else { None }
     }
 
     /// Returns the place of the first record that has been read.
-    fn first(&self) -> Option<RecordCursor> {
+    fn place_of_first(&self) -> Option<RecordCursor> {
         self.records.front().map(|(record, _)| RecordCursor::of_pending(record))
     }
 }

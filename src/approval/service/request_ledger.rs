@@ -112,10 +112,11 @@ impl LedgerStore for RequestLedger {
     ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
         let now = system_time();
         let place = |stored: &VersionedRecord| RecordCursor::of_pending(&stored.record);
-        let mut records: Vec<VersionedRecord> = self.lock().values().cloned().collect();
-        records.retain(|stored| {
-            stored.record.is_pending() && Some(place(stored)) > page.begins_after(now)
-        });
+        let after = page.begins_after(now);
+        let is_listed =
+            |stored: &&VersionedRecord| stored.record.is_pending() && Some(place(stored)) > after;
+        let mut records: Vec<VersionedRecord> =
+            self.lock().values().filter(is_listed).cloned().collect();
         records.sort_by_key(place);
         Box::pin(ready(Ok(ListedRecords { now, records, next: None })))
     }

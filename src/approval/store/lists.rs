@@ -167,16 +167,17 @@ pub struct ListRecords<'a> {
     pub list: &'a RecordList,
     /// The place after which the page begins. `None` for the first page.
     pub after: Option<RecordCursor>,
-    /// Whether the page leaves out the records whose time in the list has passed, by the store's clock.
+    /// Whether the page leaves out the records whose time in the list is not later than the store's clock.
     pub later_than_now: bool,
     /// The maximum number of records in the page.
     pub limit: usize,
 }
 
 impl ListRecords<'_> {
-    /// Returns the place after which the page begins, if this is the time of the store.
+    /// Returns the place after which the page begins when the store's clock shows `now`.
     ///
-    /// A store calls it with the time that it returns in [`ListedRecords::now`](super::ListedRecords::now).
+    /// A store calls it, or does the same in its query, with the time that it returns in
+    /// [`ListedRecords::now`](super::ListedRecords::now).
     pub fn begins_after(&self, now: UnixMillis) -> Option<RecordCursor> {
         self.after.max(self.later_than_now.then_some(RecordCursor::after_time(now)))
     }

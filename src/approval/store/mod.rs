@@ -112,7 +112,8 @@ pub trait LedgerStore: Send + Sync + fmt::Debug + 'static {
     /// where the times are equal.
     ///
     /// After each insertion and each swap, a record is in the lists that [`RecordList::that_have`] returns, and
-    /// in no others. The order is that of an index: a page reads at most one record more than it holds.
+    /// in no others. A page begins after [`ListRecords::begins_after`]. The order is that of an index: a page reads
+    /// at most one record more than it holds.
     ///
     /// # Errors
     /// [`LedgerStoreError`] if the store fails.

@@ -7,8 +7,8 @@ use chat_test_support::store_requests::{
     append_at, appended, begin, control, create, creation, key, load,
 };
 use test_support::contention;
-use ui_message_stream::approval::store::LedgerStore;
-use ui_message_stream::approval::{Principal, RecordId};
+use ui_message_stream::approval::store::{LedgerStore, ListRecords, RecordList};
+use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
 use ui_message_stream_chat::store::{AppendLog, ListChats, LogStore};
 use ui_message_stream_postgres::PostgresStore;
 
@@ -28,6 +28,29 @@ async fn a_clock_that_is_set_back_by_less_than_a_minute_stands_still() {
     assert_eq!(now(&other).await, at(100));
     database.set_time(101).await;
     assert_eq!(now(&other).await, at(101));
+}
+
+#[tokio::test]
+async fn a_list_from_now_on_begins_after_the_time_that_is_returned_with_it() {
+    let Some(database) = Database::new() else { return };
+    let store = database.open_at(50).await;
+    let expiring = |number: u8, time| {
+        let mut record = contention::record(RecordId::from_bytes([number; 16]));
+        record.expires_at = UnixMillis(at(time));
+        record
+    };
+    for (number, time) in [(1, 60), (2, 100), (3, 101)] {
+        store.insert(&expiring(number, time)).await.unwrap();
+    }
+    let list = RecordList::of_requester(&expiring(1, 60).requester);
+    // The time stands still when the clock is set back by less than a minute.
+    for (time, now) in [(100, 100), (50, 100)] {
+        database.set_time(time).await;
+        let page = ListRecords { later_than_now: true, ..(&list).into() };
+        let listed = store.read_list(page).await.unwrap();
+        let ids: Vec<_> = listed.records.iter().map(|stored| stored.record.id).collect();
+        assert_eq!((listed.now.0, ids), (at(now), vec![RecordId::from_bytes([3; 16])]));
+    }
 }
 
 #[tokio::test]
