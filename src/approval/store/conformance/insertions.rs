@@ -3,6 +3,7 @@
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
     insert, insert_all, load_one, new_chat_id, new_principal, new_record, now, pending_ids,
+    read_pages,
 };
 use crate::approval::store::{
     Inserted, LedgerStore, ListRecords, PendingLimit, PendingLimits, RecordList, update,
@@ -23,16 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
             let records = sorted_records(&requester, &chat, now(&*store).await?, 300);
             insert_all(&*store, &records).await?;
             let of = RecordList::of_chat(&requester, &chat);
-            let mut query = ListRecords { limit: 50, ..(&of).into() };
-            let mut listed = Vec::new();
-            loop {
-                let page = store.read_list(query).await?;
-                listed.extend(page.records.into_iter().map(|versioned| versioned.record));
-                query.after = page.next;
-                if query.after.is_none() {
-                    break;
-                }
-            }
+            let listed = read_pages(&*store, ListRecords { limit: 50, ..(&of).into() }).await?;
             expect_equal("whether all are listed as inserted", listed == records, true)
         }),
         Case::new(

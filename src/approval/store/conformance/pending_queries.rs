@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::case::{Case, CaseFailure, Store, expect_equal};
 use super::records::{
     check_listed, insert, load_one, new_chat_id, new_principal, new_record, now, pending_ids,
-    random_id,
+    random_id, read_pages,
 };
 use crate::approval::store::{LedgerStore, ListRecords, RecordCursor, RecordList, update};
 use crate::approval::{
@@ -199,16 +199,9 @@ async fn pages_later_than_now(store: Store) -> Result<(), CaseFailure> {
     for (after, first) in [(None, 3), (Some(0), 3), (Some(2), 3), (Some(3), 4), (Some(6), 7)] {
         for limit in [1, 2, 64] {
             let after = after.map(|at: usize| places[at]);
-            let mut query = ListRecords { list: &list, after, later_than_now: true, limit };
-            let mut listed = Vec::new();
-            loop {
-                let page = store.read_list(query).await?;
-                listed.extend(page.records.into_iter().map(|versioned| versioned.record.id));
-                query.after = page.next;
-                if query.after.is_none() || listed.len() > places.len() {
-                    break;
-                }
-            }
+            let query = ListRecords { list: &list, after, later_than_now: true, limit };
+            let listed = read_pages(&*store, query).await?;
+            let listed: Vec<RecordId> = listed.iter().map(|record| record.id).collect();
             let expected: Vec<RecordId> = places[first..].iter().map(|place| place.id).collect();
             expect_equal("what the pages hold", listed, expected)?;
         }
@@ -234,16 +227,8 @@ async fn pending_of_all(store: Store) -> Result<(), CaseFailure> {
     let first = expected.remove(2);
     expected.sort();
     let list = RecordList::pending();
-    let mut query = ListRecords { limit: 16, ..(&list).into() };
-    let mut listed = Vec::new();
-    loop {
-        let page = store.read_list(query).await?;
-        listed.extend(page.records.into_iter().map(|versioned| versioned.record.id));
-        query.after = page.next;
-        if query.after.is_none() {
-            break;
-        }
-    }
+    let listed = read_pages(&*store, ListRecords { limit: 16, ..(&list).into() }).await?;
+    let listed: Vec<RecordId> = listed.iter().map(|record| record.id).collect();
     expect_equal("whether the decided one is listed", listed.contains(&first.1), false)?;
     let own: Vec<RecordId> = listed
         .into_iter()

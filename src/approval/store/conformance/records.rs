@@ -106,29 +106,40 @@ pub(super) async fn pending_ids(
     Ok(records.into_iter().map(|versioned| versioned.record.id).collect())
 }
 
+/// Returns the records of this page of a list and of all pages after it.
+pub(super) async fn read_pages(
+    store: &dyn LedgerStore,
+    mut query: ListRecords<'_>,
+) -> Result<Vec<ApprovalRecord>, CaseFailure> {
+    let mut all = Vec::new();
+    loop {
+        let page = store.read_list(query).await?;
+        all.extend(page.records.into_iter().map(|versioned| versioned.record));
+        if page.next.is_none() {
+            return Ok(all);
+        }
+        if page.next <= query.after {
+            return Err(CaseFailure("the next page begins no later than this one".to_owned()));
+        }
+        query.after = page.next;
+    }
+}
+
 /// Checks that a record is in the lists that its state says, and in no others.
 pub(super) async fn check_listed(
     store: &dyn LedgerStore,
     record: &ApprovalRecord,
 ) -> Result<(), CaseFailure> {
     for ListPlace { list, at } in RecordList::places_of(record) {
-        let (mut query, mut listed) = (ListRecords::from(&list), Vec::new());
         // Lists of more than one requester may hold records of earlier cases.
         let earliest = match list == RecordList::to_notify() {
             true => record.requested_at,
             false => record.expires_at,
         };
         let before = UnixMillis(earliest.0.saturating_sub(1));
-        query.after = Some(RecordCursor::after_time(before));
-        loop {
-            let page = store.read_list(query).await?;
-            let same = page.records.into_iter().filter(|stored| stored.record.id == record.id);
-            listed.extend(same.map(|stored| stored.record));
-            query.after = page.next;
-            if query.after.is_none() {
-                break;
-            }
-        }
+        let after = Some(RecordCursor::after_time(before));
+        let mut listed = read_pages(store, ListRecords { after, ..(&list).into() }).await?;
+        listed.retain(|listed| listed.id == record.id);
         let expected: Vec<_> = at.iter().map(|_| record.clone()).collect();
         expect_equal(&format!("what `{}` holds of the record", list.as_str()), listed, expected)?;
     }
