@@ -55,32 +55,41 @@ if has_new_run and not live then
     end
 end
 
--- A Redis without memory refuses the first write of a script, and no other. So the first one is no
--- deletion.
 local is_new, had_time = not head, head and head.expires_at
-if is_new then
-    head = {epoch = epoch, length = 0, control = 0, first = 0}
-    redis.call('HSET', KEYS[1], 'format', FORMAT)
-    -- The chat may have had a log whose time has passed.
-    redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
-    unlist(chat)
-    redis.call('HSET', KEYS[1], 'format', FORMAT, 'epoch', epoch, 'first', 0, 'control', 0)
-    publish(channel, 'created')
-end
+head = head or {epoch = epoch, length = 0, control = 0, first = 0}
 local first, count = head.length, #ARGV - FIRST_ENTRY + 1
 head.length, head.control = first + count, head.control + controls
-if controls > 0 then redis.call('HSET', KEYS[1], 'control', text(head.control)) end
+if is_new then
+    -- The chat may have had a log whose time has passed. A sweep may have removed it from the lists before its
+    -- keys expire.
+    if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('HEXISTS', KEYS[6], chat) == 1 then
+        -- A Redis without memory refuses the first write of a script, and no other. So the first one is no
+        -- deletion.
+        redis.call('HSET', KEYS[1], 'format', FORMAT)
+        redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+        unlist(chat)
+    end
+    redis.call('HSET', KEYS[1], 'format', FORMAT, 'epoch', epoch, 'first', 0, 'control', text(head.control))
+    publish(channel, 'created')
+elseif controls > 0 then
+    redis.call('HSET', KEYS[1], 'control', text(head.control))
+end
 -- Lua passes a limited number of arguments to a function.
 local is_new_list = is_new
 for at = FIRST_ENTRY, #ARGV, 1000 do
     local last = math.min(at + 999, #ARGV)
     local stored = redis.call('RPUSH', KEYS[2], unpack(ARGV, at, last))
     is_new_list = is_new_list or stored == last - at + 1
-end
-for at = FIRST_ENTRY, #ARGV do
-    if string.sub(ARGV[at], 1, 1) ~= 'F' then
-        local position = text(first + at - FIRST_ENTRY)
-        redis.call('ZADD', KEYS[3], position, position)
+    -- Each position that is no frame is the score and the member.
+    local positions = {}
+    for entry = at, last do
+        if string.sub(ARGV[entry], 1, 1) ~= 'F' then
+            local position = text(first + entry - FIRST_ENTRY)
+            positions[#positions + 1], positions[#positions + 2] = position, position
+        end
+    end
+    if #positions > 0 then
+        redis.call('ZADD', KEYS[3], unpack(positions))
         is_new_list = true
     end
 end
@@ -105,7 +114,8 @@ elseif change ~= 'none' then
 end
 
 if is_new or controls > 0 or ARGV[10] == '1' then
-    local listed = load_listed(chat) or {title = '', is_renamed = false, has_questions = false}
+    local listed = not is_new and load_listed(chat)
+        or {title = '', is_renamed = false, has_questions = false}
     if ARGV[10] == '1' then
         if not listed.is_renamed then listed.title = ARGV[11] end
         listed.has_questions = ARGV[12] == '1'
@@ -123,7 +133,7 @@ if is_new or controls > 0 or ARGV[10] == '1' then
         if keep_for then
             redis.call('HSET', KEYS[1], 'expires_at', text(head.expires_at))
             redis.call('ZADD', KEYS[9], text(head.expires_at), chat)
-        else
+        elseif had_time then
             redis.call('HDEL', KEYS[1], 'expires_at')
             redis.call('ZREM', KEYS[9], chat)
         end
