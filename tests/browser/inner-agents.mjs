@@ -7,7 +7,7 @@
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
+import { onBothPages } from './both-pages.mjs';
 import { launch, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
@@ -68,29 +68,17 @@ async function deny(page, question) {
   await ((await confirm.count()) ? confirm : question.getByTestId('deny')).click();
 }
 
-let ran = 0;
-let failed = 0;
-for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) {
-  for (const [screen, options] of Object.entries(SCREENS)) {
+await onBothPages('inner agents', args, async ({ url, options, runs, shoot }) => {
+  const isPhone = options === SCREENS.phone;
+  await runs(isPhone ? 'with a reload' : 'without a reload', async () => {
     const context = await browser.newContext(options);
-    const tab = await Tab.open(context, url);
-    const shoot = async moment => {
-      if (!args.screenshots) return;
-      const file = `inner-agents-${site}-${screen}-${moment}.png`;
-      await tab.page.screenshot({ path: join(args.screenshots, file) });
-    };
-    ran += 1;
     try {
-      await tidyUp({ tab, reloads: screen === 'phone', shoot });
+      const tab = await Tab.open(context, url);
+      await tidyUp({ tab, reloads: isPhone, shoot: moment => shoot(tab.page, moment) });
       assert.deepEqual(tab.complaints, []);
-    } catch (error) {
-      failed += 1;
-      console.log(`FAILED ${site} ${screen}: ${error.message}`);
+    } finally {
+      await context.close();
     }
-    await shoot('end');
-    await context.close();
-  }
-}
+  });
+});
 await browser.close();
-console.log(`inner agents: ${ran} ran, ${failed} failed`);
-process.exitCode = failed ? 1 : 0;

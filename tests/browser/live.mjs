@@ -8,9 +8,9 @@
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { launch, readArguments, SCREENS, until } from './chromium.mjs';
+import { onBothPages } from './both-pages.mjs';
+import { launch, readArguments, until } from './chromium.mjs';
 import { Network } from './network.mjs';
 import { readMessages, Tab } from './tab.mjs';
 
@@ -65,16 +65,16 @@ const reloadsWhileToolRuns = async tab => {
 /** Each case gets a browser of its own with one tab, and a function that takes a picture. */
 const CASES = {
   async 'a reload while a text is written'({ tab, open, shoot }) {
-    await tab.write('slow 60');
+    await tab.write('slow 120');
     await begins(tab);
     const second = await open();
     await begins(second);
     await tab.page.reload();
     await begins(tab);
     await shoot('reloaded in a text');
-    await end([tab, second], { text: numbers(60) });
+    await end([tab, second], { text: numbers(120) });
     await tab.page.reload();
-    await end([tab], { text: numbers(60) });
+    await end([tab], { text: numbers(120) });
   },
 
   async 'a reload while an approved tool runs'({ tab, open, shoot }) {
@@ -97,7 +97,7 @@ const CASES = {
   },
 
   async 'a network that is cut while a text is written'({ tab, open, network, requests }) {
-    await tab.write('slow 60');
+    await tab.write('slow 120');
     await begins(tab);
     const second = await open();
     await begins(second);
@@ -105,7 +105,7 @@ const CASES = {
       await network.cut(time);
       await sleep(500);
     }
-    await end([tab, second], { text: numbers(60) });
+    await end([tab, second], { text: numbers(120) });
     assert.equal(requests.filter(({ method }) => method === 'POST').length, 1);
     assert(requests.some(({ headers }) => headers['last-event-id']));
   },
@@ -284,59 +284,39 @@ function mustBeBeginnings(seen, whole) {
   assert(seen.length > 0, 'the pages have reported');
 }
 
-/** Runs one case in a new browser. Returns why it failed. */
-async function run(act, url, options, shoot) {
+/** Runs one case in a new browser. */
+async function run(act, { url, options, shoot }) {
   const context = await browser.newContext(options);
   const network = await Network.to(url);
-  const seen = await watch(context);
-  // The demo knows a browser by the port that it has opened. The Next.js app opens the demo itself.
-  const api = url === args.demo ? network.url : args.demo;
-  const tabs = [await Tab.open(context, network.url)];
-  const [tab] = tabs;
-  const open = async () => {
-    tabs.push(await Tab.open(context, tab.page.url()));
-    return tabs.at(-1);
-  };
-  const requests = [];
-  context.on('request', request =>
-    requests.push({ method: request.method(), headers: request.headers() }),
-  );
   try {
+    const seen = await watch(context);
+    // The demo knows a browser by the port that it has opened. The Next.js app opens the demo itself.
+    const api = url === args.demo ? network.url : args.demo;
+    const tabs = [await Tab.open(context, network.url)];
+    const [tab] = tabs;
+    const open = async () => {
+      tabs.push(await Tab.open(context, tab.page.url()));
+      return tabs.at(-1);
+    };
+    const requests = [];
+    context.on('request', request =>
+      requests.push({ method: request.method(), headers: request.headers() }),
+    );
     const given = { tab, open, context, network, api, requests };
-    await act({ ...given, shoot: name => shoot(tab, name) });
+    await act({ ...given, shoot: moment => shoot(tab.page, moment) });
     await tab.page.reload();
     await until('the chat is shown', async () => {
       return (await tab.isIdle()) && (await tab.messages()).length > 0;
     });
     mustBeBeginnings(seen, await tab.messages());
     for (const { complaints } of tabs) assert.deepEqual(complaints, []);
-  } catch (error) {
-    return error.message;
   } finally {
     await context.close();
     network.close();
   }
 }
 
-let ran = 0;
-let failed = 0;
-for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) {
-  for (const [screen, options] of Object.entries(SCREENS)) {
-    const shoot = async (tab, moment) => {
-      if (!args.screenshots) return;
-      const file = `live ${site} ${screen} ${moment}.png`.replaceAll(' ', '-');
-      await tab.page.screenshot({ path: join(args.screenshots, file) });
-    };
-    for (const [name, act] of Object.entries(CASES)) {
-      if (!name.includes(args.only ?? '')) continue;
-      const failure = await run(act, url, options, shoot);
-      ran += 1;
-      if (failure === undefined) continue;
-      failed += 1;
-      console.log(`FAILED ${site} ${screen} ${name}: ${failure}`);
-    }
-  }
-}
+await onBothPages('live', args, async ({ runs, ...given }) => {
+  for (const [name, act] of Object.entries(CASES)) await runs(name, () => run(act, given));
+});
 await browser.close();
-console.log(`live answers: ${ran} ran, ${failed} failed`);
-process.exitCode = failed ? 1 : 0;

@@ -5,15 +5,14 @@
 //
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { barriersOf, launch, PATIENCE, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
+import { onBothPages } from './both-pages.mjs';
+import { barriersOf, launch, PATIENCE, readArguments, until, worldOf } from './chromium.mjs';
 
 const REASON = 'I still need it';
 
 const args = readArguments();
 
-const SITES = { demo: args.demo, next: args.next };
 // How often a path may post is part of it: `sendAutomaticallyWhen` has no guard against a loop.
 const PATHS = [
   {
@@ -612,7 +611,7 @@ class Person {
   }
 }
 
-/** Walks one path. Returns everything that was wrong on it as text. */
+/** Walks one path. */
 async function walk(person, path) {
   person.found = [];
   person.posts = 0;
@@ -633,41 +632,29 @@ async function walk(person, path) {
     person.posts <= path.mostPosts,
     `at most ${path.mostPosts} posts, not ${person.posts}`,
   );
-  return person.found;
+  if (person.found.length > 0) throw new Error(person.found.join('\n'));
 }
 
 const browser = await launch();
-let ran = 0;
-let failed = 0;
-for (const [site, url] of Object.entries(SITES)) {
-  for (const [screen, options] of Object.entries(SCREENS)) {
-    const context = await browser.newContext({
-      ...options,
-      permissions: ['geolocation'],
-      geolocation: { latitude: 48.8566, longitude: 2.3522 },
-    });
-    const page = await context.newPage();
-    page.setDefaultTimeout(PATIENCE);
-    let name;
-    const person = new Person(page, async moment => {
-      person.found.push(...(await barriersOf(page)).map(barrier => `${moment}: ${barrier}`));
-      if (!args.screenshots) return;
-      const file = `${site} ${screen} ${name} ${moment}.png`.replaceAll(' ', '-');
-      await page.screenshot({ path: join(args.screenshots, file) });
-    });
-    await page.goto(url);
-    for (const path of PATHS) {
-      name = path.name;
-      const found = await walk(person, path);
-      ran += 1;
-      if (found.length === 0) continue;
-      failed += 1;
-      for (const line of found) console.log(`FAILED ${site} ${screen} ${name}: ${line}`);
-      await page.goto(url); // a new chat, lest one failure make the next
-    }
-    await context.close();
+await onBothPages('paths', args, async ({ url, options, runs, shoot }) => {
+  const context = await browser.newContext({
+    ...options,
+    permissions: ['geolocation'],
+    geolocation: { latitude: 48.8566, longitude: 2.3522 },
+  });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  let name;
+  const person = new Person(page, async moment => {
+    person.found.push(...(await barriersOf(page)).map(barrier => `${moment}: ${barrier}`));
+    await shoot(page, `${name} ${moment}`);
+  });
+  await page.goto(url);
+  for (const path of PATHS) {
+    name = path.name;
+    // A new chat, so that one failure does not make the next.
+    if (!(await runs(name, () => walk(person, path)))) await page.goto(url);
   }
-}
+  await context.close();
+});
 await browser.close();
-console.log(`browser paths: ${ran} ran, ${failed} failed`);
-process.exitCode = failed ? 1 : 0;

@@ -8,8 +8,8 @@
 
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
-import { join } from 'node:path';
-import { launch, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
+import { onBothPages } from './both-pages.mjs';
+import { launch, readArguments, until, worldOf } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
 const args = readArguments();
@@ -345,32 +345,21 @@ const CASES = {
   },
 };
 
-let ran = 0;
-let failed = 0;
-for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) {
-  for (const [screen, options] of Object.entries(SCREENS)) {
-    for (const [name, act] of Object.entries(CASES)) {
-      if (!name.includes(args.only ?? '')) continue;
-      const context = await browser.newContext(options);
-      const tab = await Tab.open(context, url);
-      const shoot = async (moment, page = tab.page) => {
-        if (!args.screenshots) return;
-        const file = `reopened ${site} ${screen} ${moment}.png`.replaceAll(' ', '-');
-        await page.screenshot({ path: join(args.screenshots, file) });
-      };
-      ran += 1;
-      try {
-        await act({ tab, context, url, options, shoot });
-        assert.deepEqual(tab.complaints, []);
-      } catch (error) {
-        failed += 1;
-        console.log(`FAILED ${site} ${screen} ${name}: ${error.message}`);
-      }
-      await context.close();
-    }
+/** Runs one case in a new browser. */
+async function run(act, { url, options, shoot }) {
+  const context = await browser.newContext(options);
+  try {
+    const tab = await Tab.open(context, url);
+    const given = { tab, context, url, options };
+    await act({ ...given, shoot: (moment, page = tab.page) => shoot(page, moment) });
+    assert.deepEqual(tab.complaints, []);
+  } finally {
+    await context.close();
   }
 }
+
+await onBothPages('reopened', args, async ({ runs, ...given }) => {
+  for (const [name, act] of Object.entries(CASES)) await runs(name, () => run(act, given));
+});
 await browser.close();
 other.close();
-console.log(`reopened chats: ${ran} ran, ${failed} failed`);
-process.exitCode = failed ? 1 : 0;

@@ -2,7 +2,7 @@
 //! what a hostile page in the same browser reaches.
 //!
 //! Building the Next.js app takes a minute, so this runs where it is asked for: with `CI=true`, or
-//! with `BROWSER=1`. It needs Node, and Chromium at `/usr/bin/chromium`.
+//! with `BROWSER=1`. It needs Node, and `chromium-headless-shell` or `chromium` in `/usr/bin`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
