@@ -19,7 +19,8 @@ const {
   options: {
     versions: { type: 'string', default: [...V6, ...V7].join() },
     only: { type: 'string', default: '' },
-    concurrency: { type: 'string', default: '3' },
+    // Most of the time is waiting.
+    concurrency: { type: 'string', default: '12' },
     cut: { type: 'boolean', default: false },
   },
 });

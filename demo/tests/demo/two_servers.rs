@@ -114,9 +114,7 @@ fn play(shared: Option<Shared>, arguments: &[&str]) {
     };
     let (first, second) = (shared.start_on("0"), shared.start_on("0"));
     let proxy = RoundRobin::start(&[&first.url, &second.url]);
-    // Most of the time is waiting.
-    let concurrency = ["--concurrency", "12"];
-    let arguments = [&["scenarios.mjs", &proxy.url], &concurrency[..], arguments].concat();
+    let arguments = [&["scenarios.mjs", &proxy.url], arguments].concat();
     let printed = run_node(&client, &arguments);
     assert!(printed.ends_with(" 0 failed\n"), "{}: {printed}", shared.name);
     let is_cut = arguments.contains(&"--cut");
