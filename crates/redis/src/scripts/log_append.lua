@@ -62,7 +62,9 @@ head.length, head.control = first + count, head.control + controls
 if is_new then
     -- The chat may have had a log whose time has passed. A sweep may have removed it from the lists before its
     -- keys expire.
-    if redis.call('EXISTS', KEYS[1]) == 1 or redis.call('HEXISTS', KEYS[6], chat) == 1 then
+    if redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3], KEYS[4]) > 0
+        or redis.call('HEXISTS', KEYS[6], chat) == 1
+    then
         -- A Redis without memory refuses the first write of a script, and no other. So the first one is no
         -- deletion.
         redis.call('HSET', KEYS[1], 'format', FORMAT)
@@ -80,7 +82,7 @@ for at = FIRST_ENTRY, #ARGV, 1000 do
     local last = math.min(at + 999, #ARGV)
     local stored = redis.call('RPUSH', KEYS[2], unpack(ARGV, at, last))
     is_new_list = is_new_list or stored == last - at + 1
-    -- Each position that is no frame is the score and the member.
+    -- The position of each entry that is no frame, as score and member.
     local positions = {}
     for entry = at, last do
         if string.sub(ARGV[entry], 1, 1) ~= 'F' then
