@@ -1,6 +1,7 @@
 // What the scripts of this folder share: a real browser, and the pages that they are given.
 
 import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
@@ -28,7 +29,7 @@ export function readArguments() {
   process.exit(2);
 }
 
-/** The one without windows, as Playwright takes by default, needs a third less CPU. */
+/** The headless shell, the default of Playwright, needs a third less CPU. */
 const PROGRAMS = ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'];
 
 export function launch(...more) {
@@ -58,7 +59,7 @@ export async function until(what, holds) {
 /** The rules of axe-core for a page that is only a part, without headings. */
 export const WCAG = ['wcag2a', 'wcag2aa'];
 
-const AXE = readFileSync(new URL(import.meta.resolve('axe-core/axe.min.js')), 'utf8');
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 /** What keeps some people from using the page, as axe-core finds it. Without `tags` by all of its rules. */
 export async function barriersOf(page, tags) {

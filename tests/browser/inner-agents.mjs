@@ -68,13 +68,13 @@ async function deny(page, question) {
   await ((await confirm.count()) ? confirm : question.getByTestId('deny')).click();
 }
 
-await onBothPages('inner agents', args, async ({ url, options, runs, shoot }) => {
-  const isPhone = options === SCREENS.phone;
-  await runs(isPhone ? 'with a reload' : 'without a reload', async () => {
-    const context = await browser.newContext(options);
+await onBothPages('inner agents', args, async ({ url, screen, runCase, shoot }) => {
+  const reloads = screen === 'phone';
+  await runCase(reloads ? 'answered after a reload' : 'answered at once', async () => {
+    const context = await browser.newContext(SCREENS[screen]);
     try {
       const tab = await Tab.open(context, url);
-      await tidyUp({ tab, reloads: isPhone, shoot: moment => shoot(tab.page, moment) });
+      await tidyUp({ tab, reloads, shoot: moment => shoot(tab.page, moment) });
       assert.deepEqual(tab.complaints, []);
     } finally {
       await context.close();

@@ -7,7 +7,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { onBothPages } from './both-pages.mjs';
-import { barriersOf, launch, PATIENCE, readArguments, until, worldOf } from './chromium.mjs';
+import { barriersOf, launch, PATIENCE, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
 
 const REASON = 'I still need it';
 
@@ -611,7 +611,7 @@ class Person {
   }
 }
 
-/** Walks one path. */
+/** Walks one path. Fails with everything that was wrong on it. */
 async function walk(person, path) {
   person.found = [];
   person.posts = 0;
@@ -636,9 +636,10 @@ async function walk(person, path) {
 }
 
 const browser = await launch();
-await onBothPages('paths', args, async ({ url, options, runs, shoot }) => {
+// A path goes on in the chat of the one before it, so all are walked.
+await onBothPages('paths', { ...args, only: '' }, async ({ url, screen, runCase, shoot }) => {
   const context = await browser.newContext({
-    ...options,
+    ...SCREENS[screen],
     permissions: ['geolocation'],
     geolocation: { latitude: 48.8566, longitude: 2.3522 },
   });
@@ -653,7 +654,7 @@ await onBothPages('paths', args, async ({ url, options, runs, shoot }) => {
   for (const path of PATHS) {
     name = path.name;
     // A new chat, so that one failure does not make the next.
-    if (!(await runs(name, () => walk(person, path)))) await page.goto(url);
+    if (!(await runCase(name, () => walk(person, path)))) await page.goto(url);
   }
   await context.close();
 });

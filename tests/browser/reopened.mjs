@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { onBothPages } from './both-pages.mjs';
-import { launch, readArguments, until, worldOf } from './chromium.mjs';
+import { launch, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
 const args = readArguments();
@@ -346,11 +346,11 @@ const CASES = {
 };
 
 /** Runs one case in a new browser. */
-async function run(act, { url, options, shoot }) {
-  const context = await browser.newContext(options);
+async function run(act, { url, screen, shoot }) {
+  const context = await browser.newContext(SCREENS[screen]);
   try {
     const tab = await Tab.open(context, url);
-    const given = { tab, context, url, options };
+    const given = { tab, context, url, options: SCREENS[screen] };
     await act({ ...given, shoot: (moment, page = tab.page) => shoot(page, moment) });
     assert.deepEqual(tab.complaints, []);
   } finally {
@@ -358,8 +358,8 @@ async function run(act, { url, options, shoot }) {
   }
 }
 
-await onBothPages('reopened', args, async ({ runs, ...given }) => {
-  for (const [name, act] of Object.entries(CASES)) await runs(name, () => run(act, given));
+await onBothPages('reopened', args, async ({ runCase, ...given }) => {
+  for (const [name, act] of Object.entries(CASES)) await runCase(name, () => run(act, given));
 });
 await browser.close();
 other.close();
