@@ -214,6 +214,28 @@ async fn everything_of_a_chat_whose_time_has_passed_is_removed_without_another_r
 }
 
 #[tokio::test]
+async fn a_new_log_has_nothing_of_one_whose_head_was_lost_before_its_entries() {
+    let Some((redis, store)) = start().await else { return };
+    let key = key(&Principal::new("ada"), "chat");
+    let keep_for = Some(Duration::from_secs(60));
+    let entries = [control("a"), frame("b")];
+    appended(&store, AppendLog { keep_for, ..creation(&key, &entries) }).await;
+    assert!(put(&store, &key, 2, &["message"]).await);
+    // As if the time of the entries came back after a failover, when the chat was already swept.
+    redis.command(&format!("DEL {}", key_with(&redis, ":head:")));
+    for (command, kind) in [("HDEL", ":listed"), ("ZREM", ":updated"), ("ZREM", ":expiring")] {
+        redis.command(&format!("{command} {} chat", key_with(&redis, kind)));
+    }
+    assert!(load(&store, &key).await.is_none());
+    assert_eq!(appended(&store, creation(&key, &[control("new")])).await.length, 1);
+    assert_eq!(read_all(&store, &key).await, [control("new")]);
+    for kind in [":head:", ":entries:", ":others:"] {
+        assert_eq!(redis.command(&format!("PTTL {}", key_with(&redis, kind))), ":-1");
+    }
+    assert!(!keys(&redis).iter().any(|key| key.contains(":messages:")));
+}
+
+#[tokio::test]
 async fn sweeps_forget_the_chats_of_a_deleted_user() {
     let Some((redis, store)) = start().await else { return };
     let ada = Principal::new("ada");
