@@ -159,7 +159,7 @@ const CASES = {
     for (const each of [tab, second]) await until('the tab is idle', () => each.isIdle());
     const [question, answer, ...more] = await tab.messages();
     assert.deepEqual(more, []);
-    assert(numbers(200).startsWith(answer.text) && answer.text !== numbers(200), answer.text);
+    assert(numbers(200).startsWith(answer.text) && answer.text.length < 200, answer.text);
     // The tab that stops closes its connection, and may have shown a word less.
     const [, shown] = await second.messages();
     assert(answer.text.startsWith(shown.text), shown.text);

@@ -480,6 +480,7 @@ const CASES = {
     await visit.openGate(`${visit.id}-again`);
     const isComplete = async () => {
       await shows(tab, NUMBERS);
+      assert.equal((await tab.messages()).length, 4);
       await isReady(page);
       assert.equal(await endOf(page), null);
     };
