@@ -529,14 +529,17 @@ export class StoredChat<M extends Message, C extends AnyChat<M>> {
     const stop = () => void this.chat.stop();
     try {
       if (isAsked) this.chat.clearError();
-      if (await this.#readHistory(isAsked, signal)) {
+      let isLive = await this.#readHistory(isAsked, signal);
+      while (isLive) {
         signal.addEventListener('abort', stop);
         const arriving = this.#request(() => this.chat.resumeStream(), true);
         this.#leave('opening'); // the messages are shown
         const arrival = await arriving;
         if (arrival instanceof Error) throw arrival;
-        // It has ended in between.
-        if (arrival === 'none') await this.#readHistory(isAsked, signal);
+        if (arrival === 'response') break;
+        // It has ended in between. If the chat has changed, another one may have begun.
+        const version = this.#version;
+        isLive = (await this.#readHistory(isAsked, signal)) && this.#version !== version;
       }
     } catch (cause) {
       this.#isOutdated = true;

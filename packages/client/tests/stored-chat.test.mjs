@@ -280,6 +280,30 @@ test('an answer that ends before its stream is opened is shown whole', async t =
   assert.equal(server.count('stream'), 1);
 });
 
+test('an answer that ends before its stream is opened, and another that has begun, are both shown', async t => {
+  const server = await Server.start(t, [user('u', 'count'), assistant('a', 'one')]);
+  server.ended = undefined;
+  server.routes.stream = () => {
+    server.routes.stream = ({ response }) => server.write(response, answer('b', 'three'), { isEnd: false });
+    // No other event follows.
+    server.change([user('u', 'count'), assistant('a', 'one two'), user('v', 'on'), assistant('b', '')], { isLive: true });
+    return [204];
+  };
+  const page = server.open(t);
+  await until('the second answer is read', () => shown(page).join() === 'count,one two,on,three');
+  assert.equal(page.status, 'streaming');
+  assert.deepEqual([server.count('history'), server.count('stream')], [2, 2]);
+});
+
+test('a stream that the server has not, though it says that an answer is written, is not asked for again and again', async t => {
+  const server = await Server.start(t, [user('u', 'count'), assistant('a', 'one')]);
+  server.ended = undefined;
+  const page = server.open(t);
+  await shows(page, ['count', 'one']);
+  await sleep(100);
+  assert.equal(server.count('stream'), 1);
+});
+
 test('a message that is sent while the chat opens stays, if there is no such chat', async t => {
   const server = await Server.start(t);
   server.routes.history = async () => (await sleep(100), [404]);
