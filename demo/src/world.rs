@@ -187,9 +187,15 @@ const TABLES: &str = "
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl DeleteFile {
-    /// Returns how long the deletion takes. An archive is large, so that a user can see a tool run.
+    /// Returns how long the deletion takes. An archive is large, so that a user can see a tool run. A disk image
+    /// takes longer: a page has to load meanwhile, also on a slow machine.
     pub(crate) fn duration(&self) -> Duration {
-        if self.path.ends_with(".zip") { Duration::from_secs(3) } else { Duration::ZERO }
+        let seconds = match self.path.rsplit_once('.') {
+            Some((_, "zip")) => 3,
+            Some((_, "img")) => 10,
+            _ => 0,
+        };
+        Duration::from_secs(seconds)
     }
 }
 

@@ -23,7 +23,7 @@ const numbers = (end, first = 1) =>
 const YOURS = 'I can delete that file for you.';
 const MIXED =
   'Three things at once.It is 21 °C in Lisbon and the sky is clear. ' +
-  'holiday.zip was not there any more. 5000 went to Harbour Bakery.';
+  'holiday.img was not there any more. 5000 went to Harbour Bakery.';
 const done = (...names) => names.map(name => `${name}: output-available`);
 
 /** Waits until some of a text has come, and not all of it. */
@@ -65,20 +65,20 @@ const reloadsWhileToolRuns = async tab => {
 /** Each case gets a browser of its own with one tab, and a function that takes a picture. */
 const CASES = {
   async 'a reload while a text is written'({ tab, open, shoot }) {
-    await tab.write('slow 120');
+    await tab.write('slow 200');
     await begins(tab);
     const second = await open();
     await begins(second);
     await tab.page.reload();
     await begins(tab);
     await shoot('reloaded in a text');
-    await end([tab, second], { text: numbers(120) });
+    await end([tab, second], { text: numbers(200) });
     await tab.page.reload();
-    await end([tab], { text: numbers(120) });
+    await end([tab], { text: numbers(200) });
   },
 
   async 'a reload while an approved tool runs'({ tab, open, shoot }) {
-    await tab.say('delete holiday.zip');
+    await tab.say('delete holiday.img');
     const second = await open();
     await second.isDone(2);
     const reads = readsStream(second);
@@ -88,7 +88,7 @@ const CASES = {
     assert.equal(await tab.page.locator('[data-approval="approved"]').count(), 1);
     await shoot('reloaded while a tool runs');
     const answer = {
-      text: `${YOURS}holiday.zip was not there any more.`,
+      text: `${YOURS}holiday.img was not there any more.`,
       calls: done('delete_file'),
     };
     await end([tab, second], answer);
@@ -97,7 +97,7 @@ const CASES = {
   },
 
   async 'a network that is cut while a text is written'({ tab, open, network, requests }) {
-    await tab.write('slow 120');
+    await tab.write('slow 200');
     await begins(tab);
     const second = await open();
     await begins(second);
@@ -105,13 +105,13 @@ const CASES = {
       await network.cut(time);
       await sleep(500);
     }
-    await end([tab, second], { text: numbers(120) });
+    await end([tab, second], { text: numbers(200) });
     assert.equal(requests.filter(({ method }) => method === 'POST').length, 1);
     assert(requests.some(({ headers }) => headers['last-event-id']));
   },
 
   async 'a network that is cut while an approved tool runs'({ tab, open, network, requests }) {
-    await tab.say('delete holiday.zip');
+    await tab.say('delete holiday.img');
     const second = await open();
     await second.isDone(2);
     const reads = readsStream(second);
@@ -121,7 +121,7 @@ const CASES = {
     await tab.page.locator('[data-approval="approved"]').waitFor();
     await network.cut(600);
     await end([tab, second], {
-      text: `${YOURS}holiday.zip was not there any more.`,
+      text: `${YOURS}holiday.img was not there any more.`,
       calls: done('delete_file'),
     });
     assert(requests.some(({ headers }) => headers['last-event-id']));
@@ -171,7 +171,7 @@ const CASES = {
   async 'Stop in the second tab while an approved tool runs'({ tab, open, context, api, requests, shoot }) {
     const get = async path => (await context.request.get(new URL(path, api).href)).json();
     const sent = async () => (await get('/api/world')).transfers.length;
-    await tab.say('mixed holiday.zip');
+    await tab.say('mixed holiday.img');
     const second = await open();
     await second.isDone(2);
     const before = await sent();
@@ -214,7 +214,7 @@ const CASES = {
   },
 
   async 'decisions in the second tab run in both'({ tab, open, shoot }) {
-    await tab.say('mixed holiday.zip');
+    await tab.say('mixed holiday.img');
     const second = await open();
     await second.isDone(2);
     await approve(second, 'transfer');
@@ -231,9 +231,9 @@ const CASES = {
       BroadcastChannel.prototype.postMessage = () => {};
     });
     await tab.page.reload();
-    await tab.say('mixed holiday.zip');
+    await tab.say('mixed holiday.img');
     // The deletion runs for some seconds, and the tab reads its run.
-    await approvesElsewhere(context, api, tab.chatId, 'holiday.zip');
+    await approvesElsewhere(context, api, tab.chatId, 'holiday.img');
     await reloadsWhileToolRuns(tab);
     await tab.sees('transfer', 'approval-requested');
     await approvesElsewhere(context, api, tab.chatId, '5000');
