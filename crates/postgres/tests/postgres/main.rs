@@ -13,4 +13,5 @@ mod log_races;
 mod log_pages;
 mod log_store;
 mod retention;
+mod turn_costs;
 mod users;

@@ -11,5 +11,6 @@ mod hints;
 mod ledger;
 mod restarts;
 mod retention;
+mod turn_costs;
 mod users;
 mod warnings;

@@ -13,4 +13,5 @@ mod log_store;
 mod reopening;
 mod retention;
 mod shared_transactions;
+mod turn_costs;
 mod users;

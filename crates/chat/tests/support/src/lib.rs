@@ -13,3 +13,4 @@ pub mod random_logs;
 pub mod recorded_conversations;
 pub mod store_requests;
 pub mod test_server;
+pub mod turn_costs;

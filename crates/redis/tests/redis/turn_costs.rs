@@ -1,0 +1,21 @@
+//! How many commands a turn needs. All users of a Redis share its one thread.
+
+use std::sync::Arc;
+
+use chat_test_support::turn_costs::cost_of_ten_turns;
+use test_support::external_processes::redis_server::RedisServer;
+use ui_message_stream_redis::RedisStore;
+
+#[tokio::test]
+async fn a_turn_needs_67_commands() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = RedisStore::connect(&redis.url()).await.unwrap();
+    // With those of scripts.
+    let commands = async || {
+        let stats = redis.command("INFO commandstats");
+        let calls = stats.lines().filter(|line| !line.starts_with("cmdstat_info:"));
+        let calls = calls.filter_map(|line| line.split_once(":calls=")?.1.split(',').next());
+        [calls.map(|calls| calls.parse::<u64>().unwrap()).sum::<u64>()]
+    };
+    assert_eq!(cost_of_ten_turns(Arc::new(store), commands).await, [670]);
+}
