@@ -6,8 +6,14 @@
 //! the times.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::executor::block_on;
+use futures::stream::{self, StreamExt};
+use http_body_util::BodyExt;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -26,7 +32,6 @@ fn main() {
     write_outputs();
     read_requests();
     grow();
-    find_calls();
 }
 
 /// An arm of a table: its name, and what it does.
@@ -76,8 +81,21 @@ fn frames_with_serde<T: Serialize>(chunks: &[T], out: &mut Vec<u8>) {
     }
 }
 
-/// Prints what these events cost as frames, per chunk: copied, written with `serde_json`, and by this crate.
-fn compare_writers<T: Serialize>(title: &str, events: &[AgentEvent], chunks: &[T]) {
+/// Responds with these chunks as axum does without this crate.
+fn respond_with_axum(chunks: Arc<[HandWritten]>) -> Response {
+    let events = stream::iter(0..chunks.len());
+    Sse::new(events.map(move |at| Event::default().json_data(&chunks[at]))).into_response()
+}
+
+fn drain(response: Response) {
+    let mut body = response.into_body();
+    while let Some(frame) = block_on(body.frame()) {
+        let _ = black_box(frame.expect("a chunk is JSON"));
+    }
+}
+
+/// Prints what these events cost as frames, per `unit`: copied, written with `serde_json`, by axum, and by this crate.
+fn compare_writers(title: &str, unit: &str, events: &[AgentEvent], chunks: &Arc<[HandWritten]>) {
     let mut frames = Vec::new();
     frames_of(events, &mut frames);
     let count = chunks.len();
@@ -85,7 +103,7 @@ fn compare_writers<T: Serialize>(title: &str, events: &[AgentEvent], chunks: &[T
     let (mut copied, mut serde, mut ours) = (room(), room(), room());
     table(
         title,
-        "ns a chunk",
+        unit,
         count,
         vec![
             (
@@ -105,9 +123,13 @@ fn compare_writers<T: Serialize>(title: &str, events: &[AgentEvent], chunks: &[T
                 "`serde_json`, without a translator",
                 Box::new(|| {
                     serde.clear();
-                    frames_with_serde(black_box(chunks), &mut serde);
+                    frames_with_serde(black_box(&**chunks), &mut serde);
                     black_box(&serde);
                 }),
+            ),
+            (
+                "axum's `Sse` with `json_data`",
+                Box::new(|| drain(respond_with_axum(black_box(chunks).clone()))),
             ),
             (
                 "`Translator` and `Encoder`",
@@ -124,34 +146,39 @@ fn compare_writers<T: Serialize>(title: &str, events: &[AgentEvent], chunks: &[T
 /// A chunk, as a server without this crate would write it.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
-enum HandWritten<'a> {
-    TextDelta { id: &'a str, delta: &'a str },
-    ToolOutputAvailable { tool_call_id: String, output: &'a RawValue },
+enum HandWritten {
+    TextDelta { id: &'static str, delta: &'static str },
+    ToolOutputAvailable { tool_call_id: String, output: Box<RawValue> },
 }
 
 fn write_texts() {
     let texts = || (0..10_000).map(|number| WORDS[number % WORDS.len()]);
     let events: Vec<AgentEvent> = texts().map(AgentEvent::text).collect();
-    let chunks: Vec<_> =
-        texts().map(|delta| HandWritten::TextDelta { id: "text-1", delta }).collect();
-    compare_writers("Deltas of a text", &events, &chunks);
+    let chunks = texts().map(|delta| HandWritten::TextDelta { id: "text-1", delta }).collect();
+    compare_writers("Deltas of a text", "ns a chunk", &events, &chunks);
 }
 
 fn write_outputs() {
     let rows: Vec<Value> = (0..1_500)
         .map(|id| json!({"id": id, "name": "a name of some length", "ok": true, "share": 0.25}))
         .collect();
-    let output = Json::from_serialize(&rows).expect("rows are JSON");
-    let raw: &RawValue = serde_json::from_str(output.as_str()).expect("it is JSON");
+    let output = serde_json::to_string(&rows).expect("rows are JSON");
     let id = |number: usize| format!("call_{number}");
-    let mut events = Vec::new();
-    let mut chunks = Vec::new();
-    for number in 0..50 {
-        events.push(AgentEvent::tool_input(ToolCall::new(id(number), "rows"), Json::null()));
-        events.push(AgentEvent::tool_output(id(number), output.clone()));
-        chunks.push(HandWritten::ToolOutputAvailable { tool_call_id: id(number), output: raw });
-    }
-    compare_writers("Outputs of 100 KB", &events, &chunks);
+    // Each output has a copy of its own, as those of an agent.
+    let events: Vec<_> = (0..50)
+        .flat_map(|number| {
+            let output = Json::parse(&output).expect("it is JSON");
+            let input = AgentEvent::tool_input(ToolCall::new(id(number), "rows"), Json::null());
+            [input, AgentEvent::tool_output(id(number), output)]
+        })
+        .collect();
+    let chunks = (0..50)
+        .map(|number| HandWritten::ToolOutputAvailable {
+            tool_call_id: id(number),
+            output: RawValue::from_string(output.clone()).expect("it is JSON"),
+        })
+        .collect();
+    compare_writers("Outputs of 100 KB", "ns an output", &events, &chunks);
 }
 
 /// The body of a request with a long history, in bytes about this many.
@@ -224,69 +251,76 @@ fn read_requests() {
     );
 }
 
-/// Handles a thousand events at the beginning of a message and behind 100 000, and prints the ratio of the times.
-fn grow() {
-    let text = |number: usize| AgentEvent::text(WORDS[number % WORDS.len()]);
-    let call = |number: usize| {
-        let id = format!("call_{}", number / 2);
-        match number % 2 {
-            0 => AgentEvent::tool_input(ToolCall::new(id, "rows"), Json::null()),
-            _ => AgentEvent::tool_output(id, Json::null()),
+/// A message that gets longer.
+struct Growing {
+    translator: Translator,
+    /// Makes the chunks for the reducer, whose time does not count.
+    source: Translator,
+    reducer: Reducer,
+}
+
+impl Growing {
+    fn new() -> Self {
+        let translator = || Translator::new("msg_1");
+        Growing { translator: translator(), source: translator(), reducer: Reducer::new() }
+    }
+
+    /// Handles these events. Returns the seconds of the translator, of the reducer, and of both.
+    fn handle(&mut self, events: &[AgentEvent]) -> [f64; 3] {
+        let mut chunks = Vec::new();
+        let take = &mut |chunk: Chunk<'_>| chunks.push(chunk.into_owned());
+        for event in events {
+            self.source.handle_event(event, take).expect("the events are valid");
         }
-    };
-    println!("\nA thousand events behind 100 000 ÷ the first thousand\n");
-    println!("| | `Translator` | `Translator` and `Reducer` |\n|---|---|---|");
-    let kinds: [(&str, &dyn Fn(usize) -> AgentEvent); 2] =
-        [("texts", &text), ("tool calls", &call)];
-    for (kind, event) in kinds {
-        println!("| {kind} | {:.2} | {:.2} |", growth(event, false), growth(event, true));
+        let begun = Instant::now();
+        for event in events {
+            let take = &mut |chunk: Chunk<'_>| drop(black_box(chunk));
+            self.translator.handle_event(event, take).expect("the events are valid");
+        }
+        let translated = begun.elapsed().as_secs_f64();
+        let begun = Instant::now();
+        for chunk in &chunks {
+            self.reducer.push_chunk(chunk).expect("the chunks are valid");
+        }
+        let reduced = begun.elapsed().as_secs_f64();
+        [translated, reduced, translated + reduced]
     }
 }
 
-fn growth(event: &dyn Fn(usize) -> AgentEvent, reduces: bool) -> f64 {
-    let ratio = |_| {
-        let (mut translator, mut reducer) = (Translator::new("msg_1"), Reducer::new());
-        let mut handle = |events: &[AgentEvent]| {
-            let begun = Instant::now();
-            for event in events {
-                let take = &mut |chunk: Chunk<'_>| match reduces {
-                    true => reducer.push_chunk(&chunk).expect("the chunks are valid"),
-                    false => drop(black_box(chunk)),
-                };
-                translator.handle_event(event, take).expect("the events are valid");
-            }
-            begun.elapsed().as_secs_f64()
-        };
-        let blocks: Vec<Vec<AgentEvent>> = (0..101)
-            .map(|block| (block * 1_000..(block + 1) * 1_000).map(event).collect())
-            .collect();
-        let times: Vec<f64> = blocks.iter().map(|events| handle(events)).collect();
-        // The second block: the first one warms up.
-        times[100] / times[1]
+/// Prints the time of an event late in a message, divided by that of one early in it.
+fn grow() {
+    let text = |number: usize| vec![AgentEvent::text(WORDS[number % WORDS.len()])];
+    let call = |number: usize| {
+        let id = format!("call_{number}");
+        let input = AgentEvent::tool_input(ToolCall::new(id.clone(), "rows"), Json::null());
+        vec![input, AgentEvent::tool_output(id, Json::null())]
     };
-    median((0..ROUNDS).map(ratio).collect())
+    let step = |number: usize| [call(number), vec![AgentEvent::StepFinish]].concat();
+    println!("\nLate in a message ÷ early in it\n");
+    println!("| | `Translator` | `Reducer` | both, as in a recorder |\n|---|---|---|---|");
+    print_growth("1 000 texts behind 100 000 ÷ behind 1 000", text, [1_000, 100_000], 1_000);
+    print_growth("500 calls behind 50 000 ÷ behind 500", call, [500, 50_000], 500);
+    print_growth("20 steps with a call, behind 20 000 ÷ behind 10", step, [10, 20_000], 20);
 }
 
-/// Makes a call behind 10 and behind 20 000 calls of the message, and prints the ratio of the times.
-fn find_calls() {
-    let one = |number: usize, translator: &mut Translator| {
-        let id = format!("call_{number}");
-        let take = &mut |chunk: Chunk<'_>| drop(black_box(chunk));
-        let input = AgentEvent::tool_input(ToolCall::new(id.clone(), "rows"), Json::null());
-        translator.handle_event(&input, take).expect("the events are valid");
-        let output = AgentEvent::tool_output(id, Json::null());
-        translator.handle_event(&output, take).expect("the events are valid");
+/// Measures `count` times what `events` makes, behind so many of the same.
+fn print_growth(
+    name: &str,
+    events: impl Fn(usize) -> Vec<AgentEvent>,
+    behind: [usize; 2],
+    count: usize,
+) {
+    let ratios = |_| {
+        let [early, late] = behind.map(|before| {
+            let mut message = Growing::new();
+            let from_to = |from: usize, to: usize| (from..to).flat_map(&events).collect::<Vec<_>>();
+            message.handle(&from_to(0, before));
+            message.handle(&from_to(before, before + count))
+        });
+        [0, 1, 2].map(|part: usize| late[part] / early[part])
     };
-    let behind = |count: usize| {
-        let mut translator = Translator::new("msg_1");
-        (0..count).for_each(|number| one(number, &mut translator));
-        let begun = Instant::now();
-        (count..count + 20).for_each(|number| one(number, &mut translator));
-        begun.elapsed().as_secs_f64()
-    };
-    let ratio = |_| behind(20_000) / behind(10);
-    println!(
-        "\nA call behind 20 000 calls ÷ behind 10: {:.2}",
-        median((0..ROUNDS).map(ratio).collect())
-    );
+    let rounds: Vec<[f64; 3]> = (0..ROUNDS).map(ratios).collect();
+    let [translator, reducer, both] =
+        [0, 1, 2].map(|part: usize| median(rounds.iter().map(|ratios| ratios[part]).collect()));
+    println!("| {name} | {translator:.2} | {reducer:.2} | {both:.2} |");
 }

@@ -87,7 +87,11 @@ impl Document<'_> {
     fn paced(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n{PACED_TEXT}")?;
         match self.options.measures(PACED.name) {
-            true => writeln!(f, "{}", tables::paced(&self.results)),
+            true => {
+                writeln!(f, "{}", tables::paced(&self.results))?;
+                self.notes(f, &PACED)?;
+                writeln!(f)
+            }
             false => writeln!(f, "{NOT_MEASURED}\n"),
         }
     }
@@ -134,11 +138,13 @@ bytes in four steps, and three tool calls. The last column is another response, 
 Before the run, each arm's response is compared: it holds the same text in as many deltas, and as many outputs. (An arm
 that sends no outputs has a dash in the last column.)
 
-CPU time divided by that of the limit, which only sends bytes that are ready:
+CPU time divided by that of the limit, which only sends bytes that are ready, 16 frames together. The scale of the plot is
+logarithmic:
 ";
 
 const SPREAD: &str = "\
-How steady the machine was: in half of the rounds, a ratio of text differs from its median by less than";
+How steady the machine was: the ratio of an arm to the limit differs between the rounds. For the middle one of the arms,
+and in half of its rounds, it differs from the median by less than";
 
 const TIMES: &str = "\
 The same as CPU time of a text delta, and of a tool output. Everything that a response takes is divided by the number of
@@ -164,8 +170,8 @@ On Linux with two cores, in a clone of the repository:
 cargo run --release --manifest-path benches/http/Cargo.toml
 ```
 
-It needs Rust and a C compiler, and for two of the peers Node 20 and Python 3.10. It takes about fifteen minutes. A short
-run of some arms, which leaves this page as it is:
+It needs Rust, a C compiler, `taskset` and `prlimit`, and for two of the peers Node 20 with npm, and Python 3.10 with
+`venv`. It takes about fifteen minutes. A short run of some arms, which leaves this page as it is:
 
 ```sh
 cargo run --release --manifest-path benches/http/Cargo.toml -- --rounds 1 --arms reply,sse --stages text-64 --out target/performance

@@ -6,7 +6,8 @@
 //!   cargo bench -p demo --bench scale -- sqlite redis --chats 1000000 --questions 100000
 //!
 //! Prints a Markdown table with a column for each store. Redis syncs its file once a second, and Postgres syncs
-//! nothing, so their waits are those of a server with a fast disk; SQLite syncs as it does for users.
+//! nothing, so their waits are those of a server with a fast disk; SQLite syncs as it does for users. The Redis
+//! Cluster has three nodes, and a column names the CPU of each.
 
 mod fill;
 mod measure;

@@ -63,7 +63,8 @@ impl Cost {
     }
 
     pub(crate) fn store_cpu(&self) -> String {
-        self.micros(self.used.store_cpu)
+        let nodes = self.used.store_cpu.into_iter().filter(|node| !node.is_zero());
+        nodes.map(|node| self.micros(node)).collect::<Vec<_>>().join(" + ")
     }
 
     pub(crate) fn bytes(&self) -> String {

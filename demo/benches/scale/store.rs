@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use test_support::external_processes::DataFolder;
 use test_support::external_processes::postgres_server::PostgresServer;
+use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
 use ui_message_stream_chat::store::{InMemoryLogStore, LogStore};
 use ui_message_stream_postgres::PostgresStore;
-use ui_message_stream_redis::RedisStore;
+use ui_message_stream_redis::{RedisOptions, RedisStore};
 use ui_message_stream_sqlite::SqliteStore;
 
 /// Where chats and approvals are.
@@ -21,17 +22,20 @@ pub(crate) enum Kind {
     Memory,
     Sqlite,
     Redis,
+    Cluster,
     Postgres,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Memory, Kind::Sqlite, Kind::Redis, Kind::Postgres];
+    pub(crate) const ALL: [Kind; 5] =
+        [Kind::Memory, Kind::Sqlite, Kind::Redis, Kind::Cluster, Kind::Postgres];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Memory => "memory",
             Kind::Sqlite => "sqlite",
             Kind::Redis => "redis",
+            Kind::Cluster => "cluster",
             Kind::Postgres => "postgres",
         }
     }
@@ -55,6 +59,7 @@ enum Home {
     Memory,
     Sqlite(DataFolder),
     Redis(RedisServer),
+    Cluster(RedisCluster),
     Postgres(PostgresServer),
 }
 
@@ -65,6 +70,13 @@ impl StartedStore {
             Kind::Memory => Home::Memory,
             Kind::Sqlite => Home::Sqlite(DataFolder::new()),
             Kind::Redis => Home::Redis(RedisServer::start_with(&["--appendonly", "yes"])?),
+            Kind::Cluster => {
+                let cluster = RedisCluster::start()?;
+                for node in cluster.nodes() {
+                    node.command("CONFIG SET appendfsync everysec");
+                }
+                Home::Cluster(cluster)
+            }
             Kind::Postgres => Home::Postgres(PostgresServer::start()?),
         };
         let max = usize::MAX;
@@ -88,6 +100,10 @@ impl StartedStore {
                 both(SqliteStore::open(folder.path().join("chats.db")).await.expect("a file"))
             }
             Home::Redis(redis) => both(RedisStore::connect(&redis.url()).await.expect("a Redis")),
+            Home::Cluster(cluster) => {
+                let store = RedisOptions::new().connect_cluster(cluster.urls()).await;
+                both(store.expect("a cluster"))
+            }
             Home::Postgres(postgres) => {
                 both(PostgresStore::open(&postgres.url()).await.expect("a Postgres"))
             }
@@ -107,20 +123,18 @@ impl StartedStore {
                 let io = fs::read_to_string("/proc/self/io").expect("Linux");
                 used.bytes = number_after(&io, "wchar: ");
             }
-            Home::Redis(redis) => {
-                let info = redis.command("INFO everything");
-                let seconds = |name| number_after::<f64>(&info, name);
-                let cpu = seconds("\nused_cpu_user:") + seconds("\nused_cpu_sys:");
-                used.store_cpu = Duration::from_secs_f64(cpu);
-                used.bytes = number_after(&info, "\ntotal_net_input_bytes:");
-                used.operations = info.split(":calls=").skip(1).map(leading_number::<u64>).sum();
+            Home::Redis(redis) => used.add_node(0, redis),
+            Home::Cluster(cluster) => {
+                for (number, node) in cluster.nodes().iter().enumerate() {
+                    used.add_node(number, node);
+                }
             }
             Home::Postgres(postgres) => {
                 let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'";
                 used.operations = leading_number(&query(postgres, sql));
                 let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')";
                 used.bytes = leading_number(&query(postgres, sql));
-                used.store_cpu = processes_named("postgres").iter().map(|id| cpu_of(id)).sum();
+                used.store_cpu[0] = processes_named("postgres").iter().map(|id| cpu_of(id)).sum();
             }
         }
         used
@@ -138,7 +152,8 @@ impl StartedStore {
                 SqliteStore::open(&path).await.expect("a file").checkpoint().await.expect("a copy");
                 size(&path)
             }
-            Home::Redis(redis) => number_after(&redis.command("INFO memory"), "used_memory:"),
+            Home::Redis(redis) => memory_of(redis),
+            Home::Cluster(cluster) => cluster.nodes().iter().map(memory_of).sum(),
             Home::Postgres(postgres) => {
                 leading_number(&query(postgres, "SELECT pg_database_size('postgres')"))
             }
@@ -150,8 +165,9 @@ impl StartedStore {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Used {
     pub(crate) server_cpu: Duration,
-    /// Zero in memory and of SQLite, which work in the process of the server.
-    pub(crate) store_cpu: Duration,
+    /// The CPU of each node of a cluster, or that of the store first. Zero in memory and of SQLite, which work in the
+    /// process of the server.
+    pub(crate) store_cpu: [Duration; 3],
     /// The bytes that SQLite writes to its files, that Redis receives, and that Postgres writes to its write-ahead log.
     pub(crate) bytes: u64,
     /// The commands of Redis, also those of scripts, or the transactions of Postgres.
@@ -162,11 +178,26 @@ impl Used {
     pub(crate) fn since(self, before: Used) -> Used {
         Used {
             server_cpu: self.server_cpu.saturating_sub(before.server_cpu),
-            store_cpu: self.store_cpu.saturating_sub(before.store_cpu),
+            store_cpu: std::array::from_fn(|node| {
+                self.store_cpu[node].saturating_sub(before.store_cpu[node])
+            }),
             bytes: self.bytes.saturating_sub(before.bytes),
             operations: self.operations.saturating_sub(before.operations),
         }
     }
+
+    fn add_node(&mut self, number: usize, redis: &RedisServer) {
+        let info = redis.command("INFO everything");
+        let seconds = |name| number_after::<f64>(&info, name);
+        let cpu = seconds("\nused_cpu_user:") + seconds("\nused_cpu_sys:");
+        self.store_cpu[number] = Duration::from_secs_f64(cpu);
+        self.bytes += number_after::<u64>(&info, "\ntotal_net_input_bytes:");
+        self.operations += info.split(":calls=").skip(1).map(leading_number::<u64>).sum::<u64>();
+    }
+}
+
+fn memory_of(redis: &RedisServer) -> u64 {
+    number_after(&redis.command("INFO memory"), "used_memory:")
 }
 
 /// Returns the CPU time of a process, in ticks of 10 ms.
