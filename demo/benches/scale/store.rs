@@ -192,7 +192,7 @@ impl Used {
         let cpu = seconds("\nused_cpu_user:") + seconds("\nused_cpu_sys:");
         self.store_cpu[number] = Duration::from_secs_f64(cpu);
         self.bytes += number_after::<u64>(&info, "\ntotal_net_input_bytes:");
-        self.operations += info.split(":calls=").skip(1).map(leading_number::<u64>).sum::<u64>();
+        self.operations += redis.executed_commands();
     }
 }
 

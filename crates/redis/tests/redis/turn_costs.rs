@@ -10,12 +10,6 @@ use ui_message_stream_redis::RedisStore;
 async fn a_turn_needs_67_commands() {
     let Some(redis) = RedisServer::start() else { return };
     let store = RedisStore::connect(&redis.url()).await.unwrap();
-    // With those of scripts.
-    let commands = async || {
-        let stats = redis.command("INFO commandstats");
-        let calls = stats.lines().filter(|line| !line.starts_with("cmdstat_info:"));
-        let calls = calls.filter_map(|line| line.split_once(":calls=")?.1.split(',').next());
-        [calls.map(|calls| calls.parse::<u64>().unwrap()).sum::<u64>()]
-    };
+    let commands = async || [redis.executed_commands()];
     assert_eq!(cost_of_ten_turns(Arc::new(store), commands).await, [670]);
 }

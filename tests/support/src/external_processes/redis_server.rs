@@ -112,6 +112,15 @@ impl RedisServer {
         ask(self.port, commands).unwrap()
     }
 
+    /// Returns how many commands were executed since the start or `CONFIG RESETSTAT`: also those of scripts, and
+    /// without `INFO`.
+    pub fn executed_commands(&self) -> u64 {
+        let stats = self.command("INFO commandstats");
+        let lines = stats.lines().filter(|line| !line.starts_with("cmdstat_info:"));
+        let calls = lines.filter_map(|line| line.split_once(":calls=")?.1.split(',').next());
+        calls.map(|calls| calls.parse::<u64>().unwrap()).sum()
+    }
+
     fn once_it_answers(mut self) -> Option<Self> {
         answers(self.port, &mut self.process).then_some(self)
     }
