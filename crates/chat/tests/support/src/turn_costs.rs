@@ -13,11 +13,12 @@ use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_chat::{ChatServer, Turn};
 
-/// Answers a short message in each of ten new chats. Returns by how much the counters of the store grew.
-pub async fn cost_of_ten_turns<const N: usize>(
+/// Answers a short message in each of ten new chats. Returns by how much each of the turns increased the counters
+/// of the store.
+pub async fn costs_of_ten_turns<const N: usize>(
     store: Arc<impl LogStore + LedgerStore + 'static>,
     counters: impl AsyncFn() -> [u64; N],
-) -> [u64; N] {
+) -> [[u64; N]; 10] {
     let agent = |_: Turn| stream::iter([AgentEvent::text("I see.")]);
     let approvals = Approvals::new(EmptyToolbox).with_ledger(store.clone());
     let chats = ChatServer::new(agent, approvals).with_store(store);
@@ -25,12 +26,15 @@ pub async fn cost_of_ten_turns<const N: usize>(
     for number in 0..5 {
         turn(&chats, number).await;
     }
-    let before = settled(&counters).await;
-    for number in 5..15 {
-        turn(&chats, number).await;
+    let mut before = settled(&counters).await;
+    let mut costs = [[0; N]; 10];
+    for (number, cost) in costs.iter_mut().enumerate() {
+        turn(&chats, 5 + number).await;
+        let after = settled(&counters).await;
+        *cost = std::array::from_fn(|at| after[at] - before[at]);
+        before = after;
     }
-    let after = settled(&counters).await;
-    std::array::from_fn(|at| after[at] - before[at])
+    costs
 }
 
 async fn turn(chats: &ChatServer, number: usize) {
@@ -43,13 +47,14 @@ async fn turn(chats: &ChatServer, number: usize) {
 
 /// Reads counters until they stand still: a response ends before its turn does.
 async fn settled<const N: usize>(counters: &impl AsyncFn() -> [u64; N]) -> [u64; N] {
-    let mut before = counters().await;
-    loop {
-        sleep(Duration::from_millis(300)).await;
+    let mut last = counters().await;
+    let mut equal = 0;
+    while equal < 5 {
+        // On a machine that is busy, this may pass before the turn goes on.
+        sleep(Duration::from_millis(60)).await;
         let now = counters().await;
-        if now == before {
-            return now;
-        }
-        before = now;
+        equal = if now == last { equal + 1 } else { 0 };
+        last = now;
     }
+    last
 }
