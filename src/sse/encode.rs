@@ -28,8 +28,8 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 pub struct Encoder {
     /// The frame of the last text delta, up to the text.
     head: Vec<u8>,
-    /// The id of the part in `head` has escapes.
-    is_id_escaped: bool,
+    /// The id of its part.
+    id: String,
 }
 
 impl Encoder {
@@ -47,8 +47,7 @@ impl Encoder {
     /// Appends the frame of a text delta.
     #[inline]
     pub(crate) fn encode_text(&mut self, id: &str, delta: &str, out: &mut impl Buffer) {
-        let id_of_head = self.head.get(HEAD.len()..).and_then(|rest| rest.strip_suffix(HEAD_END));
-        if self.is_id_escaped || id_of_head != Some(id.as_bytes()) {
+        if self.head.is_empty() || self.id != id {
             self.begin_part(id);
         }
         out.room_for(self.head.len() + delta.len() + 4);
@@ -59,19 +58,13 @@ impl Encoder {
 
     #[cold]
     fn begin_part(&mut self, id: &str) {
+        id.clone_into(&mut self.id);
         self.head.clear();
-        self.head.put(HEAD);
+        self.head.put(b"data: {\"type\":\"text-delta\",\"id\":\"");
         append_escaped(&mut self.head, id);
-        self.is_id_escaped = self.head.len() > HEAD.len() + id.len();
-        self.head.put(HEAD_END);
+        self.head.put(b"\",\"delta\":\"");
     }
 }
-
-/// The frame of a text delta before the id of its part.
-const HEAD: &[u8] = b"data: {\"type\":\"text-delta\",\"id\":\"";
-
-/// The frame of a text delta between the id and the text.
-const HEAD_END: &[u8] = b"\",\"delta\":\"";
 
 #[inline(never)]
 fn encode_object(chunk: &Chunk<'_>, out: &mut impl Buffer) {
