@@ -89,9 +89,11 @@ fn respond_with_axum(chunks: Arc<[HandWritten]>) -> Response {
 
 fn drain(response: Response) {
     let mut body = response.into_body();
-    while let Some(frame) = block_on(body.frame()) {
-        let _ = black_box(frame.expect("a chunk is JSON"));
-    }
+    block_on(async {
+        while let Some(frame) = body.frame().await {
+            let _ = black_box(frame.expect("a chunk is JSON"));
+        }
+    });
 }
 
 /// Prints what these events cost as frames, per `unit`: copied, written with `serde_json`, by axum, and by this crate.
@@ -128,7 +130,7 @@ fn compare_writers(title: &str, unit: &str, events: &[AgentEvent], chunks: &Arc<
                 }),
             ),
             (
-                "axum's `Sse` with `json_data`",
+                "axum's `Sse` with `json_data`, a whole body",
                 Box::new(|| drain(respond_with_axum(black_box(chunks).clone()))),
             ),
             (
@@ -254,7 +256,7 @@ fn read_requests() {
 /// A message that gets longer.
 struct Growing {
     translator: Translator,
-    /// Makes the chunks for the reducer, whose time does not count.
+    /// Makes the chunks for the reducer. Its own time does not count.
     source: Translator,
     reducer: Reducer,
 }

@@ -119,9 +119,10 @@ mod tests {
         let json = Json::parse(r#"{"a":[1, {"b":null}]}"#).unwrap();
         let chunks = [
             Chunk::Start { message_id: Some("m\n1".into()), message_metadata: None },
+            Chunk::TextDelta { id: "".into(), delta: "Hi".into(), provider_metadata: None },
             Chunk::TextDelta { id: "\"0\"".into(), delta: "Hi".into(), provider_metadata: None },
             Chunk::TextDelta { id: "\"0\"".into(), delta: "".into(), provider_metadata: None },
-            // The last id, escaped.
+            // This id is the escaped form of the one before.
             Chunk::TextDelta { id: r#"\"0\""#.into(), delta: "".into(), provider_metadata: None },
             Chunk::TextDelta { id: "1".into(), delta: long.into(), provider_metadata: None },
             Chunk::Data {

@@ -51,7 +51,10 @@ impl Document<'_> {
         let samples = arms.flat_map(|arm| TEXT.iter().map(|stage| (stage, arm.name)));
         let samples = samples.filter_map(|(stage, arm)| self.results.sample(stage, arm));
         let spread = 100.0 * middle(samples.map(|sample| sample.spread));
-        writeln!(f, "{SPREAD} {spread:.0} %.\n\n{TIMES}")?;
+        writeln!(
+            f,
+            "{SPREAD} {spread:.0} %\n(the median over the arms and the numbers of streams).\n\n{TIMES}"
+        )?;
         writeln!(f, "{}", tables::times(&self.results))?;
         for stage in TEXT.iter().chain([&OUTPUTS]) {
             self.notes(f, stage)?;
@@ -143,8 +146,7 @@ logarithmic:
 ";
 
 const SPREAD: &str = "\
-How steady the machine was: the ratio of an arm to the limit differs between the rounds. For the middle one of the arms,
-and in half of its rounds, it differs from the median by less than";
+How steady the machine was: in half of the rounds, the ratio of an arm to the limit differs from its median by less than";
 
 const TIMES: &str = "\
 The same as CPU time of a text delta, and of a tool output. Everything that a response takes is divided by the number of

@@ -178,7 +178,7 @@ const STATEMENTS: usize = 64;
 
 /// The size of a page of a new file, in bytes. A file keeps the size that it has.
 ///
-/// A short turn writes about twenty pages. With 4 KiB it writes two thirds more bytes. With 1 KiB it takes more
+/// A short turn writes about 24 pages. With 4 KiB it writes two thirds more bytes. With 1 KiB it takes more
 /// CPU, and an approval request takes a third more room.
 const PAGE_BYTES: i64 = 2_048;
 

@@ -7,7 +7,7 @@
 //!
 //! Prints a Markdown table with a column for each store. Redis syncs its file once a second, and Postgres syncs
 //! nothing, so their waits are those of a server with a fast disk; SQLite syncs as it does for users. The Redis
-//! Cluster has three nodes, and a column names the CPU of each.
+//! Cluster has three nodes, and a cell names the CPU of each.
 
 mod fill;
 mod measure;

@@ -63,8 +63,9 @@ impl Cost {
     }
 
     pub(crate) fn store_cpu(&self) -> String {
-        let nodes = self.used.store_cpu.into_iter().filter(|node| !node.is_zero());
-        nodes.map(|node| self.micros(node)).collect::<Vec<_>>().join(" + ")
+        let nodes: Vec<_> =
+            self.used.store_cpu.into_iter().flatten().map(|node| self.micros(node)).collect();
+        if nodes.is_empty() { "–".to_owned() } else { nodes.join(" + ") }
     }
 
     pub(crate) fn bytes(&self) -> String {

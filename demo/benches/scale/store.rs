@@ -134,7 +134,8 @@ impl StartedStore {
                 used.operations = leading_number(&query(postgres, sql));
                 let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')";
                 used.bytes = leading_number(&query(postgres, sql));
-                used.store_cpu[0] = processes_named("postgres").iter().map(|id| cpu_of(id)).sum();
+                used.store_cpu[0] =
+                    Some(processes_named("postgres").iter().map(|id| cpu_of(id)).sum());
             }
         }
         used
@@ -165,9 +166,9 @@ impl StartedStore {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Used {
     pub(crate) server_cpu: Duration,
-    /// The CPU of each node of a cluster, or that of the store first. Zero in memory and of SQLite, which work in the
+    /// The CPU of each node of a cluster, or that of the store first. `None` in memory and of SQLite, which work in the
     /// process of the server.
-    pub(crate) store_cpu: [Duration; 3],
+    pub(crate) store_cpu: [Option<Duration>; 3],
     /// The bytes that SQLite writes to its files, that Redis receives, and that Postgres writes to its write-ahead log.
     pub(crate) bytes: u64,
     /// The commands of Redis, also those of scripts, or the transactions of Postgres.
@@ -179,7 +180,7 @@ impl Used {
         Used {
             server_cpu: self.server_cpu.saturating_sub(before.server_cpu),
             store_cpu: std::array::from_fn(|node| {
-                self.store_cpu[node].saturating_sub(before.store_cpu[node])
+                Some(self.store_cpu[node]?.saturating_sub(before.store_cpu[node]?))
             }),
             bytes: self.bytes.saturating_sub(before.bytes),
             operations: self.operations.saturating_sub(before.operations),
@@ -190,7 +191,7 @@ impl Used {
         let info = redis.command("INFO everything");
         let seconds = |name| number_after::<f64>(&info, name);
         let cpu = seconds("\nused_cpu_user:") + seconds("\nused_cpu_sys:");
-        self.store_cpu[number] = Duration::from_secs_f64(cpu);
+        self.store_cpu[number] = Some(Duration::from_secs_f64(cpu));
         self.bytes += number_after::<u64>(&info, "\ntotal_net_input_bytes:");
         self.operations += redis.executed_commands();
     }

@@ -1,4 +1,4 @@
-//! What a short turn costs a store. It is counted, and not a time.
+//! Counts what a short turn costs a store. Times are not measured.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_chat::{ChatServer, Turn};
 
-/// Answers a short message in each of ten new chats. Returns by how much each of the turns increased the counters
-/// of the store.
+/// Answers a short message in each of ten new chats. Returns, for each counter of the store, by how much it grew in
+/// these turns, in ascending order.
 pub async fn costs_of_ten_turns<const N: usize>(
     store: Arc<impl LogStore + LedgerStore + 'static>,
     counters: impl AsyncFn() -> [u64; N],
-) -> [[u64; N]; 10] {
+) -> [Vec<u64>; N] {
     let agent = |_: Turn| stream::iter([AgentEvent::text("I see.")]);
     let approvals = Approvals::new(EmptyToolbox).with_ledger(store.clone());
     let chats = ChatServer::new(agent, approvals).with_store(store);
@@ -27,13 +27,16 @@ pub async fn costs_of_ten_turns<const N: usize>(
         turn(&chats, number).await;
     }
     let mut before = settled(&counters).await;
-    let mut costs = [[0; N]; 10];
-    for (number, cost) in costs.iter_mut().enumerate() {
-        turn(&chats, 5 + number).await;
+    let mut costs: [Vec<u64>; N] = std::array::from_fn(|_| Vec::new());
+    for number in 5..15 {
+        turn(&chats, number).await;
         let after = settled(&counters).await;
-        *cost = std::array::from_fn(|at| after[at] - before[at]);
+        for (costs, (after, before)) in costs.iter_mut().zip(after.into_iter().zip(before)) {
+            costs.push(after.checked_sub(before).expect("the counters of a store only grow"));
+        }
         before = after;
     }
+    costs.iter_mut().for_each(|costs| costs.sort_unstable());
     costs
 }
 
@@ -45,12 +48,12 @@ async fn turn(chats: &ChatServer, number: usize) {
     while response.next().await.is_some() {}
 }
 
-/// Reads counters until they stand still: a response ends before its turn does.
+/// Reads the counters until they are equal six times in a row: a response ends before its turn does. On a machine
+/// that is busy, they may grow later, and that is counted for the next turn.
 async fn settled<const N: usize>(counters: &impl AsyncFn() -> [u64; N]) -> [u64; N] {
     let mut last = counters().await;
     let mut equal = 0;
     while equal < 5 {
-        // On a machine that is busy, this may pass before the turn goes on.
         sleep(Duration::from_millis(60)).await;
         let now = counters().await;
         equal = if now == last { equal + 1 } else { 0 };
