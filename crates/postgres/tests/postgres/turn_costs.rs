@@ -23,6 +23,5 @@ async fn the_transactions_of_a_turn_that_write_are_counted() {
         [next.parse().unwrap()]
     };
     let [transactions] = costs_of_ten_turns(Arc::new(store), transactions).await;
-    // A slow turn notes that it is read.
     assert_eq!(transactions[5], 3, "{transactions:?}");
 }

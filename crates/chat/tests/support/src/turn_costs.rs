@@ -22,17 +22,23 @@ pub async fn costs_of_ten_turns<const N: usize>(
     let agent = |_: Turn| stream::iter([AgentEvent::text("I see.")]);
     let approvals = Approvals::new(EmptyToolbox).with_ledger(store.clone());
     let chats = ChatServer::new(agent, approvals).with_store(store);
-    // The first turns open connections and prepare statements.
-    for number in 0..5 {
-        turn(&chats, number).await;
-    }
     let mut before = settled(&counters).await;
     let mut costs: [Vec<u64>; N] = std::array::from_fn(|_| Vec::new());
-    for number in 5..15 {
-        turn(&chats, number).await;
+    for number in 0..15 {
+        let message =
+            json!({"id": "m", "role": "user", "parts": [{"type": "text", "text": "Go on"}]});
+        let body = json!({"id": format!("chat {number}"), "message": message}).to_string();
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
+        // A response that is read while its run goes on may have to wait, and reads more than once.
+        settled(&counters).await;
+        response.for_each(async |_| {}).await;
         let after = settled(&counters).await;
-        for (costs, (after, before)) in costs.iter_mut().zip(after.into_iter().zip(before)) {
-            costs.push(after.checked_sub(before).expect("the counters of a store only grow"));
+        // The first turns open connections and prepare statements.
+        if number >= 5 {
+            for (costs, (after, before)) in costs.iter_mut().zip(after.into_iter().zip(before)) {
+                costs.push(after.checked_sub(before).expect("the counters of a store only grow"));
+            }
         }
         before = after;
     }
@@ -40,16 +46,8 @@ pub async fn costs_of_ten_turns<const N: usize>(
     costs
 }
 
-async fn turn(chats: &ChatServer, number: usize) {
-    let message = json!({"id": "m", "role": "user", "parts": [{"type": "text", "text": "Go on"}]});
-    let body = json!({"id": format!("chat {number}"), "message": message}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    let mut response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
-    while response.next().await.is_some() {}
-}
-
-/// Reads the counters until they are equal six times in a row: a response ends before its turn does. On a machine
-/// that is busy, they may grow later, and that is counted for the next turn.
+/// Reads the counters until they are equal six times in a row. On a machine that is busy, they may grow later, and
+/// that is counted for the next turn.
 async fn settled<const N: usize>(counters: &impl AsyncFn() -> [u64; N]) -> [u64; N] {
     let mut last = counters().await;
     let mut equal = 0;
