@@ -10,7 +10,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::id::{ApprovalId, ToolCallId};
 use ui_message_stream::json::Json;
 use ui_message_stream::message::{
-    Part, RequestedApproval, SettledApproval, ToolPart, ToolState, UiMessage,
+    Part, RequestedApproval, SettledApproval, ToolKind, ToolPart, ToolState, UiMessage,
 };
 
 /// Whether the user approved a provider-executed call and the call has no result yet.
@@ -157,6 +157,26 @@ fn denied_state(
     reason: Option<String>,
 ) -> ToolState {
     ToolState::OutputDenied { input, approval: Some(Box::new(approval.settle(false, reason))) }
+}
+
+/// Returns the state of a call whose run has ended without its result. The client reads the same from the
+/// translator.
+pub(super) fn no_result_state(part: &ToolPart) -> ToolState {
+    let ToolState::InputStreaming { raw_input, .. } = &part.state else {
+        return error_state(part.input().cloned(), None, UserText::NoResult.to_string());
+    };
+    let text = Some(Json::string(raw_input.as_deref().unwrap_or_default()));
+    let (input, raw_input) = match part.kind {
+        ToolKind::Static => (None, text),
+        _ => (text, None),
+    };
+    ToolState::OutputError {
+        input,
+        raw_input,
+        error_text: UserText::InputCutOff.to_string(),
+        approval: None,
+        result_provider_metadata: None,
+    }
 }
 
 pub(super) fn output_state(

@@ -348,8 +348,10 @@ mod tests {
     use crate::log::entry::{Entry, OtherEntry, RunEnd};
     use crate::log::open_chunks::each_chunk;
     use crate::log::queue::Queue;
+    use crate::log::run_frames::{EventId, Next, RunFrames};
     use crate::log::state::ChatState;
     use crate::log::writer::{EntryWriter, write_lost_end};
+    use crate::store::Epoch;
     use ui_message_stream::approval::Principal;
     use ui_message_stream::event::ToolCall;
     use ui_message_stream::reducer::Reducer;
@@ -443,6 +445,40 @@ mod tests {
             }
             assert_eq!(errors, [UserText::AnswerInterrupted.text()], "cut after {cut}");
             assert_eq!(content_of(reducer.message()), content_of(stored), "cut after {cut}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_was_cut_at_any_entry_is_stored_as_its_client_shows_it() {
+        let log = log();
+        for (cut, is_lost) in (1..=log.len()).flat_map(|cut| [(cut, false), (cut, true)]) {
+            let mut state = begun();
+            log[..cut].iter().for_each(|entry| state.apply(entry).unwrap());
+            let mut entries = log[..cut].to_vec();
+            let mut end = RunEnd::Stopped;
+            if is_lost {
+                let cut_off = AgentEvent::error(UserText::AnswerInterrupted);
+                entries.extend(write_lost_end(Some(&cut_off), &mut state.clone()));
+                end = RunEnd::Interrupted;
+            }
+            entries.push(OtherEntry::End { run: "r1".into(), end }.into());
+            entries[cut..].iter().for_each(|entry| state.apply(entry).unwrap());
+            let place = EventId::of_run(Epoch(1), 0);
+            let (mut frames, mut out) = (RunFrames::new(place, Version::V6), Vec::new());
+            for (at, entry) in (0..).zip(&entries) {
+                if frames.push(at, entry, &mut out) == Next::CutOff {
+                    frames.end(at, None, &entries, &mut out);
+                }
+            }
+            let mut reducer = Reducer::new();
+            each_chunk(&out, |chunk| {
+                let is_error = matches!(chunk, Chunk::Error { .. });
+                (!is_error).then(|| reducer.push_chunk(chunk).unwrap());
+            });
+            let chat = state.into_chat();
+            let stored: Vec<_> = content(chat.message(&"a1".into()).unwrap()).collect();
+            let shown: Vec<_> = content(reducer.message()).collect();
+            assert_eq!(shown, stored, "cut after {cut}, lost: {is_lost}");
         }
     }
 
