@@ -52,6 +52,7 @@ await shows('the answer to the question is shown', [deleted, again]);
 await tab.write('Count slowly');
 const counting = /Count slowly \| .*\b1 2 /;
 await shows('the run is shown', [['writes', /Count slowly/], deleted]);
+await until('two numbers are written', async () => /\b1 2 /.test(await tab.text()));
 await tab.page.getByTestId('stop').click();
 await shows('the stopped answer is shown', [['stopped', counting], deleted]);
 
