@@ -49,6 +49,11 @@ pub(crate) async fn fill(store: &StartedStore, size: Size) -> Filled {
     });
     futures::stream::iter(chats).buffer_unordered(AT_ONCE).for_each(|()| async {}).await;
     sweep_all(&*stores.logs).await;
+    if let Some(pause) = store.pause_between_sweeps() {
+        // Otherwise the server sweeps these chats while it is measured.
+        tokio::time::sleep(pause).await;
+        sweep_all(&*stores.logs).await;
+    }
     let with_chats = store.bytes().await;
     let approvals = &approvals(stores.ledger);
     let questions = (0..size.questions).map(|number| ask(approvals, number));

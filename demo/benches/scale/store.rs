@@ -110,6 +110,12 @@ impl StartedStore {
         }
     }
 
+    /// Returns how long after its first sweep a chat is swept once more, if it is.
+    pub(crate) fn pause_between_sweeps(&self) -> Option<Duration> {
+        let is_redis = matches!(self.home, Home::Redis(_) | Home::Cluster(_));
+        is_redis.then_some(Duration::from_secs(61))
+    }
+
     /// Returns what the server and the store have used since they were started.
     pub(crate) async fn used(&self) -> Used {
         // A session of Postgres reports its numbers when it was idle for 10 seconds.
