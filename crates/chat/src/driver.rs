@@ -332,7 +332,7 @@ impl Driver {
         if self.response.is_some() { MAX_FAILURES_BEFORE_RESPONSE } else { MAX_FAILURES }
     }
 
-    /// Performs an effect without a reply, on a task of its own if it has to wait: the turn may end before it.
+    /// Performs an effect without a reply on a task of its own: the turn may end before it.
     fn spawn(&self, id: EffectId, effect: Effect) {
         // A server that is shut down waits for it, as for a turn.
         let counted = self.effects.context().chats.shutdown.count_turn(false);
@@ -347,11 +347,7 @@ impl Driver {
             }
             drop(counted);
         };
-        let mut task = task.in_current_span().boxed();
-        // A snapshot is written as JSON here, which counts its bytes for the states that are kept.
-        if (&mut task).now_or_never().is_none() {
-            tokio::spawn(task);
-        }
+        tokio::spawn(task.in_current_span());
     }
 
     fn fail(&mut self, failure: ChatError) {
