@@ -110,7 +110,7 @@ impl StartedStore {
         }
     }
 
-    /// Returns how long after its first sweep a chat is swept once more, if it is.
+    /// Returns how long to wait until each chat can be swept for the second time, if the store sweeps twice.
     pub(crate) fn pause_between_sweeps(&self) -> Option<Duration> {
         let is_redis = matches!(self.home, Home::Redis(_) | Home::Cluster(_));
         is_redis.then_some(Duration::from_secs(61))
