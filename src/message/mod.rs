@@ -79,10 +79,10 @@ impl UiMessage {
         UiMessage { id: id.into(), role, metadata: None, parts, extra: ExtraFields::default() }
     }
 
-    /// Returns this message without what clients of this major version cannot show. For `ai@5` and `ai@6`, parts
+    /// Returns this message as clients of this version show it. For `ai@5` and `ai@6`, parts
     /// `custom` and `reasoning-file` and the keys `requestReason` and `isAutomatic` of an approval are removed, and a
-    /// call that the server has refused has failed. `citations` stay, because these clients ignore them. For `ai@7`
-    /// the message is unchanged.
+    /// call that the server has refused has failed. `citations` stay, because these clients ignore them. For `ai@5`,
+    /// and for `ai@7` from 7.0.119 on, the `rawInput` of a failed call is its `input`.
     ///
     /// Use it for the history that a page loads, if the stored messages are those of
     /// [`Version::NEWEST`].

@@ -159,7 +159,7 @@ fn denied_state(
     ToolState::OutputDenied { input, approval: Some(Box::new(approval.settle(false, reason))) }
 }
 
-/// Returns the state of a call whose run has ended without its result. The client reads the same from the
+/// Returns the state of a call whose run has ended without its result, as clients of `ai@6` read it from the
 /// translator.
 pub(super) fn no_result_state(part: &ToolPart) -> ToolState {
     let ToolState::InputStreaming { raw_input, .. } = &part.state else {

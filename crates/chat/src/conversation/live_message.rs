@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use super::call_state::{is_approved_provider_call, is_call_of, is_handing_over, no_result_state};
+use super::call_state::{
+    error_state, is_approved_provider_call, is_call_of, is_handing_over, no_result_state,
+};
 use super::recorder::call_outcome;
 use super::{Chat, HistoryCompleteness, is_outcome_of, is_outcome_unknown};
+use ui_message_stream::UserText;
 use ui_message_stream::approval::{DeferredOutcome, DeferredToolResult, PendingToolCall};
 use ui_message_stream::id::{MessageId, ToolCallId};
 use ui_message_stream::message::{Part, Role, TextState, ToolPart, ToolState, UiMessage};
@@ -113,7 +116,7 @@ pub(crate) fn settle_call(chat: &mut Chat, id: &MessageId, call: &ToolCallId) {
         _ => None,
     });
     for part in parts.take(1) {
-        part.state = no_result_state(part);
+        part.state = error_state(part.input().cloned(), None, UserText::NoResult.to_string());
     }
     return_message(chat, message);
 }
