@@ -177,10 +177,15 @@ const PATHS = [
     name: 'a question while the person writes',
     mostPosts: 2,
     async walk(person) {
+      // The question comes while the person writes, also on a slow machine.
+      let isWriting;
+      const writes = new Promise(resolve => (isWriting = resolve));
+      await person.page.route('**/api/chat', route => writes.then(() => route.continue()));
       await person.say(`delete ${await person.someFile()}`);
       const input = person.page.getByTestId('input');
       await input.focus();
       await person.page.keyboard.type('No wait');
+      isWriting();
       const card = await person.sees('delete_file', 'approval-requested');
       await person.page.keyboard.type(', stop');
       person.check((await input.inputValue()) === 'No wait, stop', 'the text stays whole');
@@ -189,6 +194,7 @@ const PATHS = [
       const presses = await person.pressUntil('Shift+Tab', card.getByTestId('approve'));
       person.check(presses <= 3, `three times Shift Tab to Approve, not ${presses}`);
       await input.fill('');
+      await person.page.unroute('**/api/chat');
       await person.deny(card);
       await person.sees('delete_file', 'output-denied');
       await person.reads('that it was denied', DENIED);
