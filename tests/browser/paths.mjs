@@ -178,14 +178,14 @@ const PATHS = [
     mostPosts: 2,
     async walk(person) {
       // The question comes while the person writes, also on a slow machine.
-      let isWriting;
-      const writes = new Promise(resolve => (isWriting = resolve));
-      await person.page.route('**/api/chat', route => writes.then(() => route.continue()));
+      let letThrough;
+      const passage = new Promise(resolve => (letThrough = resolve));
+      await person.page.route('**/api/chat', route => passage.then(() => route.continue()));
       await person.say(`delete ${await person.someFile()}`);
       const input = person.page.getByTestId('input');
       await input.focus();
       await person.page.keyboard.type('No wait');
-      isWriting();
+      letThrough();
       const card = await person.sees('delete_file', 'approval-requested');
       await person.page.keyboard.type(', stop');
       person.check((await input.inputValue()) === 'No wait, stop', 'the text stays whole');
