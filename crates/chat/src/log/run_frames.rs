@@ -1,6 +1,7 @@
 //! [`RunFrames`]: what a client reads of the entries of a run. It does no I/O.
 
 use std::borrow::Cow;
+use std::io::Write;
 
 use memchr::memchr;
 
@@ -229,18 +230,30 @@ impl RunFrames {
 
     /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
     fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
-        // Most entries are one frame.
-        out.reserve(frames.len() + self.id_head.len() + MAX_HEX + 1);
+        let mut id = Vec::new();
+        out.reserve(self.id_head.len() + frames.len());
         for (number, frame, is_last) in each(frames) {
             if number <= self.skipped {
                 continue;
             }
-            let (position, read) = if is_last { (position + 1, 0) } else { (position, number) };
-            out.extend_from_slice(&self.id_head);
-            put_hex(position << FRAME_BITS | read as u64, out);
-            out.push(b'\n');
+            if is_last {
+                id = self.id(position + 1, 0);
+            } else if id.is_empty() {
+                id = self.id(position, number);
+            } else {
+                count_up(&mut id);
+            }
+            out.extend_from_slice(&id);
             out.extend_from_slice(frame);
         }
+    }
+
+    /// Returns the line of an `id:`. Its number has the same digits as `position << FRAME_BITS | frames`.
+    fn id(&self, position: u64, frames: usize) -> Vec<u8> {
+        let mut id = self.id_head.clone();
+        // Writing to a `Vec` does not fail.
+        let _ = writeln!(id, "{position:x}{frames:0FRAME_DIGITS$x}");
+        id
     }
 
     /// The client has read so many frames of the next entry.
@@ -342,21 +355,21 @@ impl EventId {
     }
 }
 
-/// The bits of the number of a frame in its entry. A run has at most 16 MiB, and a frame at least 25 bytes,
-/// so they are enough. The position before them has 33 bits in a number of JavaScript.
-const FRAME_BITS: u32 = 20;
+/// The hexadecimal digits of the number of a frame in its entry. A run has at most 16 MiB, and a frame at
+/// least 25 bytes, so they are enough. The position before them has 33 bits in a number of JavaScript.
+const FRAME_DIGITS: usize = 5;
 
-/// How many hexadecimal digits a number has at most.
-const MAX_HEX: usize = 16;
+const FRAME_BITS: usize = 4 * FRAME_DIGITS;
 
-/// Appends a number in hexadecimal digits. Each frame has one, so this is no `write!`.
-fn put_hex(number: u64, out: &mut Vec<u8>) {
-    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(1) as usize;
-    let mut text = [0; MAX_HEX];
-    for (at, digit) in text.iter_mut().rev().take(digits).enumerate() {
-        *digit = b"0123456789abcdef"[(number >> (4 * at)) as usize & 0xf];
+/// Adds one to the hexadecimal number at the end of a line.
+fn count_up(line: &mut [u8]) {
+    for digit in line.iter_mut().rev().skip(1) {
+        match digit {
+            b'f' => *digit = b'0',
+            b'9' => return *digit = b'a',
+            _ => return *digit += 1,
+        }
     }
-    out.extend_from_slice(&text[MAX_HEX - digits..]);
 }
 
 #[cfg(test)]
@@ -374,11 +387,6 @@ mod tests {
         );
         assert_eq!(text, b"id: 00000000000abc-10.0x12c00003\ndata: 3\n\nid: 00000000000abc-10.0x12d00000\ndata: 4\n\n");
         assert_eq!(EventId::parse("abc-10.0x12c00002"), Some(id));
-        for number in [0, 9, 10, 0xf0, u64::MAX] {
-            text.clear();
-            put_hex(number, &mut text);
-            assert_eq!(text, format!("{number:x}").as_bytes());
-        }
         for wrong in [
             "",
             "abc",
@@ -389,6 +397,20 @@ mod tests {
             "run_1.2",
         ] {
             assert_eq!(EventId::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_frame_of_a_large_entry_has_its_own_number() {
+        for position in [0, 1, 0xf, u64::from(u32::MAX)] {
+            let begun = EventId { epoch: Epoch(1), begin: 0, position, frames: 0 };
+            let (frames, mut out) = (RunFrames::new(begun, Version::V6), Vec::new());
+            frames.frame(position, "data: x\n\n".repeat(0x1002).as_bytes(), &mut out);
+            let out = String::from_utf8(out).unwrap();
+            let ids = out.lines().filter_map(|line| EventId::parse(line.strip_prefix("id: ")?));
+            let numbers = (1..0x1002).map(|frames| EventId { frames, ..begun });
+            let end = EventId { position: position + 1, ..begun };
+            assert!(ids.eq(numbers.chain([end])), "{position}");
         }
     }
 
