@@ -40,7 +40,7 @@ pub use self::history_completeness::HistoryCompleteness;
 pub use self::history_import::HistoryImport;
 pub(crate) use self::live_run::{EndedRun, ReceivedResult};
 pub use self::messages::{Messages, MessagesIter};
-pub(crate) use self::recorder::recorded;
+pub(crate) use self::recorder::push_recorded;
 pub use self::recorder::{RecordedMessage, Recorder};
 pub use self::stop_reason::StopReason;
 

@@ -105,7 +105,9 @@ impl Recorder {
         }
         let reducer = &mut self.reducer;
         // The response reports the error of an invalid event.
-        let _ = self.translator.handle_event(event, &mut |chunk| push(reducer, &chunk));
+        let _ = self.translator.handle_event(event, &mut |chunk| {
+            push_recorded(&chunk, reducer);
+        });
     }
 
     /// Returns the message with the events that were added so far.
@@ -134,7 +136,9 @@ impl Recorder {
     /// Ends the message and returns it. Returns `None` if no event was added.
     pub fn finish(mut self) -> Option<RecordedMessage> {
         let reducer = &mut self.reducer;
-        self.translator.end(&mut |chunk| push(reducer, &chunk));
+        self.translator.end(&mut |chunk| {
+            push_recorded(&chunk, reducer);
+        });
         self.has_events.then(|| self.snapshot())
     }
 }
@@ -153,30 +157,19 @@ pub(super) fn call_outcome(
     )
 }
 
-fn push(reducer: &mut Reducer, chunk: &Chunk<'_>) {
-    // The reducer accepts each chunk that the translator emits.
-    let _ = recorded(chunk, reducer).map(|chunk| reducer.push_chunk(&chunk));
-}
-
-/// Returns what the message of a reducer records of a chunk: all that the newest client reads, except for two things. A
-/// data part of their own records the details of an approval request. The decision of a user about a call is
-/// recorded with its result.
-pub(crate) fn recorded<'c>(
-    chunk: &'c Chunk<'_>,
-    reducer: &mut Reducer,
-) -> Option<Cow<'c, Chunk<'c>>> {
-    match chunk {
-        Chunk::ToolApprovalResponse { approval_id, .. } => {
-            let mut asked = reducer.message().tool_parts().filter_map(|part| match &part.state {
-                ToolState::ApprovalRequested { approval, .. } => Some(approval),
-                _ => None,
-            });
-            let is_automatic =
-                asked.any(|it| *it.id == **approval_id && it.details.is_automatic == Some(true));
-            is_automatic.then_some(Cow::Borrowed(chunk))
+/// Adds to the message of a reducer what it records of a chunk: all that the newest client reads, except for two things.
+/// A data part of their own records the details of an approval request. The decision of a user about a call is recorded
+/// with its result. Returns whether anything of the chunk is recorded.
+pub(crate) fn push_recorded(chunk: &Chunk<'_>, reducer: &mut Reducer) -> bool {
+    // The reducer accepts each chunk that the translator emits. The message may lack the call of another one.
+    let _ = match chunk {
+        Chunk::ToolApprovalResponse { approval_id, .. }
+            if !asks_automatically(reducer.message(), approval_id) =>
+        {
+            return false;
         }
         Chunk::ToolApprovalRequest { approval_id, tool_call_id, reason, is_automatic, .. } => {
-            Some(Cow::Owned(Chunk::ToolApprovalRequest {
+            reducer.push_chunk(&Chunk::ToolApprovalRequest {
                 approval_id: Cow::Borrowed(approval_id),
                 tool_call_id: Cow::Borrowed(tool_call_id),
                 approval_descriptor: None,
@@ -184,10 +177,21 @@ pub(crate) fn recorded<'c>(
                 reason: reason.as_deref().map(Cow::Borrowed),
                 is_automatic: *is_automatic,
                 signature: None,
-            }))
+            })
         }
-        _ => Some(Cow::Borrowed(chunk)),
-    }
+        _ => reducer.push_chunk(chunk),
+    };
+    true
+}
+
+/// Whether a call of this message waits for this approval, which no user gives.
+fn asks_automatically(message: &UiMessage, approval_id: &str) -> bool {
+    message.tool_parts().any(|part| match &part.state {
+        ToolState::ApprovalRequested { approval, .. } => {
+            *approval.id == *approval_id && approval.details.is_automatic == Some(true)
+        }
+        _ => false,
+    })
 }
 
 #[cfg(test)]

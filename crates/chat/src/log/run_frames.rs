@@ -9,7 +9,7 @@ use super::end_message::end_message;
 use super::entry::{Entry, OtherEntry, RunEnd, StepEnd, frame_of};
 use super::open_chunks::{OpenChunks, each_chunk};
 use super::writer::{encoded, settled_call, shown};
-use crate::conversation::recorded;
+use crate::conversation::push_recorded;
 use crate::store::Epoch;
 use ui_message_stream::UserText;
 use ui_message_stream::chunk::{Chunk, FinishReason, Version};
@@ -187,8 +187,7 @@ impl RunFrames {
                 _ => {}
             }
             each_chunk(&entry.frames(), |chunk| {
-                // The message may lack a call, if it is not known what the run has continued.
-                let _ = recorded(chunk, &mut reducer).map(|chunk| reducer.push_chunk(&chunk));
+                push_recorded(chunk, &mut reducer);
                 open.push(chunk);
                 if let Some(settled) = settled_call(chunk) {
                     claimed.retain(|call| **call != settled);

@@ -16,7 +16,7 @@ use super::open_chunks::OpenChunks;
 use crate::Chat;
 use crate::Messages;
 use crate::conversation::request_change::apply_change;
-use crate::conversation::{EndedRun, ReceivedResult, live_message, recorded};
+use crate::conversation::{EndedRun, ReceivedResult, live_message, push_recorded};
 use crate::store::{LoadedLog, StoredEntry};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{
@@ -399,8 +399,10 @@ impl ChatState {
         {
             live.reducer.exchange_message(message);
         }
-        let Some(chunk) = recorded(chunk, &mut live.reducer) else { return };
-        match &*chunk {
+        if !push_recorded(chunk, &mut live.reducer) {
+            return;
+        }
+        match chunk {
             Chunk::FinishStep {} if live.step == Step::Called => live.step = Step::Begun,
             Chunk::Start { .. } | Chunk::MessageMetadata { .. } => {}
             Chunk::StartStep {} | Chunk::FinishStep {} => {}
@@ -410,9 +412,7 @@ impl ChatState {
                 if !live.open.has_step() => {}
             _ => live.step = Step::Called,
         }
-        live.open.push(&chunk);
-        // The translator emits no chunk that the reducer refuses.
-        let _ = live.reducer.push_chunk(&chunk);
+        live.open.push(chunk);
     }
 
     /// The live run sends these approvals to the provider.
