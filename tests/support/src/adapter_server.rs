@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::iter;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
@@ -17,8 +18,11 @@ pub fn every_client_approves_denies_and_answers(program: impl AsRef<OsStr>) {
     let Some(client) = node_project("tests/client") else {
         return;
     };
-    let server = Example::run(program, &[]);
-    let printed = run_node(&client, &["adapter.mjs", &server.url]);
+    let program = program.as_ref();
+    let servers: Vec<_> = (0..SERVERS).map(|_| Example::run(program, &[])).collect();
+    let urls = servers.iter().map(|server| &*server.url);
+    let arguments: Vec<_> = iter::once("adapter.mjs").chain(urls).collect();
+    let printed = run_node(&client, &arguments);
     assert!(printed.ends_with(" 0 failed\n"), "{printed}");
 }
 
@@ -149,5 +153,7 @@ const POST: &str = "POST /api/chat";
 const JSON: &str = "host: $HOST\r\ncontent-type: application/json\r\n";
 const FIRST_MESSAGE: &str =
     r#"{"id":"c","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
+/// How many conversations with a program run at the same time, each with a server of its own.
+const SERVERS: usize = 4;
 /// After this time, a server that does not send fails the test.
 const TIMEOUT: Duration = Duration::from_secs(60);
