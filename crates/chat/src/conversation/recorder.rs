@@ -157,17 +157,18 @@ pub(super) fn call_outcome(
     )
 }
 
-/// Adds to the message of a reducer what it records of a chunk: all that the newest client reads, except for two things.
-/// A data part of their own records the details of an approval request. The decision of a user about a call is recorded
-/// with its result. Returns whether anything of the chunk is recorded.
+/// Adds a chunk to the message of a reducer, which records all that the newest client reads, except for two
+/// things. The details of an approval request are recorded in a data part of their own. The decision of a user
+/// about a call is recorded with its result: for such a chunk, nothing is added, and `false` is returned.
 pub(crate) fn push_recorded(chunk: &Chunk<'_>, reducer: &mut Reducer) -> bool {
-    // The reducer accepts each chunk that the translator emits. The message may lack the call of another one.
+    if let Chunk::ToolApprovalResponse { approval_id, .. } = chunk
+        && !waits_for_policy(reducer.message(), approval_id)
+    {
+        return false;
+    }
+    // The reducer accepts each chunk of the translator, unless the message lacks its call: it may be unknown
+    // which message a run has continued.
     let _ = match chunk {
-        Chunk::ToolApprovalResponse { approval_id, .. }
-            if !asks_automatically(reducer.message(), approval_id) =>
-        {
-            return false;
-        }
         Chunk::ToolApprovalRequest { approval_id, tool_call_id, reason, is_automatic, .. } => {
             reducer.push_chunk(&Chunk::ToolApprovalRequest {
                 approval_id: Cow::Borrowed(approval_id),
@@ -184,8 +185,8 @@ pub(crate) fn push_recorded(chunk: &Chunk<'_>, reducer: &mut Reducer) -> bool {
     true
 }
 
-/// Whether a call of this message waits for this approval, which no user gives.
-fn asks_automatically(message: &UiMessage, approval_id: &str) -> bool {
+/// Whether a call of this message waits for this approval, which a policy gives and no user.
+fn waits_for_policy(message: &UiMessage, approval_id: &str) -> bool {
     message.tool_parts().any(|part| match &part.state {
         ToolState::ApprovalRequested { approval, .. } => {
             *approval.id == *approval_id && approval.details.is_automatic == Some(true)

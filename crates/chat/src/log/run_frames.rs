@@ -229,30 +229,31 @@ impl RunFrames {
 
     /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
     fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
+        // Most entries are one frame.
+        out.reserve(self.id_head.len() + MAX_DIGITS + 1 + frames.len());
         let mut id = Vec::new();
-        out.reserve(self.id_head.len() + frames.len());
         for (number, frame, is_last) in each(frames) {
             if number <= self.skipped {
                 continue;
             }
             if is_last {
-                id = self.id(position + 1, 0);
+                self.push_id(position + 1, 0, out);
             } else if id.is_empty() {
-                id = self.id(position, number);
+                self.push_id(position, number, &mut id);
+                out.extend_from_slice(&id);
             } else {
                 count_up(&mut id);
+                out.extend_from_slice(&id);
             }
-            out.extend_from_slice(&id);
             out.extend_from_slice(frame);
         }
     }
 
-    /// Returns the line of an `id:`. Its number has the same digits as `position << FRAME_BITS | frames`.
-    fn id(&self, position: u64, frames: usize) -> Vec<u8> {
-        let mut id = self.id_head.clone();
+    /// Adds the line of an `id:`. Its number is `position << FRAME_BITS | frames`.
+    fn push_id(&self, position: u64, frames: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.id_head);
         // Writing to a `Vec` does not fail.
-        let _ = writeln!(id, "{position:x}{frames:0FRAME_DIGITS$x}");
-        id
+        let _ = writeln!(out, "{position:x}{frames:0FRAME_DIGITS$x}");
     }
 
     /// The client has read so many frames of the next entry.
@@ -359,6 +360,9 @@ impl EventId {
 const FRAME_DIGITS: usize = 5;
 
 const FRAME_BITS: usize = 4 * FRAME_DIGITS;
+
+/// How many hexadecimal digits a number has at most.
+const MAX_DIGITS: usize = 16;
 
 /// Adds one to the hexadecimal number at the end of a line.
 fn count_up(line: &mut [u8]) {
