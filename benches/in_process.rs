@@ -180,10 +180,10 @@ fn write_outputs() {
             output: RawValue::from_string(output.clone()).expect("it is JSON"),
         })
         .collect();
-    compare_writers("Outputs of 100 KB", "ns an output", &events, &chunks);
+    compare_writers("Outputs of 100 KB that are JSON text", "ns an output", &events, &chunks);
 }
 
-/// The body of a request with a long history, in bytes about this many.
+/// Returns the body of a request with a long history, of about so many bytes.
 fn request(bytes: usize) -> Vec<u8> {
     let text = WORDS.concat().repeat(6);
     let row = json!({"id": 17, "name": "a name of some length", "ok": true, "share": 1.5});
@@ -298,11 +298,11 @@ fn grow() {
         vec![input, AgentEvent::tool_output(id, Json::null())]
     };
     let step = |number: usize| [call(number), vec![AgentEvent::StepFinish]].concat();
-    println!("\nLate in a message ÷ early in it\n");
-    println!("| | `Translator` | `Reducer` | both, as in a recorder |\n|---|---|---|---|");
-    print_growth("1 000 texts behind 100 000 ÷ behind 1 000", text, [1_000, 100_000], 1_000);
-    print_growth("500 calls behind 50 000 ÷ behind 500", call, [500, 50_000], 500);
-    print_growth("20 steps with a call, behind 20 000 ÷ behind 10", step, [10, 20_000], 20);
+    println!("\nThe time of events late in a message, divided by their time early in it\n");
+    println!("| | `Translator` | `Reducer` | both |\n|---|---|---|---|");
+    print_growth("1 000 text deltas, after 100 000 ÷ after 1 000", text, [1_000, 100_000], 1_000);
+    print_growth("500 calls, after 50 000 ÷ after 500", call, [500, 50_000], 500);
+    print_growth("20 steps with a call each, after 20 000 ÷ after 10", step, [10, 20_000], 20);
 }
 
 /// Measures `count` times what `events` makes, behind so many of the same.

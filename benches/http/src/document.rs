@@ -28,7 +28,6 @@ impl fmt::Display for Document<'_> {
         self.paced(f)?;
         self.arms(f)?;
         writeln!(f, "{REPEAT}")?;
-        writeln!(f, "This page was written by\n\n```sh\n{command}\n```\n")?;
         self.machine(f)?;
         self.in_process(f)
     }
@@ -65,10 +64,15 @@ impl Document<'_> {
     /// Writes what a reader has to know of the measurements of a stage.
     fn notes(&self, f: &mut fmt::Formatter<'_>, stage: &Stage) -> fmt::Result {
         let (name, rounds) = (stage.name, self.options.rounds);
+        let all: Vec<&Arm> =
+            tables::measured(&self.results).filter(|arm| stage.has_part_for(arm)).collect();
         let arms_with = |is: &dyn Fn(&Arm) -> bool| -> Option<String> {
-            let arms = tables::measured(&self.results).filter(|arm| is(arm));
-            let titles: Vec<&str> = arms.map(|arm| arm.title).collect();
-            (!titles.is_empty()).then(|| titles.join("; "))
+            let titles: Vec<&str> = all.iter().filter(|arm| is(arm)).map(|arm| arm.title).collect();
+            match titles.len() {
+                0 => None,
+                some if some == all.len() => Some("all arms".to_owned()),
+                _ => Some(titles.join("; ")),
+            }
         };
         let sample = |arm: &Arm| self.results.sample(stage, arm.name);
         if let Some(arms) = arms_with(&|arm| self.results.takes_too_long(stage, arm.name)) {
@@ -138,8 +142,8 @@ const BURST: &str = "
 
 The agent is always ready: the load is as high as the server can take. A response is 2 200 text deltas of about seven
 bytes in four steps, and three tool calls. The last column is another response, with 50 tool outputs of 100 KB each.
-Before the run, each arm's response is compared: it holds the same text in as many deltas, and as many outputs. (An arm
-that sends no outputs has a dash in the last column.)
+Before the run, one response of each arm is checked: it holds the same text in as many deltas, and all tool outputs. An arm
+that sends no outputs has a dash in the last column.
 
 CPU time divided by that of the limit, which only sends bytes that are ready, 16 frames together. The scale of the plot is
 logarithmic:
@@ -151,16 +155,18 @@ How steady the machine was: in half of the rounds, the ratio of an arm to the li
 const TIMES: &str = "\
 The same as CPU time of a text delta, and of a tool output. Everything that a response takes is divided by the number of
 its text deltas, so other chunks and the request count too. Then the time on the clock of a whole response, if there is
-one stream, and the size of a response. An arm's own chunks make the difference in frames.
+one stream, and the size of a response. `reply` joins the pieces of a tool input that are ready together, so it sends fewer
+frames. Other differences are chunks that only some arms write.
 ";
 
 const PACED_TEXT: &str = "\
 ## At the pace of a model
 
 500 streams at once, and the agent of each writes 50 deltas a second. A delta is sent when it is written, so nothing can
-be joined: most of the time is the system call. The delay is the time from the writing of a delta to its arrival at the
-client, and *added* is the difference to the limit. The client has one core too, so part of each delay is its own. *In
-time* is the share of the 25 000 deltas a second that arrived: less than all means that a core was not fast enough.
+be joined: most of the time is the system call. The delay is the time from the writing of a delta until the client has
+read it, on its own core, and *added* is the difference of the medians to the limit. *In time* is the share of the 25 000
+deltas a second that arrived. Below 100 %, a core was full, and the delays are those of a full core. The other arms have
+no paced response.
 ";
 
 const REPEAT: &str = "\

@@ -32,10 +32,6 @@ impl Machine {
             ("processor", processor()),
             ("cores", allowed.len().to_string()),
             ("kernel", read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned()),
-            (
-                "load before the run",
-                read_to_string("/proc/loadavg")?.split(' ').next().unwrap_or_default().to_owned(),
-            ),
             ("date", output("date", &["-u", "+%Y-%m-%d"])),
             ("commit", output("git", &["rev-parse", "--short=8", "HEAD"]) + state),
             ("rustc", output("rustc", &["--version"])),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::arm::{ARMS, Arm};
+use crate::stage::{OUTPUTS, PACED, TEXT};
 use crate::{Outcome, repository};
 
 /// What is measured, and for how long.
@@ -37,7 +38,7 @@ impl Options {
                 "--rounds" => options.rounds = value.parse::<usize>()?.max(1),
                 "--seconds" => options.time = Duration::try_from_secs_f64(value.parse()?)?,
                 "--arms" => options.arms = arms(value)?,
-                "--stages" => options.stages = Some(value.split(',').map(String::from).collect()),
+                "--stages" => options.stages = Some(stages(value)?),
                 "--out" => options.out = PathBuf::from(value),
                 _ => return Err(format!("there is no option {name}").into()),
             }
@@ -57,6 +58,18 @@ impl Options {
 
     pub(crate) fn paced_time(&self) -> Duration {
         10 * self.time
+    }
+}
+
+/// Returns the names of these stages.
+fn stages(names: &str) -> Outcome<Vec<String>> {
+    let known: Vec<&str> = TEXT.iter().chain([&OUTPUTS, &PACED]).map(|stage| stage.name).collect();
+    let names: Vec<&str> = names.split(',').collect();
+    match names.iter().find(|name| !known.contains(name)) {
+        None => Ok(names.into_iter().map(String::from).collect()),
+        Some(name) => {
+            Err(format!("there is no stage {name}; the stages are {}", known.join(", ")).into())
+        }
     }
 }
 

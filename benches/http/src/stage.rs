@@ -26,6 +26,17 @@ pub(crate) struct Stage {
     streams: usize,
 }
 
+impl Stage {
+    /// Whether this arm has responses of this stage.
+    pub(crate) fn has_part_for(&self, arm: &Arm) -> bool {
+        match self.path {
+            "/paced" => arm.is_paced,
+            "/outputs" => arm.sends_outputs,
+            _ => true,
+        }
+    }
+}
+
 pub(crate) const TEXT: [Stage; 3] = [
     Stage { name: "text-1", path: "/text", streams: 1 },
     Stage { name: "text-64", path: "/text", streams: 64 },
@@ -125,10 +136,8 @@ pub(crate) fn measure_all(
     }
     for stage in TEXT.iter().chain([&OUTPUTS, &PACED]) {
         if options.measures(stage.name) {
-            let takes_part = |arm: &&Installed| match stage.name {
-                "paced" => arm.arm.is_paced,
-                "outputs-1" => arm.arm.sends_outputs,
-                _ => !results.takes_too_long(stage, arm.arm.name),
+            let takes_part = |arm: &&Installed| {
+                stage.has_part_for(arm.arm) && !results.takes_too_long(stage, arm.arm.name)
             };
             let arms = arms.iter().filter(takes_part).collect();
             measure(stage, options, machine, arms, &mut results)?;

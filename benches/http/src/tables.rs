@@ -49,30 +49,18 @@ pub(crate) fn times(results: &Results) -> String {
 /// Returns the results of the stage whose text is paced.
 pub(crate) fn paced(results: &Results) -> String {
     let limit = results.sample(&PACED, ARMS[0].name);
-    let mut table = head(&[
-        "",
-        "÷ limit",
-        "CPU of a delta",
-        "delay, median",
-        "99 %",
-        "added, median",
-        "99 %",
-        "in time",
-    ]);
+    let mut table =
+        head(&["", "÷ limit", "CPU of a delta", "delay, median", "99 %", "added", "in time"]);
     for arm in ARMS.iter().filter(|arm| results.sample(&PACED, arm.name).is_some()) {
         let sample = results.sample(&PACED, arm.name);
         let micros = |value: f64| format!("{} µs", number(value));
-        let added = |at: usize| {
-            let limit = limit.map_or(0.0, |limit| limit.times[at]);
-            cell(sample, |sample| format!("{:+.0} µs", sample.times[at] - limit))
-        };
+        let limit = limit.map_or(0.0, |limit| limit.times[0]);
         let cells = [
             ratio(results, &PACED, arm),
             cell(sample, |sample| micros(sample.cpu / 1e3)),
             cell(sample, |sample| micros(sample.times[0])),
             cell(sample, |sample| micros(sample.times[1])),
-            added(0),
-            added(1),
+            cell(sample, |sample| format!("{:+.0} µs", sample.times[0] - limit)),
             cell(sample, |sample| format!("{:.0} %", 100.0 * sample.arrived)),
         ];
         let title = if arm.name == ARMS[0].name { "limit: ready frames" } else { arm.title };
