@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures::StreamExt;
 use ui_message_stream::Json;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Approvals, KeyRing, Principal, ToolList};
 use ui_message_stream::id::ChatId;
 use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, EntryKind, Expected, ListedChat, LiveRunChange, LoadLog, LogKey,
-    LogStore, PutSnapshot, Snapshot, StoredEntry, UserLimits,
+    AppendLog, AppendResult, EntryKind, Epoch, Expected, ListedChat, LiveRunChange, LoadLog,
+    LogKey, LogStore, PutSnapshot, Snapshot, StoredEntry, UserLimits,
 };
 
 use super::measure::Chats;
@@ -37,7 +38,7 @@ pub(crate) struct Filled {
     pub(crate) question_bytes: u64,
 }
 
-/// Fills a store: each chat has two messages and is as a sweep leaves it, half a day after its last answer.
+/// Fills a store: each chat has two messages, and is as the sweeps leave it.
 pub(crate) async fn fill(store: &StartedStore, size: Size) -> Filled {
     let stores = store.open().await;
     let template = template(&stores).await;
@@ -139,9 +140,9 @@ async fn template(stores: &Stores) -> Snapshot {
 
 /// Creates a chat with this snapshot.
 async fn copy(logs: &dyn LogStore, key: LogKey, template: &Snapshot) {
-    let bytes = bytes::Bytes::from_static(b"{}");
+    let bytes = Bytes::from_static(b"{}");
     let entries = vec![StoredEntry { kind: EntryKind::Control, bytes }; template.position as usize];
-    let epoch = ui_message_stream_chat::store::Epoch(7);
+    let epoch = Epoch(7);
     let append = AppendLog {
         key: &key,
         expected: Expected::NoLog(epoch),

@@ -1,5 +1,6 @@
 //! [`measure`]: what a filled store costs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_stream::stream;
@@ -14,6 +15,7 @@ use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::update;
 use ui_message_stream::approval::{InboxQuery, LeaseHolderId, Principal, RecordedDecision};
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
+use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_chat::{ChatServer, Turn};
 
 use super::fill::{self, Filled, Size, user};
@@ -24,15 +26,12 @@ pub(crate) struct Measured {
     pub(crate) chat_bytes: u64,
     pub(crate) question_bytes: u64,
     /// Turns that create a chat, one after the other.
-    pub(crate) first_turn: Cost,
-    /// Turns in chats that exist, one after the other.
-    pub(crate) next_turn: Cost,
-    /// The same as `first_turn`, 16 at once.
+    pub(crate) turn: Cost,
+    /// The same, 16 at once.
     pub(crate) busy_turn: Cost,
     pub(crate) delta: Cost,
     pub(crate) list: Cost,
     pub(crate) inbox: Cost,
-    pub(crate) inbox_of_tool: Cost,
     /// Claims of questions for execution, 16 at once.
     pub(crate) claim: Cost,
     pub(crate) sweep: Duration,
@@ -69,11 +68,17 @@ impl Cost {
     }
 
     pub(crate) fn bytes(&self) -> String {
-        (self.used.bytes / self.count as u64).to_string()
+        match self.used.bytes {
+            0 => "–".to_owned(),
+            bytes => (bytes / self.count as u64).to_string(),
+        }
     }
 
     pub(crate) fn operations(&self) -> String {
-        format!("{:.1}", self.used.operations as f64 / self.count as f64)
+        match self.used.operations {
+            0 => "–".to_owned(),
+            operations => format!("{:.1}", operations as f64 / self.count as f64),
+        }
     }
 
     fn micros(&self, time: Duration) -> String {
@@ -89,13 +94,8 @@ pub(crate) async fn measure(store: &StartedStore, size: Size, filled: Filled) ->
     let start = started.elapsed();
     let chats = &chats;
     let of = |number: usize| user(number % size.users());
-    let first_turn = repeat(store, 1, TURNS, async |number| {
-        chats.turn(&of(number), &format!("first-{number}")).await;
-    })
-    .await;
-    let next_turn = repeat(store, 1, TURNS, async |number| {
-        let number = number * 1_009 % size.chats;
-        chats.turn(&fill::owner_of(number), &format!("chat-{number}")).await;
+    let turn = repeat(store, 1, TURNS, async |number| {
+        chats.turn(&of(number), &format!("alone-{number}")).await;
     })
     .await;
     let busy_turn = repeat(store, 16, BUSY_TURNS, async |number| {
@@ -114,8 +114,6 @@ pub(crate) async fn measure(store: &StartedStore, size: Size, filled: Filled) ->
     .await;
     let team = &fill::team();
     let inbox = repeat(store, 1, READS, async |_| chats.get(team, "/api/approvals").await).await;
-    let of_tool = "/api/approvals?tool=refund";
-    let inbox_of_tool = repeat(store, 1, READS, async |_| chats.get(team, of_tool).await).await;
     let claim = measure_claims(store).await;
     fill::sweep_all(&*chats.logs).await;
     let begun = Instant::now();
@@ -125,13 +123,11 @@ pub(crate) async fn measure(store: &StartedStore, size: Size, filled: Filled) ->
     Measured {
         chat_bytes,
         question_bytes,
-        first_turn,
-        next_turn,
+        turn,
         busy_turn,
         delta,
         list,
         inbox,
-        inbox_of_tool,
         claim,
         sweep,
         start,
@@ -190,7 +186,7 @@ async fn repeat(
 /// A chat server, and its routes without a socket.
 pub(crate) struct Chats {
     app: Router,
-    logs: std::sync::Arc<dyn ui_message_stream_chat::store::LogStore>,
+    logs: Arc<dyn LogStore>,
 }
 
 impl Chats {
