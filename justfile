@@ -29,7 +29,7 @@ measure:
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
 
-# The instructions of an event on six paths, against those that were recorded. Needs valgrind.
+# The instructions of an event on some paths, against those that were recorded. Needs valgrind.
 instructions:
     node .ci/instructions.mjs
 

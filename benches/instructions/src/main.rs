@@ -24,7 +24,7 @@ use ui_message_stream_chat::{ChatServer, Turn};
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [path, count] = &*arguments else {
-        return println!("usage: instructions texts|calls|reducer|reply|chats|parse COUNT");
+        panic!("usage: instructions texts|calls|reducer|reply|chats|parse COUNT");
     };
     let count = count.parse().expect("a number of events");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -68,7 +68,7 @@ fn write(events: impl Iterator<Item = AgentEvent>) {
     }
 }
 
-/// Builds the message.
+/// Builds the message. The translator counts, too.
 fn reduce(events: impl Iterator<Item = AgentEvent>) {
     let (mut translator, mut reducer) = (Translator::new("msg_1"), Reducer::new());
     for event in events {
@@ -80,7 +80,7 @@ fn reduce(events: impl Iterator<Item = AgentEvent>) {
 
 /// Reads a response of an agent whose events are all ready.
 async fn reply(count: usize) {
-    let body = request("chat");
+    let body = request();
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).expect("it is valid");
     let response = UiMessageStream::reply(&request, stream::iter((0..count).map(text)));
     black_box(response.collect().await.expect("a body").to_bytes());
@@ -94,15 +94,15 @@ async fn chats(count: usize) {
         .header("host", "localhost")
         .header("content-type", "application/json")
         .extension(Principal::new("ada"))
-        .body(Body::from(request("chat")));
+        .body(Body::from(request()));
     let response = routes.oneshot(request.expect("a request")).await.expect("a response");
     assert_eq!(response.status(), 200);
     black_box(response.into_body().collect().await.expect("a body").to_bytes());
 }
 
-fn request(chat: &str) -> String {
+fn request() -> String {
     let parts = json!([{"type": "text", "text": "Go on"}]);
-    json!({"id": chat, "message": {"id": "m1", "role": "user", "parts": parts}}).to_string()
+    json!({"id": "chat", "message": {"id": "m1", "role": "user", "parts": parts}}).to_string()
 }
 
 /// Parses a request with ten parts so many times: each is one event of the count.

@@ -13,6 +13,6 @@ async fn the_commands_of_a_turn_are_counted() {
     let store = RedisStore::connect(&redis.url()).await.unwrap();
     let commands = async || [redis.executed_commands()];
     let [commands] = costs_of_ten_turns(Arc::new(store), commands).await;
-    // In a turn that is slow, a server subscribes. Its connection pings every few seconds.
+    // The median: in a slow turn a server subscribes, and its connection pings every few seconds.
     assert_eq!(commands[5], 67, "{commands:?}");
 }

@@ -13,8 +13,8 @@ use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_chat::{ChatServer, Turn};
 
-/// Answers a short message in each of ten new chats. Returns, for each counter of the store, by how much it grew in
-/// these turns, in ascending order.
+/// Answers a short message in each of fifteen new chats. Returns, for each counter of the store, by how much it grew
+/// in the last ten of these turns, in ascending order.
 pub async fn costs_of_ten_turns<const N: usize>(
     store: Arc<impl LogStore + LedgerStore + 'static>,
     counters: impl AsyncFn() -> [u64; N],
