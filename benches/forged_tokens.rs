@@ -1,4 +1,4 @@
-//! Forged approvals rejected per second on one core. No record of the ledger is read for them:
+//! Forged approvals rejected per second on one core. Fails if a record of the ledger is read for them:
 //!   cargo bench --bench forged_tokens
 //!
 //! Two figures: the token check alone, and a whole request, from its body to its rejections. Both
@@ -158,7 +158,7 @@ async fn main() {
     );
     assert_eq!(ledger.of_records.load(Ordering::Relaxed), 0);
     println!(
-        "{forged} refused: no record was read, and {} times the pending approvals of the chat were listed",
+        "{forged} refused: no record was read, and the pending approvals of the chat were listed {} times",
         ledger.of_the_chat.load(Ordering::Relaxed)
     );
 }

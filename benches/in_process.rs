@@ -183,7 +183,7 @@ fn write_outputs() {
     compare_writers("Outputs of 100 KB that are JSON text", "ns an output", &events, &chunks);
 }
 
-/// Returns the body of a request with a long history, of about so many bytes.
+/// Returns the body of a request with a long history, about `bytes` long.
 fn request(bytes: usize) -> Vec<u8> {
     let text = WORDS.concat().repeat(6);
     let row = json!({"id": 17, "name": "a name of some length", "ok": true, "share": 1.5});
@@ -305,15 +305,16 @@ fn grow() {
     print_growth("20 steps with a call each, after 20 000 ÷ after 10", step, [10, 20_000], 20);
 }
 
-/// Measures `count` times what `events` makes, behind so many of the same.
+/// Prints the time of `count` times what `events` makes, after `earlier[1]` of the same, divided by its time after
+/// `earlier[0]`.
 fn print_growth(
     name: &str,
     events: impl Fn(usize) -> Vec<AgentEvent>,
-    behind: [usize; 2],
+    earlier: [usize; 2],
     count: usize,
 ) {
     let ratios = |_| {
-        let [early, late] = behind.map(|before| {
+        let [early, late] = earlier.map(|before| {
             let mut message = Growing::new();
             let mut handle = |from: usize, to: usize| {
                 message.handle(&(from..to).flat_map(&events).collect::<Vec<_>>())

@@ -63,9 +63,12 @@ impl Document<'_> {
 
     /// Writes what a reader has to know of the measurements of a stage.
     fn notes(&self, f: &mut fmt::Formatter<'_>, stage: &Stage) -> fmt::Result {
+        if !self.options.measures(stage.name) {
+            return Ok(());
+        }
         let (name, rounds) = (stage.name, self.options.rounds);
         let all: Vec<&Arm> =
-            tables::measured(&self.results).filter(|arm| stage.has_part_for(arm)).collect();
+            tables::measured(&self.results).filter(|arm| stage.includes(arm)).collect();
         let arms_with = |is: &dyn Fn(&Arm) -> bool| -> Option<String> {
             let titles: Vec<&str> = all.iter().filter(|arm| is(arm)).map(|arm| arm.title).collect();
             match titles.len() {
@@ -155,18 +158,19 @@ How steady the machine was: in half of the rounds, the ratio of an arm to the li
 const TIMES: &str = "\
 The same as CPU time of a text delta, and of a tool output. Everything that a response takes is divided by the number of
 its text deltas, so other chunks and the request count too. Then the time on the clock of a whole response, if there is
-one stream, and the size of a response. `reply` joins the pieces of a tool input that are ready together, so it sends fewer
-frames. Other differences are chunks that only some arms write.
+one stream, and the size of a response. The arms with this crate join the pieces of a tool input that are ready together,
+so they send fewer frames. Other differences in frames are chunks that only some arms write. A chat server also writes an
+`id:` in each frame.
 ";
 
 const PACED_TEXT: &str = "\
 ## At the pace of a model
 
 500 streams at once, and the agent of each writes 50 deltas a second. A delta is sent when it is written, so nothing can
-be joined: most of the time is the system call. The delay is the time from the writing of a delta until the client has
-read it, on its own core, and *added* is the difference of the medians to the limit. *In time* is the share of the 25 000
-deltas a second that arrived. Below 100 %, a core was full, and the delays are those of a full core. The other arms have
-no paced response.
+be joined: most of the time is the system call. The delay is the time from the writing of a delta until the client, which
+runs on another core, has read it. *Added* is the median delay minus that of the limit. *In time* is the share of the
+25 000 deltas a second that arrived. If it is below 100 %, a core was fully used, and the delays are longer for that
+reason. The other arms have no paced response.
 ";
 
 const REPEAT: &str = "\

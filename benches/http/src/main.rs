@@ -46,7 +46,7 @@ fn main() -> Outcome<()> {
     let options = Options::parse(std::env::args().skip(1))?;
     let machine = Machine::read()?;
     let (installed, mut missing) = install::install(&options.arms)?;
-    let in_process = match options.measures("in-process") {
+    let in_process = match options.measures(options::IN_PROCESS) {
         true => Some(in_process::run()?),
         false => None,
     };

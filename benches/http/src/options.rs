@@ -61,9 +61,13 @@ impl Options {
     }
 }
 
+/// The name of the stage without a server.
+pub(crate) const IN_PROCESS: &str = "in-process";
+
 /// Returns the names of these stages.
 fn stages(names: &str) -> Outcome<Vec<String>> {
-    let known: Vec<&str> = TEXT.iter().chain([&OUTPUTS, &PACED]).map(|stage| stage.name).collect();
+    let measured = TEXT.iter().chain([&OUTPUTS, &PACED]).map(|stage| stage.name);
+    let known: Vec<&str> = measured.chain([IN_PROCESS]).collect();
     let names: Vec<&str> = names.split(',').collect();
     match names.iter().find(|name| !known.contains(name)) {
         None => Ok(names.into_iter().map(String::from).collect()),

@@ -27,8 +27,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Whether this arm has responses of this stage.
-    pub(crate) fn has_part_for(&self, arm: &Arm) -> bool {
+    /// Returns whether this arm has a response for this stage.
+    pub(crate) fn includes(&self, arm: &Arm) -> bool {
         match self.path {
             "/paced" => arm.is_paced,
             "/outputs" => arm.sends_outputs,
@@ -137,7 +137,7 @@ pub(crate) fn measure_all(
     for stage in TEXT.iter().chain([&OUTPUTS, &PACED]) {
         if options.measures(stage.name) {
             let takes_part = |arm: &&Installed| {
-                stage.has_part_for(arm.arm) && !results.takes_too_long(stage, arm.arm.name)
+                stage.includes(arm.arm) && !results.takes_too_long(stage, arm.arm.name)
             };
             let arms = arms.iter().filter(takes_part).collect();
             measure(stage, options, machine, arms, &mut results)?;

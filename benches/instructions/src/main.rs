@@ -68,7 +68,7 @@ fn write(events: impl Iterator<Item = AgentEvent>) {
     }
 }
 
-/// Builds the message. The translator counts, too.
+/// Builds the message. The instructions of the translator are counted, too.
 fn reduce(events: impl Iterator<Item = AgentEvent>) {
     let (mut translator, mut reducer) = (Translator::new("msg_1"), Reducer::new());
     for event in events {
