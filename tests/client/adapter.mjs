@@ -1,7 +1,7 @@
 // Leads the real client through conversations with running servers of `examples/adapter.rs`.
 //   node adapter.mjs BASE_URL…
-// A server has one conversation at a time: its effects are those of this conversation. All servers have one at the
-// same time, because a client waits most of the time.
+// Each server has one conversation at a time, so its effects are those of this conversation. The servers work at the
+// same time, because a client mostly waits.
 // Prints a line per failure, then "adapter scenarios: N ran, M failed".
 import assert from 'node:assert/strict';
 import { loadClient, V6, V7 } from './clients.mjs';
@@ -66,6 +66,7 @@ const scenarios = {
 
 let ran = 0;
 let failed = 0;
+// An iterator that all servers share: each takes the next version when it has finished one.
 const versions = [...V6, ...V7].values();
 async function lead(server) {
   for (const version of versions) {
@@ -75,7 +76,8 @@ async function lead(server) {
       try {
         const before = await effects(server);
         const expected = await play(new Conversation(client, server, 'either'), version);
-        assert.equal((await effects(server)) - before, expected, 'effects');
+        const found = (await effects(server)) - before;
+        assert.equal(found, expected, `${found} effects instead of ${expected}`);
       } catch (error) {
         failed++;
         console.log(`FAIL ${version} ${name}: ${error.message.replace(/\s+/g, ' ')}`);
