@@ -157,17 +157,17 @@ pub(super) fn call_outcome(
     )
 }
 
-/// Adds a chunk to the message of a reducer, which records all that the newest client reads, except for two
-/// things. The details of an approval request are recorded in a data part of their own. The decision of a user
-/// about a call is recorded with its result: for such a chunk, nothing is added, and `false` is returned.
+/// Adds a chunk to the message of a reducer, as the newest client reads it, with two exceptions. The details of an
+/// approval request are left out: a data part records them. The decision of a user is not added, because it is
+/// recorded with the result of the call: then `false` is returned.
 pub(crate) fn push_recorded(chunk: &Chunk<'_>, reducer: &mut Reducer) -> bool {
     if let Chunk::ToolApprovalResponse { approval_id, .. } = chunk
         && !waits_for_policy(reducer.message(), approval_id)
     {
         return false;
     }
-    // The reducer accepts each chunk of the translator, unless the message lacks its call: it may be unknown
-    // which message a run has continued.
+    // A push fails only if the message lacks the call of the chunk: the message that a run has continued may be
+    // unknown.
     let _ = match chunk {
         Chunk::ToolApprovalRequest { approval_id, tool_call_id, reason, is_automatic, .. } => {
             reducer.push_chunk(&Chunk::ToolApprovalRequest {
@@ -185,7 +185,7 @@ pub(crate) fn push_recorded(chunk: &Chunk<'_>, reducer: &mut Reducer) -> bool {
     true
 }
 
-/// Whether a call of this message waits for this approval, which a policy gives and no user.
+/// Whether a call of this message waits for this approval, which a policy decides and not a user.
 fn waits_for_policy(message: &UiMessage, approval_id: &str) -> bool {
     message.tool_parts().any(|part| match &part.state {
         ToolState::ApprovalRequested { approval, .. } => {

@@ -230,7 +230,7 @@ impl RunFrames {
     /// Adds the frames of the entry at this position, each with the `id:` from which a client continues.
     fn frame(&self, position: u64, frames: &[u8], out: &mut Vec<u8>) {
         // Most entries are one frame.
-        out.reserve(self.id_head.len() + MAX_DIGITS + 1 + frames.len());
+        out.reserve(self.id_head.len() + MAX_ID_DIGITS + 1 + frames.len());
         let mut id = Vec::new();
         for (number, frame, is_last) in each(frames) {
             if number <= self.skipped {
@@ -238,11 +238,11 @@ impl RunFrames {
             }
             if is_last {
                 self.push_id(position + 1, 0, out);
-            } else if id.is_empty() {
-                self.push_id(position, number, &mut id);
-                out.extend_from_slice(&id);
             } else {
-                count_up(&mut id);
+                match id.is_empty() {
+                    true => self.push_id(position, number, &mut id),
+                    false => count_up(&mut id),
+                }
                 out.extend_from_slice(&id);
             }
             out.extend_from_slice(frame);
@@ -361,8 +361,8 @@ const FRAME_DIGITS: usize = 5;
 
 const FRAME_BITS: usize = 4 * FRAME_DIGITS;
 
-/// How many hexadecimal digits a number has at most.
-const MAX_DIGITS: usize = 16;
+/// The hexadecimal digits of the number of an `id:`, at most.
+const MAX_ID_DIGITS: usize = 16;
 
 /// Adds one to the hexadecimal number at the end of a line.
 fn count_up(line: &mut [u8]) {
