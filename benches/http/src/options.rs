@@ -66,24 +66,32 @@ pub(crate) const IN_PROCESS: &str = "in-process";
 
 /// Returns the names of these stages.
 fn stages(names: &str) -> Outcome<Vec<String>> {
-    let measured = TEXT.iter().chain([&OUTPUTS, &PACED]).map(|stage| stage.name);
-    let known: Vec<&str> = measured.chain([IN_PROCESS]).collect();
-    let names: Vec<&str> = names.split(',').collect();
-    match names.iter().find(|name| !known.contains(name)) {
-        None => Ok(names.into_iter().map(String::from).collect()),
-        Some(name) => {
-            Err(format!("there is no stage {name}; the stages are {}", known.join(", ")).into())
-        }
-    }
+    let known = TEXT.iter().chain([&OUTPUTS, &PACED]).map(|stage| stage.name).chain([IN_PROCESS]);
+    Ok(known_names("stage", names, known)?.into_iter().map(String::from).collect())
 }
 
 /// Returns the arms with these names, and the first one.
 fn arms(names: &str) -> Outcome<Vec<&'static Arm>> {
-    let names: Vec<&str> = names.split(',').collect();
-    if let Some(name) = names.iter().find(|name| ARMS.iter().all(|arm| arm.name != **name)) {
-        let known: Vec<&str> = ARMS.iter().map(|arm| arm.name).collect();
-        return Err(format!("there is no arm {name}; the arms are {}", known.join(", ")).into());
-    }
+    let names = known_names("arm", names, ARMS.iter().map(|arm| arm.name))?;
     let is_chosen = |arm: &&Arm| arm.name == ARMS[0].name || names.contains(&arm.name);
     Ok(ARMS.iter().filter(is_chosen).collect())
+}
+
+/// Returns each of these names.
+///
+/// # Errors
+/// If one of them is not known.
+fn known_names<'n>(
+    what: &str,
+    names: &'n str,
+    known: impl Iterator<Item = &'static str>,
+) -> Outcome<Vec<&'n str>> {
+    let known: Vec<&str> = known.collect();
+    let names: Vec<&str> = names.split(',').collect();
+    match names.iter().find(|name| !known.contains(name)) {
+        None => Ok(names),
+        Some(name) => {
+            Err(format!("there is no {what} {name}; the {what}s are {}", known.join(", ")).into())
+        }
+    }
 }

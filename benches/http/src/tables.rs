@@ -48,13 +48,12 @@ pub(crate) fn times(results: &Results) -> String {
 
 /// Returns the results of the stage whose text is paced.
 pub(crate) fn paced(results: &Results) -> String {
-    let limit = results.sample(&PACED, ARMS[0].name);
+    let limit = results.sample(&PACED, ARMS[0].name).map_or(0.0, |limit| limit.times[0]);
     let mut table =
         head(&["", "÷ limit", "CPU of a delta", "delay, median", "99 %", "added", "in time"]);
     for arm in ARMS.iter().filter(|arm| results.sample(&PACED, arm.name).is_some()) {
         let sample = results.sample(&PACED, arm.name);
         let micros = |value: f64| format!("{} µs", number(value));
-        let limit = limit.map_or(0.0, |limit| limit.times[0]);
         let cells = [
             ratio(results, &PACED, arm),
             cell(sample, |sample| micros(sample.cpu / 1e3)),
