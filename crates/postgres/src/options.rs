@@ -131,10 +131,11 @@ impl PostgresOptions {
         let mut config: Config = url.parse().map_err(|_| PostgresError::Url)?;
         let own = config.get_options().unwrap_or_default();
         // The role may have other settings. The statements need this isolation, and approvals that were
-        // confirmed must be on the disk.
+        // confirmed must be on the disk. Without statistics, as on a new database, Postgres would compile
+        // some statements, which takes a second each time.
         let options = format!(
             "{own} -c search_path=\"{name}\" -c default_transaction_isolation=read\\ committed \
-             -c synchronous_commit=on -c statement_timeout={timeout} \
+             -c synchronous_commit=on -c jit=off -c statement_timeout={timeout} \
              -c idle_in_transaction_session_timeout={timeout}",
             timeout = STATEMENT_TIMEOUT.as_millis(),
         );

@@ -1,4 +1,4 @@
-//! Counts the transactions of a turn that get an id, which those that write do. Each of them is synced to the disk.
+//! What a turn costs Postgres.
 
 use std::sync::Arc;
 
@@ -7,6 +7,7 @@ use test_support::external_processes::postgres_server::PostgresServer;
 use tokio_postgres::NoTls;
 use ui_message_stream_postgres::PostgresStore;
 
+/// Those that write get an id, and each of them is synced to the disk.
 #[tokio::test]
 async fn the_transactions_of_a_turn_that_write_are_counted() {
     // A server of its own: it counts the transactions of all its sessions.
@@ -24,4 +25,26 @@ async fn the_transactions_of_a_turn_that_write_are_counted() {
     };
     let [transactions] = costs_of_ten_turns(Arc::new(store), transactions).await;
     assert_eq!(transactions[5], 3, "{transactions:?}");
+}
+
+/// A role may have these settings, with which Postgres compiles each statement.
+#[tokio::test]
+async fn no_statement_of_a_turn_is_compiled() {
+    let Some(server) = PostgresServer::start() else { return };
+    let settings = [
+        "jit_above_cost=0",
+        "session_preload_libraries=auto_explain",
+        "auto_explain.log_min_duration=0",
+        "auto_explain.log_analyze=on",
+    ];
+    let options = settings.map(|setting| format!("-c{setting}")).join("%20");
+    let store = PostgresStore::open(&format!("{}?options={options}", server.url())).await.unwrap();
+    costs_of_ten_turns(Arc::new(store), async || [0]).await;
+    let log = server.log();
+    let plans: Vec<&str> = log.split("Query Text: ").skip(1).collect();
+    for table in ["logs", "log_entries", "log_snapshots", "approval_lists"] {
+        assert!(plans.iter().any(|plan| plan.contains(&format!(" {table} "))), "{table}: {log}");
+    }
+    let compiled: Vec<_> = plans.iter().filter(|plan| plan.contains("JIT:")).collect();
+    assert!(compiled.is_empty(), "{compiled:#?}");
 }

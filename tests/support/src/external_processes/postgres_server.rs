@@ -55,6 +55,11 @@ impl PostgresServer {
     pub fn socket(&self) -> String {
         format!("{}/.s.PGSQL.5432", self.folder)
     }
+
+    /// Returns what Postgres has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(format!("{}/log", self.folder)).unwrap()
+    }
 }
 
 impl Drop for PostgresServer {
