@@ -132,7 +132,7 @@ impl PostgresOptions {
         let own = config.get_options().unwrap_or_default();
         // The role may have other settings. The statements need this isolation, and approvals that were
         // confirmed must be on the disk. Without statistics, as on a new database, Postgres would compile
-        // some statements, which takes a second each time.
+        // some statements each time, which can take a second.
         let options = format!(
             "{own} -c search_path=\"{name}\" -c default_transaction_isolation=read\\ committed \
              -c synchronous_commit=on -c jit=off -c statement_timeout={timeout} \
