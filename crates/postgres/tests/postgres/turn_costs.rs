@@ -8,6 +8,8 @@ use test_support::external_processes::postgres_server::PostgresServer;
 use tokio_postgres::NoTls;
 use ui_message_stream_postgres::PostgresStore;
 
+use crate::database::Database;
+
 /// A transaction that writes gets an id, and is synced to the disk.
 #[tokio::test]
 async fn the_transactions_of_a_turn_that_write_are_counted() {
@@ -31,11 +33,8 @@ async fn the_transactions_of_a_turn_that_write_are_counted() {
 /// A role may have `jit_above_cost=0`, with which Postgres compiles each statement. `auto_explain` logs what it does.
 #[tokio::test]
 async fn postgres_compiles_no_statement_of_a_turn() {
-    let Some(server) = PostgresServer::start() else { return };
-    let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
-    tokio::spawn(connection);
-    let can_compile = client.query_one("SELECT pg_jit_available()", &[]).await.unwrap();
-    if !can_compile.get::<_, bool>(0) {
+    let Some(database) = Database::new() else { return };
+    if database.number("SELECT pg_jit_available()::INT::BIGINT").await == 0 {
         return missing("this Postgres compiles no statements");
     }
     let settings = [
@@ -44,9 +43,10 @@ async fn postgres_compiles_no_statement_of_a_turn() {
         "auto_explain.log_min_duration=0",
     ];
     let options = settings.map(|setting| format!("-c{setting}")).join("%20");
-    let store = PostgresStore::open(&format!("{}?options={options}", server.url())).await.unwrap();
+    let url = format!("{}?options={options}", database.server.url());
+    let store = database.options().open(&url).await.unwrap();
     costs_of_ten_turns(Arc::new(store), async || [0]).await;
-    let log = server.log();
+    let log = database.server.log();
     let plans: Vec<&str> = log.split("Query Text: ").skip(1).collect();
     for table in ["logs", "log_entries", "log_snapshots", "approval_lists"] {
         assert!(plans.iter().any(|plan| plan.contains(&format!(" {table} "))), "{table}: {log}");
