@@ -148,7 +148,7 @@ const CASES = {
   },
 
   async 'an answer that is cut off in a text says so, and Try again writes it'({ tab, shoot }) {
-    await tab.write('slow 40');
+    await tab.write('slow 100');
     await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
     const before = await tab.text();
     await server.restart();
@@ -157,7 +157,7 @@ const CASES = {
     assert((await tab.text()).startsWith(before), 'what was written is kept');
     assert.match(await tab.page.getByTestId('error').innerText(), /The server was interrupted/);
     await tab.page.getByTestId('retry').click();
-    await until('the answer is complete', async () => / 40$/.test(await tab.text()));
+    await until('the answer is complete', async () => / 100$/.test(await tab.text()));
     await until('the page is idle', () => tab.isIdle());
     await isStored(tab);
   },
