@@ -71,7 +71,11 @@ struct Container {
 ///
 /// Each key takes eight bytes of memory until its object ends, and each open object or array 16.
 /// Returns whether the text has several lines.
-pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonError> {
+pub(super) fn check(
+    text: &str,
+    strictness: Strictness,
+    max_depth: usize,
+) -> Result<Lines, JsonError> {
     let is_written = strictness == Strictness::Written;
     let mut lines = Lines::One;
     let bytes = text.as_bytes();
@@ -124,7 +128,7 @@ pub(super) fn check(text: &str, strictness: Strictness) -> Result<Lines, JsonErr
                 }
             }
             b'{' | b'[' => {
-                if is_written && outer.len() == MAX_DEPTH {
+                if outer.len() >= max_depth {
                     return Err(JsonError::TooDeep);
                 }
                 at_key = byte == b'{';

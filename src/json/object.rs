@@ -15,14 +15,27 @@ use serde_json::value::RawValue;
 use crate::json::{Json, JsonError, unescaped, with_replacements};
 
 /// An object's fields as text. Of two equal keys the last one counts, as in a browser.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Object<'a> {
     fields: Vec<(Cow<'a, str>, Option<&'a RawValue>)>,
     /// Fields that were unknown to [`Object::add`], as one text: `"a":1,"b":2`.
     unknown: String,
+    /// How many levels its values may nest.
+    max_depth: usize,
+}
+
+impl Default for Object<'_> {
+    fn default() -> Self {
+        Self::with_max_depth(usize::MAX)
+    }
 }
 
 impl<'a> Object<'a> {
+    /// Creates an object without fields, whose values may nest up to `max_depth` levels.
+    pub(crate) fn with_max_depth(max_depth: usize) -> Self {
+        Object { fields: Vec::new(), unknown: String::new(), max_depth }
+    }
+
     /// Reads an object.
     ///
     /// # Errors
@@ -90,7 +103,7 @@ impl<'a> Object<'a> {
 
     /// Removes a field with any JSON value and returns it, if it is present. `null` is a value.
     pub fn json_if_any(&mut self, key: &'static str) -> Result<Option<Json>, FieldError> {
-        let json = self.take(key).map(Json::received_unambiguous).transpose();
+        let json = self.take(key).map(|raw| Json::received_within(self.max_depth, raw)).transpose();
         json.map_err(|error| FieldError::json(key, &error))
     }
 
@@ -105,7 +118,7 @@ impl<'a> Object<'a> {
         for (key, value) in self.rest() {
             push_field(&mut text, key, value);
         }
-        ExtraFields::from_fields(text).map_err(|error| FieldError::json("", &error))
+        ExtraFields::from_fields(text, self.max_depth).map_err(|error| FieldError::json("", &error))
     }
 
     /// Returns the whole object, with the `type` that was removed.
@@ -144,7 +157,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
                 while let Some(Key(key)) = map.next_key()? {
                     fields.push((key, Some(map.next_value()?)));
                 }
-                Ok(Object { fields, unknown: String::new() })
+                Ok(Object { fields, ..Object::default() })
             }
         }
         deserializer.deserialize_map(Fields)
@@ -211,15 +224,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for Key<'a> {
 pub struct ExtraFields(Option<Json>);
 
 impl ExtraFields {
-    /// Creates fields from their text: `"a":1,"b":2`.
-    fn from_fields(mut fields: String) -> Result<Self, JsonError> {
+    /// Creates fields from their text: `"a":1,"b":2`. Their values may nest up to `max_depth` levels.
+    fn from_fields(mut fields: String, max_depth: usize) -> Result<Self, JsonError> {
         if fields.is_empty() {
             return Ok(ExtraFields(None));
         }
         fields.insert(0, '{');
         fields.push('}');
         let raw = RawValue::from_string(fields).map_err(JsonError::Syntax)?;
-        Json::received_unambiguous(&raw).map(|json| ExtraFields(Some(json)))
+        // The braces are one more level.
+        let json = Json::received_within(max_depth.saturating_add(1), &raw);
+        json.map(|json| ExtraFields(Some(json)))
     }
 
     /// Returns whether there is no field.
@@ -308,7 +323,7 @@ pub(crate) fn without(object: &Json, names: &[&str]) -> Option<Option<Json>> {
         }
     };
     each_field(object.as_str(), keep).ok()?;
-    ExtraFields::from_fields(text).ok().map(|extra| extra.0)
+    ExtraFields::from_fields(text, usize::MAX).ok().map(|extra| extra.0)
 }
 
 /// Writes an optional field. An absent field is left out, never written as `null`.

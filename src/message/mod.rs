@@ -123,7 +123,7 @@ impl UiMessage {
         Self::read(text, &mut Reader::unlimited()).map_err(|fault| match fault {
             Fault::Syntax(error) => ReadMessageError::Syntax(error),
             Fault::Field(error) => ReadMessageError::Field(error),
-            Fault::TooManyMessages | Fault::TooManyParts | Fault::TooManyNodes => {
+            Fault::TooManyMessages | Fault::TooManyParts | Fault::TooManyNodes | Fault::TooDeep => {
                 FieldError::new("", "larger than the address space").into()
             }
         })
@@ -296,7 +296,7 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<UiMessage, D::Error> {
         self.0.count_message().map_err(|fault| self.0.stop(fault))?;
         self.0.expects("", "an object");
-        deserializer.deserialize_map(self)
+        self.0.inside(|reader| deserializer.deserialize_map(MessageSeed(reader)))
     }
 }
 
@@ -307,7 +307,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UiMessage, A::Error> {
         let reader = self.0;
-        let mut object = Object::default();
+        let mut object = reader.new_object();
         let mut parts = None;
         while let Some(Key(key)) = map.next_key()? {
             if key != "parts" && !KNOWN.contains(&&*key) {
@@ -342,7 +342,7 @@ impl<'de> DeserializeSeed<'de> for PartsSeed<'_> {
     type Value = Vec<Part>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Part>, D::Error> {
         self.0.expects("parts", "an array");
-        deserializer.deserialize_seq(self)
+        self.0.inside(|reader| deserializer.deserialize_seq(PartsSeed(reader)))
     }
 }
 

@@ -277,8 +277,10 @@ impl<'de> DeserializeSeed<'de> for PartSeed<'_> {
         let reader = self.0;
         reader.count_part().map_err(|fault| reader.stop(fault))?;
         reader.expects("", "an object");
-        let object = FieldsSeed { reader, known: KNOWN }.deserialize(deserializer)?;
-        Part::from_fields(object, reader).map_err(|fault| reader.stop(fault))
+        reader.inside(|reader| {
+            let object = FieldsSeed { reader, known: KNOWN }.deserialize(deserializer)?;
+            Part::from_fields(object, reader).map_err(|fault| reader.stop(fault))
+        })
     }
 }
 

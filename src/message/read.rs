@@ -29,6 +29,8 @@ pub(crate) struct Budget {
     pub(crate) parts: usize,
     /// Messages, parts and fields together.
     pub(crate) nodes: usize,
+    /// Objects and lists inside each other.
+    pub(crate) levels: usize,
 }
 
 /// Why reading stopped.
@@ -44,6 +46,8 @@ pub(crate) enum Fault {
     TooManyParts,
     /// There are more messages, parts and fields together than allowed.
     TooManyNodes,
+    /// The objects and lists of messages and parts nest deeper than allowed.
+    TooDeep,
 }
 
 impl From<FieldError> for Fault {
@@ -68,7 +72,8 @@ impl Reader {
     }
 
     pub(crate) fn unlimited() -> Self {
-        Self::new(Budget { messages: usize::MAX, parts: usize::MAX, nodes: usize::MAX })
+        const ANY: usize = usize::MAX;
+        Self::new(Budget { messages: ANY, parts: ANY, nodes: ANY, levels: ANY })
     }
 
     /// Reads an object whose fields are still text.
@@ -79,8 +84,25 @@ impl Reader {
     ) -> Result<Object<'a>, Fault> {
         self.read(text, |reader, deserializer| {
             reader.expects("", "an object");
-            FieldsSeed { reader, known }.deserialize(deserializer)
+            reader.inside(|reader| FieldsSeed { reader, known }.deserialize(deserializer))
         })
+    }
+
+    /// Reads an object or a list, whose values are one level deeper.
+    pub(crate) fn inside<T, E: Error>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let levels = self.left.levels;
+        self.left.levels = levels.checked_sub(1).ok_or_else(|| self.stop(Fault::TooDeep))?;
+        let value = read(self);
+        self.left.levels = levels;
+        value
+    }
+
+    /// Returns an object without fields, whose values may nest as deep as is left.
+    pub(crate) fn new_object<'a>(&self) -> Object<'a> {
+        Object::with_max_depth(self.left.levels)
     }
 
     /// Reads a text to its end. On failure, returns the fault that stopped the reading.
@@ -163,7 +185,7 @@ impl<'de> Visitor<'de> for FieldsSeed<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
         let FieldsSeed { reader, known } = self;
-        let mut object = Object::default();
+        let mut object = reader.new_object();
         while let Some(Key(key)) = map.next_key()? {
             // Known fields are few, and the limit of parts bounds them.
             if !known.contains(&&*key) {

@@ -59,17 +59,21 @@ impl Trigger {
 }
 
 pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestError> {
-    let text = limits.text(bytes)?;
+    let text = limits.text_of_any_depth(bytes)?;
     let mut reader = Reader::new(Budget {
         messages: limits.max_messages,
         parts: limits.max_parts,
         nodes: limits.max_nodes,
+        levels: limits.max_depth,
     });
     let body = reader.read(text, |reader, deserializer| {
         let id_field = &*limits.chat_id_field;
         BodySeed { reader, id_field }.deserialize(deserializer)
     });
     let body = body.map_err(|fault| match fault {
+        // Reading stops at what is wrong first. That a body is too deep is told before anything else.
+        _ if nests_deeper_than(limits.max_depth, bytes) => limits.too_deep(),
+        Fault::TooDeep => limits.too_deep(),
         Fault::Syntax(error) => ParseRequestError::NotJson(error),
         Fault::Field(error) => ParseRequestError::Field(error),
         Fault::TooManyMessages => ParseRequestError::TooManyMessages { limit: limits.max_messages },
@@ -111,15 +115,20 @@ fn refuse_large_files(body: &Body, limits: &Limits) -> Result<(), ParseRequestEr
 impl Limits {
     /// Checks the length and the depth of a body, and returns its text.
     pub fn text<'a>(&self, bytes: &'a [u8]) -> Result<&'a str, ParseRequestError> {
+        let text = self.text_of_any_depth(bytes)?;
+        if nests_deeper_than(self.max_depth, bytes) { Err(self.too_deep()) } else { Ok(text) }
+    }
+
+    fn text_of_any_depth<'a>(&self, bytes: &'a [u8]) -> Result<&'a str, ParseRequestError> {
         if bytes.len() > self.max_bytes {
             return Err(ParseRequestError::TooLong { limit: self.max_bytes });
         }
-        let text = std::str::from_utf8(bytes)
-            .map_err(|error| ParseRequestError::NotUtf8 { at: error.valid_up_to() })?;
-        match nests_deeper_than(self.max_depth, bytes) {
-            true => Err(ParseRequestError::TooDeep { limit: self.max_depth }),
-            false => Ok(text),
-        }
+        std::str::from_utf8(bytes)
+            .map_err(|error| ParseRequestError::NotUtf8 { at: error.valid_up_to() })
+    }
+
+    fn too_deep(&self) -> ParseRequestError {
+        ParseRequestError::TooDeep { limit: self.max_depth }
     }
 
     /// Refuses more answers than [`Limits::with_max_parts`] allows parts.
@@ -163,8 +172,9 @@ struct BodySeed<'r> {
 impl<'de> DeserializeSeed<'de> for BodySeed<'_> {
     type Value = Body;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Body, D::Error> {
-        self.reader.expects("", "a chat request, which is an object");
-        deserializer.deserialize_map(self)
+        let BodySeed { reader, id_field } = self;
+        reader.expects("", "a chat request, which is an object");
+        reader.inside(|reader| deserializer.deserialize_map(BodySeed { reader, id_field }))
     }
 }
 
@@ -175,7 +185,7 @@ impl<'de> Visitor<'de> for BodySeed<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body, A::Error> {
         let BodySeed { reader, id_field } = self;
-        let mut object = Object::default();
+        let mut object = reader.new_object();
         let mut messages = None;
         while let Some(Key(key)) = map.next_key()? {
             if key == id_field {
@@ -275,7 +285,7 @@ impl<'de> DeserializeSeed<'de> for MessagesSeed<'_> {
     type Value = Vec<UiMessage>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         self.0.expects("messages", "an array");
-        deserializer.deserialize_seq(self)
+        self.0.inside(|reader| deserializer.deserialize_seq(MessagesSeed(reader)))
     }
 }
 

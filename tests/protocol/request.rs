@@ -352,6 +352,80 @@ fn depth_is_counted_outside_strings_and_without_recursion() {
     ChatRequest::parse(nested(100_000).as_bytes(), &deep).unwrap();
 }
 
+/// Bodies with `"VALUE"` in place of each value that a body can hold.
+fn bodies_with_a_value() -> Vec<Value> {
+    const KINDS: [&str; 10] = [
+        "text",
+        "reasoning",
+        "source-url",
+        "source-document",
+        "file",
+        "custom",
+        "step-start",
+        "tool-a",
+        "data-a",
+        "new",
+    ];
+    const FIELDS: [&str; 11] = [
+        "input",
+        "output",
+        "data",
+        "rawInput",
+        "title",
+        "approval",
+        "providerMetadata",
+        "callProviderMetadata",
+        "resultProviderMetadata",
+        "toolMetadata",
+        "extra",
+    ];
+    let part = |kind: &str| {
+        json!({"type": kind, "text": "", "toolCallId": "c", "state": "output-available", "sourceId": "s", "kind": "k",
+            "url": "https://example.com/", "mediaType": "text/plain", "title": "t"})
+    };
+    let with = |mut object: Value, field: &str, value: Value| {
+        object[field] = value;
+        object
+    };
+    let value = || json!("VALUE");
+    let message = |parts: Value| json!({"id": "m", "role": "assistant", "parts": parts});
+    let in_parts =
+        KINDS.iter().flat_map(|kind| FIELDS.map(|field| with(part(kind), field, value())));
+    let in_approvals = ["id", "reason", "descriptor", "inputSchemaInput", "extra"].map(|field| {
+        let approval = with(json!({"id": "a", "approved": true}), field, value());
+        with(part("tool-a"), "approval", approval)
+    });
+    let in_messages = ["id", "role", "parts", "metadata", "extra"]
+        .map(|field| with(message(json!([])), field, value()));
+    let in_bodies = ["id", "trigger", "messageId", "messages", "message", "extra"]
+        .map(|field| with(with_messages(json!([])), field, value()));
+    let messages =
+        in_parts.chain(in_approvals).map(|part| message(json!([part]))).chain(in_messages);
+    let bodies = messages.flat_map(|message| {
+        [with_messages(json!([message])), json!({"id": "c", "message": message})]
+    });
+    bodies.chain(in_bodies).chain([value()]).collect()
+}
+
+#[test]
+fn depth_is_limited_at_every_place_of_a_body() {
+    let limits = Limits::default().with_max_depth(9);
+    let mut accepted = 0;
+    for body in bodies_with_a_value().iter().map(Value::to_string) {
+        let (before, after) = body.split_once(r#""VALUE""#).unwrap();
+        let count = |brackets: [char; 2]| before.matches(brackets).count();
+        let depth = count(['{', '[']) - count(['}', ']']);
+        for (open, close, levels) in (1..10).flat_map(|n| [("[", "]", n), (r#"{"a":"#, "}", n)]) {
+            let text = format!("{before}{}1{}{after}", open.repeat(levels), close.repeat(levels));
+            let parsed = ChatRequest::parse(text.as_bytes(), &limits);
+            let is_too_deep = matches!(parsed, Err(ParseRequestError::TooDeep { limit: 9 }));
+            assert_eq!(is_too_deep, depth + levels > 9, "{text}");
+            accepted += usize::from(parsed.is_ok());
+        }
+    }
+    assert!(accepted > 500, "{accepted}");
+}
+
 #[test]
 fn a_large_valid_chat_is_within_the_default_limits() {
     // Inputs and outputs of any size count by their bytes, not by the number of values in them.
