@@ -92,20 +92,19 @@ pub(super) fn check(
                 at_key = false;
                 let hash;
                 (end, hash) = key_end_and_hash(bytes, i);
-                let token = &text[i..end];
                 let key = match hash {
                     Some(hash) => {
                         let bit = 1 << (hash % 64);
                         current.may_repeat |= current.seen & bit != 0;
                         current.seen |= bit;
-                        Cow::Borrowed(&token[1..token.len() - 1])
+                        Cow::Borrowed(&text[i + 1..end - 1])
                     }
-                    None if is_written && has_lone_surrogate(token) => {
+                    None if is_written && has_lone_surrogate(&text[i..end]) => {
                         return Err(JsonError::LoneSurrogate);
                     }
                     None => {
                         current.has_escaped_keys = true;
-                        unescaped(token)
+                        unescaped(&text[i..end])
                     }
                 };
                 after_constructor = key == "constructor";
