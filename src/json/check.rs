@@ -11,7 +11,7 @@ pub enum JsonError {
     /// It is not JSON, or the value does not serialize.
     #[error("not JSON: {0}")]
     Syntax(#[source] serde_json::Error),
-    /// It nests deeper than [`Json::MAX_DEPTH`](super::Json::MAX_DEPTH).
+    /// It nests deeper than [`Json::MAX_DEPTH`](super::Json::MAX_DEPTH). For a value in a request, `Limits` decide.
     #[error("nested deeper than {} levels", MAX_DEPTH)]
     TooDeep,
     /// A key is `__proto__`, or `constructor` holds `prototype` or `null`: the client's JSON reader
@@ -39,7 +39,7 @@ pub(super) enum Strictness {
     Unambiguous,
     /// Metadata of any server: the client's schema refuses an object with a key `constructor`.
     Metadata,
-    /// A value that this process makes for the wire: all rules.
+    /// A value that this process makes for the wire: all rules of keys, strings and numbers.
     Written,
 }
 
@@ -67,7 +67,7 @@ struct Container {
     seen: u64,
 }
 
-/// Checks a text that is known to be valid JSON, in one pass, without recursion.
+/// Checks a text that is known to be valid JSON, and nests up to `max_depth` levels, in one pass, without recursion.
 ///
 /// Each key takes eight bytes of memory until its object ends, and each open object or array 16.
 /// Returns whether the text has several lines.

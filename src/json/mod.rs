@@ -75,7 +75,7 @@ impl Json {
     /// [`JsonError::Syntax`] if the text is not JSON, else the rule that it breaks.
     pub fn parse(text: &str) -> Result<Self, JsonError> {
         let raw: &RawValue = serde_json::from_str(text).map_err(JsonError::Syntax)?;
-        Self::checked(raw, Strictness::Written, Self::MAX_DEPTH)
+        Self::written(raw)
     }
 
     /// Serializes a value and checks the text.
@@ -91,7 +91,7 @@ impl Json {
     /// ```
     pub fn from_serialize<T: Serialize + ?Sized>(value: &T) -> Result<Self, JsonError> {
         let raw = serde_json::value::to_raw_value(value).map_err(JsonError::Syntax)?;
-        Self::checked(&raw, Strictness::Written, Self::MAX_DEPTH)
+        Self::written(&raw)
     }
 
     /// Creates the JSON `null`.
@@ -157,12 +157,12 @@ impl Json {
     /// Accepts a value as [`Json::received`] does, but refuses a repeated key: two readers could
     /// read two different values.
     pub(crate) fn received_unambiguous(raw: &RawValue) -> Result<Self, JsonError> {
-        Self::received_within(usize::MAX, raw)
+        Self::received_within(raw, usize::MAX)
     }
 
     /// Accepts a value as [`Json::received_unambiguous`] does, but refuses one that nests deeper than `max_depth`
     /// levels.
-    pub(crate) fn received_within(max_depth: usize, raw: &RawValue) -> Result<Self, JsonError> {
+    pub(crate) fn received_within(raw: &RawValue, max_depth: usize) -> Result<Self, JsonError> {
         Self::checked(raw, Strictness::Unambiguous, max_depth)
     }
 
@@ -191,6 +191,10 @@ impl Json {
     /// number in it.
     pub(crate) fn check_as_metadata(&self) -> Result<(), JsonError> {
         check(self.as_str(), Strictness::Metadata, usize::MAX).map(|_| ())
+    }
+
+    fn written(raw: &RawValue) -> Result<Self, JsonError> {
+        Self::checked(raw, Strictness::Written, Self::MAX_DEPTH)
     }
 
     fn checked(
@@ -266,7 +270,7 @@ pub fn json_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::checked(&raw, Strictness::Written, Json::MAX_DEPTH).map_err(serde::de::Error::custom)
+        Json::written(&raw).map_err(serde::de::Error::custom)
     }
 }
 

@@ -103,7 +103,7 @@ impl<'a> Object<'a> {
 
     /// Removes a field with any JSON value and returns it, if it is present. `null` is a value.
     pub fn json_if_any(&mut self, key: &'static str) -> Result<Option<Json>, FieldError> {
-        let json = self.take(key).map(|raw| Json::received_within(self.max_depth, raw)).transpose();
+        let json = self.take(key).map(|raw| Json::received_within(raw, self.max_depth)).transpose();
         json.map_err(|error| FieldError::json(key, &error))
     }
 
@@ -233,7 +233,7 @@ impl ExtraFields {
         fields.push('}');
         let raw = RawValue::from_string(fields).map_err(JsonError::Syntax)?;
         // The braces are one more level.
-        let json = Json::received_within(max_depth.saturating_add(1), &raw);
+        let json = Json::received_within(&raw, max_depth.saturating_add(1));
         json.map(|json| ExtraFields(Some(json)))
     }
 

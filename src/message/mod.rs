@@ -123,7 +123,7 @@ impl UiMessage {
         Self::read(text, &mut Reader::unlimited()).map_err(|fault| match fault {
             Fault::Syntax(error) => ReadMessageError::Syntax(error),
             Fault::Field(error) => ReadMessageError::Field(error),
-            Fault::TooManyMessages | Fault::TooManyParts | Fault::TooManyNodes | Fault::TooDeep => {
+            Fault::TooManyMessages | Fault::TooManyParts | Fault::TooManyNodes => {
                 FieldError::new("", "larger than the address space").into()
             }
         })
@@ -296,7 +296,7 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<UiMessage, D::Error> {
         self.0.count_message().map_err(|fault| self.0.stop(fault))?;
         self.0.expects("", "an object");
-        self.0.inside(|reader| deserializer.deserialize_map(MessageSeed(reader)))
+        self.0.one_level_deeper(|reader| deserializer.deserialize_map(MessageSeed(reader)))
     }
 }
 
@@ -342,7 +342,7 @@ impl<'de> DeserializeSeed<'de> for PartsSeed<'_> {
     type Value = Vec<Part>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Vec<Part>, D::Error> {
         self.0.expects("parts", "an array");
-        self.0.inside(|reader| deserializer.deserialize_seq(PartsSeed(reader)))
+        self.0.one_level_deeper(|reader| deserializer.deserialize_seq(PartsSeed(reader)))
     }
 }
 

@@ -277,7 +277,7 @@ impl<'de> DeserializeSeed<'de> for PartSeed<'_> {
         let reader = self.0;
         reader.count_part().map_err(|fault| reader.stop(fault))?;
         reader.expects("", "an object");
-        reader.inside(|reader| {
+        reader.one_level_deeper(|reader| {
             let object = FieldsSeed { reader, known: KNOWN }.deserialize(deserializer)?;
             Part::from_fields(object, reader).map_err(|fault| reader.stop(fault))
         })

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde_json::error::Category;
 
-use crate::json::{FieldError, Key, Object};
+use crate::json::{FieldError, JsonError, Key, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
 
 /// How much may still be built, and why reading stopped.
@@ -29,7 +29,7 @@ pub(crate) struct Budget {
     pub(crate) parts: usize,
     /// Messages, parts and fields together.
     pub(crate) nodes: usize,
-    /// Objects and lists inside each other.
+    /// Objects and lists inside each other, from here on.
     pub(crate) levels: usize,
 }
 
@@ -46,8 +46,6 @@ pub(crate) enum Fault {
     TooManyParts,
     /// There are more messages, parts and fields together than allowed.
     TooManyNodes,
-    /// The objects and lists of messages and parts nest deeper than allowed.
-    TooDeep,
 }
 
 impl From<FieldError> for Fault {
@@ -72,8 +70,8 @@ impl Reader {
     }
 
     pub(crate) fn unlimited() -> Self {
-        const ANY: usize = usize::MAX;
-        Self::new(Budget { messages: ANY, parts: ANY, nodes: ANY, levels: ANY })
+        const NO_LIMIT: usize = usize::MAX;
+        Self::new(Budget { messages: NO_LIMIT, parts: NO_LIMIT, nodes: NO_LIMIT, levels: NO_LIMIT })
     }
 
     /// Reads an object whose fields are still text.
@@ -84,20 +82,24 @@ impl Reader {
     ) -> Result<Object<'a>, Fault> {
         self.read(text, |reader, deserializer| {
             reader.expects("", "an object");
-            reader.inside(|reader| FieldsSeed { reader, known }.deserialize(deserializer))
+            reader.one_level_deeper(|reader| FieldsSeed { reader, known }.deserialize(deserializer))
         })
     }
 
-    /// Reads an object or a list, whose values are one level deeper.
-    pub(crate) fn inside<T, E: Error>(
+    /// Reads an object or a list, whose values are one level deeper. Whatever else it is, `read` has an error for it.
+    pub(crate) fn one_level_deeper<T, E: Error>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let levels = self.left.levels;
-        self.left.levels = levels.checked_sub(1).ok_or_else(|| self.stop(Fault::TooDeep))?;
-        let value = read(self);
+        self.left.levels = levels.saturating_sub(1);
+        let value = read(self)?;
         self.left.levels = levels;
-        value
+        if levels == 0 {
+            Err(self.stop(FieldError::json("", &JsonError::TooDeep)))
+        } else {
+            Ok(value)
+        }
     }
 
     /// Returns an object without fields, whose values may nest as deep as is left.

@@ -70,10 +70,12 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
         let id_field = &*limits.chat_id_field;
         BodySeed { reader, id_field }.deserialize(deserializer)
     });
+    // Where it is read, a value that is too deep is an error of its field. That a body is too deep comes before every
+    // other error.
+    if body.is_err() && nests_deeper_than(limits.max_depth, bytes) {
+        return Err(limits.too_deep());
+    }
     let body = body.map_err(|fault| match fault {
-        // Reading stops at what is wrong first. That a body is too deep is told before anything else.
-        _ if nests_deeper_than(limits.max_depth, bytes) => limits.too_deep(),
-        Fault::TooDeep => limits.too_deep(),
         Fault::Syntax(error) => ParseRequestError::NotJson(error),
         Fault::Field(error) => ParseRequestError::Field(error),
         Fault::TooManyMessages => ParseRequestError::TooManyMessages { limit: limits.max_messages },
@@ -174,7 +176,8 @@ impl<'de> DeserializeSeed<'de> for BodySeed<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Body, D::Error> {
         let BodySeed { reader, id_field } = self;
         reader.expects("", "a chat request, which is an object");
-        reader.inside(|reader| deserializer.deserialize_map(BodySeed { reader, id_field }))
+        reader
+            .one_level_deeper(|reader| deserializer.deserialize_map(BodySeed { reader, id_field }))
     }
 }
 
@@ -285,7 +288,7 @@ impl<'de> DeserializeSeed<'de> for MessagesSeed<'_> {
     type Value = Vec<UiMessage>;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         self.0.expects("messages", "an array");
-        self.0.inside(|reader| deserializer.deserialize_seq(MessagesSeed(reader)))
+        self.0.one_level_deeper(|reader| deserializer.deserialize_seq(MessagesSeed(reader)))
     }
 }
 

@@ -26,7 +26,10 @@ const MIXED =
   'holiday.img was not there any more. 5000 went to Harbour Bakery.';
 const done = (...names) => names.map(name => `${name}: output-available`);
 
-/** Waits until some of a text has come, and not all of it. All of `slow 200` takes 20 seconds, also on a busy machine. */
+/**
+ * Waits until some of a text has come, and not all of it. `slow 200` is written for at least 20 seconds, so a busy
+ * machine has the time to open a second tab.
+ */
 const begins = async tab => {
   await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
   assert(!(await tab.isIdle()), 'the text is still being written');
@@ -159,6 +162,7 @@ const CASES = {
     for (const each of [tab, second]) await until('the tab is idle', () => each.isIdle());
     const [question, answer, ...more] = await tab.messages();
     assert.deepEqual(more, []);
+    assert.match(answer.text, /^1 2 3 /);
     assert(numbers(200).startsWith(answer.text) && answer.text !== numbers(200), answer.text);
     // The tab that stops closes its connection, and may have shown a word less.
     const [, shown] = await second.messages();

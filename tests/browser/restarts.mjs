@@ -177,10 +177,10 @@ const CASES = {
   },
 
   async 'a server that gets SIGTERM completes the answer first'({ tab }) {
-    await tab.write('slow 20');
+    await tab.write('slow 100');
     await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
     await server.stop('SIGTERM');
-    await until('the answer is complete', async () => / 20$/.test(await tab.text()));
+    await until('the answer is complete', async () => / 100$/.test(await tab.text()));
     await server.start();
     await until('the page is idle', () => tab.isIdle());
     await isStored(tab);

@@ -68,6 +68,10 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
     let text = |before: &str, escape: &str, behind: &str| {
         format!("{before}{}{behind}", escape.repeat((size - 200) / escape.len()))
     };
+    let custom_nesting = |open: &str, close: &str| {
+        let n = (size - 200) / (open.len() + close.len());
+        format!(r#"{{"id":"c","messages":[],"x":{}1{}}}"#, open.repeat(n), close.repeat(n))
+    };
     vec![
         ("a body of arrays", repeated(size, "[", "0", "]")),
         ("a body of objects", repeated(size, "[", r#"{"":{}}"#, "]")),
@@ -82,10 +86,9 @@ fn bodies(size: usize) -> Vec<(&'static str, String)> {
         ("output objects", output("[", r#"{"":{}}"#, "]")),
         ("output keys, all the same", output("{", r#""":0"#, "}")),
         ("output keys, all different", output("{", r##""#":0"##, "}")),
-        ("custom nesting", {
-            let n = (size - 200) / 2;
-            format!(r#"{{"id":"c","messages":[],"x":{}{}}}"#, "[".repeat(n), "]".repeat(n))
-        }),
+        ("custom nesting", custom_nesting("[", "]")),
+        ("custom nesting of objects", custom_nesting(r#"{"":"#, "}")),
+        ("an open list in an open list", "[".repeat(size)),
         ("provider metadata of empty objects", pm("{", r##""#":{}"##, "}")),
         ("messages without parts", messages(r#"{"id":"","role":"assistant","parts":[]}"#)),
         ("system messages", messages(r#"{"id":"","role":"system","parts":[{"type":""}]}"#)),
