@@ -86,7 +86,7 @@ impl Reader {
         })
     }
 
-    /// Reads an object or a list, whose values are one level deeper. Whatever else it is, `read` has an error for it.
+    /// Reads an object or a list, whose values are one level deeper. `read` must fail for every other value.
     pub(crate) fn one_level_deeper<T, E: Error>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, E>,
