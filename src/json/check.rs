@@ -67,7 +67,7 @@ struct Container {
     seen: u64,
 }
 
-/// Checks a text that is known to be valid JSON, and nests up to `max_depth` levels, in one pass, without recursion.
+/// Checks a text that is known to be valid JSON, in one pass, without recursion. It may nest up to `max_depth` levels.
 ///
 /// Each key takes eight bytes of memory until its object ends, and each open object or array 16.
 /// Returns whether the text has several lines.

@@ -72,8 +72,8 @@ pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestEr
     });
     // Where it is read, a value that is too deep is an error of its field. That a body is too deep comes before every
     // other error.
-    if body.is_err() && nests_deeper_than(limits.max_depth, bytes) {
-        return Err(limits.too_deep());
+    if body.is_err() {
+        limits.check_depth(bytes)?;
     }
     let body = body.map_err(|fault| match fault {
         Fault::Syntax(error) => ParseRequestError::NotJson(error),
@@ -118,7 +118,8 @@ impl Limits {
     /// Checks the length and the depth of a body, and returns its text.
     pub fn text<'a>(&self, bytes: &'a [u8]) -> Result<&'a str, ParseRequestError> {
         let text = self.text_of_any_depth(bytes)?;
-        if nests_deeper_than(self.max_depth, bytes) { Err(self.too_deep()) } else { Ok(text) }
+        self.check_depth(bytes)?;
+        Ok(text)
     }
 
     fn text_of_any_depth<'a>(&self, bytes: &'a [u8]) -> Result<&'a str, ParseRequestError> {
@@ -129,8 +130,13 @@ impl Limits {
             .map_err(|error| ParseRequestError::NotUtf8 { at: error.valid_up_to() })
     }
 
-    fn too_deep(&self) -> ParseRequestError {
-        ParseRequestError::TooDeep { limit: self.max_depth }
+    fn check_depth(&self, bytes: &[u8]) -> Result<(), ParseRequestError> {
+        let limit = self.max_depth;
+        if nests_deeper_than(limit, bytes) {
+            Err(ParseRequestError::TooDeep { limit })
+        } else {
+            Ok(())
+        }
     }
 
     /// Refuses more answers than [`Limits::with_max_parts`] allows parts.

@@ -412,9 +412,10 @@ fn a_body_within_the_depth_reads_as_without_a_limit_and_a_deeper_one_is_refused(
                 ChatRequest::parse(text.as_bytes(), &Limits::default().with_max_depth(depth))
             };
             let unlimited = format!("{:?}", parse(usize::MAX));
+            let depth = depth_of(&text);
             for limit in 0..10 {
                 let parsed = parse(limit as usize);
-                if depth_of(&text) > limit {
+                if depth > limit {
                     assert!(
                         matches!(parsed, Err(ParseRequestError::TooDeep { .. })),
                         "{limit}: {text}"
