@@ -1,4 +1,5 @@
-# `just` runs the same steps as `.ci/run`, on the components that are installed; the other recipes are for longer looks.
+# `just` runs the same steps as `.ci/run`, on the components that are installed; `just nightly` runs what takes too long
+# for each change.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
@@ -11,23 +12,37 @@ fmt:
     .ci/mutations --check
 
 lint:
-    cargo clippy --workspace --all-targets --all-features -- -D warnings
+    cargo clippy --workspace --all-targets -- -D warnings
 
 # Which Rust versions compiled; compiles with each declared version whose toolchain is installed.
 versions:
     node .ci/rust-versions.mjs
 
-# Small programs outside the workspace, one for each set of features, and what they depend on.
+# Small programs outside the workspace for the most used sets of features, and what each set depends on.
 applications:
+    .ci/applications core default chat
+
+# CONTRIBUTING.md says when. Each needs redis-server and Postgres, and hours.
+nightly: all-applications servers mutations approvals faults random-kills
+    SIMULATIONS=100000 cargo test -p ui-message-stream-chat --lib simulator
+
+# The programs of all sets of features, and both ends of the range of SQLite versions.
+all-applications:
     .ci/applications
     .ci/sqlite-versions
+
+# The chat of `examples/adapter.rs` on other web servers.
+servers:
+    cargo fmt --check --all --manifest-path examples/servers/Cargo.toml
+    cargo clippy --all-targets --manifest-path examples/servers/Cargo.toml -- -D warnings
+    cargo test --manifest-path examples/servers/Cargo.toml
 
 # What each of those programs costs: packages, CPU seconds, bytes. Builds each from nothing.
 measure:
     .ci/applications --measure
 
 docs:
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 # The instructions of an event on some paths, against those that were recorded. Needs valgrind.
 instructions:
@@ -35,14 +50,12 @@ instructions:
 
 # The documentation as docs.rs builds it, with a badge for each feature; needs a nightly toolchain.
 docs-rs:
-    RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --workspace --no-deps --all-features --exclude demo --exclude chat-openai --exclude traced --exclude authentication --exclude chat-actix --exclude chat-hyper --exclude chat-poem --exclude example-agent --exclude fuzz-targets --exclude test-support
+    RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --workspace --no-deps --all-features --exclude demo --exclude chat-openai --exclude traced --exclude authentication --exclude fuzz-targets --exclude test-support
 
-# Every target of every package, and the check that none was left out.
+# Every target of every package side by side, and the check that none was left out.
 test:
-    mkdir -p target/ci
-    cargo test
-    cargo test --workspace --all-features 2>&1 | tee target/ci/tests.log
-    node .ci/tests-that-ran.mjs target/ci/tests.log
+    node .ci/tests.mjs
+    node .ci/tests-that-ran.mjs
 
 # The targets that touch JSON numbers and the order of keys, as if a dependency of an application had
 # changed how `serde_json` keeps them.
@@ -67,7 +80,7 @@ connections:
 # and Postgres.
 approvals:
     MEMORY_RACES=100000 cargo test --test approval ledger_store -- --nocapture
-    REDIS_RACES=10000 cargo test -p ui-message-stream-redis --all-features --test redis -- --nocapture
+    REDIS_RACES=10000 cargo test -p ui-message-stream-redis --test redis -- --nocapture
     KILLS=100 cargo test -p ui-message-stream-redis --test crash_recovery
     SQLITE_RACES=1000 cargo test -p ui-message-stream-sqlite --test sqlite conformance -- --nocapture
     KILLS=300 cargo test -p ui-message-stream-sqlite --test crash_recovery
@@ -76,7 +89,7 @@ approvals:
 # 200 lost replies for each kind of operation, and 200 users whose connections to the store have faults;
 # needs redis-server and Postgres.
 faults:
-    LOST_REPLIES=200 FAULTED_USERS=200 cargo test -p ui-message-stream-redis --all-features --test redis faults -- --nocapture
+    LOST_REPLIES=200 FAULTED_USERS=200 cargo test -p ui-message-stream-redis --test redis faults -- --nocapture
     LOST_REPLIES=200 FAULTED_USERS=200 cargo test -p ui-message-stream-postgres --test postgres faults -- --nocapture
 
 # The simulator of chat turns has to notice each deliberate bug of `tests/mutations/`.

@@ -324,7 +324,6 @@ async fn no_response_has_cors_headers_unless_the_host_adds_them() {
     assert_eq!(server.effects(), 1);
 }
 
-#[cfg(feature = "cors")]
 #[tokio::test]
 async fn the_cors_layer_of_a_policy_answers_the_pages_that_it_allows_and_no_others() {
     let policy =

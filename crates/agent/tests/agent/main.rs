@@ -14,7 +14,6 @@ mod hostile_ids;
 mod incomplete_histories;
 mod inner_agents;
 mod limits;
-#[cfg(feature = "metrics")]
 mod metrics;
 mod provider_approvals;
 mod provider_approvals_multi_server;

@@ -1,7 +1,6 @@
 //! [`Backend`]: a Redis, or a Redis Cluster.
 
 use test_support::external_processes::fault_proxy::FaultProxy;
-#[cfg(feature = "cluster")]
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use ui_message_stream_redis::{RedisOptions, RedisStore};
@@ -9,7 +8,6 @@ use ui_message_stream_redis::{RedisOptions, RedisStore};
 /// What the stores of a test are connected to.
 pub(crate) enum Backend {
     Single(RedisServer),
-    #[cfg(feature = "cluster")]
     Cluster(RedisCluster),
 }
 
@@ -17,7 +15,6 @@ impl Backend {
     /// Starts one of each kind. Returns none if `redis-server` is not installed.
     pub(crate) fn all() -> Vec<Self> {
         let single = RedisServer::start().map(Backend::Single).into_iter();
-        #[cfg(feature = "cluster")]
         let single = single.chain(RedisCluster::start().map(Backend::Cluster));
         single.collect()
     }
@@ -29,7 +26,6 @@ impl Backend {
             let proxy = FaultProxy::before_redis(&redis);
             (Backend::Single(redis), vec![proxy])
         });
-        #[cfg(feature = "cluster")]
         let single = single.chain(
             RedisCluster::start_behind_proxies()
                 .map(|(cluster, proxies)| (Backend::Cluster(cluster), proxies)),
@@ -40,7 +36,6 @@ impl Backend {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Backend::Single(_) => "Redis",
-            #[cfg(feature = "cluster")]
             Backend::Cluster(_) => "Redis Cluster",
         }
     }
@@ -52,7 +47,6 @@ impl Backend {
     pub(crate) async fn connect_with(&self, options: RedisOptions) -> RedisStore {
         match self {
             Backend::Single(redis) => options.connect(&redis.url()).await.unwrap(),
-            #[cfg(feature = "cluster")]
             Backend::Cluster(cluster) => options.connect_cluster(cluster.urls()).await.unwrap(),
         }
     }
@@ -61,7 +55,6 @@ impl Backend {
         let options = RedisOptions::new();
         match self {
             Backend::Single(_) => options.connect(&proxies[0].url).await.unwrap(),
-            #[cfg(feature = "cluster")]
             Backend::Cluster(_) => {
                 options.connect_cluster(proxies.iter().map(|proxy| &proxy.url)).await.unwrap()
             }
@@ -72,7 +65,6 @@ impl Backend {
     pub(crate) fn nodes(&self) -> &[RedisServer] {
         match self {
             Backend::Single(redis) => std::slice::from_ref(redis),
-            #[cfg(feature = "cluster")]
             Backend::Cluster(cluster) => cluster.nodes(),
         }
     }

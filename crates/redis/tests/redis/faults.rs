@@ -15,18 +15,15 @@ use test_support::contention;
 use test_support::contention::InsertOne;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
-#[cfg(feature = "cluster")]
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use tokio::time::sleep;
 use ui_message_stream::approval::{Principal, RecordId};
-#[cfg(feature = "cluster")]
 use ui_message_stream_chat::store::LogKey;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, Epoch, Expected, ListChats, LiveRunChange, LoadLog, LogStore,
     PutSnapshot, ReadLogEntries,
 };
-#[cfg(feature = "cluster")]
 use ui_message_stream_redis::RedisOptions;
 use ui_message_stream_redis::{RedisStore, RedisStoreError};
 
@@ -187,7 +184,6 @@ async fn after_a_restart_redis_has_all_confirmed_writes_and_the_store_reconnects
     assert_eq!(read_all(&store, &key).await, [control("begin"), frame("a"), control("end")]);
 }
 
-#[cfg(feature = "cluster")]
 #[tokio::test]
 async fn after_a_node_of_a_cluster_has_restarted_its_users_have_their_chats() {
     let Some(mut cluster) = RedisCluster::start() else { return };
@@ -222,7 +218,6 @@ async fn after_a_node_of_a_cluster_has_restarted_its_users_have_their_chats() {
     }
 }
 
-#[cfg(feature = "cluster")]
 #[tokio::test]
 async fn while_a_node_of_a_cluster_hangs_the_users_of_the_others_run_scripts_that_are_new() {
     let Some(cluster) = RedisCluster::start() else { return };
@@ -244,7 +239,6 @@ async fn while_a_node_of_a_cluster_hangs_the_users_of_the_others_run_scripts_tha
     assert!(now.split_whitespace().any(|field| field == client), "{clients}");
 }
 
-#[cfg(feature = "cluster")]
 #[tokio::test]
 async fn half_open_connections_to_one_or_all_nodes_of_a_cluster_are_replaced() {
     let Some((_cluster, proxies)) = RedisCluster::start_behind_proxies() else { return };
@@ -407,7 +401,6 @@ fn connections(redis: &RedisServer, password: &str) -> u32 {
     count.unwrap().trim().parse().unwrap()
 }
 
-#[cfg(feature = "cluster")]
 #[tokio::test]
 async fn after_a_cluster_has_refused_the_password_it_is_asked_again_until_it_accepts_it() {
     let Some(cluster) = RedisCluster::start() else { return };

@@ -76,7 +76,6 @@ async fn a_prefix_with_braces_is_refused() {
     }
 }
 
-#[cfg(feature = "cluster")]
 #[tokio::test]
 async fn an_empty_prefix_is_refused_in_a_cluster() {
     let options = RedisOptions::new().with_prefix("");

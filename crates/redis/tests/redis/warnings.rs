@@ -4,7 +4,6 @@ use test_support::external_processes::redis_server::RedisServer;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream_redis::RedisOptions;
 
-#[cfg(feature = "cluster")]
 use test_support::external_processes::redis_cluster::RedisCluster;
 
 #[tokio::test]
@@ -49,7 +48,6 @@ async fn a_redis_that_does_not_tell_its_settings_is_used_with_a_warning() {
     assert!(warned.contains("the maxmemory-policy of Redis cannot be read"), "{warned}");
 }
 
-#[cfg(feature = "cluster")]
 #[tokio::test]
 async fn one_node_of_a_cluster_with_other_settings_is_enough_for_a_warning() {
     let Some(cluster) = RedisCluster::start() else { return };

@@ -75,6 +75,12 @@ pub fn missing(why: &str) {
     say(&format!("SKIPPED, the real thing is not here: {why}"));
 }
 
+/// Returns whether this test shall run as on a machine with nothing but Rust. `PATH` does not say so of a program whose
+/// folder is known.
+fn are_hidden() -> bool {
+    std::env::var_os("TEST_ONLY_RUST").is_some()
+}
+
 /// Returns the number in an environment variable, or `otherwise` if it is not set.
 pub fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use super::missing;
+use super::{are_hidden, missing};
 
 /// A Postgres that listens on a socket in a folder of its own. It is stopped and its folder is deleted
 /// when the process that has started it ends, also if that process is killed.
@@ -71,6 +71,9 @@ impl Drop for PostgresServer {
 
 /// Returns the folder of the programs of Postgres: the one of Debian, or one of the path.
 fn programs() -> Option<PathBuf> {
+    if are_hidden() {
+        return None;
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = versions.map(|version| version.path().join("bin"));

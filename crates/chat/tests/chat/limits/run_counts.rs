@@ -33,9 +33,8 @@ async fn live_taken_and_refused_runs_are_counted() {
     let mut first = chats.stream_response(&ada, ask("one", "m1")).await.unwrap();
     first.next().await.unwrap().unwrap();
     assert_eq!(counted(), [1, 0, 0, 0]);
-    let has_metrics = cfg!(feature = "metrics");
     for series in ["ui_message_stream_live_runs 1\n", "ui_message_stream_readers 1\n"] {
-        assert_eq!(page.render().contains(series), has_metrics, "{series}");
+        assert!(page.render().contains(series), "{series}");
     }
 
     let mut second = chats.stream_response(&ada, ask("one", "m2")).await.unwrap();
@@ -60,7 +59,7 @@ async fn live_taken_and_refused_runs_are_counted() {
         r#"ui_message_stream_runs_total{event="refused"} 1"#,
         r#"ui_message_stream_runs_total{event="taken"} 2"#,
     ] {
-        assert_eq!(page.lines().any(|line| line == series), has_metrics, "{series}: {page}");
+        assert!(page.lines().any(|line| line == series), "{series}: {page}");
     }
 }
 

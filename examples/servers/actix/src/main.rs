@@ -1,5 +1,5 @@
 //! The chat of `examples/adapter.rs` on actix-web. It has no authentication, so it listens only on its
-//! own machine. Run `cargo run -p chat-actix`, then post to it as `useChat` does.
+//! own machine. Run `cargo run -p chat-actix` in `examples/servers`, then post to it as `useChat` does.
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::{ErrorBadRequest, InternalError};
 use actix_web::middleware::{Next, from_fn};

@@ -1,5 +1,5 @@
 //! The chat of `examples/adapter.rs` on poem. It has no authentication, so it listens only on its own
-//! machine. Run `cargo run -p chat-poem`, then post to it as `useChat` does.
+//! machine. Run `cargo run -p chat-poem` in `examples/servers`, then post to it as `useChat` does.
 use example_agent::{approvals, delete_file, effects, respond, status_of, status_of_refusal};
 use poem::listener::TcpAcceptor;
 use poem::web::Data;

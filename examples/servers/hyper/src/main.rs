@@ -1,5 +1,6 @@
 //! The chat of `examples/adapter.rs` on hyper, without a framework. It has no authentication, so it
-//! listens only on its own machine. Run `cargo run -p chat-hyper`, then post to it as `useChat` does.
+//! listens only on its own machine. Run `cargo run -p chat-hyper` in `examples/servers`, then post to
+//! it as `useChat` does.
 use example_agent::{approvals, delete_file, effects, respond, status_of, status_of_refusal};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Bytes, Incoming};
