@@ -22,9 +22,12 @@ versions:
 applications:
     .ci/applications core default chat
 
-# CONTRIBUTING.md says when. Each needs redis-server and Postgres, and hours.
-nightly: all-applications servers mutations approvals faults random-kills
-    SIMULATIONS=100000 cargo test -p ui-message-stream-chat --lib simulator
+# What takes too long for each change; CONTRIBUTING.md says which change needs which. Needs redis-server and Postgres.
+nightly: all-applications servers simulations mutations approvals faults random-kills canonical-json
+
+# The simulator of chat turns with 100 000 interleavings.
+simulations:
+    SIMULATIONS=100000 cargo test --release -p ui-message-stream-chat --lib simulator
 
 # The programs of all sets of features, and both ends of the range of SQLite versions.
 all-applications:
