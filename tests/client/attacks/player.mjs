@@ -1,11 +1,7 @@
 // Plays a recipe against a server through the real client, and finds the requirements that are not
 // met.
 import { randomUUID } from 'node:crypto';
-import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import dns from 'node:dns';
-import { syncBuiltinESMExports } from 'node:module';
 import { isDeepStrictEqual } from 'node:util';
-import { mock } from 'node:test';
 import { memoryChat } from '../memory-chat.mjs';
 import { json } from '../wire.mjs';
 import { Body } from './values.mjs';
@@ -13,30 +9,14 @@ import { Body } from './values.mjs';
 const SERVER = 'http://localhost';
 const CHAT = `${SERVER}/api/chat`;
 
-// The requests of a server are recorded. They reach no host: every DNS lookup fails.
-dns.lookup = (name, options, callback) => {
-  (callback ?? options)(Object.assign(new Error(`no ${name} here`), { code: 'ENOTFOUND' }));
-};
-syncBuiltinESMExports();
-
 /**
- * Plays `recipe` against the server that `start` makes: what did not hold, how the attacks were
- * answered, the effect log, and how many of the effects may not be.
+ * Plays `recipe` against `server`: what did not hold, how the attacks were answered, and how many of
+ * the effects may not be.
  */
-export async function play(client, recipe, start) {
-  const fetched = [];
-  const fetches = ({ request }) => fetched.push(request.origin + request.path);
-  subscribe('undici:request:create', fetches);
-  mock.timers.enable({ apis: ['Date'], now: Date.now() });
-  try {
-    const server = await start(recipe.model);
-    const player = new Player(client, server);
-    await player.playAll(recipe.steps).catch(error => player.giveUp(error));
-    return player.judge(recipe.holds ?? {}, await server.log(), fetched);
-  } finally {
-    mock.timers.reset();
-    unsubscribe('undici:request:create', fetches);
-  }
+export async function play(client, recipe, server) {
+  const player = new Player(client, server);
+  await player.playAll(recipe.steps).catch(error => player.giveUp(error));
+  return player.judge(recipe.holds ?? {}, await server.log());
 }
 
 const KEYS = [
@@ -74,7 +54,6 @@ class Player {
   async #play(step) {
     const unknown = Object.keys(step).filter(key => !KEYS.includes(key));
     if (unknown.length) throw new Error(`a step has no ${unknown.join(', ')}`);
-    if (step.server === 'advance_clock') mock.timers.tick(step.ms);
     if (step.server) return this.#server.change(step);
     if (step.together) {
       const all = step.together.flatMap(one => Array(one.times ?? 1).fill({ keep: false, ...one }));
@@ -171,7 +150,7 @@ class Player {
     }
   }
 
-  judge({ effects = [], absent = {}, present = {}, alike = [], fetches }, log, fetched) {
+  judge({ effects = [], absent = {}, present = {}, alike = [] }, log) {
     const { prompts } = log;
     this.#judgeEffects(effects, log.effects);
     const wire = this.#posts.map(({ received }) => received);
@@ -182,12 +161,10 @@ class Player {
     }
     const answers = alike.map(label => withoutIds(this.#posts.find(post => post.label === label)));
     if (new Set(answers).size > 1) this.#find('alike', 'the refusals differ');
-    if (fetches && fetched.length) this.#find('fetches', `it fetched ${fetched.join(', ')}`);
     const attacks = this.#posts.filter(post => post.attacks);
     return {
       findings: this.#findings,
-      seen: [...new Set(attacks.map(outcomeOf))],
-      effects: log.effects,
+      seen: [...new Set(attacks.map(responseOf))],
       unapproved: this.#unapproved,
     };
   }
@@ -240,10 +217,16 @@ function openPart(messages, tool, waitsForApproval) {
 
 class NothingToAnswer extends Error {}
 
-function outcomeOf({ status, received, threw }) {
+/** How the server answered. */
+function responseOf({ status, received }) {
   if (status !== 200) return `status ${status}`;
-  if (chunksOf(received).some(chunk => chunk.type === 'error')) return '`error` chunk';
-  return threw ? 'the client throws' : 'answered';
+  return chunksOf(received).some(chunk => chunk.type === 'error') ? '`error` chunk' : 'answered';
+}
+
+/** How the server answered, and whether the client read it. */
+function outcomeOf(post) {
+  const response = responseOf(post);
+  return response === 'answered' && post.threw ? 'the client throws' : response;
 }
 
 const chunksOf = received =>

@@ -46,7 +46,7 @@ async function postJson(url, value) {
 }
 
 /**
- * Does not use `fetch`, which adds headers and whose requests are counted as those of the server.
+ * Does not use `fetch`, which adds headers.
  * Each request has its own connection, because a server may close a connection whose body it has
  * not read.
  */
