@@ -1,34 +1,26 @@
-// Measures the same attacks on several programs that ask for approval to delete a file, and prints
+// Measures the same attacks on hosts of this crate that ask for approval to delete a file, and prints
 // the table of `docs/your-agent.md`, one row for each attack.
-//   node adapter-attacks.mjs [--check] [--pydantic-ai URL] LEDGER STATELESS GUARDED OWN_RECORD
-// With `--check` the table is compared with the document, except for the columns that were not
-// measured, and the last line is "adapter attacks: N cells, M differ".
+//   node adapter-attacks.mjs [--check] LEDGER STATELESS GUARDED OWN_RECORD
+// With `--check` the table is compared with the document, and the last line is
+// "adapter attacks: N cells, M differ".
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { serveAiSdk } from './adapter/ai-sdk.mjs';
 import { loadClient } from './clients.mjs';
 
 const { values: options, positionals: urls } = parseArgs({
   allowPositionals: true,
-  options: { check: { type: 'boolean' }, 'pydantic-ai': { type: 'string' } },
+  options: { check: { type: 'boolean' } },
 });
 const { readUIMessageStream } = await loadClient('6.0.326');
 
-/** How long an approval can be used, where that ends. */
+/** How long an approval can be used. */
 const TTL_MS = 3_000;
-const PROGRAMS = [
-  ['ledger', urls[0]],
-  ['stateless', urls[1]],
-  ['stateless, guard', urls[2]],
-  ['own record', urls[3]],
-  ['AI SDK', await serveAiSdk({})],
-  ['AI SDK, secret', await serveAiSdk({ secret: 'a secret of thirty-two characters' })],
-  ['pydantic-ai', options['pydantic-ai']],
-];
+const HOSTS = ['ledger', 'stateless', 'stateless, guard', 'own record'];
+if (urls.length !== HOSTS.length) throw new Error(`which hosts? ${HOSTS.join('; ')}`);
 
-/** A chat with one program, whose client does what it likes. */
+/** A chat with one host, whose client does what it likes. */
 class Talk {
   #url;
 
@@ -38,7 +30,7 @@ class Talk {
 
   effects = async () => Number(await (await fetch(`${this.#url}/effects`)).text());
 
-  /** Says something. Returns the chat, in which the program asks for approval. */
+  /** Says something. Returns the chat, in which the host asks for approval. */
   async ask() {
     const chat = {
       id: randomUUID(),
@@ -175,12 +167,10 @@ const DOCUMENT = new URL('../../docs/your-agent.md', import.meta.url);
 const documented = readFileSync(DOCUMENT, 'utf8').split('\n');
 let cells = 0;
 let differ = 0;
-const measured = PROGRAMS.map(([, url]) => url);
-console.log(`| attack | ${PROGRAMS.map(([name]) => name).join(' | ')} |`);
+console.log(`| attack | ${HOSTS.join(' | ')} |`);
 for (const [name, attack] of Object.entries(attacks)) {
   const row = await Promise.all(
-    measured.map(async url => {
-      if (!url) return undefined;
+    urls.map(async url => {
       const talk = new Talk(url);
       const before = await talk.effects();
       const words = await attack(talk);
@@ -189,15 +179,14 @@ for (const [name, attack] of Object.entries(attacks)) {
       return `${effects}×, ${words}${isUntrue(words, effects) ? ' (untrue)' : ''}`;
     }),
   );
-  console.log(`| ${name} | ${row.map(cell => cell ?? 'not measured').join(' | ')} |`);
+  console.log(`| ${name} | ${row.join(' | ')} |`);
   const line = documented.find(line => line.startsWith(`| ${name} |`)) ?? '';
   const expected = line.split('|').slice(2, -1).map(cell => cell.trim().replaceAll('**', ''));
   row.forEach((cell, column) => {
-    if (cell === undefined) return;
     cells++;
     if (cell !== expected[column]) {
       differ++;
-      console.log(`DIFFERS ${name}, ${PROGRAMS[column][0]}: ${cell}; documented: ${expected[column]}`);
+      console.log(`DIFFERS ${name}, ${HOSTS[column]}: ${cell}; documented: ${expected[column]}`);
     }
   });
 }

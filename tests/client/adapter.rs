@@ -1,5 +1,5 @@
 //! The real client drives `examples/adapter.rs`, and the same attacks are measured on hosts with a
-//! ledger, without records, and with a record of their own, and on the AI SDK's own server.
+//! ledger, without records, and with a record of their own.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,9 +55,6 @@ fn the_attacks_on_adapters_have_the_documented_results() {
     });
     let mut arguments = vec!["adapter-attacks.mjs", "--check"];
     arguments.extend(hosts.iter().map(String::as_str));
-    // Where `adapter/pydantic_ai_server.py` runs, to measure its column as well.
-    let pydantic_ai = std::env::var("PYDANTIC_AI_URL").ok();
-    arguments.extend(pydantic_ai.iter().flat_map(|url| ["--pydantic-ai", url]));
     let printed = run_node(&client, &arguments);
     println!("{printed}");
     assert!(printed.ends_with(" 0 differ\n"), "{printed}");
