@@ -69,7 +69,7 @@ test-unified:
 translator-properties:
     TRANSLATOR_CASES=20000 cargo test --test client translator_properties -- --nocapture
 
-# The real SDK's canonical form, 100 000 random inputs, however `serde_json` keeps numbers and keys.
+# The canonical form as JavaScript writes it, 100 000 random inputs, however `serde_json` keeps numbers and keys.
 canonical-json:
     CANONICAL_CASES=100000 cargo test --test client canonical_json
     CANONICAL_CASES=100000 cargo test -p ui-message-stream --features serde_json/arbitrary_precision,serde_json/preserve_order --test client canonical_json
