@@ -56,8 +56,6 @@ const CASES: &[(&str, &str)] = &[
     ("phase1-signed", "a_question_is_sealed"),
     ("phase1-slow-and-quick", "of_two_calls_the_quick_one_is_shown_first"),
     ("phase1-two-calls-of-one-id", "two_calls_of_a_step_have_one_id"),
-    ("secret-denied-without-signature", "a_denial_needs_no_seal_of_its_own"),
-    ("secret-missing-signature", "an_approval_that_was_never_asked_for"),
     ("step-limit-reached", "the_limit_of_steps_is_reached"),
     ("turn-after-denied", "the_turn_after_a_denied_call"),
 ];

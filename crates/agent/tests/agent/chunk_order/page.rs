@@ -15,15 +15,11 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Posts the messages, and applies the response to them. The error of a refused request stands in place
-    /// of the chunks.
+    /// Posts the messages, and applies the response to them.
     pub(crate) async fn post(&mut self, chats: &ChatServer) -> Vec<Value> {
         let body = json!({"id": "chat", "messages": self.messages}).to_string();
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        let response = match chats.stream_response(&Principal::new("ada"), request).await {
-            Ok(response) => response,
-            Err(error) => return vec![json!({"type": "refused", "errorText": error.to_string()})],
-        };
+        let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
         let frames: Vec<_> = response.map(Result::unwrap).collect().await;
         let text = String::from_utf8(frames.concat()).unwrap();
         let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
