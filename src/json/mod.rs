@@ -12,7 +12,7 @@
 //!
 //! - nesting deeper than [`Json::MAX_DEPTH`];
 //! - a repeated key;
-//! - a key `constructor` with the value `null`, because the first clients of `ai@6` throw on it;
+//! - a key `constructor` with the value `null`, which the first clients of `ai@6` refuse;
 //! - a number beyond the range of a double;
 //! - half of a surrogate pair.
 //!

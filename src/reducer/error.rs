@@ -42,8 +42,7 @@ pub enum ReduceError {
         /// The `type` of the chunk.
         kind: &'static str,
     },
-    /// Metadata to be merged that nests deeper than 1 000 levels. A browser's stack overflows at a
-    /// somewhat greater depth.
+    /// Metadata to be merged that nests deeper than 1 000 levels.
     #[error("`{kind}` brings metadata that nests deeper than 1000 levels")]
     MetadataTooDeep {
         /// The `type` of the chunk.

@@ -49,8 +49,7 @@ pub(super) enum MergeError {
     TooDeep,
 }
 
-/// The maximum depth of metadata that is merged into other metadata. The client's stack overflows
-/// at between 1 500 and 2 000 levels.
+/// The maximum depth of metadata that is merged into other metadata.
 pub(super) const MAX_DEPTH: usize = 1000;
 
 /// The keys that the client does not merge.
