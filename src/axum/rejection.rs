@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ use crate::request::ParseRequestError;
 /// The error of a request that was rejected.
 ///
 /// Its response is plain text, because `useChat` shows the body of an error response unchanged.
-/// [`kind`](Self::kind) determines the HTTP status. When it becomes a response, an error of status 400,
-/// 401, 403 or 503 is logged at DEBUG with its reason, or at WARN if a store does not respond. A request
+/// [`kind`](Self::kind) determines the HTTP status. When it becomes a response, it is logged at DEBUG, or
+/// at WARN if a store does not respond, with the fields `status`, `reason` and `site`: the place in the source
+/// where the rejection was [created](Self::new). A request
 /// without a user, and one that the policy does not allow, is also logged at WARN, once a minute, with what the
 /// program lacks.
 ///
@@ -42,6 +44,8 @@ pub struct ChatRejection {
     text: Cow<'static, str>,
     /// The cause, which is logged.
     source: Option<BoxError>,
+    /// The place in the source that has rejected the request, which is logged.
+    site: &'static Location<'static>,
 }
 
 /// The kind of a [`ChatRejection`], which determines the HTTP status of the response.
@@ -84,14 +88,24 @@ pub enum ChatRejectionKind {
 impl ChatRejection {
     /// Creates a rejection whose response has this text. The client reads it, so it must not name what
     /// only the server knows.
+    ///
+    /// The log names the place in the source that calls this function, or that converts another error with `?`.
+    #[track_caller]
     pub fn new(kind: ChatRejectionKind, text: impl Into<Cow<'static, str>>) -> Self {
-        ChatRejection { kind, text: text.into(), source: None }
+        ChatRejection { kind, text: text.into(), source: None, site: Location::caller() }
     }
 
     /// Sets the cause. It is logged, and the client does not read it.
     #[must_use]
     pub fn with_source(self, source: impl Into<BoxError>) -> Self {
         ChatRejection { source: Some(source.into()), ..self }
+    }
+
+    /// Sets the place in the source that the log names, if the request was rejected before the rejection was
+    /// created.
+    #[must_use]
+    pub fn with_site(self, site: &'static Location<'static>) -> Self {
+        ChatRejection { site, ..self }
     }
 
     /// Returns the kind of the rejection.
@@ -125,13 +139,11 @@ impl ChatRejection {
         if is_not_allowed && is_minute_over(&POLICY_WARNED_AT, Instant::now()) {
             tracing::warn!(reason = log_causes(self), "a host or an origin is not allowed");
         }
-        if matches!(status.as_u16(), 400 | 401 | 403 | 503) {
-            let (status, reason) = (status.as_u16(), log_causes(self));
-            if self.kind == ChatRejectionKind::Unavailable && self.source.is_some() {
-                return tracing::warn!(status, reason, "a request is rejected");
-            }
-            tracing::debug!(status, reason, "a request is rejected");
+        let (status, reason, site) = (status.as_u16(), log_causes(self), self.site);
+        if self.kind == ChatRejectionKind::Unavailable && self.source.is_some() {
+            return tracing::warn!(status, reason, %site, "a request is rejected");
         }
+        tracing::debug!(status, reason, %site, "a request is rejected");
     }
 
     pub(super) fn address_not_allowed() -> Self {
@@ -165,6 +177,7 @@ impl ChatRejection {
 
 /// The body is not a valid request: 400, or 413 if it exceeds a limit.
 impl From<ParseRequestError> for ChatRejection {
+    #[track_caller]
     fn from(error: ParseRequestError) -> Self {
         let kind = match error.is_limit() {
             true => ChatRejectionKind::TooLarge,
@@ -176,13 +189,15 @@ impl From<ParseRequestError> for ChatRejection {
 
 /// A field of the request is not valid: 400.
 impl From<FieldError> for ChatRejection {
+    #[track_caller]
     fn from(error: FieldError) -> Self {
-        ParseRequestError::Field(error).into()
+        ChatRejection::from(ParseRequestError::Field(error))
     }
 }
 
 /// The policy does not allow the request: 403, or 415 for its content type.
 impl From<PolicyError> for ChatRejection {
+    #[track_caller]
     fn from(error: PolicyError) -> Self {
         let kind = match &error {
             PolicyError::HostNotAllowed(_) | PolicyError::InvalidHost => {
@@ -200,9 +215,10 @@ impl From<PolicyError> for ChatRejection {
 /// 400 for a changed input that is not accepted, otherwise 503.
 #[cfg(feature = "approvals")]
 impl From<RedeemError> for ChatRejection {
+    #[track_caller]
     fn from(error: RedeemError) -> Self {
         match error {
-            RedeemError::Ledger(error) => error.into(),
+            RedeemError::Ledger(error) => ChatRejection::from(error),
             RedeemError::Input(error) => {
                 ChatRejection::new(ChatRejectionKind::BadRequest, error.to_string())
             }
@@ -213,6 +229,7 @@ impl From<RedeemError> for ChatRejection {
 /// The approvals cannot be read or stored: 503.
 #[cfg(feature = "approvals")]
 impl From<LedgerStoreError> for ChatRejection {
+    #[track_caller]
     fn from(error: LedgerStoreError) -> Self {
         let text = "the chat cannot be reached; try again later";
         ChatRejection::new(ChatRejectionKind::Unavailable, text).with_source(error)

@@ -496,7 +496,7 @@ impl Driver {
             let value = chats.limits.max_user_runs();
             tracing::warn!(limit = "max_user_runs", value, "a run was refused because of a limit");
         }
-        if let (Response::UnknownCalls, Some(posted)) = (&response, &self.posted) {
+        if let (Response::UnknownCalls(_), Some(posted)) = (&response, &self.posted) {
             self.effects.context().audit_unknown_calls(posted);
         }
         let response = match (response, self.failure.take()) {

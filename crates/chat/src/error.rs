@@ -1,5 +1,7 @@
 //! [`ChatError`]: the error of an operation on a conversation.
 
+use std::panic::Location;
+
 use super::conversation::RequestConflict;
 use super::log::decision::Response;
 use super::store::ChatStoreError;
@@ -31,10 +33,18 @@ pub enum ChatError {
         "this message was received before, and there is no response to it; to get one, regenerate \
          it or send another message"
     )]
-    AlreadyReceived,
+    AlreadyReceived {
+        /// The place in the source that has refused the request. A server logs it.
+        site: &'static Location<'static>,
+    },
     /// The request does not fit the conversation.
-    #[error(transparent)]
-    Conflict(#[from] RequestConflict),
+    #[error("{conflict}")]
+    Conflict {
+        /// Why the request does not fit.
+        conflict: RequestConflict,
+        /// The place in the source that has refused the request. A server logs it.
+        site: &'static Location<'static>,
+    },
     /// The user has the maximum number of [live runs](crate::ChatLimits::with_max_user_runs),
     /// and all of them have readers.
     #[error("too many responses are being written for this user; try again later")]
@@ -67,13 +77,17 @@ impl From<RedeemError> for ChatError {
 
 impl ChatError {
     /// Returns the error of a request that has no response.
+    #[track_caller]
     pub(super) fn of_response(response: Response) -> Self {
         match response {
             Response::Limit(limit) => limit.into(),
-            Response::Refused(conflict) => conflict.into(),
+            Response::Refused(conflict, site) => ChatError::Conflict { conflict, site },
             Response::TooManyRuns => ChatError::TooManyRuns,
-            Response::AlreadyReceived | Response::Nothing => ChatError::AlreadyReceived,
-            Response::UnknownCalls => RequestConflict::UnknownCalls.into(),
+            Response::AlreadyReceived(site) => ChatError::AlreadyReceived { site },
+            Response::Nothing => ChatError::AlreadyReceived { site: Location::caller() },
+            Response::UnknownCalls(site) => {
+                ChatError::Conflict { conflict: RequestConflict::UnknownCalls, site }
+            }
             Response::ShuttingDown => ChatError::ShuttingDown,
             // The driver knows why, and a turn with one of the others is not refused.
             Response::Failed | Response::Join { .. } | Response::Stored(_) => {

@@ -332,7 +332,7 @@ impl ChatServer {
             let Some(redeemed) = turn.accepted().await else {
                 match turn.response().await? {
                     // The decisions were made before, or the chat does not hold the calls.
-                    Response::Stored(_) | Response::UnknownCalls => continue,
+                    Response::Stored(_) | Response::UnknownCalls(_) => continue,
                     other => return Err(ChatError::of_response(other)),
                 }
             };

@@ -144,7 +144,8 @@ async fn hostile_ids_are_bounded_and_escaped_in_spans_log_lines_and_audit_events
         }]}],
     });
     let forged = chats.stream_response(&ada, request(&forged)).await;
-    let refused = matches!(forged, Err(ChatError::Conflict(RequestConflict::UnknownCalls)));
+    let refused =
+        matches!(forged, Err(ChatError::Conflict { conflict: RequestConflict::UnknownCalls, .. }));
     assert!(refused, "{forged:?}");
     let decision = ApprovalDecision::new(approval_id, true);
     assert!(chats.decide(&ada, vec![decision]).await.unwrap()[0].accepted);

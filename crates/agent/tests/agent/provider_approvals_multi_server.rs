@@ -44,7 +44,8 @@ async fn an_approval_for_an_evicted_chat_is_refused_and_stays_pending() {
     let empty = host.chats.clone().with_store(Arc::new(InMemoryLogStore::new()));
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
     let refused = empty.stream_response(&ada(), request).await;
-    let is_conflict = matches!(refused, Err(ChatError::Conflict(RequestConflict::UnknownCalls)));
+    let is_conflict =
+        matches!(refused, Err(ChatError::Conflict { conflict: RequestConflict::UnknownCalls, .. }));
     assert!(is_conflict, "{refused:?}");
     assert_eq!(host.chats.approvals().pending(&ada()).await.unwrap().len(), 1);
     assert_eq!(host.provider_inputs(), ["nothing"]);

@@ -341,11 +341,9 @@ async fn decide(
         Ok(DecisionsBody { decisions: None, chat_id: Some(_), approved: Some(true), .. }) => {
             return Err(ChatRejection::new(ChatRejectionKind::BadRequest, BLANKET_APPROVAL));
         }
-        Ok(_) => return Err(ChatRejection::new(ChatRejectionKind::BadRequest, NO_DECISIONS)),
-        Err(error) => {
-            return Err(
-                ChatRejection::new(ChatRejectionKind::BadRequest, NO_DECISIONS).with_source(error)
-            );
+        // The error may hold a value of the body, and would be logged.
+        Ok(_) | Err(_) => {
+            return Err(ChatRejection::new(ChatRejectionKind::BadRequest, NO_DECISIONS));
         }
     };
     let decided = chats.decide(&principal, decisions).await?;
@@ -359,12 +357,16 @@ async fn decide(
 
 /// A request that cannot be answered: 400, 404, 409, 413, 429 or 503.
 impl From<ChatError> for ChatRejection {
+    #[track_caller]
     fn from(error: ChatError) -> Self {
         let kind = match error {
-            ChatError::Request(error) => return error.into(),
+            ChatError::Request(error) => return ChatRejection::from(error),
             ChatError::Input(_) => ChatRejectionKind::BadRequest,
             ChatError::NotFound => ChatRejectionKind::NotFound,
-            ChatError::AlreadyReceived | ChatError::Conflict(_) => ChatRejectionKind::Conflict,
+            ChatError::AlreadyReceived { site } | ChatError::Conflict { site, .. } => {
+                let conflict = ChatRejection::new(ChatRejectionKind::Conflict, error.to_string());
+                return conflict.with_site(site);
+            }
             ChatError::TooManyReaders => ChatRejectionKind::TooManyReaders,
             ChatError::TooManyRuns => ChatRejectionKind::TooManyRuns,
             ChatError::Limit(_) => ChatRejectionKind::TooLarge,

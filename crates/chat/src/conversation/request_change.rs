@@ -1,5 +1,7 @@
 //! [`RequestChange`]: what a request of the user changes in a conversation.
 
+use std::panic::Location;
+
 use serde::{Deserialize, Serialize};
 
 use super::delivery::{REGENERATED, digest_of_edit, regeneration_after};
@@ -41,15 +43,29 @@ impl RequestChange {
     }
 }
 
+/// The effect of a request that changes nothing, and the place in the source that has found it.
+#[derive(Debug)]
+pub(crate) struct NoChange {
+    pub(crate) effect: RequestEffect,
+    pub(crate) site: &'static Location<'static>,
+}
+
+impl NoChange {
+    #[track_caller]
+    fn new(effect: RequestEffect) -> Self {
+        NoChange { effect, site: Location::caller() }
+    }
+}
+
 /// Returns what a request changes in this conversation.
 ///
 /// # Errors
-/// The effect of a request that changes nothing.
+/// [`NoChange`], if the request changes nothing.
 pub(crate) fn change_of(
     chat: &Chat,
     request: &ChatRequest,
     posted_history: PostedHistory,
-) -> Result<RequestChange, RequestEffect> {
+) -> Result<RequestChange, NoChange> {
     if *request.trigger() == Trigger::RegenerateMessage {
         return regeneration(chat, request);
     }
@@ -61,7 +77,7 @@ pub(crate) fn change_of(
     };
     let id = &continued.id;
     if chat.place_of(id, Role::Assistant).is_some() {
-        return Err(RequestEffect::Continues(id.clone()));
+        return Err(NoChange::new(RequestEffect::Continues(id.clone())));
     }
     match chat.past_messages.removed(id) {
         Some(after) => Err(response_after(chat, after)),
@@ -99,11 +115,11 @@ fn new_message(
     request: &ChatRequest,
     message: &UiMessage,
     posted_history: PostedHistory,
-) -> Result<RequestChange, RequestEffect> {
+) -> Result<RequestChange, NoChange> {
     let (id, message) = (&message.id, imported(message, HistoryImport::Texts));
     let Some(place) = chat.place_of(id, Role::User) else {
         if chat.past_messages.removed(id).is_some() {
-            return Err(RequestEffect::NotAnswered);
+            return Err(NoChange::new(RequestEffect::NotAnswered));
         }
         let is_cut = posted_history == PostedHistory::Truncate;
         let keep = is_cut.then(|| posted_prefix(chat, request)).flatten();
@@ -113,12 +129,12 @@ fn new_message(
         return Err(response_after(chat, Some(id)));
     }
     if request.message_id() != Some(id) {
-        return Err(RequestEffect::Refused(RequestConflict::UnnamedEdit));
+        return Err(NoChange::new(RequestEffect::Refused(RequestConflict::UnnamedEdit)));
     }
     let edit = digest_of_edit(&message.parts);
     if chat.past_messages.is_known_change(id, &edit) {
         // The message has another text since, so its response does not answer this one.
-        return Err(RequestEffect::NotAnswered);
+        return Err(NoChange::new(RequestEffect::NotAnswered));
     }
     let change = Some((id.clone(), edit));
     Ok(RequestChange { change, message: Some(message), ..RequestChange::keep(place) })
@@ -150,7 +166,7 @@ pub(crate) fn kept_messages(chat: &Chat, request: &ChatRequest) -> usize {
 }
 
 /// Returns the removal of the response to be written again, and of all messages after it.
-fn regeneration(chat: &Chat, request: &ChatRequest) -> Result<RequestChange, RequestEffect> {
+fn regeneration(chat: &Chat, request: &ChatRequest) -> Result<RequestChange, NoChange> {
     let last = request.messages().last();
     let (question, response) = match last {
         Some(last) if last.role == Role::User => (Some(imported(last, HistoryImport::Texts)), None),
@@ -161,7 +177,7 @@ fn regeneration(chat: &Chat, request: &ChatRequest) -> Result<RequestChange, Req
     if let (Some(posted), Some(place)) = (&question, place)
         && chat.messages[place].parts != posted.parts
     {
-        return Err(RequestEffect::Refused(RequestConflict::UnnamedEdit));
+        return Err(NoChange::new(RequestEffect::Refused(RequestConflict::UnnamedEdit)));
     }
     let named = request.message_id().or(response);
     if let Some(place) = named.and_then(|id| chat.place_of(id, Role::Assistant)) {
@@ -188,11 +204,11 @@ fn regeneration(chat: &Chat, request: &ChatRequest) -> Result<RequestChange, Req
     }
     match question {
         Some(posted) if chat.past_messages.removed(&posted.id).is_some() => {
-            Err(RequestEffect::NotAnswered)
+            Err(NoChange::new(RequestEffect::NotAnswered))
         }
         // The request that sent the message did not arrive.
         Some(posted) => Ok(RequestChange { message: Some(posted), ..RequestChange::default() }),
-        None => Err(RequestEffect::Refused(RequestConflict::NothingToRegenerate)),
+        None => Err(NoChange::new(RequestEffect::Refused(RequestConflict::NothingToRegenerate))),
     }
 }
 
@@ -204,12 +220,12 @@ fn regeneration_of_response_to(
     chat: &Chat,
     place: usize,
     has_text: bool,
-) -> Result<RequestChange, RequestEffect> {
+) -> Result<RequestChange, NoChange> {
     let UiMessage { id: question, parts, .. } = &chat.messages[place];
     if chat.regenerated.as_ref() == Some(question)
         && let Some(response) = live_response_to(chat, question)
     {
-        return Err(RequestEffect::AwaitsResponse(response.clone()));
+        return Err(NoChange::new(RequestEffect::AwaitsResponse(response.clone())));
     }
     let change = regeneration_after(parts);
     let known = if has_text { &*change } else { REGENERATED };
@@ -226,16 +242,17 @@ fn regeneration_of_response_to(
 
 /// Returns the effect of a request that was delivered before. `question` is the message before
 /// its response.
-fn response_after(chat: &Chat, question: Option<&MessageId>) -> RequestEffect {
-    let Some(question) = question else { return RequestEffect::NotAnswered };
+#[track_caller]
+fn response_after(chat: &Chat, question: Option<&MessageId>) -> NoChange {
+    let Some(question) = question else { return NoChange::new(RequestEffect::NotAnswered) };
     if let Some(response) = live_response_to(chat, question) {
-        return RequestEffect::AwaitsResponse(response.clone());
+        return NoChange::new(RequestEffect::AwaitsResponse(response.clone()));
     }
     let next = chat.messages.position(question).and_then(|place| chat.messages.get(place + 1));
-    match next.filter(|next| next.role == Role::Assistant) {
+    NoChange::new(match next.filter(|next| next.role == Role::Assistant) {
         Some(response) => RequestEffect::Answered(response.id.clone()),
         None => RequestEffect::NotAnswered,
-    }
+    })
 }
 
 /// Returns the id of the message of the live run, if the run writes it in response to this

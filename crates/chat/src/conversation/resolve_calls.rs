@@ -55,7 +55,7 @@ impl Chat {
                 apply_change(self, change);
                 RequestEffect::NewResponse
             }
-            Err(effect) => effect,
+            Err(unchanged) => unchanged.effect,
         }
     }
 

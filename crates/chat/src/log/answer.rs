@@ -1,10 +1,12 @@
 //! [`answer`]: what a request does that answers calls.
 
+use std::panic::Location;
+
 use super::decision::{Decision, Mine, Redemption, Response, View};
 use super::entry::Entry;
 use super::join::{join, join_or_stored};
 use super::writer::accepted;
-use crate::conversation::request_change::change_of;
+use crate::conversation::request_change::{NoChange, change_of};
 use crate::conversation::{Chat, RequestEffect, approval_status};
 use ui_message_stream::approval::{ApprovalStatus, ResumePlan};
 use ui_message_stream::id::MessageId;
@@ -39,7 +41,7 @@ pub(crate) fn answer(
             }
             if !answered.is_any {
                 return Decision::Done(match answered.is_unknown {
-                    true => Response::UnknownCalls,
+                    true => Response::UnknownCalls(Location::caller()),
                     false => Response::Stored(message_id.clone()),
                 });
             }
@@ -113,11 +115,13 @@ fn answer_to_removed(view: &View, mine: &Mine, posted: Option<&ChatRequest>) -> 
     let chat = view.state.chat();
     let change = posted.map(|posted| change_of(chat, posted, mine.settings.posted_history));
     match change {
-        Some(Err(RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id))) => {
-            join_or_stored(view, id, mine)
-        }
-        Some(Err(_)) => Decision::Done(Response::AlreadyReceived),
-        Some(Ok(_)) | None => Decision::Done(Response::UnknownCalls),
+        Some(Err(NoChange { effect, site })) => match effect {
+            RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => {
+                join_or_stored(view, id, mine)
+            }
+            _ => Decision::Done(Response::AlreadyReceived(site)),
+        },
+        Some(Ok(_)) | None => Decision::Done(Response::UnknownCalls(Location::caller())),
     }
 }
 

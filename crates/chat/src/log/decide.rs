@@ -1,12 +1,14 @@
 //! [`decide`]: what a turn does next with the chat that it has read. A pure function.
 
+use std::panic::Location;
+
 use super::answer::{answer, settle};
 use super::decision::{Decision, Goal, Mine, Redemption, Response, TurnSettings, View, plan_of};
 use super::entry::{Entry, OtherEntry, RunEnd};
 use super::join::{end_lost, join, join_or_stored};
 use super::state::{LastEnd, Live};
 use super::writer::accepted;
-use crate::conversation::request_change::{RequestChange, apply_change, change_of};
+use crate::conversation::request_change::{NoChange, RequestChange, apply_change, change_of};
 use crate::conversation::{Chat, RequestEffect};
 use crate::store::Expected;
 use ui_message_stream::UserText;
@@ -85,7 +87,7 @@ fn without_log(goal: &Goal, mine: &Mine) -> Decision {
         }
         Goal::Answer { .. } => match mine.redemption {
             Redemption::Storing | Redemption::Executing => Decision::AwaitResults,
-            _ => Decision::Done(Response::UnknownCalls),
+            _ => Decision::Done(Response::UnknownCalls(Location::caller())),
         },
         Goal::Delete if mine.revoked != Some(None) => Decision::RevokePending,
         _ => Decision::Done(Response::Nothing),
@@ -102,13 +104,16 @@ fn allowed_change(
     mine: &Mine,
 ) -> Result<(RequestChange, Chat), Decision> {
     let TurnSettings { posted_history, limits, .. } = &mine.settings;
-    let change = change_of(chat, request, *posted_history).map_err(|effect| {
-        Decision::Done(match effect {
-            RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => Response::Stored(id),
-            RequestEffect::Refused(conflict) => Response::Refused(conflict),
-            _ => Response::AlreadyReceived,
-        })
-    })?;
+    let change =
+        change_of(chat, request, *posted_history).map_err(|NoChange { effect, site }| {
+            Decision::Done(match effect {
+                RequestEffect::Answered(id) | RequestEffect::AwaitsResponse(id) => {
+                    Response::Stored(id)
+                }
+                RequestEffect::Refused(conflict) => Response::Refused(conflict, site),
+                _ => Response::AlreadyReceived(site),
+            })
+        })?;
     let outputs = chat.bytes_of_new_outputs(request.messages());
     let mut next = chat.clone();
     apply_change(&mut next, change.clone());
@@ -140,7 +145,7 @@ fn ask(view: &View, mine: &Mine, request: &ChatRequest) -> Decision {
         // A regeneration that names no message would remove the answer of this turn.
         let last = chat.messages.last().filter(|last| last.role == Role::Assistant);
         let stored = last.map(|last| Response::Stored(last.id.clone()));
-        return Decision::Done(stored.unwrap_or(Response::AlreadyReceived));
+        return Decision::Done(stored.unwrap_or(Response::AlreadyReceived(Location::caller())));
     }
     let (change, next) = match allowed_change(chat, request, mine) {
         Ok(allowed) => allowed,

@@ -1,5 +1,6 @@
 //! What a turn knows when it decides, and what it can decide.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -186,6 +187,9 @@ pub(crate) struct Append {
     pub(crate) listed: Option<(String, bool)>,
 }
 
+/// The place in the source that refuses a request, for the log.
+pub(crate) type Site = &'static Location<'static>;
+
 /// The response to the client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Response {
@@ -205,10 +209,10 @@ pub(crate) enum Response {
     /// There is nothing to send.
     Nothing,
     /// The request was received before, and there is no response to it.
-    AlreadyReceived,
-    Refused(RequestConflict),
+    AlreadyReceived(Site),
+    Refused(RequestConflict, Site),
     /// The request answers calls that the chat does not hold.
-    UnknownCalls,
+    UnknownCalls(Site),
     TooManyRuns,
     Limit(ChatLimitError),
     /// The ledger has failed.

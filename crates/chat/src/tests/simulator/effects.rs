@@ -152,9 +152,9 @@ impl Step<'_> {
                 world.attach(server, epoch, run, message_id, begin);
             }
             Response::Stored(_) => counts.stored += 1,
-            Response::AlreadyReceived => counts.received_before += 1,
-            Response::Refused(_) => counts.unnamed_edits += 1,
-            Response::UnknownCalls => counts.unknown_calls += 1,
+            Response::AlreadyReceived(_) => counts.received_before += 1,
+            Response::Refused(..) => counts.unnamed_edits += 1,
+            Response::UnknownCalls(_) => counts.unknown_calls += 1,
             Response::Nothing => counts.nothing += 1,
             Response::TooManyRuns => counts.too_many += 1,
             Response::Failed | Response::ShuttingDown | Response::Limit(_) => counts.failed += 1,

@@ -144,7 +144,7 @@ async fn a_recorded_response_that_is_cut_after_any_byte_continues_with_the_next_
                             }
                         }
                         // Nothing was stored.
-                        Err(ChatError::AlreadyReceived) => {
+                        Err(ChatError::AlreadyReceived { .. }) => {
                             assert!(shown(&message).is_empty(), "{}", place());
                         }
                         Err(error) => panic!("{error:?} {}", place()),

@@ -169,7 +169,11 @@ impl Users {
         match send.await {
             Ok(()) => {}
             // Others have answered, or have sent a message, meanwhile.
-            Err(ChatError::Request(_) | ChatError::AlreadyReceived | ChatError::Conflict(_)) => {
+            Err(
+                ChatError::Request(_)
+                | ChatError::AlreadyReceived { .. }
+                | ChatError::Conflict { .. },
+            ) => {
                 answered.clear();
             }
             Err(error) => panic!("{error:?}"),
