@@ -23,7 +23,7 @@ applications:
     .ci/applications core default chat
 
 # What takes too long for each change; CONTRIBUTING.md says which change needs which. Needs redis-server and Postgres.
-nightly: all-applications servers simulations mutations approvals faults random-kills canonical-json
+nightly: all-applications servers simulations mutations approval-order approvals faults random-kills canonical-json
 
 # The simulator of chat turns with 100 000 interleavings.
 simulations:
@@ -98,6 +98,10 @@ faults:
 # The simulator of chat turns has to notice each deliberate bug of `tests/mutations/`.
 mutations:
     .ci/mutations
+
+# The order in which the functions begin that DESIGN.md names in "The way of one approval".
+approval-order:
+    node .ci/approval-order.mjs
 
 # The demo as two servers: they, their store or both are killed 300 times at random moments, on each store.
 random-kills:
