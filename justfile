@@ -84,9 +84,9 @@ connections:
 approvals:
     MEMORY_RACES=100000 cargo test --test approval ledger_store -- --nocapture
     REDIS_RACES=10000 cargo test -p ui-message-stream-redis --test redis -- --nocapture
-    KILLS=100 cargo test -p ui-message-stream-redis --test crash_recovery
+    KILLS=100 POINT_KILLS=100 cargo test -p ui-message-stream-redis --test crash_recovery
     SQLITE_RACES=1000 cargo test -p ui-message-stream-sqlite --test sqlite conformance -- --nocapture
-    KILLS=300 cargo test -p ui-message-stream-sqlite --test crash_recovery
+    KILLS=300 POINT_KILLS=20 cargo test -p ui-message-stream-sqlite --test crash_recovery
     POSTGRES_RACES=1000 cargo test -p ui-message-stream-postgres -- --nocapture
 
 # 200 lost replies for each kind of operation, and 200 users whose connections to the store have faults;

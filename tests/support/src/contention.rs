@@ -96,14 +96,8 @@ async fn claim(
     id: RecordId,
     number: usize,
 ) -> Result<ClaimAttempt, String> {
-    let mut holder = [0; 16];
-    holder[0] = number.try_into().unwrap();
-    let claimed = update(ledger, id, |record, now| {
-        let decided_by = record.requester.clone();
-        let decision = RecordedDecision::new(decided_by, now);
-        record.claim(&decision, LeaseHolderId::from_bytes(holder), Duration::from_secs(60 * 60))
-    });
-    match claimed.await {
+    let lease = Duration::from_secs(60 * 60);
+    match claim_for(ledger, id, number.try_into().unwrap(), lease).await {
         Ok(Some((_, ClaimResult::InFlight))) => Ok(ClaimAttempt::InFlight),
         Ok(Some((_, ClaimResult::Completed(_)))) => Ok(ClaimAttempt::Completed),
         Ok(Some((_, ClaimResult::Granted(claim)))) => {
@@ -118,6 +112,21 @@ async fn claim(
         }
         other => Err(format!("{other:?}")),
     }
+}
+
+/// Claims an approval for the lease holder with this number.
+pub async fn claim_for(
+    ledger: &dyn LedgerStore,
+    id: RecordId,
+    holder: u8,
+    lease: Duration,
+) -> Result<Option<(ApprovalRecord, ClaimResult)>, LedgerStoreError> {
+    let holder = LeaseHolderId::from_bytes([holder; 16]);
+    let claim = |record: &ApprovalRecord, now| {
+        let decision = RecordedDecision::new(record.requester.clone(), now);
+        record.claim(&decision, holder, lease)
+    };
+    update(ledger, id, claim).await
 }
 
 impl fmt::Display for Tally {

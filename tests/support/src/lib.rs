@@ -7,8 +7,8 @@ pub mod contention;
 pub mod external_processes;
 pub mod fixture_files;
 pub mod js_numbers;
+pub mod kills;
 pub mod message_contents;
-pub mod notifier_kills;
 pub mod prompt_rules;
 pub mod random_messages;
 pub mod recorded_streams;
@@ -21,6 +21,11 @@ pub mod thread_subscriber;
 pub fn repository() -> PathBuf {
     let support = Path::new(env!("CARGO_MANIFEST_DIR"));
     support.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// Returns for how long a test waits for a state before it fails: `TEST_PATIENCE` in seconds, or 120 seconds.
+pub fn patience() -> std::time::Duration {
+    std::time::Duration::from_secs(rng::setting("TEST_PATIENCE").unwrap_or(120))
 }
 
 /// Returns a secret for the keys of approvals. Each number gives another one.

@@ -1,37 +1,37 @@
 //! A process is killed while its sink has not taken messages: the next process delivers them.
 
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::time::Duration;
 
+use chat_test_support::kill_trials::block_on;
 use futures::stream;
+use test_support::kills::{Backend, Process, Role};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::{ChatServer, MessageChange, MessageDelivery, Turn};
 use ui_message_stream_sqlite::SqliteStore;
 
-use crate::process::{Folder, Process, block_on};
+use crate::file::File;
 
 pub(crate) fn what_a_killed_process_has_not_delivered_is_delivered_by_the_next_one() -> String {
-    let folder = Folder::new();
-    let process = Process::start("deliver", &folder);
-    while process.next_line().expect("the process has ended") != "answered" {}
+    let file = File::new();
+    let process = Process::start("deliver", 0, &file);
+    file.journal().wait_for("answered", 1);
     process.kill();
     let mut got = block_on(async {
-        let (sender, got) = mpsc::channel();
-        let store = SqliteStore::open(folder.file()).await.unwrap();
-        let chats = server(store).with_message_sink(move |delivery: MessageDelivery| {
-            sender.send(delivery).unwrap();
-            async { Ok(()) }
-        });
+        let (sender, mut got) = mpsc::unbounded_channel();
+        let chats =
+            server(file.store().await).with_message_sink(move |delivery: MessageDelivery| {
+                sender.send(delivery).unwrap();
+                async { Ok(()) }
+            });
         // The server sweeps when it starts, and no request comes.
-        let got = tokio::task::spawn_blocking(move || {
-            [0, 1].map(|_| got.recv_timeout(Duration::from_secs(60)).expect("a delivery"))
-        });
-        let got = got.await.unwrap();
+        let both = async { [got.recv().await.unwrap(), got.recv().await.unwrap()] };
+        let both = timeout(test_support::patience(), both).await.expect("two deliveries");
         drop(chats);
-        got
+        both
     });
     got.sort_by(|one, other| one.key.cmp(&other.key));
     let [deleted, kept] = got;
@@ -43,7 +43,7 @@ pub(crate) fn what_a_killed_process_has_not_delivered_is_delivered_by_the_next_o
 }
 
 /// In the process: answers, deletes one of two chats, and waits for its sink until it is killed.
-pub(crate) async fn deliver(store: SqliteStore) {
+pub(crate) async fn deliver(role: &Role, store: Arc<SqliteStore>) {
     let chats = server(store).with_message_sink(async |_: MessageDelivery| {
         std::future::pending::<()>().await;
         Ok(())
@@ -57,11 +57,11 @@ pub(crate) async fn deliver(store: SqliteStore) {
         chats.complete_response(&ada, request).await.unwrap();
     }
     chats.delete(&ada, &"deleted".into()).await.unwrap();
-    println!("answered");
+    role.journal.write("answered");
     std::future::pending::<()>().await;
 }
 
-fn server(store: SqliteStore) -> ChatServer {
+fn server(store: Arc<SqliteStore>) -> ChatServer {
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hello.")]);
-    ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(Arc::new(store))
+    ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store)
 }

@@ -1,20 +1,18 @@
 //! A disk that takes no more, and a file that may not be written.
 
 use std::error::Error;
-use std::process::Command;
 use std::time::Duration;
-use test_support::contention::InsertOne;
 
+use chat_test_support::kill_trials::block_on;
 use chat_test_support::store_requests::{appended, control, creation, key, load};
-use test_support::contention;
-use ui_message_stream::approval::store::{LedgerStore, LedgerStoreError, update};
-use ui_message_stream::approval::{
-    ApprovalState, ClaimResult, LeaseHolderId, Principal, RecordId, RecordedDecision,
-};
+use test_support::contention::{self, InsertOne};
+use test_support::kills::{Backend, Process, Role};
+use ui_message_stream::approval::store::LedgerStore;
+use ui_message_stream::approval::{ApprovalState, ClaimResult, Principal, RecordId};
 use ui_message_stream_chat::store::{AppendResult, LogKey, LogStore, StoredEntry};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
-use crate::process::{Folder, Process, block_on};
+use crate::file::File;
 
 pub(crate) fn a_file_that_cannot_grow_or_be_written_is_an_error_and_loses_nothing() -> String {
     let full = the_disk_takes_no_more();
@@ -24,80 +22,75 @@ pub(crate) fn a_file_that_cannot_grow_or_be_written_is_an_error_and_loses_nothin
 
 /// The system refuses to let the files of the process grow beyond a limit, as a full disk does.
 fn the_disk_takes_no_more() -> String {
-    let folder = Folder::new();
+    let file = File::new();
     block_on(async {
-        let store = SqliteStore::open(folder.file()).await.unwrap();
+        let store = file.store().await;
         for id in approvals() {
             assert!(store.insert(&contention::record(id)).await.unwrap());
         }
     });
-    folder.empty_log();
-    let mut shell = Command::new("sh");
+    file.empty_log();
     // In units of 512 or 1024 bytes, depending on the shell. Without the signal, writing is an error.
-    shell.args(["-c", "trap '' XFSZ; ulimit -f 1500; exec \"$0\""]);
-    shell.arg(std::env::current_exe().unwrap());
-    let lines = Process::start_command(shell, "fill", &folder).finish();
-    let of = |what: &str| {
-        let found = lines.iter().filter_map(|line| line.strip_prefix(what));
-        found.map(str::to_owned).collect::<Vec<String>>()
-    };
-    let (saved, failed, granted) = (of("saved "), of("failed "), of("granted "));
-    assert!(!saved.is_empty() && !failed.is_empty(), "{lines:?}");
-    folder.check_integrity();
+    let limited = Process::in_shell("trap '' XFSZ; ulimit -f 1500");
+    Process::start_command(limited, "fill", 0, &file).finish();
+    let journal = file.journal();
+    let [saved, failed, granted] = ["saved", "failed", "granted"].map(|what| journal.after(what));
+    assert!(!saved.is_empty() && !failed.is_empty(), "{:?}", journal.lines());
+    file.check();
     block_on(async {
-        let store = SqliteStore::open(folder.file()).await.unwrap();
+        let store = file.store().await;
         for number in 0..CHATS {
             let id = number.to_string();
-            let stored = load(&store, &chat(&id)).await;
+            let stored = load(&*store, &chat(&id)).await;
             assert_eq!(stored.is_some(), saved.contains(&id), "chat {id}");
             if let Some(stored) = stored {
                 assert_eq!(stored.entries, [(0, large_entry(&id))]);
             }
         }
         for id in approvals() {
-            let stored = LedgerStore::load(&store, &[id]).await.unwrap().records.remove(0);
+            let stored = LedgerStore::load(&*store, &[id]).await.unwrap().records.remove(0);
             let is_claimed = matches!(stored.record.state, ApprovalState::Claimed { .. });
             assert_eq!(is_claimed, granted.contains(&id.to_string()), "approval {id}");
         }
         // There is room again.
-        appended(&store, creation(&chat("later"), &[large_entry("later")])).await;
+        appended(&*store, creation(&chat("later"), &[large_entry("later")])).await;
     });
     format!("{} chats saved and {} refused by a full disk", saved.len(), failed.len())
 }
 
 /// In the process: saves one chat.
-pub(crate) async fn save(store: SqliteStore) {
-    appended(&store, creation(&chat("kept"), &[large_entry("kept")])).await;
-    println!("saved");
+pub(crate) async fn save(store: &SqliteStore) {
+    appended(store, creation(&chat("kept"), &[large_entry("kept")])).await;
 }
 
-/// In the process: saves chats and claims approvals, and prints what succeeds and what fails.
-pub(crate) async fn fill(store: SqliteStore) {
-    let holder = LeaseHolderId::from_bytes([1; 16]);
+/// In the process: saves chats and claims approvals, and writes what succeeds and what fails.
+pub(crate) async fn fill(role: &Role, store: &SqliteStore) {
+    let write = |line: String| drop(role.journal.write(line));
     let mut approvals = approvals();
     for number in 0..CHATS {
         let id = number.to_string();
         match store.append(creation(&chat(&id), &[large_entry(&id)])).await {
-            Ok(AppendResult::Appended { .. }) => println!("saved {id}"),
+            Ok(AppendResult::Appended { .. }) => write(format!("saved {id}")),
             Ok(result) => panic!("{result:?}"),
             Err(error) => {
                 expect_full(error.source().unwrap());
-                println!("failed {id}");
+                write(format!("failed {id}"));
             }
         }
         let Some(id) = approvals.next() else { continue };
-        let claimed = update(&store, id, |record, now| {
-            let decided_by = record.requester.clone();
-            let decision = RecordedDecision::new(decided_by, now);
-            record.claim(&decision, holder, Duration::from_secs(3600))
-        });
-        let claimed: Result<_, LedgerStoreError> = claimed.await;
+        let claimed = contention::claim_for(store, id, 1, Duration::from_secs(3_600)).await;
         match claimed.map(|claimed| claimed.unwrap().1) {
-            Ok(ClaimResult::Granted(_)) => println!("granted {id}"),
+            Ok(ClaimResult::Granted(_)) => write(format!("granted {id}")),
             Ok(other) => panic!("{other:?}"),
             Err(error) => expect_full(error.source().unwrap()),
         }
     }
+}
+
+/// In the process: opens a file that may not be written.
+pub(crate) async fn open(role: &Role) {
+    let error = SqliteStore::open(&role.store).await.unwrap_err();
+    assert!(matches!(error, SqliteError::ReadOnly), "{error:?}");
 }
 
 fn expect_full(error: &(dyn Error + 'static)) {
@@ -110,10 +103,11 @@ fn expect_full(error: &(dyn Error + 'static)) {
 fn the_file_may_not_be_written() -> String {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::os::unix::process::CommandExt;
+    use std::process::Command;
 
-    let folder = Folder::new();
-    let file = folder.file();
-    assert_eq!(Process::start("save", &folder).finish(), ["saved"]);
+    let data = File::new();
+    let file = data.path();
+    Process::start("save", 0, &data).finish();
     let change = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -135,16 +129,14 @@ fn the_file_may_not_be_written() -> String {
     }
     change(&program, 0o755);
     change(&file, 0o400);
-    let lines = Process::start_command(command, "open", &folder).finish();
-    assert_eq!(lines, ["ReadOnly"]);
+    Process::start_command(command, "open", 0, &data).finish();
     change(&file, 0o600);
     if is_root {
         // This process opens no file of another user.
         change_owner(0);
     }
     block_on(async {
-        let store = SqliteStore::open(&file).await.unwrap();
-        let stored = load(&store, &chat("kept")).await.unwrap();
+        let stored = load(&*data.store().await, &chat("kept")).await.unwrap();
         assert_eq!(stored.entries, [(0, large_entry("kept"))]);
     });
     "a file that may not be written is refused".to_owned()

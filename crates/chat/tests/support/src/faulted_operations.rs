@@ -27,9 +27,9 @@ use test_support::external_processes::say;
 use test_support::rng::Dice;
 
 /// A store of everything.
-pub trait Store: LogStore + LedgerStore {}
+pub trait Store: LogStore + LedgerStore + 'static {}
 
-impl<S: LogStore + LedgerStore> Store for S {}
+impl<S: LogStore + LedgerStore + 'static> Store for S {}
 
 /// Executes the operations of so many users at once through a proxy, while each of its faults happens
 /// again and again at random moments. A reader at each of the two stores follows each log.

@@ -7,21 +7,19 @@ use std::time::Duration;
 use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
 use serde_json::json;
+use test_support::kills::Role as ProcessRole;
+use test_support::patience;
 use tokio::time::{Instant, sleep};
-use ui_message_stream::approval::store::{
-    Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{ApprovalDecision, ApprovalRecord, Approvals, KeyRing, RecordId};
+use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::ApprovalDecision;
 use ui_message_stream::id::{ApprovalId, ChatId};
 use ui_message_stream::message::{Part, Role, ToolPart, UiMessage};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxFuture, ChatRequest};
-use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_chat::{Chat, ChatError, ChatLimits, ChatServer, ChatStream, ClientAnswers};
 
-use super::ada;
 use super::agent::World;
-use super::events::{Event, Events};
+use super::{Store, ada};
+use crate::kill_trials::approvals;
 
 /// A server with its users.
 pub(super) struct Users {
@@ -38,16 +36,10 @@ struct Question {
 }
 
 impl Users {
-    pub(super) fn new<S>(events: Events, number: u64, store: Arc<S>) -> Self
-    where
-        S: LogStore + LedgerStore + 'static,
-    {
-        let world = World::new(events, number);
-        let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
+    pub(super) fn new(role: ProcessRole, store: Arc<impl Store>) -> Self {
+        let world = World::new(role.clone());
         let agent = world.agent();
-        let ledger = WatchedLedger { ledger: store.clone(), world: world.clone() };
-        let approvals = Approvals::new(agent.clone()).with_keys(keys).with_lease(LEASE);
-        let approvals = approvals.with_ledger(Arc::new(ledger));
+        let approvals = approvals(&role, store.clone(), agent.clone()).with_lease(LEASE);
         let chats = ChatServer::new(agent, approvals).with_store(store).with_run_lease(LEASE);
         // Those of killed servers count until they are ended.
         let chats = chats.with_limits(ChatLimits::default().with_max_user_runs(super::chats()));
@@ -91,7 +83,7 @@ impl Users {
             }
             self.answer(id, &chat, questions).await;
         }
-        panic!("{id} asks again and again:\n{}", self.world.events.about(id));
+        panic!("{id} asks again and again:\n{}", self.world.about(id));
     }
 
     async fn chat(&self, id: &str) -> Option<Chat> {
@@ -118,8 +110,7 @@ impl Users {
             .into_iter()
             .map(|question| {
                 let approves = self.world.below(5) > 0;
-                let (chat, call) = (id.to_owned(), question.call.clone());
-                self.world.events.append(&Event::Answers(chat, call, approves));
+                self.world.write("answers", format!("{id} {} {approves}", question.call));
                 (question, approves)
             })
             .collect();
@@ -165,7 +156,7 @@ impl Users {
         send: impl Future<Output = Result<(), ChatError>>,
     ) {
         let number = self.turns.fetch_add(1, Ordering::Relaxed);
-        self.world.events.append(&Event::Begins(self.world.server, number, id.to_owned()));
+        self.world.write("begins", format!("{number} {id}"));
         match send.await {
             Ok(()) => {}
             // Others have answered, or have sent a message, meanwhile.
@@ -179,7 +170,7 @@ impl Users {
             Err(error) => panic!("{error:?}"),
         }
         self.quiet(id, &answered).await;
-        self.world.events.append(&Event::Ended(self.world.server, number));
+        self.world.write("ended", number);
     }
 
     async fn post(&self, id: &str, message: &UiMessage) -> Result<(), ChatError> {
@@ -203,10 +194,10 @@ impl Users {
                 return Some(chat);
             }
             assert!(
-                begin.elapsed() < MAX_WAIT,
+                begin.elapsed() < patience(),
                 "{id} does not go on: {:#?}\n{}",
                 chat.messages,
-                self.world.events.about(id)
+                self.world.about(id)
             );
             sleep(Duration::from_millis(50)).await;
         }
@@ -241,48 +232,6 @@ fn is_quiet(chat: &Chat) -> bool {
     parts().all(|part| part.is_settled() || part.awaits_approval() || asks_inside(part))
 }
 
-/// A ledger that writes down who requests approvals, before they are requested.
-#[derive(Debug)]
-struct WatchedLedger<S> {
-    ledger: Arc<S>,
-    world: World,
-}
-
-impl<S: LedgerStore> LedgerStore for WatchedLedger<S> {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
-        for record in records {
-            self.world.events.append(&Event::Asks(self.world.server, record.id));
-        }
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(
-        &'a self,
-        ids: &'a [RecordId],
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(
-        &'a self,
-        list: ListRecords<'a>,
-    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
-        self.ledger.read_list(list)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        self.ledger.compare_and_swap(record, revision)
-    }
-}
-
 /// The number of users of a server who chat at once.
 const AT_ONCE: usize = 4;
 
@@ -294,6 +243,3 @@ const MAX_ROUNDS: usize = 10;
 
 /// The lease of runs and of approved calls. A server that stands still for longer counts as lost.
 pub(super) const LEASE: Duration = Duration::from_secs(2);
-
-/// The longest time in which a chat goes on.
-const MAX_WAIT: Duration = Duration::from_secs(30);

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
+use test_support::kills::Journal;
 use tokio::time::{Instant, sleep};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{LedgerStore, RecordList, VersionedRecord};
@@ -12,13 +13,12 @@ use ui_message_stream::message::{Role, ToolPart, ToolState, UiMessage};
 use ui_message_stream_chat::Chat;
 
 use super::ada;
-use super::agent::{ANSWER, DELETED, TIDY};
-use super::events::{Event, Events};
+use super::agent::{ANSWER, DELETED, TIDY, about};
 
 /// Everything that has happened.
 pub(super) struct Checks {
     chats: Vec<Chat>,
-    events: Events,
+    journal: Journal,
     /// The approval requests by chat and call, each with the server that has asked.
     requests: HashMap<(String, String), (ApprovalRecord, u64)>,
     /// When each server was killed: the number of the event.
@@ -50,11 +50,11 @@ struct Counts {
 }
 
 impl Checks {
-    pub(super) async fn new(ledger: &impl LedgerStore, events: &Events, chats: Vec<Chat>) -> Self {
+    pub(super) async fn new(ledger: &impl LedgerStore, journal: Journal, chats: Vec<Chat>) -> Self {
         check_pending(ledger, &chats).await;
         let mut all = Checks {
             chats,
-            events: events.clone(),
+            journal,
             requests: HashMap::new(),
             killed: HashMap::new(),
             cut: HashMap::new(),
@@ -63,22 +63,30 @@ impl Checks {
             runs: HashMap::new(),
         };
         let (mut turns, mut asked) = (HashMap::new(), HashMap::new());
-        for (at, event) in events.read().into_iter().enumerate() {
-            match event {
-                Event::Asks(server, record) => drop(asked.insert(record, server)),
-                Event::Begins(server, turn, chat) => drop(turns.insert((server, turn), chat)),
-                Event::Ended(server, turn) => drop(turns.remove(&(server, turn)).unwrap()),
-                Event::Answers(chat, call, approved) => {
-                    all.answers.entry((chat, call)).or_default().push((at, approved));
+        for (at, line) in all.journal.lines().into_iter().enumerate() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let server: u64 = words[1].parse().unwrap();
+            match (words[0], &words[2..]) {
+                ("started" | "renewed", _) => {}
+                ("killed", []) => drop(all.killed.insert(server, at)),
+                ("asks", [record]) => drop(asked.insert(record.parse().unwrap(), server)),
+                ("begins", [turn, chat]) => {
+                    drop(turns.insert((server, turn.to_string()), chat.to_string()))
                 }
-                Event::Ran(server, tool, chat, path) => {
-                    all.runs.entry([tool, chat, path]).or_default().push((at, server));
+                ("ended", [turn]) => drop(turns.remove(&(server, turn.to_string())).unwrap()),
+                ("answers", [chat, call, approves]) => {
+                    let answers = all.answers.entry((chat.to_string(), call.to_string()));
+                    answers.or_default().push((at, approves.parse().unwrap()));
                 }
-                Event::GoesOn(_, call) => {
-                    let is_new = all.gone_on.insert(call.clone());
+                ("ran", [tool, chat, path]) => {
+                    let run = [*tool, chat, path].map(str::to_owned);
+                    all.runs.entry(run).or_default().push((at, server));
+                }
+                ("goes-on", [call]) => {
+                    let is_new = all.gone_on.insert(call.to_string());
                     assert!(is_new, "{call} has gone on twice with its answers");
                 }
-                Event::Killed(server) => drop(all.killed.insert(server, at)),
+                _ => panic!("{line}"),
             }
         }
         for ((server, _), chat) in turns {
@@ -151,7 +159,7 @@ impl Checks {
         counts: &mut Counts,
     ) {
         let (id, call_id) = (chat.id.as_str(), call.tool_call_id.as_str());
-        let context = || format!("{id}, {call_id}: {message:#?}\n{}", self.events.about(id));
+        let context = || format!("{id}, {call_id}: {message:#?}\n{}", about(&self.journal, id));
         let parts = message.tool_parts();
         let inner = parts.filter(|part| part.outer_call().as_ref() == Some(&call.tool_call_id));
         let inner: Vec<&ToolPart> = inner.collect();

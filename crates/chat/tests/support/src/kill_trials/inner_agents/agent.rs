@@ -1,5 +1,6 @@
 //! The agent of the servers, and its agent inside: `janitor`, which looks, asks for two deletions, and sweeps.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use test_support::kills::{Journal, Role, SEED};
 use test_support::rng::Dice;
 use tokio::time::sleep;
 use ui_message_stream::BoxError;
@@ -17,20 +19,27 @@ use ui_message_stream::model::{
 };
 use ui_message_stream_agent::{Agent, Tool, ToolContext};
 
-use super::events::{Event, Events};
-
 /// What the tools and the models of one server share.
 #[derive(Debug, Clone)]
 pub(super) struct World {
-    pub(super) events: Events,
-    pub(super) server: u64,
+    role: Role,
     random: Arc<Mutex<Dice>>,
 }
 
 impl World {
-    pub(super) fn new(events: Events, server: u64) -> Self {
-        let random = Arc::new(Mutex::new(Dice::new(super::SEED, 2 * server)));
-        World { events, server, random }
+    pub(super) fn new(role: Role) -> Self {
+        let random = Arc::new(Mutex::new(Dice::new(SEED, 2 * role.number)));
+        World { role, random }
+    }
+
+    /// Writes what this server has done, or is about to do.
+    pub(super) fn write(&self, what: &str, details: impl Display) {
+        self.role.journal.write(format!("{what} {} {details}", self.role.number));
+    }
+
+    /// Returns the lines about a chat, and about the ends of turns and servers, with their numbers.
+    pub(super) fn about(&self, chat: &str) -> String {
+        about(&self.role.journal, chat)
     }
 
     /// Returns the agent of the chats. Its calls of `janitor` have ids that no other call of any server has.
@@ -48,8 +57,8 @@ impl World {
             let world = world.clone();
             async move {
                 world.pause(40).await;
-                let chat = context.chat_id.as_str().to_owned();
-                world.events.append(&Event::Ran(world.server, name.to_owned(), chat, input.path));
+                let chat = &context.chat_id;
+                world.write("ran", format!("{name} {chat} {}", input.path));
                 world.pause(40).await;
                 Ok::<_, BoxError>("done")
             }
@@ -77,6 +86,15 @@ impl World {
     }
 }
 
+/// Returns the lines about a chat, and about the ends of turns and servers, with their numbers.
+pub(super) fn about(journal: &Journal, chat: &str) -> String {
+    let lines = journal.lines().into_iter().enumerate();
+    let lines = lines.filter(|(_, line)| {
+        line.split(' ').any(|word| word == chat || word == "ended" || word == "killed")
+    });
+    lines.map(|(at, line)| format!("{at} {line}\n")).collect()
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 struct Path {
     path: String,
@@ -91,7 +109,7 @@ impl Model for Outer {
         if results_since_user(&request) > 0 {
             return self.0.says(answer(ANSWER));
         }
-        let id = format!("j{}x{}", self.0.server, self.0.below(1_000_000_000));
+        let id = format!("j{}x{}", self.0.role.number, self.0.below(1_000_000_000));
         self.0.says(calls([(id.clone(), "janitor", json!({ "task": id }))]))
     }
 }
@@ -114,7 +132,7 @@ impl Model for Janitor {
         let delete = |name: &str| (name.to_owned(), "delete", path(format!("{task}/{name}")));
         let results = results_since_user(&request);
         if results == 2 {
-            self.0.events.append(&Event::GoesOn(self.0.server, task.clone()));
+            self.0.write("goes-on", &task);
         }
         self.0.says(match results {
             0 => calls([("look".to_owned(), "look", path(task))]),
