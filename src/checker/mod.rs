@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use self::calls::Calls;
 use crate::chunk::{Chunk, NEWEST_V6, ReadChunkError, ReceivedChunk, Version};
 use crate::id::log_text;
-use crate::json::{FieldError, Json, JsonError, Object};
+use crate::json::{FieldError, Json, JsonError, Object, each_field};
 use crate::message::{Part, Role, UiMessage};
 
 /// Checks a stream of chunks and reports what the client would reject or what is probably a
@@ -565,8 +565,10 @@ fn newer_keys(chunk: &Chunk<'_>, known: &Chunk<'_>) -> Option<String> {
         return None;
     }
     let keys = |chunk: &Chunk<'_>| -> Vec<String> {
-        let value = serde_json::to_value(chunk).unwrap_or_default();
-        value.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default()
+        let text = serde_json::to_string(chunk).unwrap_or_default();
+        let mut keys = Vec::new();
+        let _ = each_field(&text, |key, _| keys.push(key.to_owned()));
+        keys
     };
     let known = keys(known);
     let newer: Vec<String> = keys(chunk).into_iter().filter(|key| !known.contains(key)).collect();

@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// A kind of stored record.
 pub trait RecordKind {
@@ -54,12 +54,14 @@ pub enum FormatError {
 /// the record but its format.
 pub(crate) fn check_format<K: RecordKind>(json: &str) -> Result<(), FormatError> {
     #[derive(Deserialize)]
-    struct Header {
-        format: Value,
+    struct Header<'a> {
+        // Its text, because which numbers are read depends on the features of `serde_json`.
+        #[serde(borrow)]
+        format: &'a RawValue,
     }
 
     match serde_json::from_str(json) {
-        Ok(Header { format }) => check_number::<K>(format.as_u64()),
+        Ok(Header { format }) => check_number::<K>(format.get().parse().ok()),
         Err(_) => Ok(()),
     }
 }
@@ -142,7 +144,8 @@ mod tests {
             "run record: format 2 is newer than this version of ui-message-stream reads (1); \
              upgrade the server"
         );
-        for format in ["0", "-1", "1.0", r#""1""#, "[1]", "true", "null", "99999999999999999999"] {
+        let whole = ["0", "-1", "99999999999999999999", "1e400"];
+        for format in whole.into_iter().chain(["1.0", r#""1""#, "[1]", "true", "null"]) {
             let error = read(format).unwrap_err();
             assert_eq!(error, "run record: the format is not a whole number from 1", "{format}");
         }

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
-use serde_json::error::Category;
+use serde_json::value::RawValue;
 
 use crate::json::{FieldError, JsonError, Key, Object};
 use crate::metadata::{ProviderMetadata, ToolMetadata};
@@ -116,7 +116,7 @@ impl Reader {
         let mut deserializer = serde_json::Deserializer::from_str(text);
         read(self, &mut deserializer)
             .and_then(|value| deserializer.end().map(|()| value))
-            .map_err(|error| self.fault_behind(error))
+            .map_err(|_| self.fault_behind(text))
     }
 
     /// Sets the next field and its expected type.
@@ -137,12 +137,18 @@ impl Reader {
         self.place.insert_str(0, &format!("{place}{dot}"));
     }
 
-    fn fault_behind(&mut self, error: serde_json::Error) -> Fault {
-        let (field, what) = self.expected;
-        match (self.fault.take(), error.classify()) {
-            (Some(fault), _) => fault,
-            (None, Category::Data) => FieldError::expected(field, what).within(&self.place).into(),
-            (None, _) => Fault::Syntax(error),
+    fn fault_behind(&mut self, text: &str) -> Fault {
+        if let Some(fault) = self.fault.take() {
+            return fault;
+        }
+        // `serde_json` calls `1e400` in place of an object a syntax error or a value of another type: its features
+        // decide. So its first error is not used.
+        match serde_json::from_str::<&RawValue>(text) {
+            Ok(_) => {
+                let (field, what) = self.expected;
+                FieldError::expected(field, what).within(&self.place).into()
+            }
+            Err(error) => Fault::Syntax(error),
         }
     }
 

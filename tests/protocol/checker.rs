@@ -173,6 +173,20 @@ fn a_kind_that_ai_5_lacks_is_an_error_for_ai_5_only() {
     }
 }
 
+#[test]
+fn each_newer_key_is_named_beside_a_number_that_no_double_holds() {
+    let mut checker = Checker::new().with_oldest_client(Version::V6);
+    checker.handle_data(
+        r#"{"type":"tool-input-available","toolCallId":"c","toolName":"t","input":1}"#,
+    );
+    let found = checker.handle_data(
+        r#"{"type":"tool-output-available","toolCallId":"c","output":1e400,"providerMetadata":{},"toolMetadata":{}}"#,
+    );
+    let named: Vec<_> = found.iter().filter(|found| found.rule == Rule::UnknownKey).collect();
+    let keys = "key `providerMetadata`, `toolMetadata` of tool-output-available";
+    assert_eq!(named.iter().map(|found| &*found.subject).collect::<Vec<_>>(), [keys]);
+}
+
 /// `useChat` looks for an incomplete input in all steps, and continues only those of the last step.
 #[test]
 fn a_resumed_message_is_continued_if_an_earlier_step_holds_an_open_input() {
