@@ -5,7 +5,7 @@ set shell := ["bash", "-euo", "pipefail", "-c"]
 
 export CARGO_TERM_COLOR := "never"
 
-default: fmt lint versions applications docs test test-unified
+default: fmt lint versions applications docs test json-states
 
 fmt:
     cargo fmt --check
@@ -60,19 +60,18 @@ test:
     node .ci/tests.mjs
     node .ci/tests-that-ran.mjs
 
-# The targets that touch JSON numbers and the order of keys, as if a dependency of an application had
-# changed how `serde_json` keeps them.
-test-unified:
-    cargo test -p ui-message-stream -p ui-message-stream-openai --features serde_json/arbitrary_precision,serde_json/preserve_order --lib --test protocol --test client --test openai
+# What core does with JSON, in each of the four states of `serde_json` that a dependency of an application can cause.
+json-states:
+    .ci/json-states --all
 
 # The real client in all its pinned versions, 20 000 random event sequences.
 translator-properties:
     TRANSLATOR_CASES=20000 cargo test --test client translator_properties -- --nocapture
 
-# The canonical form as JavaScript writes it, 100 000 random inputs, however `serde_json` keeps numbers and keys.
+# The canonical form as JavaScript writes it, 100 000 random inputs. `json-states` shows that it is the same in each state of
+# `serde_json`.
 canonical-json:
     CANONICAL_CASES=100000 cargo test --test client canonical_json
-    CANONICAL_CASES=100000 cargo test -p ui-message-stream --features serde_json/arbitrary_precision,serde_json/preserve_order --test client canonical_json
 
 # 4000 answers at once, and 900 half-sent requests and 50 slow clients against timeouts of 30 s, as the
 # demo has them.

@@ -3,8 +3,8 @@
 //!
 //! `CANONICAL_CASES` sets the number of inputs (1 000), `CANONICAL_SEED` selects them, and
 //! `CANONICAL_ONLY` runs only the input of this number. Without Node the test says that it is
-//! skipped; with `CI=true` it fails. No feature of `serde_json` may change a result: `just
-//! canonical-json` runs the test with and without the features that change how numbers and keys are
+//! skipped; with `CI=true` it fails. No feature of `serde_json` may change a result: `.ci/json-states`
+//! compares the canonical forms with and without the features that change how numbers and keys are
 //! stored.
 
 mod inputs;
