@@ -1,6 +1,7 @@
 //! Code that the tests of several packages of this workspace share.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub mod adapter_server;
 pub mod contention;
@@ -32,3 +33,44 @@ pub fn patience() -> std::time::Duration {
 pub fn secret(number: u8) -> [u8; 32] {
     std::array::from_fn(|at| number.wrapping_add(at as u8))
 }
+
+/// How long a test waits for a state before it fails: `TEST_PATIENCE` seconds, or two minutes.
+/// No other limit of a wait stands in a test, so that a slow machine needs one variable only.
+pub fn patience() -> Duration {
+    let seconds = std::env::var("TEST_PATIENCE").ok();
+    let seconds = seconds.map(|seconds| seconds.parse().expect("TEST_PATIENCE: whole seconds"));
+    Duration::from_secs(seconds.unwrap_or(120))
+}
+
+/// Awaits a future. Panics after [`patience`].
+#[track_caller]
+pub fn within_patience<F: IntoFuture>(future: F) -> impl Future<Output = F::Output> {
+    let caller = std::panic::Location::caller();
+    let limited = tokio::time::timeout(patience(), future);
+    async move {
+        limited.await.unwrap_or_else(|_| panic!("{caller}: waits for longer than TEST_PATIENCE"))
+    }
+}
+
+/// Polls a condition until it holds. Panics after [`patience`].
+#[track_caller]
+pub fn eventually(mut holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    within_patience(async move {
+        while !holds().await {
+            tokio::time::sleep(POLL).await;
+        }
+    })
+}
+
+/// As [`eventually`], for a thread without a runtime.
+#[track_caller]
+pub fn eventually_blocking(mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < patience(), "waits for longer than TEST_PATIENCE");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// The pause between two looks at a condition.
+const POLL: Duration = Duration::from_millis(5);
