@@ -5,8 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The maximum time that a test waits for bytes.
-const TIMEOUT: Duration = Duration::from_secs(60);
+use test_support::patience;
 
 /// One end of a connection.
 pub(crate) struct Connection {
@@ -30,8 +29,8 @@ impl Connection {
     }
 
     pub(crate) fn over(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_read_timeout(Some(patience())).unwrap();
+        stream.set_write_timeout(Some(patience())).unwrap();
         stream.set_nodelay(true).unwrap();
         Connection { stream, read: Vec::new() }
     }
@@ -57,7 +56,7 @@ impl Connection {
     pub(crate) fn assert_silent_for(&mut self, time: Duration) {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let result = uninterrupted(|| self.stream.peek(&mut [0]));
-        self.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        self.stream.set_read_timeout(Some(patience())).unwrap();
         let is_silent = matches!(&result, Err(error)
             if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
         assert!(is_silent, "{result:?} after {:?}", self.text());

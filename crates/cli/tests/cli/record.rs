@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::patience;
 
 use crate::http::{Connection, HttpMessage, backend, exchange, hostile_requests, post};
 use crate::program::{Server, run, scratch, text};
@@ -126,22 +127,24 @@ fn the_head_of_a_response_is_forwarded_before_its_body() {
 #[test]
 fn if_the_front_end_disconnects_the_backend_is_disconnected() {
     for has_started in [true, false] {
+        let (has_read, is_read) = mpsc::channel();
         let (url, served) = backend(1, move |mut connection| {
             connection.read_message();
             if has_started {
                 connection.write(STREAM);
                 connection.write_chunk(": begun\n\n");
             }
+            let _ = has_read.send(());
             // Returns when the recorder closes the connection, and panics after a timeout.
             connection.read_to_end();
         });
         let recorder = record(&url, &scratch("record_hang_up"));
         let mut front = Connection::open(&recorder.url);
         front.write(&post("/api/chat", "{}"));
+        // A recorder that has not connected to the backend would not do so later.
+        is_read.recv_timeout(patience()).unwrap();
         if has_started {
             front.read_until("begun");
-        } else {
-            front.assert_silent_for(Duration::from_millis(300));
         }
         drop(front);
         served.join().unwrap();
@@ -174,7 +177,8 @@ fn an_unreachable_backend_is_a_bad_gateway() {
 
 #[test]
 fn a_recording_contains_the_request_the_chunks_and_their_times() {
-    let (url, served) = backend(3, |mut connection| {
+    let (go_on, may_go_on) = mpsc::channel();
+    let (url, served) = backend(3, move |mut connection| {
         let request = connection.read_message();
         if request.first_line.starts_with("GET") {
             connection.write(STREAM);
@@ -184,6 +188,7 @@ fn a_recording_contains_the_request_the_chunks_and_their_times() {
         connection.write(STREAM);
         connection
             .write_chunk(": hello\n\ndata: {\"type\":\"start\",\ndata: \"messageId\":\"m\"}\n\nda");
+        may_go_on.recv().unwrap();
         std::thread::sleep(Duration::from_millis(200));
         connection.write_chunk("ta: {\"type\":\"data-x\",\"data\":1.50}\r\n\r");
         connection.write_chunk("\ndata: oops\n\ndata: [DONE]\n\ndata: {\"type\":\"lost\"}");
@@ -193,7 +198,12 @@ fn a_recording_contains_the_request_the_chunks_and_their_times() {
     let mut recorder = record(&url, &folder);
     let get = "GET /api/chat/1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     exchange(&recorder.url, get);
-    exchange(&recorder.url, &post("/api/chat", "{\"id\": \"a\",\n \"messages\": [1.50]}"));
+    let mut front = Connection::open(&recorder.url);
+    front.write(&post("/api/chat", "{\"id\": \"a\",\n \"messages\": [1.50]}"));
+    // The first chunk is recorded before the next one is sent.
+    front.read_until("\"messageId\":\"m\"}");
+    go_on.send(()).unwrap();
+    front.read_message();
     assert_eq!(recorder.next_line(), text(&folder.join("001.jsonl")));
     let written = fs::read_to_string(folder.join("001.jsonl")).unwrap();
     let lines: Vec<&str> = written.lines().collect();
@@ -213,6 +223,7 @@ fn a_recording_contains_the_request_the_chunks_and_their_times() {
     // The files of an earlier run are kept.
     drop(recorder);
     let mut recorder = record(&url, &folder);
+    go_on.send(()).unwrap();
     exchange(&recorder.url, &post("/api/chat", "no JSON"));
     assert_eq!(recorder.next_line(), text(&folder.join("002.jsonl")));
     assert_eq!(fs::read_to_string(folder.join("001.jsonl")).unwrap(), written);
