@@ -44,7 +44,7 @@ const REFUSE: [Refuse; 5] = [
     },
 ];
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_permitted_is_not_executed_and_approval_is_not_requested() {
     for refuse in REFUSE {
         for needs_approval in [false, true] {
