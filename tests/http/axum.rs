@@ -3,7 +3,6 @@
 
 use std::future::ready;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -184,7 +183,7 @@ async fn the_first_chunk_passes_a_compression_layer_before_the_second_is_produce
         for word in ["first", "second", "third"] {
             events.send(AgentEvent::text(word)).unwrap();
             while !decompressed(encoding, &compressed).contains(word) {
-                let next = tokio::time::timeout(Duration::from_secs(60), body.next()).await;
+                let next = tokio::time::timeout(test_support::patience(), body.next()).await;
                 let piece = next.unwrap_or_else(|_| panic!("{encoding} holds `{word}` back"));
                 compressed.extend_from_slice(&piece.unwrap().unwrap());
             }
@@ -226,7 +225,7 @@ async fn the_start_chunk_reaches_the_client_before_a_slow_agent_emits_an_event()
     tokio::spawn(async move { axum::serve(listener, app).await });
     let client = tokio::task::spawn_blocking(move || {
         let mut socket = std::net::TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_read_timeout(Some(test_support::patience())).unwrap();
         write!(
             socket,
             "POST /api/chat HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\

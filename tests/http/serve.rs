@@ -1,5 +1,6 @@
 //! `serve`: what clients can hold open, and for how long. The clients are plain sockets.
 
+use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,12 +11,13 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use futures::StreamExt;
 use test_support::external_processes::{number, say};
-use test_support::sockets::{PATIENCE, is_closed, post_head, read_to_end, read_until};
+use test_support::sockets::{is_closed, post_head, read_to_end, read_until};
+use test_support::within_patience;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, interval, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::Principal;
@@ -27,6 +29,8 @@ struct Server {
     /// Ends the response to `GET /stream` when it is dropped.
     stream: mpsc::UnboundedSender<Bytes>,
     stop: oneshot::Sender<()>,
+    /// Is closed when the server has sent `GET /large`, or does so no longer.
+    large_dropped: oneshot::Receiver<()>,
     ended: JoinHandle<()>,
 }
 
@@ -45,6 +49,8 @@ impl Server {
             let chunks = UnboundedReceiverStream::new(chunks.lock().unwrap().take().unwrap());
             Body::from_stream(chunks.map(Ok::<Bytes, std::io::Error>))
         };
+        let (sent, large_dropped) = oneshot::channel();
+        let sent = Arc::new(Mutex::new(Some(sent)));
         let local =
             async |axum::Extension(LocalAddress(at)): axum::Extension<LocalAddress>| at.to_string();
         let app = Router::new()
@@ -52,13 +58,13 @@ impl Server {
             .route("/chat", post(async |_: ChatRequest| "a chat"))
             .route("/stream", get(stream_chunks).with_state(chunks))
             .route("/address", get(local))
-            .route("/large", get(async || vec![b'x'; LARGE]))
+            .route("/large", get(large).with_state(sent))
             .route("/who", get(async |user: Principal| user.to_string()))
             .layer(without_authentication());
         let (stop, stopped) = oneshot::channel();
         let server =
             settings(serve(listener, app)).with_graceful_shutdown(async { drop(stopped.await) });
-        Server { address, stream, stop, ended: tokio::spawn(async { server.await }) }
+        Server { address, stream, stop, large_dropped, ended: tokio::spawn(async { server.await }) }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -73,12 +79,31 @@ impl Server {
     }
 
     /// Requests the stream, sends its first chunk and waits until the client has it.
+    ///
+    /// The request is sent before the server can run: its time for the head is no matter.
     async fn begin_stream(&self) -> TcpStream {
-        let mut socket = self.send(&head("GET /stream")).await;
+        let mut socket = std::net::TcpStream::connect(self.address).unwrap();
+        socket.write_all(head("GET /stream").as_bytes()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut socket = TcpStream::from_std(socket).unwrap();
         self.stream.send("first".into()).unwrap();
         read_until(&mut socket, "first").await;
         socket
     }
+}
+
+/// A body that closes the channel when it is dropped.
+struct Large(Vec<u8>, #[expect(dead_code)] Option<oneshot::Sender<()>>);
+
+impl AsRef<[u8]> for Large {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+async fn large(State(sent): State<Arc<Mutex<Option<oneshot::Sender<()>>>>>) -> Bytes {
+    let sent = sent.lock().unwrap().take();
+    Bytes::from_owner(Large(vec![b'x'; LARGE], sent))
 }
 
 fn head(target: &str) -> String {
@@ -126,7 +151,7 @@ async fn half_sent_requests_are_closed_after_their_timeout_and_slow_ones_too() {
         let socket = server.send(text).await;
         clients.spawn(async move { (is_head, trickle(socket, b'x', pause).await) });
     }
-    while let Some(client) = timeout(PATIENCE, clients.join_next()).await.unwrap() {
+    while let Some(client) = within_patience(clients.join_next()).await {
         let (is_head, response) = client.unwrap();
         // A client that still sends may lose the response to the reset of the connection.
         assert!(
@@ -163,10 +188,10 @@ async fn a_client_that_reads_nothing_of_a_response_is_closed_and_a_silent_stream
     let server = Server::start(|server| server.with_write_timeout(limit)).await;
     let mut reader = server.begin_stream().await;
     let mut blocked = server.send(&head("GET /large")).await;
-    sleep(limit * 5).await;
+    within_patience(server.large_dropped).await.unwrap_err();
     // What the system has buffered arrives. The rest was not sent.
-    let received = timeout(PATIENCE, tokio::io::copy(&mut blocked, &mut tokio::io::sink())).await;
-    if let Ok(length) = received.expect("the server closes the connection") {
+    let received = within_patience(tokio::io::copy(&mut blocked, &mut tokio::io::sink())).await;
+    if let Ok(length) = received {
         assert!(length < LARGE as u64, "{length}");
     }
     server.stream.send("last".into()).unwrap();
@@ -181,7 +206,7 @@ async fn a_client_that_reads_slowly_gets_the_whole_response() {
     let mut socket = server.send(&head("GET /large")).await;
     let (mut buffer, mut length, start) = (vec![0; 1 << 20], 0, Instant::now());
     while length < LARGE {
-        let read = timeout(PATIENCE, socket.read(&mut buffer)).await.unwrap().unwrap();
+        let read = within_patience(socket.read(&mut buffer)).await.unwrap();
         assert_ne!(read, 0, "{length} bytes after {:?}", start.elapsed());
         length += read;
         if start.elapsed() < limit * 2 {
@@ -233,8 +258,7 @@ async fn if_all_requests_are_complete_a_new_connection_is_closed() {
 async fn read_to_end_of_response(socket: &mut TcpStream) -> String {
     let mut received = Vec::new();
     while !received.ends_with(b"0\r\n\r\n") {
-        let read = timeout(PATIENCE, socket.read_buf(&mut received)).await;
-        assert_ne!(read.expect("the response ends").unwrap(), 0);
+        assert_ne!(within_patience(socket.read_buf(&mut received)).await.unwrap(), 0);
     }
     String::from_utf8(received).unwrap()
 }
@@ -258,7 +282,7 @@ async fn a_client_that_still_sends_a_body_that_is_too_long_gets_the_response() {
     }
     let (mut response, wanted) = (Vec::new(), "Limits::with_max_bytes");
     while !String::from_utf8_lossy(&response).contains(wanted) {
-        assert_ne!(timeout(PATIENCE, socket.read_buf(&mut response)).await.unwrap().unwrap(), 0);
+        assert_ne!(within_patience(socket.read_buf(&mut response)).await.unwrap(), 0);
     }
     assert!(response.starts_with(b"HTTP/1.1 413 "));
 }
@@ -289,7 +313,7 @@ async fn a_graceful_stop_closes_idle_connections_and_waits_for_responses() {
     drop(server.stream);
     let rest = read_to_end(&mut streaming).await;
     assert!(rest.contains("last") && rest.ends_with("0\r\n\r\n"), "{rest}");
-    timeout(PATIENCE, server.ended).await.unwrap().unwrap();
+    within_patience(server.ended).await.unwrap();
 }
 
 #[tokio::test]

@@ -7,11 +7,11 @@ use std::iter;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::external_processes::{Example, node_project, run_node};
+use crate::patience;
 
 /// Runs the real clients: they approve, deny, and answer with an output of their own.
 pub fn every_client_approves_denies_and_answers(program: impl AsRef<OsStr>) {
@@ -68,7 +68,7 @@ pub fn frames_arrive_while_the_tool_runs(program: impl AsRef<OsStr>) {
         assert!(read > 0, "{before}");
     }
     assert!(!before.contains("tool-output-available"), "{before}");
-    drop(started.recv_timeout(TIMEOUT).expect("the tool runs"));
+    drop(started.recv_timeout(patience()).expect("the tool runs"));
     let after = text_of(response);
     assert!(after.contains("tool-output-available") && after.contains("[DONE]"), "{after}");
 }
@@ -127,7 +127,7 @@ fn post(server: &Example, messages: &Value) -> BufReader<TcpStream> {
 fn send(server: &Example, request: &str, head: &str, body: &str) -> BufReader<TcpStream> {
     let address = server.url.trim_start_matches("http://");
     let mut connection = TcpStream::connect(address).unwrap();
-    connection.set_read_timeout(Some(TIMEOUT)).unwrap();
+    connection.set_read_timeout(Some(patience())).unwrap();
     let head = head.replace("$HOST", address);
     let length = body.len();
     write!(
@@ -155,5 +155,3 @@ const FIRST_MESSAGE: &str =
     r#"{"id":"c","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"Hi"}]}]}"#;
 /// How many conversations with a program run at the same time, each with a server of its own.
 const SERVERS: usize = 4;
-/// After this time, a server that does not send fails the test.
-const TIMEOUT: Duration = Duration::from_secs(60);

@@ -34,14 +34,6 @@ pub fn secret(number: u8) -> [u8; 32] {
     std::array::from_fn(|at| number.wrapping_add(at as u8))
 }
 
-/// How long a test waits for a state before it fails: `TEST_PATIENCE` seconds, or two minutes.
-/// No other limit of a wait stands in a test, so that a slow machine needs one variable only.
-pub fn patience() -> Duration {
-    let seconds = std::env::var("TEST_PATIENCE").ok();
-    let seconds = seconds.map(|seconds| seconds.parse().expect("TEST_PATIENCE: whole seconds"));
-    Duration::from_secs(seconds.unwrap_or(120))
-}
-
 /// Awaits a future. Panics after [`patience`].
 #[track_caller]
 pub fn within_patience<F: IntoFuture>(future: F) -> impl Future<Output = F::Output> {

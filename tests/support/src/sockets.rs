@@ -1,11 +1,11 @@
 //! Requests and responses on plain sockets.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+
+use crate::within_patience;
 
 /// Returns the head of a POST request with a JSON body of this length.
 pub fn post_head(path: &str, length: usize) -> String {
@@ -16,9 +16,9 @@ pub fn post_head(path: &str, length: usize) -> String {
 /// Reads until the server closes the connection. Returns what it sent.
 pub async fn read_to_end(socket: &mut TcpStream) -> String {
     let mut received = Vec::new();
-    let read = timeout(PATIENCE, socket.read_to_end(&mut received)).await;
+    let read = within_patience(socket.read_to_end(&mut received)).await;
     // A connection with unread bytes is closed with a reset.
-    if let Err(error) = read.expect("the server closes the connection") {
+    if let Err(error) = read {
         assert!(is_closed(error.kind()), "{error}");
     }
     String::from_utf8(received).unwrap()
@@ -28,8 +28,8 @@ pub async fn read_to_end(socket: &mut TcpStream) -> String {
 pub async fn read_until(socket: &mut TcpStream, text: &str) {
     let mut received = Vec::new();
     while !String::from_utf8_lossy(&received).contains(text) {
-        let read = timeout(PATIENCE, socket.read_buf(&mut received)).await;
-        assert_ne!(read.expect("the server responds").unwrap(), 0, "{received:?}");
+        let read = within_patience(socket.read_buf(&mut received)).await;
+        assert_ne!(read.unwrap(), 0, "{received:?}");
     }
 }
 
@@ -37,6 +37,3 @@ pub async fn read_until(socket: &mut TcpStream, text: &str) {
 pub fn is_closed(error: ErrorKind) -> bool {
     matches!(error, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
-
-/// How long a test waits for a server: longer than any of its timeouts.
-pub const PATIENCE: Duration = Duration::from_secs(60);

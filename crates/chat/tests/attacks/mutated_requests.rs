@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::Method;
 use chat_test_support::test_server::{Client, Effect, Host};
 use serde_json::{Value, json};
+use test_support::patience;
 use test_support::rng::Dice;
 
 use super::mutations::{Pool, mutated};
@@ -148,11 +149,10 @@ impl World {
                     })
             };
             let counting = self.approvals.iter().filter(counts).count();
-            for attempt in 0.. {
-                if self.host.tools.effects().len() >= before + counting {
-                    break;
-                }
-                assert!(attempt < 10_000, "{} did not run: {}", answer.text, self.sent.join("\n"));
+            let until = Instant::now() + patience();
+            while self.host.tools.effects().len() < before + counting {
+                let is_late = Instant::now() >= until;
+                assert!(!is_late, "{} did not run: {}", answer.text, self.sent.join("\n"));
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }

@@ -2,10 +2,10 @@
 //! callers were told.
 
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chat_test_support::faulted_operations::{operate, operate_during_faults};
-use chat_test_support::log_hints::{within, woken_at};
+use chat_test_support::log_hints::woken_at;
 use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, create, creation, end, frame, key, load, put,
     read_all,
@@ -17,6 +17,7 @@ use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
 use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::{eventually, within_patience};
 use tokio::time::sleep;
 use ui_message_stream::approval::{Principal, RecordId};
 use ui_message_stream_chat::store::LogKey;
@@ -213,7 +214,7 @@ async fn after_a_node_of_a_cluster_has_restarted_its_users_have_their_chats() {
                 }
             }
         };
-        let stored = tokio::time::timeout(Duration::from_secs(60), stored).await.unwrap();
+        let stored = within_patience(stored).await;
         assert_eq!(stored.snapshot.unwrap().messages, [chat.owner.id().unwrap()]);
     }
 }
@@ -286,7 +287,7 @@ async fn after_redis_has_become_a_replica_the_store_connects_to_the_new_primary(
                 tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
             }
         };
-        within(alternately).await;
+        within_patience(alternately).await;
     }
 }
 
@@ -374,21 +375,18 @@ async fn after_redis_has_refused_the_password_it_is_asked_again_until_it_accepts
         };
         assert!(!format!("{error} {error:?}").contains("right"), "{error:?}");
         let before = connections(&redis, "other");
-        let operations = 200;
+        let (operations, began) = (200, Instant::now());
         for _ in 0..operations {
             assert!(refused(&store.ping().await.unwrap_err()));
         }
-        // The store pauses between its attempts.
+        // The store pauses for at least 200 ms between its attempts.
+        let pauses = u32::try_from(began.elapsed().as_millis() / 200).unwrap();
         let made = connections(&redis, "other") - before;
-        assert!(made < operations / 10, "{made} attempts in {operations} operations");
+        let most = operations / 10 + pauses;
+        assert!(made < most, "{made} attempts in {operations} operations and {pauses} pauses");
 
         redis.commands(&["AUTH other", "CONFIG SET requirepass right"]);
-        let recovered = async {
-            while store.ping().await.is_err() {
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        within(recovered).await;
+        eventually(async || store.ping().await.is_ok()).await;
         // Without the connection that was refused.
         join_all((0..9).map(|_| async { store.ping().await.unwrap() })).await;
     }
@@ -420,12 +418,7 @@ async fn after_a_cluster_has_refused_the_password_it_is_asked_again_until_it_acc
             assert!(store.ping().await.is_err());
         }
     }
-    let recovered = async {
-        while store.ping().await.is_err() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(recovered).await;
+    eventually(async || store.ping().await.is_ok()).await;
 }
 
 #[tokio::test]

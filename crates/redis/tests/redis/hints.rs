@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chat_test_support::log_hints::{
-    check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers, within,
+    check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers,
     woken_at,
 };
 use chat_test_support::store_requests::{
@@ -13,6 +13,7 @@ use chat_test_support::store_requests::{
 use futures::poll;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::redis_server::RedisServer;
+use test_support::{eventually, within_patience};
 use tokio::time::timeout;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{AppendLog, LogKey, LogStore};
@@ -60,9 +61,7 @@ async fn one_connection_follows_all_logs_and_no_command_waits_in_redis() {
             )
         })
         .collect();
-    while redis.command(COUNT_CHANNELS) != ":30" {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually(async || redis.command(COUNT_CHANNELS) == ":30").await;
     // Two connections of the stores, one that follows, and the one that asks.
     let clients = redis.command("CLIENT LIST");
     assert_eq!(clients.lines().count(), 4, "{clients}");
@@ -72,7 +71,7 @@ async fn one_connection_follows_all_logs_and_no_command_waits_in_redis() {
         appended(&writer, append_at(key, 1, &[frame("a")])).await;
     }
     for wait in waits {
-        within(wait).await.unwrap();
+        within_patience(wait).await.unwrap();
     }
 }
 
@@ -110,9 +109,7 @@ async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
         let entries = [frame("a")];
         let is_followed = |node: &RedisServer| node.command(COUNT_CHANNELS) == ":1";
         let append = async {
-            while !backend.nodes().iter().any(is_followed) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            eventually(async || backend.nodes().iter().any(is_followed)).await;
             appended(&writer, append_at(&key, 1, &entries)).await;
         };
         tokio::join!(woken_at(&reader, &key, 1, |page| page.head.length == 2), append);
@@ -125,7 +122,7 @@ async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
                 let _ = tokio::join!(reader.ping(), reader.changed(&key, 2));
             }
         };
-        within(follows_again).await;
+        within_patience(follows_again).await;
         // A reader that relies on messages and gets none waits for five seconds each time.
         let alternately = async {
             for position in 2..30 {
@@ -133,7 +130,7 @@ async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
                 tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
             }
         };
-        within(alternately).await;
+        within_patience(alternately).await;
     }
 }
 
@@ -175,7 +172,7 @@ async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    within(knows_of_the_third).await;
+    within_patience(knows_of_the_third).await;
     redis.command(&format!("LTRIM {} 0 0", key_with(&redis, ":entries:")));
     assert_eq!(read_from(&reader, &key, 0).await.unwrap().head.length, 1);
     assert!(poll!(reader.changed(&key, 1)).is_pending());
@@ -237,7 +234,7 @@ async fn logs_without_a_reader_are_forgotten_also_if_no_channel_can_be_subscribe
     let key = key(&Principal::new("ada"), "read");
     // Each wait takes as long as the follower waits before it tries again.
     for _ in 0..8 {
-        within(reader.changed(&key, 0)).await;
+        within_patience(reader.changed(&key, 0)).await;
     }
     redis.command("ACL SETUSER default allchannels");
     let channels = async {
@@ -249,7 +246,7 @@ async fn logs_without_a_reader_are_forgotten_also_if_no_channel_can_be_subscribe
             }
         }
     };
-    assert_eq!(within(channels).await, ":1");
+    assert_eq!(within_patience(channels).await, ":1");
 }
 
 #[tokio::test]
@@ -265,12 +262,8 @@ async fn a_dropped_store_leaves_no_task_also_if_redis_is_away() {
         tokio::task::yield_now().await;
     }
     drop(store);
-    let ended = async {
-        while tokio::runtime::Handle::current().metrics().num_alive_tasks() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    within(ended).await;
+    let tasks = tokio::runtime::Handle::current().metrics();
+    eventually(async || tasks.num_alive_tasks() == 0).await;
 }
 
 /// A command that counts the channels that are subscribed.

@@ -1,7 +1,5 @@
 //! A real Redis Cluster of three nodes.
 
-use std::time::Duration;
-
 use super::fault_proxy::FaultProxy;
 use super::redis_server::RedisServer;
 
@@ -63,13 +61,7 @@ impl RedisCluster {
             let nodes = format!("cluster_known_nodes:{NODES}\r");
             info.contains("cluster_state:ok\r") && info.contains(&nodes)
         };
-        for _ in 0..1500 {
-            if self.nodes.iter().all(is_complete) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("the nodes do not become a cluster");
+        crate::eventually_blocking(|| self.nodes.iter().all(is_complete));
     }
 }
 

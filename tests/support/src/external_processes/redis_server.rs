@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::missing;
 
@@ -168,7 +168,8 @@ fn set_time(folder: &Path, time: u64) {
 
 /// Waits until this process replies on its port. Returns `false` if it does not.
 fn answers(port: u16, process: &mut Child) -> bool {
-    for _ in 0..500 {
+    let until = Instant::now() + crate::patience();
+    while Instant::now() < until {
         // The second is the reply of a Redis that requires a password.
         let is_up = |reply: String| reply == "+PONG" || reply.starts_with("-NOAUTH ");
         if ask(port, &["PING"]).is_ok_and(is_up) {
@@ -184,7 +185,7 @@ fn answers(port: u16, process: &mut Child) -> bool {
 
 fn ask(port: u16, commands: &[&str]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    stream.set_read_timeout(Some(crate::patience()))?;
     let mut last = String::new();
     for command in commands {
         write!(stream, "{command}\r\n")?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
+use test_support::eventually;
 use ui_message_stream::approval::store::{InMemoryLedger, update};
 use ui_message_stream::approval::{
     LeaseHolderId, Principal, RecordId, RecordedDecision, UnixMillis,
@@ -213,15 +214,14 @@ impl Case {
     /// The tool part and the state of the data part on a page that is opened again, once the call
     /// has a result.
     async fn settled(&self) -> (Value, Value) {
-        for _ in 0..1000 {
+        let mut seen = Default::default();
+        eventually(async || {
             let history = self.host.get("alice", "/api/chat/chat").await.json();
-            let shown = shown(history["messages"].as_array().unwrap());
-            if shown.0["state"].as_str().unwrap().starts_with("output-") {
-                return shown;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("the call has no result");
+            seen = shown(history["messages"].as_array().unwrap());
+            seen.0["state"].as_str().unwrap().starts_with("output-")
+        })
+        .await;
+        seen
     }
 }
 
@@ -233,7 +233,7 @@ fn shown(messages: &[Value]) -> (Value, Value) {
     (last("tool-delete_file").clone(), last("data-approval")["data"]["state"].clone())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_late_response_changes_nothing_that_any_page_shows_about_the_call() {
     for row in &TABLE {
         for (late, approved) in [(0, true), (1, false)] {
@@ -273,7 +273,7 @@ async fn a_late_response_changes_nothing_that_any_page_shows_about_the_call() {
 }
 
 /// The stored chat holds the request as open until the next turn.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reloaded_page_shows_that_a_request_has_expired_or_was_revoked() {
     for (event, approval) in [(Event::Expires, "expired"), (Event::HostRevokes, "revoked")] {
         let case = Case::new().await;

@@ -5,10 +5,10 @@ use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 use chat_test_support::test_server::{Client, Host};
 use serde_json::json;
+use test_support::eventually;
 use ui_message_stream::BoxFuture;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{
@@ -24,7 +24,7 @@ async fn decide(host: &Host, person: &str, id: &str, approved: bool) -> bool {
     answer["decisions"][0]["accepted"].as_bool().unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_others_decide_on_waits_for_them_while_its_requester_sends_messages() {
     let host = Host::with(Vec::new(), |approvals| {
         approvals.authorize_decision(|principal, _| principal.id() == Some("boss"))
@@ -50,17 +50,17 @@ async fn a_call_that_others_decide_on_waits_for_them_while_its_requester_sends_m
     assert_eq!(host.pending("alice").await.len(), 1);
 
     assert!(decide(&host, "boss", &id, true).await);
-    for attempt in 0.. {
+    eventually(async || {
         let stored = host.get("alice", "/api/chat/chat").await.json();
         let parts = stored["messages"][1]["parts"].as_array().unwrap();
         let of_type = |kind: &str| parts.iter().find(|part| part["type"] == kind).unwrap();
-        if of_type("tool-delete_file")["state"] == "output-available" {
+        let has_run = of_type("tool-delete_file")["state"] == "output-available";
+        if has_run {
             assert_eq!(of_type("data-approval")["data"]["approvedBy"], "boss");
-            break;
         }
-        assert!(attempt < 1000, "{stored:#}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        has_run
+    })
+    .await;
     assert_eq!(host.tools.effects().len(), 1);
     stale_page.answer(&host, true).await;
     assert_eq!(stale_page.states(), ["output-available"]);
@@ -68,7 +68,7 @@ async fn a_call_that_others_decide_on_waits_for_them_while_its_requester_sends_m
 }
 
 /// "No, stop" reaches the chat, but the ledger cannot close the request.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_arrived() {
     let fails = Arc::new(AtomicBool::new(false));
     let ledger = Failing { ledger: InMemoryLedger::new(), fails: fails.clone() };
@@ -94,7 +94,7 @@ async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_ar
     assert!(host.pending("alice").await.is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_newer_message_denies_a_request_with_or_without_an_approval_if_the_policy_says_so() {
     for approved in [false, true] {
         let host = Host::with(Vec::new(), |approvals| approvals.on_new_message(OnNewMessage::Deny));

@@ -12,6 +12,7 @@ use axum::http::{Method, StatusCode};
 use chat_test_support::test_server::{Client, Host, Line, Scripted, Tools};
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::eventually;
 use ui_message_stream::approval::store::{
     InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
     PendingLimits, Snapshot,
@@ -36,16 +37,15 @@ fn decisions(ids: &[(&str, bool)]) -> Value {
 /// The stored conversation, once no run is active in it.
 async fn history(host: &Host, person: &str, chat: &str) -> Vec<Value> {
     let path = format!("/api/chat/{chat}");
-    for _ in 0..1000 {
-        let messages = host.get(person, &path).await.json()["messages"].take();
-        let messages: Vec<Value> = serde_json::from_value(messages).unwrap();
-        let last = messages.last().and_then(|message| message["parts"].as_array()?.last().cloned());
-        if last.is_some_and(|part| part["type"] == "text") {
-            return messages;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("{:#}", host.get(person, &path).await.json());
+    let mut messages: Vec<Value> = Vec::new();
+    eventually(async || {
+        let stored = host.get(person, &path).await.json()["messages"].take();
+        messages = serde_json::from_value(stored).unwrap();
+        let last = messages.last().and_then(|message| message["parts"].as_array()?.last());
+        last.is_some_and(|part| part["type"] == "text")
+    })
+    .await;
+    messages
 }
 
 fn counts(answer: &Value) -> Vec<bool> {
@@ -98,7 +98,7 @@ async fn other_pages_see_that_a_call_is_approved_while_it_is_executed() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pending_approvals_are_listed_only_to_their_requester_and_only_while_pending() {
     let host = Host::new();
     let (mut first, mut second) = (Client::new("alice", "first"), Client::new("alice", "second"));
@@ -178,7 +178,7 @@ async fn the_agent_of_a_host_continues_its_message_after_an_out_of_band_approval
     assert_eq!(chat.messages[1].text(), "You heard it.");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_out_of_band_approval_runs_the_tool_and_the_browsers_next_post_reads_the_output() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
@@ -206,7 +206,7 @@ async fn an_out_of_band_approval_runs_the_tool_and_the_browsers_next_post_reads_
     assert_eq!(host.tools.effects().len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reloaded_conversation_shows_each_decision_and_who_decided() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
@@ -236,7 +236,7 @@ async fn a_reloaded_conversation_shows_each_decision_and_who_decided() {
     assert_eq!(host.tools.effects()[0].tool, "delete_file");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_out_of_band_denial_is_final() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
@@ -251,7 +251,7 @@ async fn an_out_of_band_denial_is_final() {
     assert!(host.tools.effects().is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
     for answers in [[true, false], [false, true]] {
         let host = Host::new();
@@ -267,7 +267,7 @@ async fn an_approval_and_a_denial_in_one_request_deny_the_call() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn of_two_calls_one_can_be_decided_out_of_band_and_the_other_in_the_browser() {
     for first_out_of_band in [true, false] {
         let host = Host::new();
@@ -299,7 +299,7 @@ async fn of_two_calls_one_can_be_decided_out_of_band_and_the_other_in_the_browse
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn all_pending_approvals_of_a_chat_can_be_denied_in_one_request() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
@@ -315,7 +315,7 @@ async fn all_pending_approvals_of_a_chat_can_be_denied_in_one_request() {
 }
 
 /// A new request may appear in the chat after the user has read the list.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_pending_approvals_of_a_chat_cannot_be_approved_by_the_id_of_the_chat() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
@@ -338,7 +338,7 @@ async fn the_pending_approvals_of_a_chat_cannot_be_approved_by_the_id_of_the_cha
     assert_eq!(host.model.prompts().len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_body_with_both_decisions_and_one_decision_for_all_is_rejected() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
@@ -355,7 +355,7 @@ async fn a_body_with_both_decisions_and_one_decision_for_all_is_rejected() {
     assert!(host.tools.effects().is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn approvals_and_chats_of_other_users_are_answered_like_unknown_ones() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
@@ -391,7 +391,7 @@ async fn approvals_and_chats_of_other_users_are_answered_like_unknown_ones() {
     assert_eq!(host.tools.effects().len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_approver_may_decide_for_other_users_where_the_host_authorizes_it() {
     let host = Host::with(Vec::new(), |approvals| {
         approvals.authorize_decision(|principal, record| {
@@ -423,7 +423,7 @@ async fn an_approver_may_decide_for_other_users_where_the_host_authorizes_it() {
     assert_eq!(approved_by, ["alice", "boss"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_approval_request_that_is_not_shown_to_the_client_is_revoked() {
     let call = |path: &str| Scripted {
         tool: "delete_file".to_owned(),
@@ -448,7 +448,7 @@ async fn an_approval_request_that_is_not_shown_to_the_client_is_revoked() {
     assert_eq!(browser.last()["parts"].as_array().unwrap().last().unwrap()["type"], "text");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_decision_does_not_wait_for_the_tool() {
     let host = Host::new();
     let mut browser = Client::new("alice", "chat");
@@ -501,17 +501,14 @@ async fn of_an_approval_and_a_denial_sent_at_once_by_two_routes_exactly_one_coun
         assert_eq!(host.tools.effects().len(), usize::from(!denied));
         browser.say(&host, "and the weather?").await;
         let expected = if denied { "output-denied" } else { "output-available" };
-        for attempt in 0.. {
+        eventually(async || {
             let stored = history(&host, "alice", "chat").await;
             let mut calls = stored[1]["parts"].as_array().unwrap().clone();
             calls.retain(|part| part["type"] == "tool-delete_file");
             assert_eq!(calls.len(), 1, "{:#}", stored[1]);
-            if calls[0]["state"] == expected {
-                break;
-            }
-            assert!(attempt < 1000, "{} is not {expected}", calls[0]);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+            calls[0]["state"] == expected
+        })
+        .await;
     }
 }
 
@@ -551,7 +548,7 @@ impl LedgerStore for CountsLoads {
 
 type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_decision_that_is_repeated_a_thousand_times_loads_one_record() {
     let most_loaded = Arc::new(AtomicUsize::new(0));
     let ledger = CountsLoads { ledger: InMemoryLedger::new(), most_loaded: most_loaded.clone() };
@@ -703,7 +700,7 @@ async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count(
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn of_an_approval_and_a_denial_in_one_body_the_denial_counts() {
     for (first, second) in [(true, false), (false, true)] {
         let host = Host::new();
@@ -717,7 +714,7 @@ async fn of_an_approval_and_a_denial_in_one_body_the_denial_counts() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn responses_for_one_user_are_not_cacheable() {
     let host = Host::new();
     Client::new("alice", "chat").say(&host, "delete notes.txt").await;
@@ -728,7 +725,7 @@ async fn responses_for_one_user_are_not_cacheable() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn more_decisions_than_the_limit_are_rejected() {
     let host = Host::new();
     let answer = host.decide("alice", &decisions(&[("x", true); 2001])).await;
@@ -736,7 +733,7 @@ async fn more_decisions_than_the_limit_are_rejected() {
     assert!(answer.text.contains("more than 2000 answers"), "{}", answer.text);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_approval_body_without_a_valid_decision_is_a_bad_request() {
     let host = Host::new();
     for body in [
@@ -756,7 +753,7 @@ async fn an_approval_body_without_a_valid_decision_is_a_bad_request() {
     assert_eq!(host.decide("alice", &json!({"decisions": []})).await.status, StatusCode::OK);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_decision_on_a_call_whose_id_is_not_unique_shows_its_result_at_that_call() {
     // The model numbers its calls from the start: the second one has another id on the wire.
     let agent = |turn: Turn| {

@@ -12,7 +12,7 @@ use chat_test_support::test_server::{Client, Host};
 use futures::StreamExt;
 use serde_json::json;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal, Progress,
@@ -216,8 +216,8 @@ async fn read_until(response: &mut ChatStream, last: &str) -> String {
 }
 
 async fn read(response: ChatStream) -> String {
-    let pieces = timeout(Duration::from_secs(60), response.collect::<Vec<_>>()).await;
-    let bytes = pieces.expect("the response ends").into_iter().map(Result::unwrap);
+    let pieces = test_support::within_patience(response.collect::<Vec<_>>()).await;
+    let bytes = pieces.into_iter().map(Result::unwrap);
     String::from_utf8(bytes.collect::<Vec<_>>().concat()).unwrap()
 }
 

@@ -22,7 +22,7 @@ fn ids(page: &Value) -> Vec<String> {
     chats.map(|chat| chat["id"].as_str().unwrap().to_owned()).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_chats_of_a_user_are_listed_newest_first_with_title_and_time() {
     let host = Host::new();
     let mut first = Client::new("alice", "first");
@@ -45,7 +45,7 @@ async fn the_chats_of_a_user_are_listed_newest_first_with_title_and_time() {
     assert_eq!(host.get("carol", "/api/chat").await.json(), json!({"chats": []}));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pages_of_any_size_hold_each_chat_once() {
     let host = Host::new();
     let all: Vec<String> = (0..23).map(|number| format!("chat {number:02}/é?&")).collect();
@@ -66,7 +66,7 @@ async fn pages_of_any_size_hold_each_chat_once() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_search_lists_the_chats_whose_title_contains_a_text() {
     let host = Host::new();
     for (id, text) in [("a", "Ärger & Co. = 100%"), ("b", "the co. of others"), ("c", "none")] {
@@ -95,7 +95,7 @@ async fn a_search_lists_the_chats_whose_title_contains_a_text() {
     assert_eq!((refused.status, &*refused.text), expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cursor_of_another_user_lists_only_own_chats() {
     let host = Host::new();
     begin(&host, "bob", &["his".into()]).await;
@@ -105,7 +105,7 @@ async fn a_cursor_of_another_user_lists_only_own_chats() {
     assert_eq!(ids(&host.get("bob", &path).await.json()), ["his"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_invalid_limit_or_cursor_is_refused_with_its_name() {
     let host = Host::new();
     for limit in ["0", "101", "-1", "x", "", "1.5", "99999999999999999999999"] {
@@ -120,7 +120,7 @@ async fn an_invalid_limit_or_cursor_is_refused_with_its_name() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_chat_is_neither_read_nor_listed_after_its_time_to_live() {
     let store = std::sync::Arc::new(InMemoryLogStore::with_test_clock(UnixMillis(1_000_000)));
     let limits = ChatLimits::default().with_chat_ttl(Duration::from_secs(60));
@@ -140,7 +140,7 @@ async fn a_chat_is_neither_read_nor_listed_after_its_time_to_live() {
     assert_eq!(store.list(&Principal::new("alice"), list).await.unwrap().chats, []);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_chat_is_renamed_by_its_user_and_keeps_the_title() {
     let host = Host::new();
     begin(&host, "alice", &["one".into()]).await;
@@ -169,7 +169,7 @@ async fn a_chat_is_renamed_by_its_user_and_keeps_the_title() {
     assert_eq!(title().await, longest);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_user_deletes_all_chats_with_their_questions_and_no_chat_of_another_user() {
     let host = Host::new();
     let all: Vec<String> = (0..120).map(|number| format!("chat {number}")).collect();

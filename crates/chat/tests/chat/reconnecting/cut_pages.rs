@@ -91,12 +91,12 @@ fn message_after(held: Option<UiMessage>, response: &str) -> UiMessage {
     reducer.into_message()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_page_that_was_cut_in_the_input_of_a_call_and_answers_another_one_reads_both_results() {
     reads_both_results(false).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_page_that_was_cut_in_the_input_of_a_call_reads_that_call_also_after_the_run_has_ended() {
     reads_both_results(true).await;
 }

@@ -6,11 +6,11 @@ use axum::middleware::{Next, from_fn};
 use futures::{StreamExt, stream};
 use serde_json::json;
 use test_support::external_processes::number;
-use test_support::sockets::{PATIENCE, post_head, read_to_end, read_until};
+use test_support::sockets::{post_head, read_to_end, read_until};
+use test_support::{patience, within_patience};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
-use tokio::time::timeout;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::axum::{LocalAddress, serve, without_authentication};
@@ -65,7 +65,7 @@ async fn many_answers_at_once_are_each_complete_also_if_the_server_stops_meanwhi
     }
     assert_eq!(chats.run_counts().live, streams as u64);
     drop(stop);
-    let shut_down = chats.shut_down(PATIENCE);
+    let shut_down = chats.shut_down(patience());
     let read = async {
         gate.send_replace(true);
         for mut client in clients {
@@ -74,7 +74,7 @@ async fn many_answers_at_once_are_each_complete_also_if_the_server_stops_meanwhi
         }
     };
     assert_eq!(tokio::join!(shut_down, read).0, 0);
-    timeout(PATIENCE, server).await.unwrap().unwrap();
+    within_patience(server).await.unwrap();
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn a_server_that_stops_answers_503_on_new_connections_until_its_last_run_h
         // As in docs/operations.md.
         let stop = async move {
             drop(received.await);
-            let shut_down = chats.shut_down(PATIENCE);
+            let shut_down = chats.shut_down(patience());
             begun.send(()).unwrap();
             shut_down.await;
         };
@@ -130,7 +130,7 @@ async fn a_server_that_stops_answers_503_on_new_connections_until_its_last_run_h
         gate.send_replace(true);
         let rest = read_to_end(&mut reader).await;
         assert!(rest.contains("last") && rest.contains("[DONE]"), "{rest}");
-        timeout(PATIENCE, server).await.unwrap().unwrap();
+        within_patience(server).await.unwrap();
     }
 }
 

@@ -84,7 +84,7 @@ where
             permits.add_permits(1);
         }
     }
-    assert_eq!(chats.shut_down(Duration::from_secs(60)).await, 0);
+    assert_eq!(chats.shut_down(test_support::patience()).await, 0);
     let stored = chats.chat(&ada, &"long".into()).await.unwrap();
     let message = stored.messages.last().unwrap();
     assert_eq!(message.text().len(), DELTAS / 8 * WORDS.concat().len());
