@@ -141,17 +141,11 @@ async fn a_store_of_which_all_clones_were_dropped_closes_the_file() {
     drop(clone);
     // Only the last connection to a file can take it out of WAL mode.
     let other = folder.connect();
-    let close = async {
-        loop {
-            let change = other.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0));
-            if change.is_ok_and(|mode: String| mode == "delete") {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let closed = tokio::time::timeout(Duration::from_secs(60), close).await;
-    closed.expect("the file is still open");
+    test_support::eventually(async || {
+        let change = other.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0));
+        change.is_ok_and(|mode: String| mode == "delete")
+    })
+    .await;
 }
 
 async fn drop_after_one_poll(run: impl Future) {

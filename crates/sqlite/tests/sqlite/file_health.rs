@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chat_test_support::store_requests::{control, create, creation, key, load};
-use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
@@ -47,11 +46,7 @@ async fn an_idle_store_moves_its_log_into_the_file() {
     let folder = Folder::new();
     let store = folder.open().await;
     save_chat(&store, "chat").await;
-    let until = Instant::now() + Duration::from_secs(120);
-    while fs::metadata(wal(&folder)).unwrap().len() > 0 {
-        assert!(Instant::now() < until, "the log stays in the -wal");
-        sleep(Duration::from_millis(100)).await;
-    }
+    test_support::eventually(async || fs::metadata(wal(&folder)).unwrap().len() == 0).await;
     assert!(copy_holds(&folder, "chat").await);
 }
 

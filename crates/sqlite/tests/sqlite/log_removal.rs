@@ -6,7 +6,8 @@ use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, creation, end, frame, key as key_of, load, put,
     read_from,
 };
-use tokio::time::{sleep, timeout};
+use test_support::within_patience;
+use tokio::time::timeout;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_chat::store::{
     AppendLog, Epoch, Expected, ListChats, LiveRunChange, LogKey, LogStore, StoredEntry, UserLimits,
@@ -33,7 +34,7 @@ async fn a_reader_is_woken_by_this_store_and_by_another_one_on_the_file() {
     let key = key("ada", "chat");
     begin(&writer, &key).await;
     let changed = async |store: &SqliteStore, length| {
-        timeout(Duration::from_secs(10), LogStore::changed(store, &key, length)).await.unwrap();
+        within_patience(LogStore::changed(store, &key, length)).await;
     };
     let is_ready = async |store: &SqliteStore, length| {
         let waited = timeout(Duration::from_millis(500), LogStore::changed(store, &key, length));
@@ -45,23 +46,21 @@ async fn a_reader_is_woken_by_this_store_and_by_another_one_on_the_file() {
     let entries = frames(1);
     for position in 1..4 {
         let append = async {
-            sleep(Duration::from_millis(20)).await;
             appended(&writer, append_at(&key, position, &entries)).await;
         };
-        tokio::join!(append, changed(&writer, position), changed(&reader, position));
+        // The readers wait before the append begins.
+        tokio::join!(biased; changed(&writer, position), changed(&reader, position), append);
     }
     let delete = async {
-        sleep(Duration::from_millis(20)).await;
         assert!(LogStore::delete(&writer, &key, EPOCH, 1).await.unwrap());
     };
-    tokio::join!(delete, changed(&writer, 4), changed(&reader, 4));
+    tokio::join!(biased; changed(&writer, 4), changed(&reader, 4), delete);
     let other = Expected::NoLog(Epoch(8));
     let create = async {
-        sleep(Duration::from_millis(20)).await;
         appended(&writer, AppendLog { expected: other, ..creation(&key, &entries) }).await;
     };
     // Without a log, the wait ends at once.
-    tokio::join!(create, changed(&writer, 4), changed(&reader, 4));
+    tokio::join!(biased; changed(&writer, 4), changed(&reader, 4), create);
 }
 
 #[tokio::test]
