@@ -1,7 +1,6 @@
 //! An approved tool streams like any other: what it emits reaches the response, and its parts are stored.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_stream::stream as events;
 use axum::Router;
@@ -12,8 +11,8 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::within_patience;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 use tower::ServiceExt;
 use ui_message_stream::approval::Approvals;
 use ui_message_stream::axum::without_authentication;
@@ -131,8 +130,9 @@ async fn read(mut body: BodyDataStream) -> String {
 async fn read_until(body: &mut BodyDataStream, wanted: &[&str]) -> String {
     let mut text = String::new();
     while !wanted.iter().all(|wanted| text.contains(wanted)) {
-        let next = timeout(Duration::from_secs(30), body.next()).await;
-        let Ok(Some(bytes)) = next else { panic!("{wanted:?} are not all in {text}") };
+        let Some(bytes) = within_patience(body.next()).await else {
+            panic!("{wanted:?} are not all in {text}")
+        };
         text.push_str(std::str::from_utf8(&bytes.unwrap()).unwrap());
     }
     text

@@ -8,8 +8,8 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use test_support::eventually;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, OnNewMessage, Principal};
 use ui_message_stream::chunk::FinishReason;
@@ -523,15 +523,6 @@ fn gated(janitors: &Janitors, gate: &Arc<Semaphore>) -> Agent {
     janitors.agent_with(delete.needs_approval())
 }
 
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let waiting = async {
-        while !is_so().await {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("{what}"));
-}
-
 #[tokio::test]
 async fn a_server_that_shuts_down_while_inner_calls_run_hands_the_agent_over() {
     let (janitors, stores, ada) = (Janitors::new(), Stores::default(), Principal::new("ada"));
@@ -546,12 +537,12 @@ async fn a_server_that_shuts_down_while_inner_calls_run_hands_the_agent_over() {
         let (first, ada) = (first.clone(), ada.clone());
         tokio::spawn(async move { first.decide(&ada, decisions).await.map(drop) })
     };
-    until("both run", async || janitors.world.effects().len() == 3).await;
+    eventually(async || janitors.world.effects().len() == 3).await;
     first.shut_down(Duration::from_millis(50)).await;
     gate.add_permits(9);
     let _ = deciding.await;
     let second = stores.server(gated(&janitors, &gate));
-    until("the agent goes on", async || {
+    eventually(async || {
         let chat = second.chat(&ada, &"chat".into()).await.unwrap();
         chat.answer_end() == Some(AnswerEnd::Finished)
             && chat.messages[1].tool_parts().all(ToolPart::is_settled)
@@ -578,7 +569,7 @@ async fn a_stop_leaves_the_open_question_and_the_agent_that_waits_for_it() {
         let (chats, ada, first) = (chats.clone(), ada.clone(), decide(&ids[0]));
         tokio::spawn(async move { chats.decide(&ada, first).await.map(drop) })
     };
-    until("the first runs", async || janitors.world.effects().len() == 2).await;
+    eventually(async || janitors.world.effects().len() == 2).await;
     chats.stop(&ada, &"chat".into()).await.unwrap();
     gate.add_permits(9);
     deciding.await.unwrap().unwrap();
@@ -607,7 +598,7 @@ async fn the_agent_inside_reads_what_the_approver_has_changed() {
         .collect();
     decisions[0].input = Some(Json::from_serialize(&path("z")).unwrap());
     chats.decide(&ada, decisions).await.unwrap();
-    until("the agent goes on", async || janitors.inner.read.lock().unwrap().len() == 3).await;
+    eventually(async || janitors.inner.read.lock().unwrap().len() == 3).await;
     let mut effects = janitors.world.effects();
     effects.sort();
     assert_eq!(effects, ["delete b", "delete z", "look folder"]);

@@ -380,7 +380,7 @@ async fn the_tool_context_and_the_approval_record_describe_the_call() {
     assert_eq!(*contexts.lock().unwrap(), [call("free_0", false), call("asks_0", true)]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn agent_events_pass_through_the_transform() {
     /// Emits several words in one event.
     #[derive(Debug)]
