@@ -6,6 +6,8 @@ use std::time::Duration;
 use chat_test_support::test_server::{Client, Host};
 use futures::{StreamExt, stream};
 use serde_json::json;
+use test_support::{eventually, within_patience};
+use tokio::sync::Barrier;
 use tokio::time::sleep;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, KeyRing, Principal};
 use ui_message_stream::request::Limits;
@@ -32,14 +34,14 @@ async fn a_call_that_is_approved_at_the_other_server_is_executed_once_and_read_a
     let decision = json!({"decisions": [decision]});
 
     second.tools.hold(true);
+    let readers_begin = Barrier::new(3);
     let (decided, read, read_by_other, ()) = tokio::join!(
         second.decide("ada", &decision),
-        read_live(&first),
-        read_live(&second),
+        read_live(&first, &readers_begin),
+        read_live(&second, &readers_begin),
         async {
-            wait_until(async || !second.tools.effects().is_empty()).await;
-            // The readers have their time to begin.
-            sleep(Duration::from_millis(200)).await;
+            eventually(async || !second.tools.effects().is_empty()).await;
+            within_patience(readers_begin.wait()).await;
             second.tools.hold(false);
         },
     );
@@ -55,15 +57,16 @@ async fn a_call_that_is_approved_at_the_other_server_is_executed_once_and_read_a
     assert_eq!(history.await, history_of_other.await);
 }
 
-/// Reads the run that is live, or becomes so.
-async fn read_live(host: &Host) -> String {
-    loop {
-        let stream = host.get("ada", "/api/chat/chat/stream").await;
-        if !stream.text.is_empty() {
-            return stream.text;
-        }
-        sleep(Duration::from_millis(5)).await;
-    }
+/// Reads the run that is live, or becomes so. Waits for the others before it reads the first byte.
+async fn read_live(host: &Host, others: &Barrier) -> String {
+    let (ada, chat, mut stream) = (Principal::new("ada"), "chat".into(), None);
+    eventually(async || {
+        stream = host.chats.resume_stream(&ada, &chat, None).await.unwrap();
+        stream.is_some()
+    })
+    .await;
+    others.wait().await;
+    String::from_utf8(bytes_of(stream.unwrap()).await).unwrap()
 }
 
 #[tokio::test]
@@ -89,8 +92,11 @@ async fn a_stop_at_the_other_server_ends_the_answer_and_all_its_readers_get_the_
     let answer = first.stream_response(&ada, request).await.unwrap();
     let again = second.resume_stream(&ada, &chat, None).await.unwrap().unwrap();
     let (answer, again, ()) = tokio::join!(bytes_of(answer), bytes_of(again), async {
-        wait_until(async || second.chat(&ada, &chat).await.unwrap().messages.len() == 2).await;
-        sleep(Duration::from_millis(100)).await;
+        eventually(async || {
+            let messages = second.chat(&ada, &chat).await.unwrap().messages;
+            messages.last().is_some_and(|message| message.text().contains("word "))
+        })
+        .await;
         second.stop(&ada, &chat).await.unwrap();
     });
     let answer = String::from_utf8(answer).unwrap();
@@ -106,15 +112,5 @@ async fn a_stop_at_the_other_server_ends_the_answer_and_all_its_readers_get_the_
 
 async fn bytes_of(response: ChatStream) -> Vec<u8> {
     let frames = response.map(|frame| frame.unwrap().to_vec()).collect::<Vec<_>>();
-    let read = tokio::time::timeout(Duration::from_secs(60), frames).await;
-    read.expect("the response ends").concat()
-}
-
-async fn wait_until(holds: impl AsyncFn() -> bool) {
-    let waits = async {
-        while !holds().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), waits).await.expect("the state is reached");
+    within_patience(frames).await.concat()
 }

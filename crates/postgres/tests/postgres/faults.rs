@@ -3,7 +3,6 @@
 
 use std::error::Error;
 use std::process::Command;
-use std::time::Duration;
 use test_support::contention::InsertOne;
 
 use chat_test_support::faulted_operations::{OPERATIONS, operate, operate_during_faults};
@@ -14,6 +13,7 @@ use test_support::contention;
 use test_support::external_processes::fault_proxy::FaultProxy;
 use test_support::external_processes::number;
 use test_support::external_processes::postgres_server::PostgresServer;
+use test_support::{eventually, within_patience};
 use tokio_postgres::NoTls;
 use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
@@ -73,12 +73,13 @@ async fn after_a_crash_postgres_has_all_confirmed_writes_and_the_store_connects_
     let kill = format!("kill -9 {checkpointer}");
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     let recovered = async {
-        while self::checkpointer(&server).await.is_none_or(|pid| pid == checkpointer) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        eventually(async || {
+            self::checkpointer(&server).await.is_some_and(|pid| pid != checkpointer)
+        })
+        .await;
         while store.ping().await.is_err() {}
     };
-    tokio::time::timeout(Duration::from_secs(60), recovered).await.unwrap();
+    within_patience(recovered).await;
 
     let loaded = load(&store, &key).await.unwrap();
     assert_eq!((loaded.snapshot, loaded.entries), (stored.snapshot, stored.entries));
@@ -148,7 +149,7 @@ async fn sessions_that_began_read_only_are_not_used_later() {
         format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'");
     database.execute(&end).await;
     let failed = async { while store.ping().await.is_ok() {} };
-    tokio::time::timeout(Duration::from_secs(60), failed).await.unwrap();
+    within_patience(failed).await;
     let error = database.options().open(&url).await.unwrap_err();
     assert!(matches!(error, PostgresError::Connection(_)), "{error}");
     database.execute(&format!("ALTER ROLE {role} RESET default_transaction_read_only")).await;

@@ -1,12 +1,10 @@
 //! Readers that wait are woken by changes of another store, as on another server.
 
-use std::time::Duration;
-
 use chat_test_support::log_hints::{
     changed, check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers,
 };
 use chat_test_support::store_requests::{append_at, appended, begin, frame, key};
-use tokio::time::Instant;
+use test_support::eventually;
 use ui_message_stream::approval::Principal;
 use ui_message_stream_postgres::PostgresStore;
 
@@ -61,11 +59,8 @@ pub(crate) async fn listening(database: &Database) -> PostgresStore {
 
 async fn wait_for_listener(database: &Database, stores: i64) {
     let count = format!("SELECT count(*) {LISTENERS}").replace("SCHEMA", &database.schema);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while database.number(&count).await < stores {
-        assert!(Instant::now() < deadline, "the stores do not listen");
-    }
-    // The store learns of it a moment later.
+    eventually(async || database.number(&count).await >= stores).await;
+    // The store learns of it a moment later. Until then a reader waits for longer, and misses nothing.
     database.execute("SELECT pg_sleep(0.1)").await;
 }
 
