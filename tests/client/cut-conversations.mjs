@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { loadClient, REFERENCE } from './clients.mjs';
-import { until } from './front-ends/until.mjs';
+import { until } from '../support/until.mjs';
 import { memoryChat } from './memory-chat.mjs';
 import { json } from './wire.mjs';
 
@@ -174,10 +174,10 @@ async function replay(recording, events, cut) {
     reading.abort();
     return response.status === 200;
   };
-  await until(isLive, 'the run is live');
+  await until('the run is live', isLive);
   const resumed = second.chat.resumeStream();
-  await until(() => second.chat.messages.length > 0, 'the second page has the history');
-  if (isRepeated) await until(() => repeated.has(first.id), 'the request is repeated');
+  await until('the second page has the history', () => second.chat.messages.length > 0);
+  if (isRepeated) await until('the request is repeated', () => repeated.has(first.id));
   await realFetch(`${baseUrl}/release/${key}`, { method: 'POST' });
   await Promise.all([done, resumed]);
   // A response that was complete before is not cut.

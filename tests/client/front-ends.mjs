@@ -4,12 +4,11 @@
 //   node front-ends.mjs BASE_URL
 // `front_ends.rs` has the server. Prints a line for each failure, then "front ends: N ran, M failed".
 import assert from 'node:assert/strict';
-import { setTimeout as wait } from 'node:timers/promises';
 import * as react6 from '@ai-sdk/react';
 import * as react7 from 'ai-sdk-react-7';
 import { reconnectingFetch } from '../../packages/client/src/reconnecting-fetch.js';
 import { AssistantUi } from './front-ends/assistant-ui.mjs';
-import { until } from './front-ends/until.mjs';
+import { until } from '../support/until.mjs';
 import { UseChat } from './front-ends/use-chat.mjs';
 import { loadClient, NEWEST, REFERENCE } from './clients.mjs';
 
@@ -68,7 +67,7 @@ class Visit {
     // Each answer of the model has another number.
     const isNew = last => /^assistant: .*Answer \d+\.$/.test(last) && !shown.has(last);
     const isAnswered = () => isNew(this.shown.at(-1)) && this.page.isIdle;
-    await until(isAnswered, () => `the answer is shown: ${this.shown} ${this.page.error}`);
+    await until(() => `the answer is shown: ${this.shown} ${this.page.error}`, isAnswered);
     assert.equal(this.page.error, undefined);
     assert.equal(this.#posts.length, posts + 1, 'one request');
   }
@@ -78,10 +77,15 @@ class Visit {
   /** Sends a message, and presses Stop while the answer is written. Returns what is shown of it. */
   async sayAndStop(words) {
     this.page.send(this.text(words));
-    await until(() => /^1 2 3 /.test(this.page.messages.at(-1)?.text), 'the answer begins');
+    await until('the answer begins', () => this.showsBegin);
     this.page.stop();
-    await until(() => this.page.isIdle, 'the page has stopped');
+    await until('the page has stopped', () => this.page.isIdle);
     return this.page.messages.at(-1).text;
+  }
+
+  /** Whether the page shows some of an answer that counts. */
+  get showsBegin() {
+    return /^1 2 3 /.test(this.page.messages.at(-1)?.text);
   }
 
   /** The messages that the page shows, as `role: text`. */
@@ -132,8 +136,8 @@ const tests = {
     assert.deepEqual(await visit.read(), read);
     assert.deepEqual(stored.toSpliced(1, 1), visit.shown.toSpliced(1, 1));
     assert.equal(stored.length, 4);
-    await wait(100);
-    assert.deepEqual(await visit.stored(), stored, 'the stopped run writes no more');
+    await visit.say('and now?');
+    assert.deepEqual((await visit.stored()).slice(0, 4), stored, 'the stopped run writes no more');
   },
 
   async 'a stopped answer that is regenerated is replaced, and the model does not read it'(visit) {
@@ -203,21 +207,29 @@ async function mustHave(visit, setting, turns, place) {
   assert.deepEqual(await visit.read(), before(stored));
 }
 
-/** A `fetch` whose first response ends when it has brought this text: as `end` ends it. */
-function fetchThatEndsAfter(text, end) {
-  let isFirst = true;
+/** Lets an answer to `few` go on, which waits after some numbers. */
+const goOn = () => realFetch(`${baseUrl}/go-on`, { method: 'POST' });
+
+/**
+ * A `fetch` whose first response ends when it has brought the number three and the page shows it: as `end` ends it.
+ * The answer goes on when the second response has begun.
+ */
+function fetchThatEnds(visit, end) {
+  let calls = 0;
   return async (url, init) => {
+    const call = (calls += 1);
     const response = await realFetch(url, init);
-    if (!isFirst) return response;
-    isFirst = false;
+    if (call === 2) await goOn();
+    if (call > 1) return response;
     const decoder = new TextDecoder();
-    let read = '';
+    let [read, hasEnded] = ['', false];
     const cutting = new TransformStream({
       transform(bytes, body) {
         body.enqueue(bytes);
         read += decoder.decode(bytes, { stream: true });
-        // What came before is read first.
-        if (read.includes(text)) setTimeout(() => end(body), 50);
+        if (hasEnded || !read.includes('"3 "')) return;
+        hasEnded = true;
+        void until('what came before is shown', () => visit.showsBegin).then(() => end(body));
       },
     });
     return new Response(response.body.pipeThrough(cutting), response);
@@ -230,22 +242,23 @@ const fail = body => body.error(new TypeError('network error'));
 /** Of the hook of v6 only. */
 const testsOfCuts = {
   async 'an answer that ends too early is shown as ready'(visit) {
-    visit.fetch = fetchThatEndsAfter('"3 "', close);
+    visit.fetch = fetchThatEnds(visit, close);
     visit.page.send(visit.text('few'));
     const last = () => visit.page.messages.at(-1)?.text;
-    await until(() => visit.page.isIdle && /^1 2 3 /.test(last()), 'a part of the answer is shown');
+    await until('a part of the answer is shown', () => visit.page.isIdle && visit.showsBegin);
+    await goOn();
     assert.equal(visit.page.error, undefined);
     assert.doesNotMatch(last(), /Answer/);
   },
 
   async 'a replay after a network error is shown behind what was shown before'(visit) {
-    visit.fetch = fetchThatEndsAfter('"3 "', fail);
+    visit.fetch = fetchThatEnds(visit, fail);
     visit.page.send(visit.text('few'));
     const last = () => visit.page.messages.at(-1)?.text;
-    await until(() => visit.page.error && /^1 2 3 /.test(last()), 'a part of the answer is shown');
+    await until('a part of the answer is shown', () => visit.page.error && visit.showsBegin);
     const half = last();
     visit.page.resume();
-    await until(() => visit.page.isIdle && /Answer \d+\.$/.test(last()), 'the answer is replayed');
+    await until('the answer is replayed', () => visit.page.isIdle && /Answer \d+\.$/.test(last()));
     assert(last().startsWith(`${half}1 2 3 `), last());
     assert.match((await visit.stored())[1], /^assistant: 1 2 3 4 /);
   },
@@ -253,7 +266,7 @@ const testsOfCuts = {
   async 'a cut that the fetch of the pages continues is not seen'(visit) {
     visit.fetch = reconnectingFetch;
     for (const end of [close, fail]) {
-      globalThis.fetch = fetchThatEndsAfter('"3 "', end);
+      globalThis.fetch = fetchThatEnds(visit, end);
       await visit.say('few').finally(() => (globalThis.fetch = realFetch));
     }
     assert.match(visit.shown[1], /^assistant: 1 2 3 4 /);

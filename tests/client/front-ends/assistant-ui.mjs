@@ -3,7 +3,7 @@ import { useChat } from '@ai-sdk/react';
 import { AssistantChatTransport, useAISDKRuntime } from '@assistant-ui/react-ai-sdk';
 import { createElement } from 'react';
 import { create } from 'react-test-renderer';
-import { until } from './until.mjs';
+import { until } from '../../support/until.mjs';
 
 /** The runtime with its defaults, and what its components do with it. */
 export class AssistantUi {
@@ -15,7 +15,7 @@ export class AssistantUi {
       return null;
     };
     page.root = create(createElement(Page));
-    await until(() => page.runtime?.thread.getState().isDisabled === false, 'the runtime is rendered');
+    await until('the runtime is rendered', () => page.runtime?.thread.getState().isDisabled === false);
     return page;
   }
 

@@ -1,7 +1,7 @@
 // `useChat` of a version of `@ai-sdk/react`, rendered without a browser.
 import { createElement } from 'react';
 import { create } from 'react-test-renderer';
-import { until } from './until.mjs';
+import { until } from '../../support/until.mjs';
 
 /** The hook with its defaults, and what a page does with it. */
 export class UseChat {
@@ -14,7 +14,7 @@ export class UseChat {
       return null;
     };
     page.root = create(createElement(Page));
-    await until(() => page.helpers, 'the hook is rendered');
+    await until('the hook is rendered', () => page.helpers);
     return page;
   };
 
@@ -46,14 +46,14 @@ export class UseChat {
   /** Requests the answer at this place again. The page removes it and what follows, and names no message. */
   async reload(place) {
     this.helpers.setMessages(messages => messages.slice(0, place));
-    await until(() => this.helpers.messages.length === place, 'the list is cut');
+    await until('the list is cut', () => this.helpers.messages.length === place);
     void this.helpers.regenerate();
   }
 
   /** Sends another text for the message at this place, as a new message behind a cut list. */
   async edit(place, text) {
     this.helpers.setMessages(messages => messages.slice(0, place));
-    await until(() => this.helpers.messages.length === place, 'the list is cut');
+    await until('the list is cut', () => this.helpers.messages.length === place);
     this.send(text);
   }
 

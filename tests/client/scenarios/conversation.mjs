@@ -3,10 +3,10 @@
 // that was not announced is a failure.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { until } from '../../support/until.mjs';
 import { memoryChat } from '../memory-chat.mjs';
 import { json } from '../wire.mjs';
 
-const TIMEOUT_MS = 60_000;
 /** If the client sends automatically, it does so within this time. */
 const REACTION_MS = 20;
 /**
@@ -83,8 +83,8 @@ export class Conversation {
     await this.#posting(async () => {
       const sending = this.#chat.sendMessage({ text });
       await until(
-        () => this.#chat.messages.length > before + 1 && replyOf(this.lastMessage),
         () => `the answer begins to show: ${this.#state()}`,
+        () => this.#chat.messages.length > before + 1 && replyOf(this.lastMessage),
       );
       await interrupt();
       await sending;
@@ -141,11 +141,9 @@ export class Conversation {
   async decideElsewhere(part, { approved }) {
     const decisions = [{ approvalId: part.approval.id, approved }];
     await this.#postElsewhere('/api/approvals', { decisions });
-    const deadline = Date.now() + TIMEOUT_MS;
-    while (UNSETTLED.includes((await this.toolPartInHistory('delete_file')).part.state)) {
-      assert(Date.now() < deadline, `the decision is not in the history within ${TIMEOUT_MS} ms`);
-      await pause(5);
-    }
+    await until('the decision is in the history', async () => {
+      return !UNSETTLED.includes((await this.toolPartInHistory('delete_file')).part.state);
+    });
     // A late response would read the frames of the run that the decision has begun.
     await (await fetch(`${this.#baseUrl}/api/chat/${this.#chat.id}/stream`)).text();
   }
@@ -268,8 +266,8 @@ export class Conversation {
     this.#expectedStatus = status;
     await act();
     await until(
-      () => this.#isOver(),
       () => `POST ${this.#announced} is answered: ${this.#posted} sent, ${this.#state()}`,
+      () => this.#isOver(),
     );
     this.#checkPosts();
     this.#checkOutcome();
@@ -330,11 +328,3 @@ function shapeOf({ role, parts }) {
 }
 
 const pause = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
-
-async function until(holds, what) {
-  const deadline = Date.now() + TIMEOUT_MS;
-  while (!holds()) {
-    if (Date.now() > deadline) assert.fail(`not within ${TIMEOUT_MS} ms: ${what()}`);
-    await pause(2);
-  }
-}

@@ -7,9 +7,10 @@ use std::time::Duration;
 use async_stream::try_stream;
 use axum::Router;
 use axum::response::Json;
-use axum::routing::get;
+use axum::routing::{get, post};
 use test_support::external_processes::{node_project, run_node};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use ui_message_stream::AgentEvent;
 use ui_message_stream::axum::without_authentication;
 use ui_message_stream::chunk::FinishReason;
@@ -21,11 +22,12 @@ use ui_message_stream_chat::PostedHistory;
 use ui_message_stream_chat::axum::chat_routes;
 
 /// A model that remembers what it has read: a list of `role: text` for each call. It counts if the
-/// user asks for it, and only the first time if the user asks it to count once. It counts to 50 if the
-/// user asks for a few numbers.
-#[derive(Debug, Clone, Default)]
+/// user asks for it, and only the first time if the user asks it to count once. It counts to 20 if the
+/// user asks for a few numbers, and waits at 10 for a permit.
+#[derive(Debug, Clone)]
 struct Reader {
     prompts: Arc<Mutex<Vec<Vec<String>>>>,
+    permits: Arc<Semaphore>,
 }
 
 impl Model for Reader {
@@ -37,13 +39,19 @@ impl Model for Reader {
         prompts.push(read);
         let number = prompts.len();
         let counts = last.contains("count") && (is_first || !last.contains("once"));
-        let end = if counts { 1_000 } else { 50 };
-        let counts = counts || last.contains("few");
+        let end = match counts {
+            true => usize::MAX,
+            false if last.contains("few") => 20,
+            false => 0,
+        };
+        let permits = Arc::clone(&self.permits);
         Box::pin(try_stream! {
-            if counts {
-                for n in 1..=end {
-                    yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+            for n in 1..=end {
+                yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
+                match (counts, n) {
+                    (true, _) => tokio::time::sleep(Duration::from_millis(10)).await,
+                    (false, 10) => permits.acquire().await?.forget(),
+                    (false, _) => {}
                 }
             }
             yield ModelEvent::Event(AgentEvent::text(format!("Answer {number}.")));
@@ -75,7 +83,8 @@ fn line(message: &ModelMessage) -> String {
 
 /// Serves one chat server for each setting, and what the model has read.
 async fn serve(listener: TcpListener) {
-    let model = Reader::default();
+    let permits = Arc::new(Semaphore::new(0));
+    let model = Reader { prompts: Arc::default(), permits: Arc::clone(&permits) };
     let prompts = Arc::clone(&model.prompts);
     let chats = |posted_history| {
         let chats = Agent::new(Arc::new(model.clone())).into_chat_server();
@@ -83,6 +92,7 @@ async fn serve(listener: TcpListener) {
     };
     let routes = Router::new()
         .route("/prompts", get(async move || Json(prompts.lock().unwrap().clone())))
+        .route("/go-on", post(async move || permits.add_permits(1)))
         .nest("/keep/api/chat", chats(PostedHistory::Keep))
         .nest("/truncate/api/chat", chats(PostedHistory::Truncate))
         .layer(without_authentication());
