@@ -4,6 +4,7 @@
 //! `chat-openai` serves it with the model of a real provider (`cargo run -p chat-openai`).
 
 mod browsers;
+mod gates;
 mod page;
 mod scripted_model;
 mod storage;
@@ -27,7 +28,7 @@ use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use ui_message_stream::approval::store::FailureLog;
 use ui_message_stream::approval::{ApprovalLimits, Principal};
 use ui_message_stream::axum::{serve, without_authentication};
@@ -341,7 +342,7 @@ fn agent(model: Arc<dyn Model>, worlds: &Arc<Worlds>) -> Result<Agent, JsonError
         let delete = Tool::new("delete_file", move |input: DeleteFile, context: ToolContext| {
             let worlds = Arc::clone(&worlds);
             async move {
-                sleep(input.duration()).await;
+                input.takes_time().await;
                 in_database(move || worlds.delete(&context.principal, &input)).await
             }
         });

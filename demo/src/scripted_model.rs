@@ -14,6 +14,7 @@ use ui_message_stream::model::{
 };
 use uuid::Uuid;
 
+use crate::gates::Gate;
 use crate::world::{describe_denial, describe_output};
 
 /// A model without a provider. It reads the names of the user's files in its instructions, the last text of
@@ -43,8 +44,17 @@ impl Model for ScriptedModel {
                 After::None => {}
                 After::Numbers(numbers) => for n in numbers {
                     yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
-                    sleep(Duration::from_millis(100)).await;
+                    sleep(NUMBER_INTERVAL).await;
                 },
+                After::NumbersUntil(gate) => {
+                    let mut n = 0;
+                    while n == 0 || gate.is_closed() {
+                        n += 1;
+                        yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
+                        sleep(NUMBER_INTERVAL).await;
+                    }
+                    yield ModelEvent::Event(AgentEvent::text("done"));
+                }
                 After::Failure => Err("the model went away")?,
             }
             for (tool, input) in &calls {
@@ -77,18 +87,26 @@ enum After {
     #[default]
     None,
     /// Ten numbers each second.
-    Numbers(RangeInclusive<u8>),
+    Numbers(RangeInclusive<u32>),
+    /// As many as are written until a test opens the gate.
+    NumbersUntil(Gate),
     Failure,
 }
 
-fn reply(user_text: &str, files: &[&str], last_number: Option<u8>) -> ScriptedReply {
+fn reply(user_text: &str, files: &[&str], last_number: Option<u32>) -> ScriptedReply {
     let mentions = |word: &str| user_text.to_lowercase().contains(word);
     let file = ("delete_file", json!({ "path": file_to_delete(user_text, files) }));
     let mut numbers = user_text.split_whitespace().filter_map(|word| word.parse::<u32>().ok());
     let amount = numbers.find(|&number| number > 1_000).unwrap_or(5_000);
     let transfer = ("transfer", json!({ "to": "Harbour Bakery", "amount": amount }));
     let weather = ("get_weather", json!({ "city": "Lisbon" }));
-    let (opening, calls) = if mentions("tidy") {
+    // So small that it needs no approval.
+    let small = ("transfer", json!({ "to": "Harbour Bakery", "amount": 500 }));
+    let small = if mentions("transfer") { vec![small] } else { Vec::new() };
+    let (opening, calls) = if let Some(gate) = gate(user_text) {
+        let after = After::NumbersUntil(gate);
+        return ScriptedReply { after, calls: small, ..ScriptedReply::default() };
+    } else if mentions("tidy") {
         let two = files.iter().take(2).copied().collect::<Vec<_>>().join(" and ");
         let task = json!({ "task": format!("Clear out {two}.") });
         ("The janitor can do that.", vec![("janitor", task)])
@@ -107,10 +125,7 @@ fn reply(user_text: &str, files: &[&str], last_number: Option<u8>) -> ScriptedRe
     } else if mentions("slow") {
         let end = user_text.split_whitespace().find_map(|word| word.parse().ok());
         let after = After::Numbers(1..=end.unwrap_or(200));
-        // So small that it needs no approval.
-        let small = ("transfer", json!({ "to": "Harbour Bakery", "amount": 500 }));
-        let calls = if mentions("transfer") { vec![small] } else { Vec::new() };
-        return ScriptedReply { after, calls, ..ScriptedReply::default() };
+        return ScriptedReply { after, calls: small, ..ScriptedReply::default() };
     } else if let Some(last) = last_number.filter(|_| mentions("go on")) {
         let next = last.saturating_add(1);
         let after = After::Numbers(next..=next.saturating_add(9));
@@ -125,6 +140,13 @@ fn reply(user_text: &str, files: &[&str], last_number: Option<u8>) -> ScriptedRe
         };
     };
     ScriptedReply { opening: opening.to_owned(), calls, after: After::None }
+}
+
+/// Returns the gate after the word `until`.
+fn gate(user_text: &str) -> Option<Gate> {
+    let mut words = user_text.split_whitespace();
+    words.find(|word| *word == "until")?;
+    words.next().and_then(Gate::named)
 }
 
 /// Returns the file that the user names, also if it is missing. If they name none, returns the first file
@@ -166,7 +188,7 @@ fn latest_input(messages: &[ModelMessage]) -> (Vec<String>, Option<String>) {
 }
 
 /// Returns the number with which the model's last message ends.
-fn last_number(messages: &[ModelMessage]) -> Option<u8> {
+fn last_number(messages: &[ModelMessage]) -> Option<u32> {
     let content = messages.iter().rev().find_map(|message| match message {
         ModelMessage::Assistant { content } => Some(content),
         _ => None,
@@ -213,6 +235,8 @@ fn pieces(text: &str, size: usize) -> Vec<String> {
 }
 
 const CHUNK_INTERVAL: Duration = Duration::from_millis(12);
+
+const NUMBER_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {

@@ -2,12 +2,11 @@
 
 import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { chromium } from 'playwright-core';
+import { PATIENCE, until } from '../support/until.mjs';
 
-/** How many milliseconds a page may take. */
-export const PATIENCE = Number(process.env.PATIENCE ?? 60_000);
+export { PATIENCE, until };
 
 /** The settings of a browser that is not a phone, and of one that is. */
 export const SCREENS = {
@@ -20,12 +19,12 @@ export const SCREENS = {
   },
 };
 
-/** The arguments of a script: both pages, a folder if it is to take pictures, and a part of the names of the cases that run. */
+/** The arguments of a script: both pages, the folder of the demo's gates, a folder if it is to take pictures, and a part of the names of the cases that run. */
 export function readArguments() {
-  const options = ['demo', 'next', 'screenshots', 'only'].map(name => [name, { type: 'string' }]);
+  const options = ['demo', 'next', 'gates', 'screenshots', 'only'].map(name => [name, { type: 'string' }]);
   const { values } = parseArgs({ options: Object.fromEntries(options) });
-  if (values.demo && values.next) return values;
-  console.error(`usage: node ${process.argv[1]} --demo URL --next URL [--screenshots DIR] [--only TEXT]`);
+  if (values.demo && values.next && values.gates) return values;
+  console.error(`usage: node ${process.argv[1]} --demo URL --next URL --gates DIR [--screenshots DIR] [--only TEXT]`);
   process.exit(2);
 }
 
@@ -46,14 +45,6 @@ export function launch(...more) {
       ...more,
     ],
   });
-}
-
-export async function until(what, holds) {
-  const deadline = Date.now() + PATIENCE;
-  while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`);
-    await sleep(50);
-  }
 }
 
 /** The rules of axe-core for a page that is only a part, without headings. */

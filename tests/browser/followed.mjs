@@ -2,15 +2,16 @@
 // without a reload.
 //
 //   npm ci
-//   node followed.mjs http://127.0.0.1:3000
+//   node followed.mjs http://127.0.0.1:3000 DIR
 //
-// The demo must answer from its script (no OPENAI_API_KEY).
+// The demo must answer from its script (no OPENAI_API_KEY), and have its gates in that folder.
 
 import assert from 'node:assert/strict';
 import { launch, until } from './chromium.mjs';
+import { Gate } from './gate.mjs';
 import { Tab } from './tab.mjs';
 
-const demo = process.argv[2];
+const [demo, gates] = process.argv.slice(2);
 const [first, second] = await Promise.all([launch(), launch()]);
 const user = await first.newContext();
 const tab = await Tab.open(user, demo);
@@ -49,9 +50,10 @@ await other.page.getByTestId('approve').click();
 const deleted = ['finished', /^delete old\.log \|.*for you\..*old\.log/];
 await shows('the answer to the question is shown', [deleted, again]);
 
-await tab.write('Count slowly');
-const counting = /Count slowly \| .*\b1 2 /;
-await shows('the run is shown', [['writes', /Count slowly/], deleted]);
+const gate = new Gate(gates, 'followed');
+await tab.write(`Count until ${gate.name}`);
+const counting = /Count until followed \| .*\b1 2 /;
+await shows('the run is shown', [['writes', /Count until followed/], deleted]);
 await until('two numbers are written', async () => /\b1 2 /.test(await tab.text()));
 await tab.page.getByTestId('stop').click();
 await shows('the stopped answer is shown', [['stopped', counting], deleted]);

@@ -1,7 +1,7 @@
 // Checks in a real browser what a hostile page can reach in a server on this machine:
 //
 //   npm ci
-//   node hostile-pages.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001
+//   node hostile-pages.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 --gates DIR
 //
 // Chromium resolves the attacker's names to this machine, as the attacker's name server would. A page
 // has a name that leads to the demo itself (DNS rebinding), or comes from another server on this

@@ -2,7 +2,7 @@
 // approves one of them and denies the other one, also after a reload.
 //
 //   npm ci
-//   node inner-agents.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
+//   node inner-agents.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 --gates DIR [--screenshots DIR]
 //
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 

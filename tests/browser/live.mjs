@@ -3,49 +3,44 @@
 // at every moment.
 //
 //   npm ci
-//   node live.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
+//   node live.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 --gates DIR [--screenshots DIR]
 //
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import assert from 'node:assert/strict';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { onBothPages } from './both-pages.mjs';
 import { launch, readArguments, SCREENS, until } from './chromium.mjs';
+import { counted, Gate, numbers } from './gate.mjs';
 import { Network } from './network.mjs';
 import { readMessages, Tab } from './tab.mjs';
 
 const args = readArguments();
 const browser = await launch();
 
-/** What the scripted model says to `slow N`, or from another number on. */
-const numbers = (end, first = 1) =>
-  Array.from({ length: end - first + 1 }, (_, at) => first + at).join(' ');
 const YOURS = 'I can delete that file for you.';
-const MIXED =
+const mixed = file =>
   'Three things at once.It is 21 °C in Lisbon and the sky is clear. ' +
-  'holiday.img was not there any more. 5000 went to Harbour Bakery.';
+  `${file} was not there any more. 5000 went to Harbour Bakery.`;
 const done = (...names) => names.map(name => `${name}: output-available`);
 
-/**
- * Waits until some of a text has come, and not all of it. `slow 200` is written for at least 20 seconds, so a busy
- * machine has the time to open a second tab.
- */
-const begins = async tab => {
-  await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
-  assert(!(await tab.isIdle()), 'the text is still being written');
-};
+/** Waits until a tab shows some of a text, and that it is being written. */
+const begins = tab =>
+  until('a text begins', async () => /^1 2 3 /.test(await tab.text()) && !(await tab.isIdle()));
 
-/** Checks that tabs end with exactly this answer, and show the same. */
+/** Checks that tabs end with exactly this answer, and show the same. Without a text, the model has counted. */
 const end = async (tabs, { text, calls = [], length = 2 }) => {
+  const last = text?.slice(-10) ?? ' done';
   for (const tab of tabs) {
-    await until(`the answer ends with …${text.slice(-20)}`, async () => {
-      return (await tab.isIdle()) && (await tab.text()).endsWith(text.slice(-10));
+    await until(`the answer ends with …${last}`, async () => {
+      return (await tab.isIdle()) && (await tab.text()).endsWith(last);
     });
     const messages = await tab.messages();
+    text ??= counted(messages.at(-1).text);
     assert.equal(messages.length, length);
     assert.deepEqual(messages.at(-1), { by: 'assistant', text, calls });
     assert(!(await tab.shows('error')), 'no error is shown');
   }
+  return { text, calls, length };
 };
 
 /** Approves a call that the last message of a tab shows. */
@@ -58,30 +53,32 @@ const readsStream = async tab => {
   await (await tab.page.waitForResponse(isHistory)).finished();
 };
 
-/** The tab has approved a call that runs for some seconds, and has just reloaded. */
+/** The tab has approved a call that runs, and reloads. */
 const reloadsWhileToolRuns = async tab => {
   await tab.page.reload();
-  await until('the page reads the answer', async () => (await tab.messages()).length === 2);
-  assert(!(await tab.isIdle()), 'the tool still runs');
+  await until('the page reads the answer', async () => {
+    return (await tab.messages()).length === 2 && !(await tab.isIdle());
+  });
 };
 
-/** Each case gets a browser of its own with one tab, and a function that takes a picture. */
+/** Each case gets a browser of its own with one tab, a gate that is closed, and a function that takes a picture. */
 const CASES = {
-  async 'a reload while a text is written'({ tab, open, shoot }) {
-    await tab.write('slow 200');
+  async 'a reload while a text is written'({ tab, open, gate, shoot }) {
+    await tab.write(`until ${gate.name}`);
     await begins(tab);
     const second = await open();
     await begins(second);
     await tab.page.reload();
     await begins(tab);
     await shoot('reloaded in a text');
-    await end([tab, second], { text: numbers(200) });
+    gate.open();
+    const answer = await end([tab, second], {});
     await tab.page.reload();
-    await end([tab], { text: numbers(200) });
+    await end([tab], answer);
   },
 
-  async 'a reload while an approved tool runs'({ tab, open, shoot }) {
-    await tab.say('delete holiday.img');
+  async 'a reload while an approved tool runs'({ tab, open, gate, shoot }) {
+    await tab.say(`delete ${gate.name}`);
     const second = await open();
     await second.isDone(2);
     const reads = readsStream(second);
@@ -90,8 +87,9 @@ const CASES = {
     await reloadsWhileToolRuns(tab);
     assert.equal(await tab.page.locator('[data-approval="approved"]').count(), 1);
     await shoot('reloaded while a tool runs');
+    gate.open();
     const answer = {
-      text: `${YOURS}holiday.img was not there any more.`,
+      text: `${YOURS}${gate.name} was not there any more.`,
       calls: done('delete_file'),
     };
     await end([tab, second], answer);
@@ -99,22 +97,26 @@ const CASES = {
     await end([tab], answer);
   },
 
-  async 'a network that is cut while a text is written'({ tab, open, network, requests }) {
-    await tab.write('slow 200');
+  async 'a network that is cut while a text is written'({ tab, open, gate, network, requests }) {
+    await tab.write(`until ${gate.name}`);
     await begins(tab);
     const second = await open();
     await begins(second);
-    for (const time of [0, 600, 1500]) {
-      await network.cut(time);
-      await sleep(500);
+    for (const failures of [0, 1, 3]) {
+      const before = [await tab.text(), await second.text()];
+      await network.cut(failures);
+      for (const [at, each] of [tab, second].entries()) {
+        await until('the text goes on', async () => (await each.text()).length > before[at].length + 6);
+      }
     }
-    await end([tab, second], { text: numbers(200) });
+    gate.open();
+    await end([tab, second], {});
     assert.equal(requests.filter(({ method }) => method === 'POST').length, 1);
     assert(requests.some(({ headers }) => headers['last-event-id']));
   },
 
-  async 'a network that is cut while an approved tool runs'({ tab, open, network, requests }) {
-    await tab.say('delete holiday.img');
+  async 'a network that is cut while an approved tool runs'({ tab, open, gate, network, requests }) {
+    await tab.say(`delete ${gate.name}`);
     const second = await open();
     await second.isDone(2);
     const reads = readsStream(second);
@@ -122,16 +124,17 @@ const CASES = {
     await reads;
     // The stream has told what was decided, so there is a frame that the next connection continues.
     await tab.page.locator('[data-approval="approved"]').waitFor();
-    await network.cut(600);
+    await network.cut(1);
+    await until('the page reads on', () => requests.some(({ headers }) => headers['last-event-id']));
+    gate.open();
     await end([tab, second], {
-      text: `${YOURS}holiday.img was not there any more.`,
+      text: `${YOURS}${gate.name} was not there any more.`,
       calls: done('delete_file'),
     });
-    assert(requests.some(({ headers }) => headers['last-event-id']));
   },
 
-  async 'Stop keeps what was written, and the model goes on from there'({ tab, open, shoot }) {
-    await tab.write('slow');
+  async 'Stop keeps what was written, and the model goes on from there'({ tab, open, gate, shoot }) {
+    await tab.write(`until ${gate.name}`);
     await begins(tab);
     const second = await open();
     await begins(second);
@@ -144,7 +147,8 @@ const CASES = {
     await shoot('stopped and went on');
     // The server may have kept a word more than the page has shown.
     const kept = (await second.messages())[1].text;
-    assert(kept.startsWith(stopped.text) && numbers(200).startsWith(kept), kept);
+    assert(kept.startsWith(stopped.text), kept);
+    assert.equal(kept, numbers(kept.split(' ').length));
     const last = Number(kept.split(' ').at(-1));
     const answer = { text: numbers(last + 10, last + 1), length: 4 };
     await end([tab, second], answer);
@@ -153,8 +157,8 @@ const CASES = {
     assert.deepEqual(await tab.messages(), await second.messages());
   },
 
-  async 'a second tab is opened while a text is written, and stops it'({ tab, open }) {
-    await tab.write('slow');
+  async 'a second tab is opened while a text is written, and stops it'({ tab, open, gate }) {
+    await tab.write(`until ${gate.name}`);
     await begins(tab);
     const second = await open();
     await begins(second);
@@ -163,7 +167,7 @@ const CASES = {
     const [question, answer, ...more] = await tab.messages();
     assert.deepEqual(more, []);
     assert.match(answer.text, /^1 2 3 /);
-    assert(numbers(200).startsWith(answer.text) && answer.text !== numbers(200), answer.text);
+    assert.equal(answer.text, numbers(answer.text.split(' ').length));
     // The tab that stops closes its connection, and may have shown a word less.
     const [, shown] = await second.messages();
     assert(answer.text.startsWith(shown.text), shown.text);
@@ -172,10 +176,10 @@ const CASES = {
     assert.deepEqual(await second.messages(), [question, answer]);
   },
 
-  async 'Stop in the second tab while an approved tool runs'({ tab, open, context, api, requests, shoot }) {
+  async 'Stop in the second tab while an approved tool runs'({ tab, open, context, api, gate, requests, shoot }) {
     const get = async path => (await context.request.get(new URL(path, api).href)).json();
     const sent = async () => (await get('/api/world')).transfers.length;
-    await tab.say('mixed holiday.img');
+    await tab.say(`mixed ${gate.name}`);
     const second = await open();
     await second.isDone(2);
     const before = await sent();
@@ -183,8 +187,7 @@ const CASES = {
     for (const each of [tab, second]) await each.sees('transfer', 'output-available');
     for (const each of [tab, second]) await until('the tab is idle', () => each.isIdle());
     await approve(tab, 'delete_file');
-    // The deletion runs for some seconds.
-    for (const each of [tab, second]) await each.sees('transfer', 'output-available');
+    await gate.reached();
     await second.page.getByTestId('stop').click();
     for (const each of [tab, second]) await until('the tab is idle', () => each.isIdle());
     await shoot('stopped in the second tab while a tool runs');
@@ -194,6 +197,7 @@ const CASES = {
       return JSON.stringify(await each.messages()).replace('delete_file: approval-requested', 'delete_file: approval-responded');
     };
     assert.equal(await shown(second), await shown(tab));
+    gate.open();
     // The tool is not stopped. The chat gets its result, and the model is not called.
     await until('the tool has ended', async () => {
       const { messages } = await get(`/api/chat/${tab.chatId}`);
@@ -207,46 +211,49 @@ const CASES = {
     assert.equal((await sent()) - before, 1);
   },
 
-  async 'a second tab follows live what is written in the first one'({ tab, open }) {
+  async 'a second tab follows live what is written in the first one'({ tab, open, gate }) {
     await tab.say('Hello there');
     const second = await open();
     await second.isDone(2);
-    await tab.write('slow 200');
+    await tab.write(`until ${gate.name}`);
     await begins(second);
-    await end([tab, second], { text: numbers(200), length: 4 });
+    gate.open();
+    await end([tab, second], { length: 4 });
     assert.deepEqual(await second.messages(), await tab.messages());
   },
 
-  async 'decisions in the second tab run in both'({ tab, open, shoot }) {
-    await tab.say('mixed holiday.img');
+  async 'decisions in the second tab run in both'({ tab, open, gate, shoot }) {
+    await tab.say(`mixed ${gate.name}`);
     const second = await open();
     await second.isDone(2);
     await approve(second, 'transfer');
     await approve(second, 'delete_file');
     await until('the first tab reads the answer', async () => !(await tab.isIdle()));
     await shoot('decided in the second tab');
+    gate.open();
     const calls = done('get_weather', 'delete_file', 'transfer');
-    await end([tab, second], { text: MIXED, calls });
+    await end([tab, second], { text: mixed(gate.name), calls });
   },
 
-  async 'a decision elsewhere appears in the open stream of a tab'({ tab, context, api, shoot }) {
+  async 'a decision elsewhere appears in the open stream of a tab'({ tab, context, api, gate, shoot }) {
     // Without a word from the other tabs, as in another browser.
     await context.addInitScript(() => {
       BroadcastChannel.prototype.postMessage = () => {};
     });
     await tab.page.reload();
-    await tab.say('mixed holiday.img');
-    // The deletion runs for some seconds, and the tab reads its run.
-    await approvesElsewhere(context, api, tab.chatId, 'holiday.img');
+    await tab.say(`mixed ${gate.name}`);
+    // The tab reads the run of the deletion.
+    await approvesElsewhere(context, api, tab.chatId, gate.name);
     await reloadsWhileToolRuns(tab);
     await tab.sees('transfer', 'approval-requested');
     await approvesElsewhere(context, api, tab.chatId, '5000');
     await tab.sees('transfer', 'output-available');
     await shoot('a decision in the open stream');
-    const calls = done('get_weather', 'delete_file', 'transfer');
-    await end([tab], { text: MIXED, calls });
+    gate.open();
+    const answer = { text: mixed(gate.name), calls: done('get_weather', 'delete_file', 'transfer') };
+    await end([tab], answer);
     await tab.page.reload();
-    await end([tab], { text: MIXED, calls });
+    await end([tab], answer);
   },
 };
 
@@ -288,8 +295,11 @@ function mustBeBeginnings(seen, whole) {
   assert(seen.length > 0, 'the pages have reported');
 }
 
+let gates = 0;
+
 /** Runs one case in a new browser. */
 async function run(act, { url, screen, shoot }) {
+  const gate = new Gate(args.gates, `gate-${(gates += 1)}.img`);
   const context = await browser.newContext(SCREENS[screen]);
   const network = await Network.to(url);
   try {
@@ -306,7 +316,7 @@ async function run(act, { url, screen, shoot }) {
     context.on('request', request =>
       requests.push({ method: request.method(), headers: request.headers() }),
     );
-    const given = { tab, open, context, network, api, requests };
+    const given = { tab, open, context, network, api, gate, requests };
     await act({ ...given, shoot: moment => shoot(tab.page, moment) });
     await tab.page.reload();
     await until('the chat is shown', async () => {
@@ -315,6 +325,7 @@ async function run(act, { url, screen, shoot }) {
     mustBeBeginnings(seen, await tab.messages());
     for (const { complaints } of tabs) assert.deepEqual(complaints, []);
   } finally {
+    gate.open();
     await context.close();
     network.close();
   }

@@ -1,17 +1,21 @@
 import { createServer, connect } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { until } from './chromium.mjs';
 
 /** The network between the browser and a server. It can be cut. */
 export class Network {
   #open = new Set();
   #isDown = false;
+  #refused = 0;
   #server;
 
   static async to(url) {
     const network = new Network();
     const { hostname, port } = new URL(url);
     network.#server = createServer(near => {
-      if (network.#isDown) return near.destroy();
+      if (network.#isDown) {
+        network.#refused += 1;
+        return near.destroy();
+      }
       const far = connect(Number(port), hostname);
       for (const [from, to] of [
         [near, far],
@@ -31,12 +35,23 @@ export class Network {
     return network;
   }
 
-  /** Breaks all connections, and lets none be made for some milliseconds. */
-  async cut(time) {
+  /** Breaks all connections, and lets none be made. */
+  down() {
     this.#isDown = true;
     for (const socket of this.#open) socket.destroy();
-    await sleep(time);
+  }
+
+  /** Lets connections be made again. */
+  up() {
     this.#isDown = false;
+  }
+
+  /** Breaks all connections, and lets the next ones fail. */
+  async cut(failures) {
+    const last = this.#refused + failures;
+    this.down();
+    await until('the page has tried in vain', () => this.#refused >= last);
+    this.up();
   }
 
   close() {

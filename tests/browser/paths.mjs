@@ -1,13 +1,13 @@
 // Walks the path of a user through both pages, the demo's and the Next.js one, in a real browser:
 //
 //   npm ci
-//   node paths.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 [--screenshots DIR]
+//   node paths.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 --gates DIR [--screenshots DIR]
 //
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { onBothPages } from './both-pages.mjs';
 import { barriersOf, launch, PATIENCE, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
+import { Gate } from './gate.mjs';
 
 const REASON = 'I still need it';
 
@@ -164,7 +164,7 @@ const PATHS = [
       await person.say(`delete ${await person.someFile()}`);
       await person.seesFocusIn(await person.sees('delete_file', 'approval-requested'));
       await person.page.keyboard.press('Enter');
-      await sleep(300);
+      await person.isThrough();
       const card = await person.sees('delete_file', 'approval-requested');
       const presses = await person.pressUntil('Tab', card.getByTestId('approve'));
       person.check(presses <= 3, `three times Tab to Approve, not ${presses}`);
@@ -212,9 +212,8 @@ const PATHS = [
       await person.seesUncovered(opened, 'the button that denies');
       const screen = person.page.viewportSize();
       await person.page.setViewportSize({ ...screen, height: 480 });
-      await sleep(300);
-      await person.shoot('deny form above a keyboard');
       await person.seesUncovered(opened, 'the button that denies, above a keyboard,');
+      await person.shoot('deny form above a keyboard');
       await person.page.setViewportSize(screen);
       await opened.click();
       await person.deny(deletion);
@@ -265,7 +264,7 @@ const PATHS = [
       await person.seesUncovered(card.getByTestId('deny'), 'the button that denies');
       person.check(await approve.isDisabled(), 'Approve waits for the input to be read');
       await scroll(0.4);
-      await sleep(200);
+      await person.isThrough();
       person.check(await approve.isDisabled(), 'Approve waits for the end of the input');
       await scroll(1);
       await until('Approve can be pressed', () => approve.isEnabled());
@@ -325,7 +324,8 @@ const PATHS = [
     name: 'stop',
     mostPosts: 1,
     async walk(person) {
-      await person.say('slow');
+      const gate = new Gate(args.gates, `stop-${person.lane}`);
+      await person.say(`until ${gate.name}`);
       await until('text streams in', async () => (await person.prose()).length > 20);
       await person.shoot('streaming');
       person.mayAbort = 'POST';
@@ -334,12 +334,12 @@ const PATHS = [
       await until('the answer is marked as stopped', () => person.isShown('stopped'));
       const kept = await person.prose();
       person.check(kept, 'what was written stays');
-      await sleep(1000);
+      const { request } = person.page.context();
+      const stream = new URL(`/api/chat/${person.chatId}/stream`, args.demo).href;
+      await until('the server has stopped too', async () => (await request.get(stream)).status() === 204);
+      gate.open();
+      await person.isThrough();
       person.check((await person.prose()) === kept, 'nothing is written after the stop');
-      await until('the server has stopped too', async () => {
-        const { status } = await fetch(new URL(`/api/chat/${person.chatId}/stream`, args.demo));
-        return status === 204;
-      });
     },
   },
   {
@@ -410,8 +410,9 @@ class Person {
   #assistantMessages = 0;
   #proseBefore = '';
 
-  constructor(page, shoot) {
+  constructor(page, lane, shoot) {
     this.page = page;
+    this.lane = lane;
     this.shoot = shoot;
     page.on('console', message => {
       const isRefusal = this.mayBeRefused && /status of 400/.test(message.text());
@@ -444,6 +445,15 @@ class Person {
 
   async someFile() {
     return (await this.world()).files[0];
+  }
+
+  /** Waits until the page has nothing left to do: what has happened is shown, and what follows from it is requested. */
+  async isThrough() {
+    for (let times = 0; times < 3; times += 1) {
+      await this.page.evaluate(
+        () => new Promise(done => requestAnimationFrame(() => requestIdleCallback(() => setTimeout(done)))),
+      );
+    }
   }
 
   check(holds, what) {
@@ -626,7 +636,7 @@ async function walk(person, path) {
   try {
     await path.walk(person);
     await person.shoot('end');
-    await sleep(300); // long enough for a request that should not be
+    await person.isThrough(); // with a request that should not be
     const tooWide = () =>
       document.documentElement.scrollWidth > document.documentElement.clientWidth;
     person.check(!(await person.page.evaluate(tooWide)), 'nothing is wider than the screen');
@@ -652,7 +662,7 @@ await onBothPages('paths', { ...args, only: '' }, async ({ url, screen, runCase,
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
   let name;
-  const person = new Person(page, async moment => {
+  const person = new Person(page, `${new URL(url).port}-${screen}`, async moment => {
     person.found.push(...(await barriersOf(page)).map(barrier => `${moment}: ${barrier}`));
     await shoot(page, `${name} ${moment}`);
   });

@@ -17,6 +17,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { launch, SCREENS, until, worldOf } from './chromium.mjs';
+import { counted, Gate } from './gate.mjs';
 import { Tab } from './tab.mjs';
 
 const { values: args } = parseArgs({
@@ -33,7 +34,7 @@ class Server {
 
   async start() {
     const PORT = this.url ? new URL(this.url).port : '0';
-    const variables = { PORT, UIMS_DATA: join(folder, `${this.data}.db`), UIMS_LEASE_MS: '500' };
+    const variables = { PORT, UIMS_DATA: join(folder, `${this.data}.db`), UIMS_LEASE_MS: '500', DEMO_GATES: folder };
     const stdio = ['ignore', 'pipe', 'inherit'];
     this.#process = spawn(args.program, { env: { ...process.env, ...variables }, stdio });
     for await (const line of createInterface({ input: this.#process.stdout })) {
@@ -52,7 +53,7 @@ class Server {
     await ended;
   }
 
-  async restart(pause = 300) {
+  async restart(pause = 0) {
     await this.stop('SIGKILL');
     await sleep(pause);
     await this.start();
@@ -60,6 +61,13 @@ class Server {
 
   world(tab) {
     return worldOf(tab.page.context(), this.url);
+  }
+
+  /** The status of the answer that is being written in the chat of a tab. */
+  async streamStatus(tab) {
+    const { request } = tab.page.context();
+    const response = await request.get(new URL(`/api/chat/${tab.chatId}/stream`, this.url).href).catch(() => undefined);
+    return response?.status();
   }
 }
 
@@ -81,13 +89,11 @@ async function startNext(folder) {
   return { url, stop: () => app.kill('SIGKILL') };
 }
 
-/** Waits until the page waits for the user. */
-const settle = async tab => {
-  do {
-    await until('the page is idle', () => tab.isIdle());
-    await sleep(300);
-  } while (!(await tab.isIdle()));
-};
+/** Waits until the page waits for the user, and the server has no answer for it. */
+const settle = tab =>
+  until('the page waits for the user', async () => {
+    return (await tab.isIdle()) && (await server.streamStatus(tab)) === 204 && tab.isIdle();
+  });
 
 /** As `settle`. If an answer was cut off, the user asks for it again. */
 const settleWithRetries = async tab => {
@@ -104,6 +110,13 @@ const isStored = async tab => {
   await tab.page.reload();
   await tab.isDone(before.length);
   assert.deepEqual(await tab.messages(), before);
+};
+
+/** Checks that the page shows a whole answer of the model that counts, also after a reload. */
+const isCounted = async tab => {
+  await until('the answer is complete', async () => / done$/.test(await tab.text()) && tab.isIdle());
+  assert.equal(await tab.text(), counted(await tab.text()));
+  await isStored(tab);
 };
 
 const approveAll = async tab => {
@@ -148,7 +161,8 @@ const CASES = {
   },
 
   async 'an answer that is cut off in a text says so, and Try again writes it'({ tab, shoot }) {
-    await tab.write('slow 100');
+    const gate = new Gate(folder, 'cut-off');
+    await tab.write(`until ${gate.name}`);
     await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
     const before = await tab.text();
     await server.restart();
@@ -156,34 +170,39 @@ const CASES = {
     await shoot('interrupted');
     assert((await tab.text()).startsWith(before), 'what was written is kept');
     assert.match(await tab.page.getByTestId('error').innerText(), /The server was interrupted/);
+    gate.open();
     await tab.page.getByTestId('retry').click();
-    await until('the answer is complete', async () => / 100$/.test(await tab.text()));
-    await until('the page is idle', () => tab.isIdle());
-    await isStored(tab);
+    await isCounted(tab);
   },
 
   async 'a tool that runs while the server is killed has no second effect'({ tab }) {
-    const before = (await server.world(tab)).transfers.length;
+    const before = await server.world(tab);
     await tab.say('delete backup.zip');
     const card = await tab.sees('delete_file', 'approval-requested');
+    const gate = new Gate(folder, 'backup.zip');
     await card.getByTestId('approve').click();
-    await sleep(1_000);
+    await gate.reached();
     await server.restart();
+    gate.open(); // another execution would delete the file
+    await tab.sees('delete_file', 'output-error');
     await settle(tab);
     assert(!(await tab.shows('error')));
-    assert.equal((await server.world(tab)).transfers.length, before);
+    assert.deepEqual(await server.world(tab), before);
     await tab.say('Hello again');
     await isStored(tab);
   },
 
   async 'a server that gets SIGTERM completes the answer first'({ tab }) {
-    await tab.write('slow 100');
+    const gate = new Gate(folder, 'sigterm');
+    await tab.write(`until ${gate.name}`);
     await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
-    await server.stop('SIGTERM');
-    await until('the answer is complete', async () => / 100$/.test(await tab.text()));
+    const stopped = server.stop('SIGTERM');
+    await until('the server stops', async () => (await server.streamStatus(tab)) === 503);
+    gate.open();
+    await until('the answer is complete', async () => / done$/.test(await tab.text()));
+    await stopped;
     await server.start();
-    await until('the page is idle', () => tab.isIdle());
-    await isStored(tab);
+    await isCounted(tab);
   },
 
   async 'kills at random moments repeat no effect and lose no message'({ tab, random }) {

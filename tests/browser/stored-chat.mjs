@@ -8,7 +8,7 @@
 
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
-import { until } from './chromium.mjs';
+import { PATIENCE, until } from './chromium.mjs';
 import { Network } from './network.mjs';
 import { Tab } from './tab.mjs';
 import { browserOf, NUMBERS, report, restart, runCases, showsBegin, url } from './visit.mjs';
@@ -16,7 +16,7 @@ import { browserOf, NUMBERS, report, restart, runCases, showsBegin, url } from '
 /** Posts a message to a chat, as another program of the same user does, and waits for the answer. */
 async function say(context, id, text, number) {
   const message = { id: `m${number}`, role: 'user', parts: [{ type: 'text', text }] };
-  const response = await context.request.post('/api/chat', { data: { id, message, trigger: 'submit-message' } });
+  const response = await context.request.post('/api/chat', { data: { id, message, trigger: 'submit-message' }, timeout: PATIENCE });
   assert.equal(response.status(), 200, await response.text());
 }
 
@@ -88,9 +88,9 @@ const CASES = {
   async 'a network that is cut: the page says so, and shows each part once'(visit) {
     const { tab, page, network } = visit;
     await visit.counts();
-    const cut = network.cut(1_000);
+    network.down();
     await until('the page says so', async () => (await statusOf(page)) === 'reconnecting');
-    await cut;
+    network.up();
     await visit.openGate();
     await shows(tab, NUMBERS);
     assert.equal(await endOf(page), null);
@@ -246,9 +246,9 @@ const CASES = {
     await tab.write('Say hello');
     await shows(tab, 'hello');
     await isReady(visit.page);
-    const cut = network.cut(2_000);
+    network.down();
     await say(device, visit.id, 'Say elsewhere', 'other');
-    await cut;
+    network.up();
     await shows(tab, 'elsewhere');
     assert.equal((await tab.messages()).length, 4);
     await device.close();
@@ -398,15 +398,15 @@ const CASES = {
   async 'a refused input is not sent again with the answer to another question'(visit) {
     await visit.asks('Pay twice', 2);
     const history = `**/api/chat/${visit.id}`;
-    await visit.context.route(history, async route => {
-      await new Promise(wake => setTimeout(wake, 1_000));
-      await route.continue().catch(() => {}); // the page may be closed
-    });
+    let letThrough;
+    const passage = new Promise(resolve => (letThrough = resolve));
+    await visit.context.route(history, route => passage.then(() => route.continue()));
     await visit.call('transfer', 0).getByTestId('amount').fill('much');
     await visit.approve('transfer', 0);
     await visit.page.getByTestId('error').getByText('transfer').waitFor();
     await visit.approve('transfer', 1); // before the page has read the chat again
     await until('the second one runs', async () => (await visit.effects()).length > 0);
+    letThrough();
     await visit.isAsked(1);
     await visit.context.unroute(history);
     assert.deepEqual(await visit.effects(), ['sent 800 to butcher']);
@@ -468,8 +468,10 @@ const CASES = {
   async 'a message after Stop is answered, also if Stop takes long'(visit) {
     const { tab, page, context } = visit;
     await visit.counts();
+    let letThrough;
+    const passage = new Promise(resolve => (letThrough = resolve));
     await context.route('**/stream', async route => {
-      if (route.request().method() === 'DELETE') await new Promise(wake => setTimeout(wake, 600));
+      if (route.request().method() === 'DELETE') await passage;
       await route.continue();
     });
     await page.getByTestId('stop').click();
@@ -477,6 +479,8 @@ const CASES = {
     // The first answer may still wait at its gate: another case can have restarted the server, and then the one that
     // has the answer learns later that it is stopped.
     await tab.write(`${visit.counting}-again`);
+    await until('the page holds the message', async () => (await tab.messages()).length >= 3);
+    letThrough();
     await visit.openGate(`${visit.id}-again`);
     const isComplete = async () => {
       await shows(tab, NUMBERS);

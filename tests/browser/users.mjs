@@ -1,7 +1,7 @@
 // Two browsers on each page, the demo's and the Next.js one: checks what each of them may see.
 //
 //   npm ci
-//   node users.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001
+//   node users.mjs --demo http://127.0.0.1:3000 --next http://127.0.0.1:3001 --gates DIR
 //
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
@@ -39,11 +39,11 @@ async function waiting(context) {
 async function asks(page) {
   const [input, send] = [page.getByTestId('input'), page.getByTestId('send')];
   // What is filled in before React has taken the page over is not read.
-  for (let tries = 0; tries < 100 && (await send.isDisabled()); tries += 1) {
+  await until('the page reads what is written', async () => {
     await input.fill('');
     await input.fill('delete old.log');
-    await page.waitForTimeout(50);
-  }
+    return send.isEnabled();
+  });
   await send.click();
   await page.getByTestId('approve').waitFor();
 }

@@ -9,10 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use test_support::external_processes::{
-    Demo, browser_scripts, built_example, node_project, run_node,
+    Demo, browser_scripts, built_example, node_project, run_node, wait_until,
 };
 
 #[test]
@@ -53,7 +52,7 @@ fn both_pages_go_on_after_the_demo_is_killed_and_started_again() {
 fn a_second_browser_of_the_user_shows_what_the_first_one_does_without_a_reload() {
     let Some(browser) = browser_scripts() else { return };
     let demo = Demo::start();
-    let printed = run_node(&browser, &["followed.mjs", &demo.url]);
+    let printed = run_node(&browser, &["followed.mjs", &demo.url, demo.gates().to_str().unwrap()]);
     assert!(printed.ends_with("each change was shown\n"), "{printed}");
 }
 
@@ -110,6 +109,7 @@ fn run_with_both_pages(scripts: &[&str]) {
     let screenshots = std::env::var("SCREENSHOTS");
     for script in scripts {
         let mut arguments = vec![*script, "--demo", &demo.url, "--next", &app.url];
+        arguments.extend(["--gates", demo.gates().to_str().unwrap()]);
         if let Ok(folder) = &screenshots {
             arguments.extend(["--screenshots", folder]);
         }
@@ -174,13 +174,8 @@ impl NextApp {
             .spawn()
             .unwrap();
         let app = NextApp { process, url: format!("http://127.0.0.1:{port}") };
-        for _ in 0..300 {
-            if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return app;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("the Next.js app does not listen");
+        wait_until("the Next.js app listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        app
     }
 }
 

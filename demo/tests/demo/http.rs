@@ -4,21 +4,17 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use test_support::external_processes::Example;
+use test_support::external_processes::{self, Example};
+use test_support::patience;
 
 pub(crate) fn world(server: &Example) -> Value {
     body_of(&send(server, "GET /api/world", ""))
 }
 
 pub(crate) fn wait_until(holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < TIMEOUT, "the state is not reached");
-        thread::sleep(Duration::from_millis(20));
-    }
+    external_processes::wait_until("the state is reached", holds);
 }
 
 /// The response of a server, which a thread reads.
@@ -56,14 +52,14 @@ impl Stream {
 
     pub(crate) fn read_until(&mut self, holds: impl Fn(&Self) -> bool) {
         while !holds(self) {
-            let line = self.lines.recv_timeout(TIMEOUT);
+            let line = self.lines.recv_timeout(patience());
             self.read.push(line.unwrap_or_else(|_| panic!("this is too little: {:?}", self.read)));
         }
     }
 
     pub(crate) fn read_to_end(&mut self) {
         loop {
-            match self.lines.recv_timeout(TIMEOUT) {
+            match self.lines.recv_timeout(patience()) {
                 Ok(line) => self.read.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(_) => panic!("a reader gets an end: {:?}", self.read),
@@ -134,6 +130,3 @@ pub(crate) fn connect(server: &Example, request: &str, head: &str, body: &str) -
     .unwrap();
     connection
 }
-
-/// After this time, a server that does not send fails the test.
-const TIMEOUT: Duration = Duration::from_secs(60);

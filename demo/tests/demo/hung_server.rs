@@ -1,7 +1,6 @@
 //! One of two servers hangs, and the other one stops its runs.
 
 use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use test_support::external_processes::Example;
@@ -24,7 +23,8 @@ fn a_run_that_is_stopped_while_its_server_hangs_writes_and_executes_nothing_more
 /// The first server hangs while it writes a text, which is followed by a call of a tool.
 fn a_text_is_stopped(shared: &Shared) {
     let (first, second) = (shared.start_on("0"), shared.start_on("0"));
-    let question = message("slow 20 transfer");
+    let gate = shared.gate("text");
+    let question = message("until text transfer");
     let mut writer = Stream::post(&first, "/api/chat", &json!({"id": "c", "messages": [question]}));
     writer.read_until(|stream| stream.text().contains("2 "));
     let mut reader = Stream::get(&second, "/api/chat/c/stream");
@@ -40,36 +40,42 @@ fn a_text_is_stopped(shared: &Shared) {
     first.hang(false);
     writer.read_to_end();
     assert!(text_of(&kept).starts_with(&writer.text()), "{}: {}", shared.name, writer.text());
-    // The rest of the text and the call would take two seconds.
-    thread::sleep(Duration::from_secs(3));
+    // The text would end now, and the call would follow.
+    gate.open();
+    // The first server still works, and a text that is not stopped is followed by the call. It takes longer than the
+    // end of the text that is stopped.
+    let question = message("slow 9 transfer");
+    let body = json!({"id": "other", "messages": [question]});
+    Stream::post(&first, "/api/chat", &body).read_to_end();
     for server in [&first, &second] {
         assert_eq!(history(server), kept, "{}", shared.name);
         assert!(send(server, "GET /api/chat/c/stream", "").starts_with("HTTP/1.0 204 "));
-        assert_eq!(world(server)["transfers"], json!([]), "{}", shared.name);
+        let transfers = &world(server)["transfers"];
+        assert_eq!(
+            (transfers.as_array().unwrap().len(), &transfers[0]["amount"]),
+            (1, &json!(500)),
+            "{}",
+            shared.name
+        );
     }
-
-    // The first server still works, and a text that is not stopped is followed by the call.
-    let question = message("slow 2 transfer");
-    let body = json!({"id": "other", "messages": [question]});
-    Stream::post(&first, "/api/chat", &body).read_to_end();
-    assert_eq!(world(&second)["transfers"][0]["amount"], 500, "{}", shared.name);
 }
 
-/// The first server hangs while it executes an approved call, which takes three seconds.
+/// The first server hangs while it executes an approved call.
 fn a_tool_that_executes_is_not_stopped(shared: &Shared) {
     let (first, second) = (shared.start_on("0"), shared.start_on("0"));
     send(&first, "DELETE /api/chat/c", "");
+    let gate = shared.gate("backup.zip");
     let question = message("delete backup.zip");
     let mut writer = approve_its_call(&first, &question);
     let mut reader = Stream::get(&second, "/api/chat/c/stream");
     reader.read_until(|stream| !stream.read.is_empty());
-    // The approval is claimed.
-    wait_until(|| !send(&second, "GET /api/approvals", "").contains("approvalId"));
+    gate.reached();
 
     shared.hang(&first);
     stop(&second);
     reader.read_to_end();
     first.hang(false);
+    gate.open();
     writer.read_to_end();
     // The file is deleted once, and both servers say so.
     let outcome = json!({"path": "backup.zip", "deleted": true});

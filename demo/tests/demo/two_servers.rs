@@ -9,7 +9,7 @@ use test_support::external_processes::redis_cluster::RedisCluster;
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::round_robin::RoundRobin;
 use test_support::external_processes::{
-    DataFolder, Example, built_example, node_project, run_node,
+    DataFolder, Example, Gate, built_example, node_project, run_node,
 };
 
 /// What two demos share.
@@ -79,6 +79,11 @@ impl Shared {
         self.folder.path().join("chat.db")
     }
 
+    /// Closes a gate of the demos.
+    pub(crate) fn gate(&self, name: &str) -> Gate {
+        Gate::closed(self.folder.path(), name)
+    }
+
     /// Starts a demo on this port.
     pub(crate) fn start_on(&self, port: &str) -> Example {
         self.start_with(port, "")
@@ -100,6 +105,7 @@ impl Shared {
             ("CHAT_STORE", store),
             ("UIMS_REDIS_IS_DURABLE", is_durable),
             ("UIMS_DATA", self.data().display().to_string()),
+            ("DEMO_GATES", self.folder.path().display().to_string()),
             ("APPROVAL_SECRET", secret.to_owned()),
             ("UIMS_LEASE_MS", self.lease.as_millis().to_string()),
         ];

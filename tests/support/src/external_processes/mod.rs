@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::repository;
+use crate::{patience, repository};
 
 /// Returns the folder of a Node project in this repository, with its packages installed. Returns
 /// `None` if Node or the packages are missing.
@@ -170,7 +170,7 @@ fn is_current(program: &Path) -> bool {
 /// The demo, running on its own port.
 #[derive(Debug)]
 pub struct Demo {
-    _process: Example,
+    process: Example,
     /// The URL of the demo.
     pub url: String,
 }
@@ -179,7 +179,12 @@ impl Demo {
     /// Starts the demo.
     pub fn start() -> Self {
         let process = Example::start("chat", &[]);
-        Demo { url: process.url.clone(), _process: process }
+        Demo { url: process.url.clone(), process }
+    }
+
+    /// Returns the folder of the gates.
+    pub fn gates(&self) -> &Path {
+        self.process.gates()
     }
 }
 
@@ -187,7 +192,7 @@ impl Demo {
 #[derive(Debug)]
 pub struct Example {
     process: Child,
-    _data: DataFolder,
+    data: DataFolder,
     log: Arc<Mutex<String>>,
     /// The first URL that the example prints, without a path.
     pub url: String,
@@ -230,6 +235,7 @@ impl Example {
         let mut process = Command::new(program)
             .env("PORT", "0")
             .env("UIMS_DATA", data.0.join("chat.db"))
+            .env("DEMO_GATES", &data.0)
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
             .spawn()
@@ -250,12 +256,51 @@ impl Example {
                 written.lock().unwrap().extend([&*line, "\n"]);
             }
         });
-        Example { url: url.trim_end_matches("/api/chat").to_owned(), process, _data: data, log }
+        Example { url: url.trim_end_matches("/api/chat").to_owned(), process, data, log }
+    }
+
+    /// Returns the folder of the gates, unless the variable `DEMO_GATES` names another one.
+    pub fn gates(&self) -> &Path {
+        self.data.path()
     }
 
     /// Returns what the example has printed since it serves HTTP.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+}
+
+/// A gate of the demo: an answer to `until NAME`, or a deletion of the file `NAME`, waits at it.
+#[derive(Debug)]
+pub struct Gate(PathBuf);
+
+impl Gate {
+    /// Closes the gate with this name.
+    pub fn closed(folder: &Path, name: &str) -> Self {
+        let file = folder.join(name);
+        std::fs::write(&file, "").unwrap();
+        Gate(file)
+    }
+
+    /// Waits until something waits at the gate.
+    pub fn reached(&self) {
+        wait_until("something waits at the gate", || {
+            self.0.metadata().is_ok_and(|file| file.len() > 0)
+        });
+    }
+
+    /// Lets everything through that waits.
+    pub fn open(self) {
+        std::fs::remove_file(self.0).unwrap();
+    }
+}
+
+/// Waits for a state. Fails if it is not reached within [`patience`].
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < patience(), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
