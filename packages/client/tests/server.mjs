@@ -3,6 +3,7 @@
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { AbstractChat } from 'ai';
+import { until } from '../../../tests/support/until.mjs';
 import { ChatServer, StoredChat } from '../dist/core.js';
 
 export const user = (id, text) => ({ id, role: 'user', parts: [{ type: 'text', text }] });
@@ -28,13 +29,21 @@ export const answer = (messageId, text) => [
   { type: 'finish' },
 ];
 
-/** Waits until something holds. */
-export async function until(what, holds) {
-  for (let tries = 0; tries < 1_000; tries += 1) {
-    if (await holds()) return;
-    await sleep(10);
-  }
-  throw new Error(`not reached: ${what}`);
+export { until };
+
+/**
+ * Waits so long that a request which should not be made would have been: what is under way in this process, which is also
+ * the server, has gone on many times.
+ */
+export async function soon() {
+  for (let turns = 0; turns < 20; turns += 1) await sleep(2);
+}
+
+/** A gate: `passage` is fulfilled when it is opened. */
+export function gate() {
+  let open;
+  const passage = new Promise(resolve => (open = resolve));
+  return { passage, open };
 }
 
 /**
@@ -101,11 +110,11 @@ export class Server {
   }
 
   /** Writes chunks as frames, with numbers from `first` on. */
-  async write(response, chunks, { first = 1, isEnd = true, pause = 0 } = {}) {
+  async write(response, chunks, { first = 1, isEnd = true } = {}) {
     if (!response.headersSent) response.writeHead(200, { 'content-type': 'text/event-stream' });
     for (const [at, chunk] of chunks.entries()) {
       response.write(`id: run.${first + at}\ndata: ${JSON.stringify(chunk)}\n\n`);
-      await sleep(pause);
+      await sleep(0);
     }
     if (isEnd) response.end('data: [DONE]\n\n');
   }

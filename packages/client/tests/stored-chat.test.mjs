@@ -4,9 +4,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { chatRoute } from '../dist/next.js';
-import { answer, assistant, question, Server, shown, shows, until, user } from './server.mjs';
+import { answer, assistant, gate, question, Server, shown, shows, soon, until, user } from './server.mjs';
 
 const LATER = () => [503, 'Later.'];
 
@@ -210,15 +209,18 @@ test('the output of a tool is sent again without what was given beside it', asyn
 
 test('a page that is closed sends what the user has sent, and reads nothing more', async t => {
   const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
-  server.routes.history = async () => (await sleep(100), 'usual');
-  server.routes.post = async () => (await sleep(50), 'usual');
+  const [history, post] = [gate(), gate()];
+  server.routes.history = async () => (await history.passage, 'usual');
+  server.routes.post = async () => (await post.passage, 'usual');
   const page = server.open(t);
   void page.sendMessage({ text: 'one' }); // while the chat opens
   void page.sendMessage({ text: 'two' });
-  await sleep(20);
+  await until('the chat is being read', () => server.count('history') === 1);
   page.close();
+  history.open();
+  post.open();
   await until('both are there', () => server.texts.join() === 'hello,yes,one,re one,two,re two');
-  await sleep(50);
+  await soon();
   assert.equal(server.count('history'), 1);
 });
 
@@ -234,7 +236,7 @@ test('a page that is closed while an answer is written sends the answer that was
   void page.sendMessage({ text: 'pay' });
   await until('it is asked', () => shown(page)[1] === 'approval-requested');
   void page.respond(page.messages[1].parts[0], { approved: true });
-  await sleep(20);
+  await soon();
   assert.equal(server.posts.length, 1); // the answer is still being written
   page.close();
   await end();
@@ -244,11 +246,17 @@ test('a page that is closed while an answer is written sends the answer that was
 test('a page that is closed and opened at once reads on', async t => {
   const server = await Server.start(t, [user('u', 'count')]);
   server.ended = undefined;
-  server.routes.stream = ({ response }) => server.write(response, answer('a', 'one two'), { pause: 40 });
+  const { passage, open } = gate();
+  server.routes.stream = async ({ response }) => {
+    await server.write(response, answer('a', 'one two').slice(0, 3), { isEnd: false });
+    await passage;
+    await server.write(response, answer('a', 'one two').slice(3), { first: 4 });
+  };
   const page = server.open(t);
   await until('the answer is read', () => page.status === 'streaming');
   page.close();
   t.after(page.connect());
+  open();
   Object.assign(server, { messages: [user('u', 'count'), assistant('a', 'one two')], ended: 'finished' });
   await shows(page, ['count', 'one two']);
   assert.equal(server.count('stream'), 1);
@@ -300,15 +308,17 @@ test('a stream that the server has not, though it says that an answer is written
   server.ended = undefined;
   const page = server.open(t);
   await shows(page, ['count', 'one']);
-  await sleep(100);
+  await soon();
   assert.equal(server.count('stream'), 1);
 });
 
 test('a message that is sent while the chat opens stays, if there is no such chat', async t => {
   const server = await Server.start(t);
-  server.routes.history = async () => (await sleep(100), [404]);
+  const { passage, open } = gate();
+  server.routes.history = async () => (await passage, [404]);
   const page = server.open(t);
   void page.sendMessage({ text: 'one' });
+  open();
   await until('it is answered', () => server.texts.join() === 'one,re one');
   delete server.routes.history;
   await shows(page, ['one', 're one']);
@@ -336,7 +346,7 @@ test('a chat that is deleted while it is read, or while an answer is written, is
       server.routes.history = ({ response }) => {
         delete server.routes.history;
         drop();
-        setTimeout(() => response.end(stale), 50);
+        void soon().then(() => response.end(stale));
       };
       server.change(server.messages);
     }
@@ -349,13 +359,17 @@ test('Stop that was pressed twice is sent once, and a message follows it', async
   const server = await Server.start(t);
   const order = [];
   server.routes.post = async ({ body }) => (order.push(body.message.parts[0].text), 'usual');
-  server.routes.stop = async () => (await sleep(100), order.push('stop'), [204]);
+  const { passage, open } = gate();
+  server.routes.stop = async () => (await passage, order.push('stop'), [204]);
   const page = server.open(t, { isNew: true });
   await page.sendMessage({ text: 'one' });
   void page.stop();
   void page.stop();
   assert.equal(page.status, 'stopping');
-  await page.sendMessage({ text: 'two' });
+  const sent = page.sendMessage({ text: 'two' });
+  await soon();
+  open();
+  await sent;
   await until('it is sent', () => order.length === 3);
   assert.deepEqual(order, ['one', 'stop', 'two']);
 });
@@ -394,7 +408,7 @@ test('a tool of the page that never ends holds up no message for long', async t 
   void page.sendMessage({ text: 'one' });
   await until('the tool is called', () => shown(page)[1] === 'input-available');
   void page.sendMessage({ text: 'two' });
-  await until('the next one is posted', () => server.posts.length === 2).catch(() => until('it is', () => server.posts.length === 2));
+  await until('the next one is posted', () => server.posts.length === 2);
 });
 
 test('a first request that hangs holds up the second one, and no other', async t => {
@@ -413,7 +427,8 @@ test('events that end at once are asked for again, with pauses', async t => {
   const server = await Server.start(t);
   server.routes.events = ({ response }) => void response.end('event: chats\ndata: {"chats":[]}\n\n');
   server.open(t, { isNew: true });
-  await sleep(500);
+  await until('they have ended', () => server.count('events') === 1);
+  await soon();
   assert.equal(server.count('events'), 1);
 });
 
@@ -423,7 +438,7 @@ test('an answer that the page cannot read is not read again and again', async t 
   server.routes.stream = ({ response }) => server.write(response, [{ type: 'start', messageId: 'a' }, { type: 'of-another-version' }]);
   const page = server.open(t);
   await until('the page says so', () => page.status === 'error');
-  await sleep(200);
+  await soon();
   assert.equal(server.count('stream'), 1);
 });
 
@@ -571,7 +586,7 @@ test('an output that a tool of the page gives before its approval has arrived is
     async 'before the user has answered'(page) {
       await page.addToolOutput(output);
       page.server.events.restart();
-      await sleep(50);
+      await soon();
       assert.deepEqual(shown(page), ['pay', 'approval-requested']);
       approve(page);
     },
