@@ -1,10 +1,11 @@
 // Writes a page of one file for each framework, with the package as `npm pack` makes it, and checks the types of the
 // pages that are written in TypeScript.
 //   node build.mjs FOLDER
-import { execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import { compile } from 'svelte/compiler';
 
@@ -12,24 +13,29 @@ const [folder] = process.argv.slice(2);
 if (!folder) throw new Error('where to? node build.mjs FOLDER');
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const run = (program, ...args) => execFileSync(program, args, { cwd: here, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
+const run = async (program, ...args) => {
+  const { stdout } = await promisify(execFile)(program, args, { cwd: here }).catch(error => {
+    console.error(error.stdout, error.stderr);
+    throw error;
+  });
+  return stdout;
+};
 
 // Not `npm install`: the package is not in the lock file of these pages, as it changes with each commit.
-const [{ filename }] = JSON.parse(run('npm', 'pack', '..', '--json'));
+const [{ filename }] = JSON.parse(await run('npm', 'pack', '..', '--json'));
 const installed = join(here, 'node_modules/ui-message-stream-client');
 rmSync(installed, { recursive: true, force: true });
 mkdirSync(installed, { recursive: true });
-run('tar', '-xzf', filename, '-C', installed, '--strip-components=1');
+await run('tar', '-xzf', filename, '-C', installed, '--strip-components=1');
 rmSync(join(here, filename));
 
 const of = version => ({ ai: `ai-${version}`, '@ai-sdk/react': `ai-sdk-react-${version}` });
 const V6 = of('6');
-run('npx', 'tsc');
 const paths = Object.fromEntries(Object.entries(V6).map(([name, path]) => [name, [`./node_modules/${path}`]]));
 const project = { extends: './tsconfig.json', compilerOptions: { paths }, files: ['angular.ts', 'react.tsx'] };
 writeFileSync(join(here, 'tsconfig.v6.json'), JSON.stringify(project));
-run('npx', 'tsc', '-p', 'tsconfig.v6.json');
-rmSync(join(here, 'tsconfig.v6.json'));
+const checked = Promise.all([run('npx', 'tsc'), run('npx', 'tsc', '-p', 'tsconfig.v6.json')]);
+checked.catch(() => {}); // it is awaited after the pages are written
 
 const svelte = {
   name: 'svelte',
@@ -57,7 +63,7 @@ const PAGES = {
   'stored-vue': { entryPoints: ['vue.ts'], define: { __VUE_OPTIONS_API__: 'false', __VUE_PROD_DEVTOOLS__: 'false', __VUE_PROD_HYDRATION_MISMATCH_DETAILS__: 'false' } },
   'stored-svelte': { stdin: { contents: mountSvelte, resolveDir: here }, plugins: [svelte], conditions: ['svelte', 'browser'] },
 };
-for (const [name, { define, ...source }] of Object.entries(PAGES)) {
+const write = async ([name, { define, ...source }]) => {
   const { outputFiles } = await build({
     ...source,
     absWorkingDir: here,
@@ -74,4 +80,7 @@ for (const [name, { define, ...source }] of Object.entries(PAGES)) {
   const page = `<!doctype html><html lang="en">${head}${style}<div id="root"></div>
     <script type="module">${outputFiles[0].text.replaceAll('</script', '<\\/script')}</script></html>`;
   writeFileSync(join(folder, `${name}.html`), page);
-}
+};
+await Promise.all(Object.entries(PAGES).map(write));
+await checked;
+rmSync(join(here, 'tsconfig.v6.json'));
