@@ -27,6 +27,12 @@ impl CapturedLog {
     pub fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
+
+    /// Returns the writer of a subscriber that writes into this log.
+    pub fn writer(&self) -> impl Fn() -> CapturedLog + Send + Sync + use<> {
+        let log = self.clone();
+        move || log.clone()
+    }
 }
 
 impl Write for CapturedLog {

@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::answer;
+use chat_test_support::model_double::{ModelDouble, calls, results_in, says, tool_call};
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::approval::Principal;
+use test_support::requests::{ada, request, respond_to_all, send, user_message};
+use test_support::responses::chunks_of;
 use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, Usage};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxError, ChatRequest, Json, UserText};
+use ui_message_stream::event::AgentEvent;
+use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, Usage};
+use ui_message_stream::{BoxError, Json, UserText};
 use ui_message_stream_agent::{Agent, IntoTool, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::ChatServer;
 
@@ -24,22 +26,17 @@ struct Calls(&'static [(&'static str, &'static str)]);
 
 impl Model for Calls {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let results = request.messages.iter().map(|message| match message {
-            ModelMessage::Tool { content } => content.len(),
-            _ => 0,
-        });
-        let results: usize = results.sum();
-        let finished = |reason| Ok(ModelEvent::Finished(reason));
-        if results > 0 {
-            let event = ModelEvent::Event(AgentEvent::text(format!("{results} results")));
-            return Box::pin(stream::iter([Ok(event), finished(FinishReason::Stop)]));
-        }
-        let calls = self.0.iter().enumerate().map(|(at, (tool, input))| {
-            let call = ToolCall::new(format!("call_{at}"), *tool);
-            Ok(ModelEvent::ToolCall(Box::new(call), (*input).to_owned()))
-        });
-        let calls: Vec<_> = calls.chain([finished(FinishReason::ToolCalls)]).collect();
-        Box::pin(stream::iter(calls))
+        let results = results_in(&request);
+        let events = match results {
+            0 => {
+                let calls = self.0.iter().enumerate();
+                let calls =
+                    calls.map(|(at, (tool, input))| tool_call(&format!("call_{at}"), tool, input));
+                calls.chain([ModelEvent::Finished(FinishReason::ToolCalls)]).collect()
+            }
+            _ => says(format!("{results} results")),
+        };
+        Box::pin(stream::iter(events).map(Ok))
     }
 
     fn name(&self) -> Option<&str> {
@@ -57,20 +54,11 @@ async fn double(input: Input) -> Result<u64, ToolError> {
 }
 
 async fn post(chats: &ChatServer, body: &Value) -> Vec<Value> {
-    let body = body.to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
-    let bytes: Vec<u8> =
-        response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
-    let text = String::from_utf8(bytes).unwrap();
-    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    data.filter(|data| *data != "[DONE]").map(|data| serde_json::from_str(data).unwrap()).collect()
+    chunks_of(&answer(chats, request(body)).await.unwrap())
 }
 
 async fn first_turn(agent: Agent) -> Vec<Value> {
-    let body = json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
-    ]});
+    let body = json!({"id": "chat", "messages": [user_message("m1", "Go")]});
     post(&agent.into_chat_server(), &body).await
 }
 
@@ -293,17 +281,14 @@ fn waiting_agent() -> (Agent, Arc<AtomicUsize>, Arc<AtomicUsize>) {
 
 /// Posts a request and drops the response unread.
 async fn send_without_reading(chats: &ChatServer) {
-    let body = json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
-    ]});
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-    drop(chats.stream_response(&Principal::new("ada"), request).await.unwrap());
+    let request = send("chat", &json!([user_message("m1", "Go")]));
+    drop(chats.stream_response(&ada(), request).await.unwrap());
 }
 
 /// The messages of the chat after this number of seconds.
 async fn messages_after(chats: &ChatServer, seconds: u64) -> Value {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
-    let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
     serde_json::to_value(chat.messages).unwrap()
 }
 
@@ -326,7 +311,7 @@ async fn stopping_a_run_stops_its_tools() {
     send_without_reading(&chats).await;
     messages_after(&chats, 5).await;
     assert_eq!(dropped.load(Ordering::SeqCst), 0);
-    chats.stop(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    chats.stop(&ada(), &"chat".into()).await.unwrap();
     let messages = messages_after(&chats, 1).await;
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
     let parts = messages[1]["parts"].as_array().unwrap();
@@ -337,38 +322,19 @@ async fn stopping_a_run_stops_its_tools() {
 
 #[tokio::test]
 async fn client_outputs_for_calls_of_one_id_reach_the_latest_call() {
-    /// Calls the client's tool in each step, always under the same id.
-    #[derive(Debug)]
-    struct AlwaysCalls(AtomicUsize);
-    impl Model for AlwaysCalls {
-        fn call(&self, request: ModelRequest) -> ModelStream {
-            let results = request.messages.iter().map(|message| match message {
-                ModelMessage::Tool { content } => content.len(),
-                _ => 0,
-            });
-            let results: usize = results.sum();
-            assert_eq!(
-                results,
-                self.0.fetch_add(1, Ordering::SeqCst),
-                "the model reads every output"
-            );
-            let call = ToolCall::new("call_0", "location");
-            Box::pin(stream::iter([
-                Ok(ModelEvent::ToolCall(Box::new(call), "{}".to_owned())),
-                Ok(ModelEvent::Finished(FinishReason::ToolCalls)),
-            ]))
-        }
-    }
+    // It calls the client's tool in each step, always under the same id.
+    let model = ModelDouble::new(|request, calls_before| {
+        assert_eq!(results_in(&request), calls_before, "the model reads every output");
+        calls("call_0", "location", "{}")
+    });
     let schema = Json::parse(r#"{"type":"object"}"#).unwrap();
-    let chats = Agent::new(AlwaysCalls(AtomicUsize::new(0)))
+    let chats = Agent::new(model)
         .tool(Tool::client_executed("location", "Where.", schema))
         .into_chat_server();
-    let user_message =
-        json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
     let mut parts: Vec<Value> = Vec::new();
     let mut id = Value::Null;
     for n in 0..3 {
-        let mut messages = vec![user_message.clone()];
+        let mut messages = vec![user_message("m1", "Go")];
         if n > 0 {
             messages.push(json!({"id": id, "role": "assistant", "parts": parts}));
         }
@@ -382,7 +348,7 @@ async fn client_outputs_for_calls_of_one_id_reach_the_latest_call() {
             "state": "output-available", "output": n,
         }));
     }
-    let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
     let history = serde_json::to_value(&chat.messages).unwrap();
     let outputs = history[1]["parts"].as_array().unwrap().iter();
     let outputs: Vec<&Value> = outputs.filter_map(|part| part.get("output")).collect();
@@ -406,9 +372,9 @@ async fn an_approval_predicate_reads_the_input_and_its_failure_requests_approval
         requests_approval(tool().needs_approval_when_async(async |input, _| Ok(input.n > 4))).await
     );
     assert!(
-        !requests_approval(tool().needs_approval_when_async(async |_, context| {
-            Ok(context.principal != Principal::new("ada"))
-        }))
+        !requests_approval(
+            tool().needs_approval_when_async(async |_, context| { Ok(context.principal != ada()) })
+        )
         .await
     );
     assert!(
@@ -441,20 +407,8 @@ async fn server_tools_of_a_step_run_while_other_calls_are_pending() {
 
 #[tokio::test]
 async fn the_model_is_called_at_most_max_steps_times() {
-    /// Calls a tool in every step.
-    #[derive(Debug)]
-    struct AlwaysCalls(AtomicUsize);
-    impl Model for AlwaysCalls {
-        fn call(&self, _: ModelRequest) -> ModelStream {
-            let n = self.0.fetch_add(1, Ordering::SeqCst);
-            let call = ToolCall::new(format!("call_{n}"), "double");
-            Box::pin(stream::iter([
-                Ok(ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned())),
-                Ok(ModelEvent::Finished(FinishReason::ToolCalls)),
-            ]))
-        }
-    }
-    let agent = Agent::new(AlwaysCalls(AtomicUsize::new(0))).with_max_steps(3);
+    let model = ModelDouble::new(|_, n| calls(&format!("call_{n}"), "double", r#"{"n":1}"#));
+    let agent = Agent::new(model).with_max_steps(3);
     let chunks = first_turn(agent.tool(Tool::new("double", double))).await;
     assert_eq!(outcomes(&chunks).len(), 3);
     assert_eq!(finish_reason(&chunks), "tool-calls");
@@ -489,56 +443,31 @@ fn two_tools_with_the_same_name_panic_when_the_agent_is_built() {
 
 #[tokio::test]
 async fn token_usage_is_in_the_message_metadata_if_enabled() {
-    #[derive(Debug)]
-    struct Costs;
-    impl Model for Costs {
-        fn call(&self, _: ModelRequest) -> ModelStream {
-            let used = Usage { input_tokens: 7, output_tokens: 3 };
-            Box::pin(stream::iter([
-                Ok(ModelEvent::Event(AgentEvent::text("Hi"))),
-                Ok(ModelEvent::Usage(used)),
-                Ok(ModelEvent::Finished(FinishReason::Stop)),
-            ]))
-        }
-    }
+    let agent = || {
+        let used = ModelEvent::Usage(Usage { input_tokens: 7, output_tokens: 3 });
+        Agent::new(ModelDouble::new(move |_, _| [vec![used.clone()], says("Hi")].concat()))
+    };
     let metadata = |chunks: Vec<Value>| chunks.last().unwrap()["messageMetadata"].clone();
-    assert_eq!(metadata(first_turn(Agent::new(Costs)).await), Value::Null);
-    let metadata_of_turn = metadata(first_turn(Agent::new(Costs).with_usage_metadata()).await);
+    assert_eq!(metadata(first_turn(agent()).await), Value::Null);
+    let metadata_of_turn = metadata(first_turn(agent().with_usage_metadata()).await);
     assert_eq!(metadata_of_turn, json!({"usage": {"inputTokens": 7, "outputTokens": 3}}));
 }
 
 #[tokio::test]
 async fn token_usage_includes_the_steps_before_an_approval() {
-    #[derive(Debug)]
-    struct Costs;
-    impl Model for Costs {
-        fn call(&self, request: ModelRequest) -> ModelStream {
-            let was_called =
-                request.messages.iter().any(|message| matches!(message, ModelMessage::Tool { .. }));
-            let (event, input_tokens) = match was_called {
-                true => (ModelEvent::Event(AgentEvent::text("Done")), 300),
-                false => {
-                    let call = ToolCall::new("call", "double");
-                    (ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned()), 5_000)
-                }
-            };
-            let used = Usage { input_tokens, output_tokens: 1 };
-            let finished = ModelEvent::Finished(FinishReason::Stop);
-            Box::pin(stream::iter([Ok(event), Ok(ModelEvent::Usage(used)), Ok(finished)]))
-        }
-    }
-    let agent = Agent::new(Costs).tool(Tool::new("double", double).needs_approval());
+    let model = ModelDouble::new(|request, _| {
+        let (events, input_tokens) = match results_in(&request) {
+            0 => (calls("call", "double", r#"{"n":1}"#), 5_000),
+            _ => (says("Done"), 300),
+        };
+        [vec![ModelEvent::Usage(Usage { input_tokens, output_tokens: 1 })], events].concat()
+    });
+    let agent = Agent::new(model).tool(Tool::new("double", double).needs_approval());
     let chats = agent.with_usage_metadata().into_chat_server();
-    let user = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
-    post(&chats, &json!({"id": "chat", "messages": [user]})).await;
-    let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+    post(&chats, &json!({"id": "chat", "messages": [user_message("m1", "Go")]})).await;
+    let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
     let mut message = serde_json::to_value(chat.messages.last()).unwrap();
-    for part in message["parts"].as_array_mut().unwrap() {
-        if part["state"] == "approval-requested" {
-            part["state"] = json!("approval-responded");
-            part["approval"]["approved"] = json!(true);
-        }
-    }
+    respond_to_all(&mut message, true);
     let chunks = post(&chats, &json!({"id": "chat", "messages": [message]})).await;
     let metadata = &chunks.last().unwrap()["messageMetadata"];
     assert_eq!(*metadata, json!({"usage": {"inputTokens": 5_300, "outputTokens": 2}}));

@@ -6,52 +6,23 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, header};
+use axum::http::Method;
+use chat_test_support::answers::send;
+use chat_test_support::model_double::{ModelDouble, calls_all, says};
 use chat_test_support::test_server::{Answer, Client};
-use futures::stream;
 use http_body_util::BodyExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use tower::ServiceExt;
-use ui_message_stream::AgentEvent;
+use serde_json::json;
+use test_support::requests::{respond, user_message};
+use test_support::responses::text_of;
 use ui_message_stream::axum::without_authentication;
-use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::ToolCall;
 use ui_message_stream::model::{
-    AssistantContent, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
-    ToolResult, ToolResultContent,
+    AssistantContent, ModelMessage, ToolContent, ToolResult, ToolResultContent,
 };
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::axum::chat_routes;
-
-/// A model that makes this number of calls at once, and records what it reads.
-#[derive(Debug, Clone)]
-struct Calls {
-    count: usize,
-    read: Arc<Mutex<Vec<Vec<ModelMessage>>>>,
-}
-
-impl Model for Calls {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let is_first = self.read.lock().unwrap().is_empty();
-        self.read.lock().unwrap().push(request.messages);
-        if !is_first {
-            return Box::pin(stream::iter([
-                Ok(ModelEvent::Event(AgentEvent::text("So be it."))),
-                Ok(ModelEvent::Finished(FinishReason::Stop)),
-            ]));
-        }
-        let calls = (0..self.count).map(|n| {
-            let call = ToolCall::new(format!("call_{n}"), "act");
-            Ok(ModelEvent::ToolCall(Box::new(call), format!(r#"{{"n":{n}}}"#)))
-        });
-        let calls: Vec<_> =
-            calls.chain([Ok(ModelEvent::Finished(FinishReason::ToolCalls))]).collect();
-        Box::pin(stream::iter(calls))
-    }
-}
 
 #[derive(Deserialize, JsonSchema)]
 struct Input {
@@ -68,18 +39,23 @@ struct PendingChat {
 
 impl PendingChat {
     async fn new(count: usize) -> Self {
-        let (read, ran) = (Arc::default(), Arc::new(Mutex::new(Vec::new())));
+        let (read, ran) = (Arc::<Mutex<Vec<_>>>::default(), Arc::new(Mutex::new(Vec::new())));
         let effects = Arc::clone(&ran);
         let act = Tool::new("act", move |input: Input| {
             effects.lock().unwrap().push(input.n);
             async move { Ok::<_, ToolError>(input.n) }
         });
-        let model = Calls { count, read: Arc::clone(&read) };
+        let reads = Arc::clone(&read);
+        let model = ModelDouble::new(move |request, calls_before| {
+            reads.lock().unwrap().push(request.messages);
+            match calls_before {
+                0 => calls_all((0..count).map(|n| ("act", json!({"n": n})))),
+                _ => says("So be it."),
+            }
+        });
         let chats = Agent::new(model).tool(act.needs_approval()).into_chat_server();
         let mut client = Client::new("ada", "chat");
-        client.messages.push(serde_json::json!({
-            "id": "u1", "role": "user", "parts": [{"type": "text", "text": "Act"}],
-        }));
+        client.messages.push(user_message("u1", "Act"));
         let routes = chat_routes(chats).layer(without_authentication());
         let mut chat = PendingChat { routes, client, read, ran };
         chat.post().await;
@@ -87,13 +63,10 @@ impl PendingChat {
     }
 
     async fn post(&mut self) {
-        let request = Request::post("/")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Body::from(self.client.body().to_string()))
-            .unwrap();
-        let (parts, body) = self.routes.clone().oneshot(request).await.unwrap().into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let body = self.client.body().to_string();
+        let response = send(&self.routes, Method::POST, "/", &[], body).await;
+        let (parts, body) = response.into_parts();
+        let text = text_of(body).await;
         self.client.apply_response(&Answer { status: parts.status, headers: parts.headers, text });
     }
 
@@ -102,8 +75,7 @@ impl PendingChat {
         let message = self.client.messages.last_mut().unwrap();
         let mut parts = message["parts"].as_array_mut().unwrap().iter_mut();
         let part = parts.find(|part| part["toolCallId"] == id.as_str()).unwrap();
-        part["state"] = "approval-responded".into();
-        part["approval"]["approved"] = approved.into();
+        respond(part, approved);
     }
 
     fn state(&self, call: usize) -> Value {

@@ -4,25 +4,26 @@ use std::sync::Arc;
 
 use async_stream::stream as events;
 use axum::Router;
-use axum::body::{Body, BodyDataStream};
-use axum::http::{Method, Request, StatusCode, header};
+use axum::body::BodyDataStream;
+use axum::http::{Method, StatusCode};
+use chat_test_support::answers::{routes, send};
 use chat_test_support::calling_model::Calls;
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::requests::user_message;
 use test_support::within_patience;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tower::ServiceExt;
 use ui_message_stream::approval::Approvals;
-use ui_message_stream::axum::without_authentication;
 use ui_message_stream::checker::Checker;
 use ui_message_stream::event::Source;
 use ui_message_stream::message::{ToolState, UiMessage};
 use ui_message_stream::model::{Model, ModelRequest, ModelStream};
 use ui_message_stream_agent::{Agent, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::ChatServer;
-use ui_message_stream_chat::axum::{approval_routes, chat_routes};
 
 /// Builds the project.
 #[derive(Deserialize, JsonSchema)]
@@ -55,10 +56,7 @@ impl Host {
         let model = Waits(Calls::of(&[("build", json!({}))]), answer.clone());
         let agent = Agent::new(model).tool(tool(gate.clone()).needs_approval());
         let chats = ChatServer::new(agent.clone(), Approvals::new(agent));
-        let routes = Router::new()
-            .nest("/api/chat", chat_routes(chats.clone()))
-            .nest("/api/approvals", approval_routes(chats))
-            .layer(without_authentication());
+        let routes = routes(&chats);
         Host { routes, gate, answer }
     }
 
@@ -84,22 +82,14 @@ impl Host {
     }
 
     async fn send(&self, method: Method, path: &str, body: &Value) -> BodyDataStream {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "127.0.0.1:3000")
-            .header(header::CONTENT_TYPE, "application/json");
-        let request = request.body(Body::from(body.to_string())).unwrap();
-        let response = self.routes.clone().oneshot(request).await.unwrap();
+        let response = send(&self.routes, method, path, &[], body.to_string()).await;
         assert_eq!(response.status(), StatusCode::OK);
         response.into_body().into_data_stream()
     }
 
     /// Requests the approval, and returns the message.
     async fn ask(&self) -> UiMessage {
-        let message =
-            json!({"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
-        let body = json!({"id": "chat", "messages": [message]});
+        let body = json!({"id": "chat", "messages": [user_message("u1", "Go")]});
         read(self.send(Method::POST, "/api/chat", &body).await).await;
         self.stored().await
     }

@@ -4,21 +4,20 @@
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{Method, Request, StatusCode, header};
+use axum::http::{Method, StatusCode};
+use chat_test_support::answers::{routes, send_json};
 use chat_test_support::calling_model::Calls;
 use http_body_util::BodyExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tower::ServiceExt;
+use test_support::requests::{call_mut, respond, user_message};
+use test_support::responses::chunks_of;
 use ui_message_stream::UiMessage;
 use ui_message_stream::approval::Approvals;
-use ui_message_stream::axum::without_authentication;
 use ui_message_stream::checker::Checker;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
-use ui_message_stream_chat::axum::{approval_routes, chat_routes};
 
 /// Sends money.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -59,15 +58,10 @@ impl Host {
         let model = Calls::of(&[("transfer", json!({"to": "bakery", "amount": 900}))]);
         let agent = Agent::new(model.clone()).tool(transfer);
         let chats = ChatServer::new(agent.clone(), Approvals::new(agent));
-        let routes = Router::new()
-            .nest("/api/chat", chat_routes(chats.clone()))
-            .nest("/api/approvals", approval_routes(chats))
-            .layer(without_authentication());
+        let routes = routes(&chats);
         let page = UiMessage::parse(r#"{"id": "", "role": "assistant", "parts": []}"#).unwrap();
         let mut host = Host { routes, model, sent, page };
-        let body = json!({"id": "chat", "messages": [
-            {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Pay"}]},
-        ]});
+        let body = json!({"id": "chat", "messages": [user_message("u1", "Pay")]});
         let (status, text) = host.send(Method::POST, "/api/chat", &body).await;
         assert_eq!(status, StatusCode::OK, "{text}");
         host.page = host.stored().await;
@@ -75,15 +69,7 @@ impl Host {
     }
 
     async fn send(&self, method: Method, path: &str, body: &Value) -> (StatusCode, String) {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "127.0.0.1:3000")
-            .header(header::CONTENT_TYPE, "application/json");
-        let request = request.body(Body::from(body.to_string())).unwrap();
-        let (parts, body) = self.routes.clone().oneshot(request).await.unwrap().into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        (parts.status, String::from_utf8(bytes.to_vec()).unwrap())
+        send_json(&self.routes, method, path, body).await
     }
 
     /// The assistant's message, as a page that is opened now shows it.
@@ -110,10 +96,8 @@ impl Host {
             Route::Approvals => ("/api/approvals", decisions),
             Route::Chat => {
                 let mut message = serde_json::to_value(&self.page).unwrap();
-                let parts = message["parts"].as_array_mut().unwrap();
-                let part = parts.iter_mut().find(|part| part["toolCallId"] == "call_0").unwrap();
-                part["state"] = "approval-responded".into();
-                part["approval"]["approved"] = true.into();
+                let part = call_mut(&mut message, "call_0");
+                respond(part, true);
                 let mut body =
                     json!({"id": "chat", "messageId": self.page.id, "messages": [message]});
                 if let Some(input) = input {
@@ -140,12 +124,6 @@ impl Host {
         }
         panic!("{:?}", self.stored().await);
     }
-}
-
-/// Returns the chunks of a stream of server-sent events.
-fn chunks(text: &str) -> Vec<Value> {
-    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    data.filter_map(|data| serde_json::from_str(data).ok()).collect()
 }
 
 #[tokio::test]
@@ -183,7 +161,7 @@ async fn the_stream_replaces_the_input_directly_before_the_output() {
         let host = Host::new().await;
         let changed = json!({"to": "bakery", "amount": 100});
         let (_, text) = host.approve(route, Some(&changed)).await;
-        let chunks = chunks(&text);
+        let chunks = chunks_of(&text);
         let at = |kind: &str| chunks.iter().position(|chunk| chunk["type"] == kind).expect(&text);
         let input = at("tool-input-available");
         assert_eq!(chunks[input]["input"], changed, "{route:?}");

@@ -2,45 +2,40 @@
 
 use std::sync::{Arc, Mutex};
 
-use futures::{StreamExt, stream};
+use chat_test_support::answers::answer;
+use chat_test_support::model_double::{ModelDouble, calls, results_in, says};
+use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use ui_message_stream::approval::Principal;
-use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use test_support::requests::{ada, request, user_message};
+use test_support::responses::chunks_of;
+use ui_message_stream::Json;
+use ui_message_stream::model::{Model, ModelRequest};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, Json};
 use ui_message_stream_agent::{Agent, ApprovalContext, ClientExecuted, Tool, ToolError};
 use ui_message_stream_chat::{ChatError, ChatServer, ClientAnswers, StopReason};
 
-/// Calls this tool once, and records the requests that it received.
-#[derive(Debug, Clone)]
-struct CallsOnce {
-    tool: &'static str,
-    requests: Arc<Mutex<Vec<ModelRequest>>>,
+/// The requests that a model has received.
+type Requests = Arc<Mutex<Vec<ModelRequest>>>;
+
+/// Returns a model that calls this tool once, and the requests that it receives.
+fn recorded(tool: &'static str) -> (Arc<dyn Model>, Requests) {
+    let requests = Requests::default();
+    let received = Arc::clone(&requests);
+    let model = ModelDouble::new(move |request, _| {
+        let results = results_in(&request);
+        received.lock().unwrap().push(request);
+        match results {
+            0 => calls("call_1", tool, r#"{"city":"Lisbon"}"#),
+            _ => says("Thanks"),
+        }
+    });
+    (Arc::new(model), requests)
 }
 
-impl Model for CallsOnce {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let is_result = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. });
-        let was_called = request.messages.iter().any(is_result);
-        self.requests.lock().unwrap().push(request);
-        let event = match was_called {
-            true => ModelEvent::Event(AgentEvent::text("Thanks")),
-            false => {
-                let call = ToolCall::new("call_1", self.tool);
-                ModelEvent::ToolCall(Box::new(call), r#"{"city":"Lisbon"}"#.to_owned())
-            }
-        };
-        let finished = ModelEvent::Finished(FinishReason::Stop);
-        Box::pin(stream::iter([Ok(event), Ok(finished)]))
-    }
-}
-
-fn model(tool: &'static str) -> CallsOnce {
-    CallsOnce { tool, requests: Arc::default() }
+fn model(tool: &'static str) -> Arc<dyn Model> {
+    recorded(tool).0
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -55,20 +50,13 @@ async fn weather(city: City) -> Result<String, ToolError> {
 fn body_with_client_tools(client_tools: Value) -> Value {
     json!({
         "id": "chat",
-        "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]}],
+        "messages": [user_message("m1", "Go")],
         "clientTools": client_tools,
     })
 }
 
 async fn post(chats: &ChatServer, body: &Value) -> Result<Vec<Value>, ChatError> {
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-    let response = chats.stream_response(&Principal::new("ada"), request).await?;
-    let bytes: Vec<u8> =
-        response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
-    let text = String::from_utf8(bytes).unwrap();
-    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    let chunks = data.filter(|data| *data != "[DONE]");
-    Ok(chunks.map(|data| serde_json::from_str(data).unwrap()).collect())
+    Ok(chunks_of(&answer(chats, request(body)).await?))
 }
 
 fn has(chunks: &[Value], kind: &str) -> bool {
@@ -77,8 +65,8 @@ fn has(chunks: &[Value], kind: &str) -> bool {
 
 #[tokio::test]
 async fn a_tool_declared_by_the_request_is_executed_by_the_client() {
-    let model = model("show_map");
-    let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();
+    let (model, requests_read) = recorded("show_map");
+    let agent = Agent::new(model).tool(Tool::new("weather", weather)).with_client_tools();
     let chats = agent.into_chat_server();
     // A schema that rejects every input: the client validates the inputs of its own tools.
     let schema = json!({"type": "object", "not": {}});
@@ -86,7 +74,7 @@ async fn a_tool_declared_by_the_request_is_executed_by_the_client() {
     let chunks = post(&chats, &body_with_client_tools(json!([map]))).await.unwrap();
     assert!(has(&chunks, "tool-input-available") && !has(&chunks, "tool-output-available"));
     assert_eq!(chunks.last().unwrap()["finishReason"], "tool-calls");
-    let requests = model.requests.lock().unwrap()[0].tools.clone();
+    let requests = requests_read.lock().unwrap()[0].tools.clone();
     assert_eq!(
         requests.iter().map(|tool| &*tool.name).collect::<Vec<_>>(),
         ["weather", "show_map"]
@@ -104,11 +92,11 @@ async fn a_tool_declared_by_the_request_is_executed_by_the_client() {
 
 #[tokio::test]
 async fn a_client_tool_without_a_schema_takes_any_object() {
-    let model = model("show_map");
-    let chats = Agent::new(model.clone()).with_client_tools().into_chat_server();
+    let (model, requests_read) = recorded("show_map");
+    let chats = Agent::new(model).with_client_tools().into_chat_server();
     let body = body_with_client_tools(json!([{"name": "show_map"}]));
     assert!(has(&post(&chats, &body).await.unwrap(), "tool-input-available"));
-    let requests = model.requests.lock().unwrap();
+    let requests = requests_read.lock().unwrap();
     assert_eq!(requests[0].tools[0].input_schema.as_str(), r#"{"type": "object"}"#);
 }
 
@@ -164,7 +152,7 @@ async fn a_client_executes_an_approved_call_once_and_gets_it_again_if_it_repeats
             assert_eq!(available["input"], json!({"city": "Lisbon"}));
             assert!(!kinds(&handed).contains(&"start-step"), "{handed:?}");
             assert_eq!(handed.last().unwrap()["finishReason"], "tool-calls", "{handed:?}");
-            let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+            let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
             assert_eq!(chat.client_executed.len(), 1);
         }
         // Another page, which still asks, denies it.
@@ -176,7 +164,7 @@ async fn a_client_executes_an_approved_call_once_and_gets_it_again_if_it_repeats
 
         let answered = post(&chats, &executed).await.unwrap();
         assert!(answered.iter().any(|chunk| chunk["delta"] == "Thanks"), "{field}: {answered:?}");
-        let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+        let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
         assert!(chat.client_executed.is_empty());
         let again = post(&chats, &answer).await.unwrap();
         assert!(has(&again, "tool-output-available"), "{again:?}");
@@ -205,8 +193,8 @@ async fn a_call_of_the_client_that_is_denied_is_not_handed_to_it() {
 #[tokio::test]
 async fn a_newer_message_says_what_is_known_of_a_call_that_waits_for_its_client() {
     for (is_approved, text) in [(false, "was not executed"), (true, "not known whether")] {
-        let model = model("show_map");
-        let chats = Agent::new(model.clone()).tool(client_tool().needs_approval());
+        let (model, requests_read) = recorded("show_map");
+        let chats = Agent::new(model).tool(client_tool().needs_approval());
         let chats = chats.into_chat_server();
         let question = body_with_client_tools(json!([]));
         let asked = post(&chats, &question).await.unwrap();
@@ -216,10 +204,10 @@ async fn a_newer_message_says_what_is_known_of_a_call_that_waits_for_its_client(
             let answer = message_with_call(&asked, "approval-responded", approval);
             assert!(has(&post(&chats, &answer).await.unwrap(), "tool-input-available"));
         }
-        let newer = json!({"id": "m2", "role": "user", "parts": [{"type": "text", "text": "?"}]});
+        let newer = user_message("m2", "?");
         post(&chats, &json!({"id": "chat", "messages": [newer]})).await.unwrap();
-        let read = format!("{:?}", model.requests.lock().unwrap().last().unwrap().messages);
-        let chat = chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+        let read = format!("{:?}", requests_read.lock().unwrap().last().unwrap().messages);
+        let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
         let stored = serde_json::to_value(&chat.messages[1]).unwrap();
         let error = stored["parts"][1]["errorText"].as_str().unwrap_or_default();
         assert!(error.contains(text), "{is_approved}: {stored}\n{read}");
@@ -236,7 +224,7 @@ fn client_tool() -> Tool<ClientExecuted> {
 async fn client_tools_may_use_either_field_name_but_not_both() {
     let tools = json!([{"name": "show_map", "input_schema": {}}]);
     let model = model("show_map");
-    let chats = Agent::new(model.clone()).with_client_tools().into_chat_server();
+    let chats = Agent::new(model).with_client_tools().into_chat_server();
     let mut body = body_with_client_tools(json!(null));
     body.as_object_mut().unwrap().remove("clientTools");
     body["client_tools"] = tools.clone();
@@ -248,19 +236,18 @@ async fn client_tools_may_use_either_field_name_but_not_both() {
 
 #[tokio::test]
 async fn a_request_with_answers_by_id_declares_client_tools_too() {
-    let model = model("show_map");
-    let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather)).with_client_tools();
+    let (model, requests_read) = recorded("show_map");
+    let agent = Agent::new(model).tool(Tool::new("weather", weather)).with_client_tools();
     let chats = agent.into_chat_server();
     let tools = json!([{"name": "show_map", "inputSchema": {}}]);
     post(&chats, &body_with_client_tools(tools.clone())).await.unwrap();
     let outputs = json!([{"toolCallId": "call_1", "output": "shown"}]);
     let body = json!({"toolOutputs": outputs, "clientTools": tools}).to_string();
     let answers = ClientAnswers::parse(body.as_bytes(), &Limits::default()).unwrap();
-    let request =
-        chats.request_from_answers(&Principal::new("ada"), &"chat".into(), &answers).await.unwrap();
-    let answer = chats.complete_response(&Principal::new("ada"), request).await.unwrap();
+    let request = chats.request_from_answers(&ada(), &"chat".into(), &answers).await.unwrap();
+    let answer = chats.complete_response(&ada(), request).await.unwrap();
     assert_eq!(answer.stop_reason, StopReason::Stop);
-    let requests = model.requests.lock().unwrap();
+    let requests = requests_read.lock().unwrap();
     assert_eq!((requests.len(), requests[1].tools.len()), (2, 2));
 }
 
@@ -289,27 +276,27 @@ async fn a_request_can_neither_replace_a_server_tool_nor_declare_an_invalid_one(
             "clientTools: more than 128",
         ),
     ] {
-        let model = model("weather");
-        let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather));
+        let (model, requests_read) = recorded("weather");
+        let agent = Agent::new(model).tool(Tool::new("weather", weather));
         let chats = agent.with_client_tools().into_chat_server();
         let error = post(&chats, &body_with_client_tools(client_tools)).await.unwrap_err();
         assert!(matches!(error, ChatError::Request(_)), "{error:?}");
         assert!(error.to_string().starts_with(expected_error), "{error}");
-        assert!(model.requests.lock().unwrap().is_empty());
-        let stored = chats.chat(&Principal::new("ada"), &"chat".into()).await;
+        assert!(requests_read.lock().unwrap().is_empty());
+        let stored = chats.chat(&ada(), &"chat".into()).await;
         assert!(matches!(stored, Err(ChatError::NotFound)), "the chat was not stored");
     }
 }
 
 #[tokio::test]
 async fn an_agent_without_client_tools_ignores_declared_tools() {
-    let model = model("show_map");
-    let agent = Agent::new(model.clone()).tool(Tool::new("weather", weather));
+    let (model, requests_read) = recorded("show_map");
+    let agent = Agent::new(model).tool(Tool::new("weather", weather));
     let client_tools = json!([{"name": "show_map", "inputSchema": {}}]);
     let chunks =
         post(&agent.into_chat_server(), &body_with_client_tools(client_tools)).await.unwrap();
     assert!(has(&chunks, "tool-input-error"), "{chunks:?}");
-    assert_eq!(model.requests.lock().unwrap()[0].tools.len(), 1);
+    assert_eq!(requests_read.lock().unwrap()[0].tools.len(), 1);
 }
 
 #[tokio::test]

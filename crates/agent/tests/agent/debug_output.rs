@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use test_support::requests::request;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RecordList};
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, ApprovedCall, KeyRing, NewApprovalRequest, Principal, Progress,
@@ -21,7 +22,7 @@ use ui_message_stream::reducer::{PartialJson, Reducer};
 use ui_message_stream::request::Limits;
 use ui_message_stream::response::{ResponseOutcome, Smooth};
 use ui_message_stream::sse::Decoder;
-use ui_message_stream::{BoxFuture, ChatRequest, Chunk, Json, Translator};
+use ui_message_stream::{BoxFuture, Chunk, Json, Translator};
 use ui_message_stream_agent::tool_loop::ToolLoop;
 use ui_message_stream_agent::{Agent, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::store::{InMemoryLogStore, LoadLog, LogKey, LogStore};
@@ -134,10 +135,6 @@ fn agent(printed: &Printed) -> Agent {
         .tool(Tool::new("runs", run))
         .tool(asks.with_approval_description(|input| input.what.clone()))
         .tool(locates)
-}
-
-fn request(body: &Value) -> ChatRequest {
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
 }
 
 #[tokio::test]

@@ -9,64 +9,16 @@ use http_body_util::{Either, Full};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
+use test_support::ledger_double::{Fault, LedgerDouble, Operation};
+use test_support::requests::ada;
 use tokio::time::{sleep, timeout};
 use tokio_util::bytes::Bytes;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId};
+use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::Approvals;
 use ui_message_stream::json::Json;
 use ui_message_stream::testing::Conversation;
-use ui_message_stream::{BoxFuture, ChatRequest};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
-
-/// A ledger whose next inserts fail. They are applied nevertheless, without a reply.
-#[derive(Debug, Default)]
-struct LosesReplies {
-    ledger: InMemoryLedger,
-    failures: AtomicUsize,
-}
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
-impl LedgerStore for LosesReplies {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        Box::pin(async move {
-            let inserted = self.ledger.insert_all(records, limits).await;
-            let fail = |left: usize| left.checked_sub(1);
-            match self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail) {
-                Ok(_) => Err(LedgerStoreError::new("unreachable")),
-                Err(_) => inserted,
-            }
-        })
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        self.ledger.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        // The record that was inserted without a reply cannot be revoked at once.
-        match self.failures.load(Ordering::SeqCst) {
-            0 => self.ledger.compare_and_swap(record, revision),
-            _ => Box::pin(async { Err(LedgerStoreError::new("unreachable")) }),
-        }
-    }
-}
 
 #[derive(Deserialize, JsonSchema)]
 struct Transfer {
@@ -76,7 +28,8 @@ struct Transfer {
 /// A chat whose model calls a tool that needs approval.
 struct Server {
     chats: ChatServer,
-    ledger: Arc<LosesReplies>,
+    /// How many of the next insertions fail. They are applied nevertheless, without a reply.
+    failures: Arc<AtomicUsize>,
     executed: Arc<AtomicUsize>,
 }
 
@@ -90,15 +43,28 @@ fn server(failures: usize) -> Server {
     });
     let model = Calls::of(&[("transfer", json!({"cents": 500}))]);
     let agent = Agent::new(model).tool(tool.needs_approval());
-    let ledger = Arc::new(LosesReplies { failures: failures.into(), ..LosesReplies::default() });
-    let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
-    Server { chats: ChatServer::new(agent, approvals), ledger, executed }
+    let failures = Arc::new(AtomicUsize::new(failures));
+    let left = Arc::clone(&failures);
+    let ledger = LedgerDouble::new(move |operation| match operation {
+        Operation::Insert(_) => {
+            let fail = |left: usize| left.checked_sub(1);
+            let failed = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fail);
+            failed.is_ok().then_some(Fault::Done("unreachable"))
+        }
+        // The record that was inserted without a reply cannot be revoked at once.
+        Operation::Replace(_) => {
+            (left.load(Ordering::SeqCst) > 0).then_some(Fault::NotDone("unreachable"))
+        }
+        Operation::Load(_) | Operation::List => None,
+    });
+    let approvals = Approvals::new(agent.clone()).with_ledger(Arc::new(ledger));
+    Server { chats: ChatServer::new(agent, approvals), failures, executed }
 }
 
 impl Server {
     /// Returns how many requests can be approved in a list of pending requests.
     async fn pending(&self) -> usize {
-        self.chats.approvals().pending(&Principal::new("ada")).await.unwrap().len()
+        self.chats.approvals().pending(&ada()).await.unwrap().len()
     }
 }
 
@@ -106,7 +72,7 @@ impl Server {
 fn page(chats: &ChatServer) -> Conversation<'static> {
     let chats = chats.clone();
     Conversation::new(async move |chat: ChatRequest| {
-        match chats.stream_response(&Principal::new("ada"), chat).await {
+        match chats.stream_response(&ada(), chat).await {
             Ok(stream) => Either::Left(stream),
             Err(error) => {
                 let chunk = json!({"type": "error", "errorText": error.to_string()});
@@ -134,11 +100,11 @@ async fn an_approval_that_the_ledger_cannot_store_is_refused_and_can_be_sent_aga
     let server = server(0);
     let mut page = page(&server.chats);
     page.send("Go").await;
-    server.ledger.failures.store(1, Ordering::SeqCst);
+    server.failures.store(1, Ordering::SeqCst);
     page.approve("transfer").await;
     assert_eq!(page.error(), Some("the approval ledger failed"));
     assert_eq!(server.executed.load(Ordering::SeqCst), 0);
-    server.ledger.failures.store(0, Ordering::SeqCst);
+    server.failures.store(0, Ordering::SeqCst);
     page.submit().await;
     assert_eq!(page.error(), None);
     assert_eq!(outcomes(&chunks(&page)), [json!(500)]);
@@ -155,7 +121,7 @@ async fn a_call_fails_if_the_ledger_does_not_answer_for_half_a_minute() {
     assert_eq!(page.last_text(), "Done.", "the turn continues");
     // The ledger has stored the request, and answers again.
     assert_eq!(server.pending().await, 1);
-    server.ledger.failures.store(0, Ordering::SeqCst);
+    server.failures.store(0, Ordering::SeqCst);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(server.pending().await, 0);
 }
@@ -163,12 +129,12 @@ async fn a_call_fails_if_the_ledger_does_not_answer_for_half_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_while_the_ledger_fails_is_revoked() {
     let server = server(usize::MAX);
-    let approvals = server.chats.approvals().for_chat(&Principal::new("ada"), &"chat".into());
+    let approvals = server.chats.approvals().for_chat(&ada(), &"chat".into());
     let (message, call, input) = ("message".into(), "call".into(), Json::null());
     let request = approvals.request_approval(&message, &call, "transfer", &input, None);
     assert!(timeout(Duration::from_secs(5), request).await.is_err());
     assert_eq!(server.pending().await, 1);
-    server.ledger.failures.store(0, Ordering::SeqCst);
+    server.failures.store(0, Ordering::SeqCst);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(server.pending().await, 0);
 }

@@ -1,7 +1,6 @@
 //! Ids and names that a hostile client or model chose, in spans, log lines and audit events: they are
 //! bounded and escaped.
 
-use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,8 +8,7 @@ use futures::stream;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use test_support::thread_subscriber::subscribe;
-use tracing_subscriber::fmt::MakeWriter;
+use test_support::thread_subscriber::{CapturedLog, subscribe};
 use tracing_subscriber::fmt::format::FmtSpan;
 use ui_message_stream::approval::{
     ApprovalDecision, Approvals, AuditEvent, AuditSink, Principal, TracingAudit,
@@ -39,29 +37,6 @@ fn hostile_text(name: &str, length: usize) -> String {
 
 fn is_forbidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202e}' | '\u{2028}')
-}
-
-/// What a subscriber wrote.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Log;
-
-    fn make_writer(&'a self) -> Log {
-        self.clone()
-    }
 }
 
 /// Keeps each event as JSON, and logs it.
@@ -110,9 +85,9 @@ fn request(body: &Value) -> ChatRequest {
 
 #[tokio::test]
 async fn hostile_ids_are_bounded_and_escaped_in_spans_log_lines_and_audit_events() {
-    let (log, sink) = (Log::default(), Sink::default());
+    let (log, sink) = (CapturedLog::default(), Sink::default());
     let subscriber = tracing_subscriber::fmt()
-        .with_writer(log.clone())
+        .with_writer(log.writer())
         .with_ansi(false)
         .without_time()
         .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE)
@@ -150,7 +125,7 @@ async fn hostile_ids_are_bounded_and_escaped_in_spans_log_lines_and_audit_events
     let decision = ApprovalDecision::new(approval_id, true);
     assert!(chats.decide(&ada, vec![decision]).await.unwrap()[0].accepted);
 
-    let written = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let written = log.text();
     for name in ["invoke_agent", "execute_tool", "approval_wait", "audit", "not permitted"] {
         assert!(written.contains(name), "{name} is in the log:\n{written}");
     }
@@ -245,12 +220,12 @@ const LONG: usize = 50_000;
 
 #[tokio::test]
 async fn errors_of_any_length_are_bounded_in_log_lines() {
-    let log = Log::default();
-    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).finish();
+    let log = CapturedLog::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false).finish();
     let _guard = subscribe(subscriber);
     let agent = Agent::new(Verbose(AtomicUsize::new(0)))
         .tool(Tool::new("fails", async |_: Input| {
-            Err::<u64, _>(io::Error::other("f".repeat(LONG)))
+            Err::<u64, _>(std::io::Error::other("f".repeat(LONG)))
         }))
         .tool(Tool::new("panics", async |_: Input| -> Result<u64, ToolError> {
             std::panic::panic_any("p".repeat(LONG))
@@ -264,7 +239,7 @@ async fn errors_of_any_length_are_bounded_in_log_lines() {
     let request = request(&json!({"id": "chat", "messages": [user]}));
     chats.complete_response(&Principal::new("ada"), request).await.unwrap();
 
-    let written = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let written = log.text();
     let logged = [
         "a tool failed",
         "a tool panicked",

@@ -11,12 +11,9 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::ledger_double::{LedgerDouble, Operation};
 use tower::ServiceExt;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{ApprovalRecord, Approvals, Principal, RecordId};
+use ui_message_stream::approval::{Approvals, Principal};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{
@@ -24,7 +21,7 @@ use ui_message_stream::model::{
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::testing::Conversation;
-use ui_message_stream::{BoxFuture, ChatRequest, Json, UiMessage};
+use ui_message_stream::{ChatRequest, Json, UiMessage};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::axum::chat_routes;
@@ -57,63 +54,31 @@ async fn a_call_beyond_the_limit_of_approvals_is_answered_with_too_many_question
     assert_eq!(chats.approvals().pending(&Principal::new("ada")).await.unwrap().len(), 64);
 }
 
-/// A ledger that counts its operations.
-#[derive(Debug, Default)]
-struct Counted {
-    ledger: InMemoryLedger,
-    /// The numbers of records of the insertions.
-    insertions: Mutex<Vec<usize>>,
-    others: AtomicUsize,
-}
-
-impl LedgerStore for Counted {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> FromLedger<'a, Inserted> {
-        self.insertions.lock().unwrap().push(records.len());
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> FromLedger<'a, Snapshot> {
-        self.others.fetch_add(1, Ordering::Relaxed);
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, query: ListRecords<'a>) -> FromLedger<'a, ListedRecords> {
-        self.others.fetch_add(1, Ordering::Relaxed);
-        self.ledger.read_list(query)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> FromLedger<'a, bool> {
-        self.others.fetch_add(1, Ordering::Relaxed);
-        self.ledger.compare_and_swap(record, revision)
-    }
-}
-
-type FromLedger<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
 #[tokio::test(start_paused = true)]
 async fn a_step_requests_all_its_approvals_in_one_insertion() {
     let mut others = Vec::new();
     for calls in [1, 2, 60] {
         let model = Calls::of(&vec![("double", json!({"n": 1})); calls]);
         let agent = Agent::new(model).tool(Tool::new("double", double).needs_approval());
-        let ledger = Arc::new(Counted::default());
-        let approvals = Approvals::new(agent.clone()).with_ledger(ledger.clone());
+        let insertions = Arc::<Mutex<Vec<usize>>>::default();
+        let others_of_ledger = Arc::<AtomicUsize>::default();
+        let (inserted, counted) = (Arc::clone(&insertions), Arc::clone(&others_of_ledger));
+        let ledger = LedgerDouble::new(move |operation| {
+            match operation {
+                Operation::Insert(records) => inserted.lock().unwrap().push(records.len()),
+                _ => drop(counted.fetch_add(1, Ordering::Relaxed)),
+            }
+            None
+        });
+        let approvals = Approvals::new(agent.clone()).with_ledger(Arc::new(ledger));
         let chats = ChatServer::new(agent, approvals);
         let ada = Principal::new("ada");
         let mut page = Conversation::new(async |chat: ChatRequest| {
             chats.stream_response(&ada, chat).await.unwrap()
         });
         page.send("Go").await;
-        assert_eq!(*ledger.insertions.lock().unwrap(), [calls]);
-        others.push(ledger.others.load(Ordering::Relaxed));
+        assert_eq!(*insertions.lock().unwrap(), [calls]);
+        others.push(others_of_ledger.load(Ordering::Relaxed));
         // The list has the order of the calls.
         let pending = chats.approvals().pending(&ada).await.unwrap();
         let ids: Vec<_> = pending.iter().map(|it| it.record.tool_call_id.to_string()).collect();

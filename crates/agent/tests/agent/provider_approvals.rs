@@ -8,17 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalRecord, ApprovalState, DeferredToolResult, RecordId,
-};
+use test_support::ledger_double::{Fault, LedgerDouble, Operation};
+use test_support::requests::{ada, call_mut, user_message};
+use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
+use ui_message_stream::approval::{ApprovalDecision, ApprovalState, DeferredToolResult};
 use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxFuture, ChatRequest, UiMessage};
+use ui_message_stream::{ChatRequest, UiMessage};
 
-use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part, user_message};
+use super::provider_double::{Host, NOW, Reply, is_shortened, part};
 
 #[tokio::test(start_paused = true)]
 async fn an_out_of_band_approval_is_sent_to_the_provider_once() {
@@ -100,59 +97,26 @@ async fn an_approval_repeated_while_the_provider_works_gets_the_output() {
     assert_eq!(host.provider_inputs(), ["nothing", "approved"]);
 }
 
-/// A ledger that fails for some of the requests that claim an approval.
-#[derive(Debug)]
-struct FailsToClaim {
+/// Returns a ledger that fails for the next requests that claim an approval. Each failure says
+/// whether the ledger has stored the claim.
+fn failing_to_claim(
     ledger: Arc<InMemoryLedger>,
-    /// For each of the next claims, whether the ledger stores it before it fails.
-    failures: Arc<Mutex<VecDeque<bool>>>,
-}
-
-impl LedgerStore for FailsToClaim {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        self.ledger.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
+    failures: &Arc<Mutex<VecDeque<bool>>>,
+) -> Arc<impl LedgerStore> {
+    let failures = Arc::clone(failures);
+    Arc::new(LedgerDouble::over(ledger, move |operation| {
+        let Operation::Replace(record) = operation else { return None };
         let is_claim = matches!(record.state, ApprovalState::Claimed { .. });
-        let failure = is_claim.then(|| self.failures.lock().unwrap().pop_front()).flatten();
-        Box::pin(async move {
-            if failure != Some(false) {
-                let stored = self.ledger.compare_and_swap(record, revision).await;
-                if failure.is_none() {
-                    return stored;
-                }
-            }
-            Err(LedgerStoreError::new("unreachable"))
-        })
-    }
+        let is_done = is_claim.then(|| failures.lock().unwrap().pop_front())??;
+        Some(if is_done { Fault::Done("unreachable") } else { Fault::NotDone("unreachable") })
+    }))
 }
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_is_sent_although_the_ledger_has_failed_to_claim_it() {
     for failures in [vec![false], vec![true], vec![false, false, true]] {
-        let failing = |ledger| {
-            let failures = Arc::new(Mutex::new(failures.clone().into()));
-            Arc::new(FailsToClaim { ledger, failures })
-        };
+        let next = Arc::new(Mutex::new(failures.clone().into()));
+        let failing = |ledger| failing_to_claim(ledger, &next);
         let host = Host::with_ledger(&[Reply::ApprovalRequest, Reply::LinkOutput], failing);
         host.say("m1").await;
         let chunks = host.post(host.body_with_decisions(&[("link", true)]).await).await;
@@ -164,7 +128,7 @@ async fn an_approval_is_sent_although_the_ledger_has_failed_to_claim_it() {
 #[tokio::test(start_paused = true)]
 async fn an_approval_that_the_ledger_cannot_claim_for_long_is_never_sent() {
     let failures = Arc::new(Mutex::new(VecDeque::from([false; 1000])));
-    let failing = |ledger| Arc::new(FailsToClaim { ledger, failures: failures.clone() });
+    let failing = |ledger| failing_to_claim(ledger, &failures);
     let host = Host::with_ledger(&[Reply::ApprovalRequest, Reply::LinkOutput], failing);
     host.say("m1").await;
     let chunks = host.post(host.body_with_decisions(&[("link", true)]).await).await;
@@ -219,7 +183,7 @@ async fn an_approval_under_a_key_that_the_server_does_not_have_is_not_sent() {
     assert!(host.decide("link", true).await);
     host.wait_until_idle().await;
     // As after a backup was restored: it may have been sent since.
-    let message = json!({"id": "chat", "messages": [user_message("m2")]});
+    let message = json!({"id": "chat", "messages": [user_message("m2", "Go")]});
     host.post_to(&host.with_another_secret, message).await;
     assert_eq!(host.provider_inputs(), ["nothing", "unknown"]);
 }
@@ -327,8 +291,7 @@ async fn a_late_output_replaces_an_unknown_outcome() {
     let place = chat.messages.len() - 1;
     let before_output = chat.messages[place].clone();
     let mut with_output = serde_json::to_value(&before_output).unwrap();
-    let parts = with_output["parts"].as_array_mut().unwrap();
-    let link = parts.iter_mut().find(|part| part["toolCallId"] == "link").unwrap();
+    let link = call_mut(&mut with_output, "link");
     (link["state"], link["output"]) = (json!("output-available"), json!("https://s.example"));
     link["approval"]["approved"] = json!(true);
     let unknown = json!({

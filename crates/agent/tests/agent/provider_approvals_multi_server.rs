@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use serde_json::json;
+use test_support::requests::{ada, request, user_message};
 use ui_message_stream::ChatRequest;
 use ui_message_stream::request::Limits;
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{AppendLog, AppendResult, InMemoryLogStore, LogStore};
 use ui_message_stream_chat::{ChatError, RequestConflict};
 
-use super::provider_double::{Host, NOW, Reply, ada, is_shortened, part, user_message};
+use super::provider_double::{Host, NOW, Reply, is_shortened, part};
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
@@ -30,7 +31,7 @@ async fn a_retry_at_another_server_does_not_interrupt_the_waiting_server() {
         at_other_server.is_err(),
         "it waits for the outcome at the other server: {at_other_server:?}"
     );
-    host.post_to(&host.other, json!({"id": "chat", "messages": [user_message("m2")]})).await;
+    host.post_to(&host.other, json!({"id": "chat", "messages": [user_message("m2", "Go")]})).await;
     // The new message ends the run of the other server.
     assert_eq!(host.provider_inputs(), ["nothing", "approved", "unknown"]);
     assert_eq!(part(&host.stored_messages().await, "link")["state"], "output-error");
@@ -79,8 +80,7 @@ async fn a_retry_waits_for_the_server_that_sent_a_long_stored_approval() {
     host.wait_until_idle().await;
     host.ledger.set_test_time(NOW.after(Duration::from_secs(601)));
     let decision_body = host.body_with_decisions(&[("own", true)]).await;
-    let request =
-        ChatRequest::parse(decision_body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = request(&decision_body);
     drop(host.chats.stream_response(&ada(), request).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(host.approvals_sent(), 1);
@@ -146,7 +146,7 @@ async fn an_approval_that_its_server_could_not_save_is_sent_after_a_late_denial(
     let denial = host.body_with_decisions(&[("link", false)]).await;
     let read_only = LogDouble(ReadOnly(host.store.clone()));
     let read_only = host.other.clone().with_store(Arc::new(read_only));
-    let request = ChatRequest::parse(approval.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = request(&approval);
     assert!(read_only.stream_response(&ada(), request).await.is_err(), "nothing is saved");
     // The first decision counts.
     let denied = host.post(denial).await;

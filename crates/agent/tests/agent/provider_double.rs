@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chat_test_support::answers::answer;
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::requests::{ada, request, respond, user_message};
+use test_support::responses::chunks_of;
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore};
-use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, Principal, UnixMillis};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, UnixMillis};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
@@ -127,10 +130,6 @@ pub(crate) struct Host {
 
 pub(crate) const NOW: UnixMillis = UnixMillis(1_000_000_000_000);
 
-pub(crate) fn ada() -> Principal {
-    Principal::new("ada")
-}
-
 impl Host {
     pub(crate) fn with_replies(script: &[Reply]) -> Self {
         Self::with_ledger(script, |ledger| ledger)
@@ -181,14 +180,7 @@ impl Host {
     }
 
     pub(crate) async fn post_to(&self, chats: &ChatServer, body: Value) -> Vec<Value> {
-        let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-        let response = chats.stream_response(&ada(), request).await.unwrap();
-        let bytes: Vec<u8> =
-            response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
-        let text = String::from_utf8(bytes).unwrap();
-        let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
-        let chunks = data.filter(|data| *data != "[DONE]");
-        chunks.map(|data| serde_json::from_str(data).unwrap()).collect()
+        chunks_of(&answer(chats, request(&body)).await.unwrap())
     }
 
     /// Sends a message and does not wait for the end of the response.
@@ -197,13 +189,13 @@ impl Host {
     }
 
     pub(crate) async fn send_without_reading_to(&self, chats: &ChatServer, id: &str) {
-        let body = json!({"id": "chat", "messages": [user_message(id)]}).to_string();
+        let body = json!({"id": "chat", "messages": [user_message(id, "Go")]}).to_string();
         let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
         drop(chats.stream_response(&ada(), request).await.unwrap());
     }
 
     pub(crate) async fn say(&self, id: &str) -> Vec<Value> {
-        self.post(json!({"id": "chat", "messages": [user_message(id)]})).await
+        self.post(json!({"id": "chat", "messages": [user_message(id, "Go")]})).await
     }
 
     /// The stored messages.
@@ -218,8 +210,7 @@ impl Host {
         for part in message["parts"].as_array_mut().unwrap() {
             let answer = answers.iter().find(|(id, _)| part["toolCallId"] == *id);
             if let Some((_, approved)) = answer {
-                part["state"] = json!("approval-responded");
-                part["approval"]["approved"] = json!(approved);
+                respond(part, *approved);
             }
         }
         json!({"id": "chat", "messages": [message]})
@@ -251,10 +242,6 @@ impl Host {
             .filter(|provider_inputs| *provider_inputs == "approved")
             .count()
     }
-}
-
-pub(crate) fn user_message(id: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Go"}]})
 }
 
 pub(crate) fn decision_in(messages: &Value) -> String {

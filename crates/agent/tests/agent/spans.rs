@@ -10,6 +10,7 @@ use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::requests::{ada, request, user_message};
 use test_support::thread_subscriber::subscribe;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -17,7 +18,6 @@ use tracing::{Event, Instrument, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use ui_message_stream::ChatRequest;
-use ui_message_stream::approval::Principal;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream, Usage};
@@ -168,13 +168,9 @@ fn agent(tools: &'static [&'static str]) -> ChatServer {
         .into_chat_server()
 }
 
-fn request(body: &Value) -> ChatRequest {
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
-}
-
 /// Reads the response within a span of the host.
 async fn answer(chats: &ChatServer, request: ChatRequest) {
-    let ada = Principal::new("ada");
+    let ada = ada();
     let answer =
         async { chats.stream_response(&ada, request).await.unwrap().collect::<Vec<_>>().await };
     answer.instrument(tracing::info_span!("request")).await;
@@ -182,7 +178,7 @@ async fn answer(chats: &ChatServer, request: ChatRequest) {
 
 fn first_request() -> Value {
     json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "a secret question"}]},
+        user_message("m1", "a secret question"),
     ]})
 }
 
@@ -236,7 +232,7 @@ async fn an_approved_call_runs_within_the_request_that_approved_it_and_the_wait_
         let _guard = subscribe(tracing_subscriber::registry().with(trace.clone()));
         let chats = agent(&["asks"]);
         answer(&chats, request(&first_request())).await;
-        let ada = Principal::new("ada");
+        let ada = ada();
         let pending = chats.approvals().pending(&ada).await.unwrap();
         let decisions = json!({"decisions": [{
             "approvalId": pending[0].approval_id, "approved": approved, "reason": "a secret reason",

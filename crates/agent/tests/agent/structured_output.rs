@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
-use axum::http::{Request, header};
+use axum::http::Request;
+use chat_test_support::answers::complete_response;
+use chat_test_support::browser::app;
 use futures::stream;
-use http_body_util::BodyExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 use ui_message_stream::UiMessage;
-use ui_message_stream::axum::without_authentication;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::ToolState;
@@ -22,7 +22,6 @@ use ui_message_stream::model::{
 };
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
-use ui_message_stream_chat::axum::chat_routes;
 
 /// The receipt of a refund.
 #[derive(Debug, Deserialize, JsonSchema, PartialEq)]
@@ -91,7 +90,7 @@ impl Model for Scripted {
 }
 
 /// The route, and the number of runs of the refund tool.
-fn app(model: Scripted) -> (Router, Arc<AtomicUsize>) {
+fn refunds(model: Scripted) -> (Router, Arc<AtomicUsize>) {
     let runs = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&runs);
     let refund = Tool::new("refund", move |refund: Refund| {
@@ -99,8 +98,7 @@ fn app(model: Scripted) -> (Router, Arc<AtomicUsize>) {
         async move { Ok::<_, ToolError>(refund.amount) }
     });
     let agent = Agent::new(model).with_output::<Receipt>().tool(refund.needs_approval());
-    let routes = Router::new().nest("/api/chat", chat_routes(agent.into_chat_server()));
-    (routes.layer(without_authentication()), runs)
+    (app(agent), runs)
 }
 
 fn streamed(routes: &Router) -> Conversation<'static> {
@@ -108,17 +106,6 @@ fn streamed(routes: &Router) -> Conversation<'static> {
     Conversation::with_service("/api/chat", async move |request: Request<String>| {
         routes.clone().oneshot(request).await
     })
-}
-
-async fn complete_response(routes: &Router, path: &str, body: &Value) -> Value {
-    let request = Request::post(path)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::ACCEPT, "application/json")
-        .body(axum::body::Body::from(body.to_string()))
-        .unwrap();
-    let response = routes.clone().oneshot(request).await.unwrap();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    serde_json::from_slice(&body).unwrap()
 }
 
 fn question() -> Value {
@@ -138,7 +125,7 @@ const THE_ANSWER: &str = r#"{"refunded": 30, "percent": 100}"#;
 
 #[tokio::test]
 async fn a_streamed_response_has_structured_output_after_an_approval() {
-    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
+    let (routes, runs) = refunds(Scripted::answering_with(THE_ANSWER));
     let mut browser = streamed(&routes);
     browser.send("I want it back.").await;
     assert!(matches!(browser.tool_call("call_1").state, ToolState::ApprovalRequested { .. }));
@@ -152,7 +139,7 @@ async fn a_streamed_response_has_structured_output_after_an_approval() {
 
 #[tokio::test]
 async fn a_json_response_has_structured_output_after_an_approval() {
-    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
+    let (routes, runs) = refunds(Scripted::answering_with(THE_ANSWER));
     let paused = complete_response(&routes, "/api/chat", &question()).await;
     assert_eq!(paused["stopReason"], "requires_approval");
     assert_eq!(paused.get("output"), None, "a text next to a tool call is not the output");
@@ -167,7 +154,7 @@ async fn a_json_response_has_structured_output_after_an_approval() {
 
 #[tokio::test]
 async fn the_model_reads_a_denial_before_it_gives_its_output() {
-    let (routes, runs) = app(Scripted::answering_with(THE_ANSWER));
+    let (routes, runs) = refunds(Scripted::answering_with(THE_ANSWER));
     let paused = complete_response(&routes, "/api/chat", &question()).await;
     let completed = decide(&routes, &paused, false).await;
     assert_eq!(completed["output"], json!({"refunded": 0, "percent": 0}));
@@ -184,14 +171,14 @@ async fn an_output_that_does_not_match_the_schema_is_an_error_also_on_retry() {
         r#"{"refunded": 30, "percent": 100} Done."#,
         r#"{"refunded": 30, "refunded": 31, "percent": 100}"#,
     ] {
-        let (routes, _) = app(Scripted::answering_with(invalid));
+        let (routes, _) = refunds(Scripted::answering_with(invalid));
         let mut browser = streamed(&routes);
         browser.send("I want it back.").await;
         browser.approve("call_1").await;
         let words = "The answer is not in the form that it was to have.";
         assert_eq!(browser.error(), Some(words), "{invalid:?}");
 
-        let (routes, _) = app(Scripted::answering_with(invalid));
+        let (routes, _) = refunds(Scripted::answering_with(invalid));
         let paused = complete_response(&routes, "/api/chat", &question()).await;
         let failed = decide(&routes, &paused, true).await;
         assert_eq!((&failed["stopReason"], failed.get("output")), (&json!("error"), None));
@@ -208,10 +195,10 @@ async fn an_output_that_does_not_match_the_schema_is_an_error_also_on_retry() {
 #[tokio::test]
 async fn an_invalid_output_is_an_error_for_every_finish_reason() {
     for reason in [FinishReason::Other, FinishReason::ToolCalls] {
-        let (routes, _) = app(Scripted { answer: "I am done.", reason });
+        let (routes, _) = refunds(Scripted { answer: "I am done.", reason });
         let paused = complete_response(&routes, "/api/chat", &question()).await;
         assert_eq!(decide(&routes, &paused, true).await["stopReason"], "error");
-        let (routes, _) = app(Scripted { answer: THE_ANSWER, reason });
+        let (routes, _) = refunds(Scripted { answer: THE_ANSWER, reason });
         let paused = complete_response(&routes, "/api/chat", &question()).await;
         let completed = decide(&routes, &paused, true).await;
         assert_eq!(
@@ -246,7 +233,8 @@ fn the_output_is_the_last_text_of_the_last_step() {
 
 #[tokio::test]
 async fn an_output_cut_off_by_the_length_limit_is_missing_without_an_error() {
-    let (routes, _) = app(Scripted { answer: r#"{"refunded": 3"#, reason: FinishReason::Length });
+    let (routes, _) =
+        refunds(Scripted { answer: r#"{"refunded": 3"#, reason: FinishReason::Length });
     let mut browser = streamed(&routes);
     browser.send("I want it back.").await;
     browser.approve("call_1").await;

@@ -5,16 +5,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::{Request, header};
+use axum::http::Request;
+use chat_test_support::answers::complete_response;
+use chat_test_support::browser::app;
+use chat_test_support::model_double::{ModelDouble, says, tool_call};
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::requests::{ada, request, user_message};
+use test_support::responses::text_of;
 use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::axum::without_authentication;
 use ui_message_stream::chunk::{Chunk, FinishReason};
 use ui_message_stream::event::{AgentEvent, File, Source, ToolCall};
 use ui_message_stream::id::ApprovalId;
@@ -26,7 +29,6 @@ use ui_message_stream::testing::Conversation;
 use ui_message_stream::{BoxError, ChatRequest, Json};
 use ui_message_stream_agent::tool_loop::RunEnd;
 use ui_message_stream_agent::{Agent, EmitError, Tool, ToolContext, ToolError};
-use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_chat::{ChatServer, ClientAnswers, Turn};
 
 #[derive(Deserialize, JsonSchema)]
@@ -34,41 +36,14 @@ struct Input {
     n: u64,
 }
 
-/// A model that makes these calls, one list for each step, and then emits a text.
-#[derive(Debug)]
-struct Steps {
-    steps: &'static [&'static [&'static str]],
-    called: AtomicUsize,
-}
-
-impl Steps {
-    fn of(steps: &'static [&'static [&'static str]]) -> Self {
-        Steps { steps, called: AtomicUsize::new(0) }
-    }
-}
-
-impl Model for Steps {
-    fn call(&self, _: ModelRequest) -> ModelStream {
-        let step = self.called.fetch_add(1, Ordering::SeqCst);
-        let Some(calls) = self.steps.get(step) else {
-            return Box::pin(stream::iter([
-                Ok(ModelEvent::Event(AgentEvent::text("That is all."))),
-                Ok(ModelEvent::Finished(FinishReason::Stop)),
-            ]));
-        };
-        let calls = calls.iter().map(move |tool| {
-            let call = ToolCall::new(format!("{tool}_{step}"), *tool);
-            Ok(ModelEvent::ToolCall(Box::new(call), r#"{"n":1}"#.to_owned()))
-        });
-        let finished = Ok(ModelEvent::Finished(FinishReason::ToolCalls));
-        Box::pin(stream::iter(calls.chain([finished]).collect::<Vec<_>>()))
-    }
-}
-
-fn app(agent: Agent) -> Router {
-    Router::new()
-        .nest("/api/chat", chat_routes(agent.into_chat_server()))
-        .layer(without_authentication())
+/// Returns a model that makes these calls, one list for each step, and then emits a text.
+fn steps(steps: &'static [&'static [&'static str]]) -> impl Model {
+    ModelDouble::new(move |_, step| {
+        let Some(calls) = steps.get(step) else { return says("That is all.") };
+        let calls =
+            calls.iter().map(|tool| tool_call(&format!("{tool}_{step}"), tool, r#"{"n":1}"#));
+        calls.chain([ModelEvent::Finished(FinishReason::ToolCalls)]).collect()
+    })
 }
 
 fn browser(agent: Agent) -> Conversation<'static> {
@@ -81,12 +56,8 @@ fn browser(agent: Agent) -> Conversation<'static> {
 /// The first request of the user.
 fn first_request() -> Value {
     json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]},
+        user_message("m1", "Go"),
     ]})
-}
-
-fn parsed(body: &Value) -> ChatRequest {
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
 }
 
 /// The request that approves a call.
@@ -103,14 +74,7 @@ async fn approval_of(
 
 /// The JSON response of an agent.
 async fn json_response(agent: Agent) -> Value {
-    let request = Request::post("/api/chat")
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::ACCEPT, "application/json")
-        .body(axum::body::Body::from(first_request().to_string()))
-        .unwrap();
-    let response = app(agent).oneshot(request).await.unwrap();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    serde_json::from_slice(&body).unwrap()
+    complete_response(&app(agent), "/api/chat", &first_request()).await
 }
 
 fn error(part: &ToolPart) -> &str {
@@ -143,7 +107,7 @@ async fn a_tool_that_blocks_its_thread_is_ended_by_its_timeout() {
         });
         let tool = if needs_approval { tool.needs_approval() } else { tool };
         let tool = tool.with_timeout(Duration::from_millis(50));
-        let mut browser = browser(Agent::new(Steps::of(&[&["blocks"]])).tool(tool));
+        let mut browser = browser(Agent::new(steps(&[&["blocks"]])).tool(tool));
         browser.send("Go").await;
         if needs_approval {
             browser.approve("blocks_0").await;
@@ -187,7 +151,7 @@ async fn a_tool_that_emits_without_end_is_ended_by_its_limits() {
                 tokio::task::yield_now().await;
             }
         });
-        let mut browser = browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool));
+        let mut browser = browser(Agent::new(steps(&[&["tool"]])).tool(tool));
         browser.send("Go").await;
         clock.abort();
         let error_text = error(browser.tool_call("tool_0"));
@@ -204,7 +168,7 @@ async fn an_approval_predicate_that_never_returns_requests_approval() {
     let tool = Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n))
         .with_timeout(Duration::from_secs(5))
         .needs_approval_when_async(async |_, _| std::future::pending().await);
-    let mut browser = browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool));
+    let mut browser = browser(Agent::new(steps(&[&["tool"]])).tool(tool));
     browser.send("Go").await;
     assert!(awaits_approval(&browser, "tool_0"));
 }
@@ -225,7 +189,7 @@ async fn an_approval_predicate_reads_the_earlier_calls_of_its_turn() {
         sees.lock().unwrap().push((context.tool_call_id.to_string(), parts.len()));
         read
     });
-    let agent = Agent::new(Steps::of(&[&["fetch"], &["send"]])).tool(fetch).tool(send);
+    let agent = Agent::new(steps(&[&["fetch"], &["send"]])).tool(fetch).tool(send);
     let mut browser = browser(agent);
     browser.send("Go").await;
     assert!(awaits_approval(&browser, "send_1"), "the turn has read untrusted content");
@@ -239,7 +203,7 @@ async fn an_approval_predicate_does_not_read_its_own_call() {
         let mut calls = context.chat().messages.iter().flat_map(UiMessage::tool_parts);
         !calls.any(|call| &*call.tool_name == "send")
     });
-    let mut browser = browser(Agent::new(Steps::of(&[&["send"]])).tool(send));
+    let mut browser = browser(Agent::new(steps(&[&["send"]])).tool(send));
     browser.send("Go").await;
     assert!(awaits_approval(&browser, "send_0"));
 }
@@ -255,7 +219,7 @@ async fn a_streaming_tool_sends_each_output_as_preliminary_and_the_last_as_final
     let says_nothing = Tool::streaming("says_nothing", |_: Input, _| {
         stream::iter(Vec::<Result<u64, ToolError>>::new())
     });
-    let agent = Agent::new(Steps::of(&[&["count"], &["breaks"], &["says_nothing"]]));
+    let agent = Agent::new(steps(&[&["count"], &["breaks"], &["says_nothing"]]));
     let mut browser = browser(agent.tool(count).tool(breaks).tool(says_nothing));
     browser.send("Go").await;
     let shown = browser.last_chunks().iter().filter_map(|chunk| match chunk {
@@ -298,7 +262,7 @@ async fn a_tool_adds_data_sources_and_files_to_the_message() {
         context.emit_file(File { url, media_type: "image/png".into() }).await.unwrap();
         Ok::<_, ToolError>("ships")
     });
-    let agent = Agent::new(Steps::of(&[&["look"]])).tool(look.with_max_output_bytes(400));
+    let agent = Agent::new(steps(&[&["look"]])).tool(look.with_max_output_bytes(400));
     let mut browser = browser(agent);
     browser.send("Go").await;
     let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
@@ -315,7 +279,7 @@ async fn the_last_output_of_a_streaming_tool_is_its_result() {
     let grows = |last: usize| {
         let outputs = ["x".repeat(100), "y".repeat(last)].map(Ok::<_, ToolError>);
         let tool = Tool::streaming("tool", move |_: Input, _| stream::iter(outputs.clone()));
-        browser(Agent::new(Steps::of(&[&["tool"]])).tool(tool.with_max_output_bytes(50)))
+        browser(Agent::new(steps(&[&["tool"]])).tool(tool.with_max_output_bytes(50)))
     };
     let (mut short, mut long) = (grows(2), grows(100));
     short.send("Go").await;
@@ -334,7 +298,7 @@ async fn preliminary_outputs_and_tool_errors_have_size_limits() {
         context.emit_preliminary("short").await.unwrap();
         Err::<u64, _>(ToolError("é".repeat(20_000)))
     });
-    let agent = Agent::new(Steps::of(&[&["tool"]])).tool(tool.with_max_output_bytes(50));
+    let agent = Agent::new(steps(&[&["tool"]])).tool(tool.with_max_output_bytes(50));
     let mut browser = browser(agent);
     browser.send("Go").await;
     let shown = browser.last_chunks().iter().filter_map(|chunk| match chunk {
@@ -362,10 +326,9 @@ async fn the_tool_context_and_the_approval_record_describe_the_call() {
         .with_approval_description(|input| format!("Do it {} times", input.n))
         .with_approval_ttl(Duration::from_secs(90))
         .idempotent();
-    let chats =
-        Agent::new(Steps::of(&[&["free", "asks"]])).tool(free).tool(asks).into_chat_server();
-    let ada = Principal::new("ada");
-    let request = parsed(&first_request());
+    let chats = Agent::new(steps(&[&["free", "asks"]])).tool(free).tool(asks).into_chat_server();
+    let ada = ada();
+    let request = request(&first_request());
     let answer = chats.complete_response(&ada, request).await.unwrap();
     let [pending] = &answer.approvals[..] else { panic!("{answer:?}") };
     assert_eq!(&*pending.record.description, "Do it 1 times");
@@ -382,20 +345,10 @@ async fn the_tool_context_and_the_approval_record_describe_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn agent_events_pass_through_the_transform() {
-    /// Emits several words in one event.
-    #[derive(Debug)]
-    struct AtOnce;
-    impl Model for AtOnce {
-        fn call(&self, _: ModelRequest) -> ModelStream {
-            Box::pin(stream::iter([
-                Ok(ModelEvent::Event(AgentEvent::text("one two three"))),
-                Ok(ModelEvent::Finished(FinishReason::Stop)),
-            ]))
-        }
-    }
-    let agent = Agent::new(AtOnce).with_transform(|events| {
-        Box::pin(Smooth::by_words(Duration::from_millis(1)).apply(events))
-    });
+    let agent =
+        Agent::new(ModelDouble::new(|_, _| says("one two three"))).with_transform(|events| {
+            Box::pin(Smooth::by_words(Duration::from_millis(1)).apply(events))
+        });
     let mut browser = browser(agent);
     browser.send("Go").await;
     let deltas = browser.last_chunks().iter().filter_map(|chunk| match chunk {
@@ -441,26 +394,21 @@ async fn a_panic_of_the_model_is_an_error_and_running_tools_complete() {
 
 #[tokio::test]
 async fn a_model_may_end_its_response_as_an_agent_does_and_the_next_call_is_separate() {
-    /// A model that ends each response with the event of an agent, and with these events after it.
-    #[derive(Debug)]
-    struct EndsAsAgent(AtomicUsize, &'static [ModelEvent]);
-    impl Model for EndsAsAgent {
-        fn call(&self, _: ModelRequest) -> ModelStream {
-            // No tool runs, so that the next call follows at once.
-            let invalid = "{".to_owned();
-            let call = ModelEvent::ToolCall(Box::new(ToolCall::new("call", "tool")), invalid);
-            let (event, reason) = match self.0.fetch_add(1, Ordering::SeqCst) {
-                0 => (call, FinishReason::ToolCalls),
+    // A model that ends each response with the event of an agent, and with `rest` after it. No tool
+    // runs, so that the next call follows at once.
+    let ends_as_agent = |rest: &'static [ModelEvent]| {
+        ModelDouble::new(move |_, calls_before| {
+            let (event, reason) = match calls_before {
+                0 => (tool_call("call", "tool", "{"), FinishReason::ToolCalls),
                 _ => (ModelEvent::Event(AgentEvent::text("Done.")), FinishReason::Stop),
             };
             let finish = ModelEvent::Event(AgentEvent::finish(reason));
-            let events = [event, finish].into_iter().chain(self.1.iter().cloned());
-            Box::pin(stream::iter(events.map(Ok).collect::<Vec<_>>()))
-        }
-    }
+            [&[event, finish], rest].concat()
+        })
+    };
     for rest in [&[][..], &[ModelEvent::Finished(FinishReason::ToolCalls)]] {
         let tool = Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n));
-        let agent = Agent::new(EndsAsAgent(AtomicUsize::new(0), rest)).tool(tool);
+        let agent = Agent::new(ends_as_agent(rest)).tool(tool);
         let mut browser = browser(agent);
         browser.send("Go").await;
         assert_eq!(browser.error(), None, "{rest:?}");
@@ -471,36 +419,30 @@ async fn a_model_may_end_its_response_as_an_agent_does_and_the_next_call_is_sepa
 
 #[tokio::test]
 async fn the_stop_reason_of_a_json_response_follows_the_end_of_the_run() {
-    #[derive(Debug)]
-    struct Ends(FinishReason);
-    impl Model for Ends {
-        fn call(&self, _: ModelRequest) -> ModelStream {
-            Box::pin(stream::iter([
-                Ok(ModelEvent::Event(AgentEvent::text("Once upon"))),
-                Ok(ModelEvent::Finished(self.0)),
-            ]))
-        }
-    }
+    let ends = |reason| {
+        let text = ModelEvent::Event(AgentEvent::text("Once upon"));
+        ModelDouble::new(move |_, _| vec![text.clone(), ModelEvent::Finished(reason)])
+    };
     for (reason, stop_reason) in [
         (FinishReason::Stop, "stop"),
         (FinishReason::Other, "stop"),
         (FinishReason::Length, "length"),
         (FinishReason::ContentFilter, "content_filter"),
     ] {
-        assert_eq!(json_response(Agent::new(Ends(reason))).await["stopReason"], stop_reason);
+        assert_eq!(json_response(Agent::new(ends(reason))).await["stopReason"], stop_reason);
     }
     let tool = || Tool::new("tool", async |input: Input| Ok::<_, ToolError>(input.n));
-    let agent = Agent::new(Steps::of(&[&["tool"], &["tool"]])).tool(tool()).with_max_steps(1);
+    let agent = Agent::new(steps(&[&["tool"], &["tool"]])).tool(tool()).with_max_steps(1);
     assert_eq!(json_response(agent).await["stopReason"], "tool_calls");
-    let agent = Agent::new(Steps::of(&[&["tool"]])).tool(tool().needs_approval()).with_max_steps(1);
+    let agent = Agent::new(steps(&[&["tool"]])).tool(tool().needs_approval()).with_max_steps(1);
     assert_eq!(json_response(agent).await["stopReason"], "requires_approval");
 }
 
 /// The server and the unread response of the turn that approved the agent's call.
 async fn approved(agent: Agent) -> (ChatServer, ui_message_stream_chat::ChatStream) {
     let chats = agent.into_chat_server();
-    let ada = Principal::new("ada");
-    let request = parsed(&first_request());
+    let ada = ada();
+    let request = request(&first_request());
     let answer = chats.complete_response(&ada, request).await.unwrap();
     let request = approval_of(&chats, &ada, &answer.approvals[0].approval_id).await;
     let response = chats.stream_response(&ada, request).await.unwrap();
@@ -519,7 +461,7 @@ async fn the_start_chunk_is_sent_while_an_approved_tool_runs() {
                 Ok::<_, ToolError>(ran)
             }
         });
-        Agent::new(Steps::of(&[&["tool"]])).tool(tool.needs_approval())
+        Agent::new(steps(&[&["tool"]])).tool(tool.needs_approval())
     };
     let (_chats, mut response) = approved(agent()).await;
     let first = response.next().await.unwrap().unwrap();
@@ -527,11 +469,7 @@ async fn the_start_chunk_is_sent_while_an_approved_tool_runs() {
     let data = first.lines().find(|line| line.starts_with("data: ")).unwrap();
     assert!(data.starts_with(r#"data: {"type":"start""#), "{first}");
     assert!(!first.contains("tool-output-available"), "{first}");
-    let mut rest = Vec::new();
-    while let Some(page) = response.next().await {
-        rest.extend_from_slice(&page.unwrap());
-    }
-    let rest = String::from_utf8(rest).unwrap();
+    let rest = text_of(response).await;
     assert!(rest.contains("tool-output-available"), "{rest}");
     assert_eq!(ran.load(Ordering::SeqCst), 1);
 
@@ -550,15 +488,13 @@ async fn the_start_chunk_is_sent_while_an_approved_tool_runs() {
 async fn a_run_that_is_stopped_before_its_first_event_stores_no_message() {
     let silent = |_: Turn| stream::pending::<AgentEvent>();
     let chats = ChatServer::new(silent, Approvals::new(EmptyToolbox));
-    let ada = Principal::new("ada");
-    let request = parsed(&first_request());
+    let ada = ada();
+    let request = request(&first_request());
     let response = chats.stream_response(&ada, request).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     chats.stop(&ada, &"chat".into()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let frames: Vec<u8> =
-        response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
-    assert!(String::from_utf8(frames).unwrap().contains(r#""type":"abort""#));
+    assert!(text_of(response).await.contains(r#""type":"abort""#));
     assert_eq!(chats.chat(&ada, &"chat".into()).await.unwrap().messages.len(), 1);
 }
 

@@ -4,37 +4,27 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use chat_test_support::model_double::{ModelDouble, calls, says};
+use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
+use test_support::requests::user_message;
 use ui_message_stream::ChatRequest;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
-use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::event::AgentEvent;
 use ui_message_stream::message::Part;
-use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::model::{Model, ModelMessage};
 use ui_message_stream::request::Limits;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::{Chat, ChatAgent, Recorder, Turn};
 
-/// A model that deletes the notes, and then repeats the result that it reads.
-#[derive(Debug)]
-struct Deletes;
-
-impl Model for Deletes {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let event = match request.messages.last() {
-            Some(result @ ModelMessage::Tool { .. }) => {
-                ModelEvent::Event(AgentEvent::text(serde_json::to_string(result).unwrap()))
-            }
-            _ => {
-                let call = ToolCall::new("call_1", "delete");
-                ModelEvent::ToolCall(Box::new(call), r#"{"path":"notes.txt"}"#.to_owned())
-            }
-        };
-        Box::pin(stream::iter([Ok(event), Ok(ModelEvent::Finished(FinishReason::Stop))]))
-    }
+/// Returns a model that deletes the notes, and then repeats the result that it reads.
+fn deletes() -> impl Model {
+    ModelDouble::new(|request, _| match request.messages.last() {
+        Some(result @ ModelMessage::Tool { .. }) => says(serde_json::to_string(result).unwrap()),
+        _ => calls("call_1", "delete", r#"{"path":"notes.txt"}"#),
+    })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -50,8 +40,7 @@ fn chat(messages: &str) -> Chat {
 }
 
 fn user_request() -> Chat {
-    let parts = json!([{"type": "text", "text": "Delete my notes"}]);
-    chat(&json!([{"id": "m1", "role": "user", "parts": parts}]).to_string())
+    chat(&json!([user_message("m1", "Delete my notes")]).to_string())
 }
 
 /// Runs a turn to its end. Returns the messages as the host stores them.
@@ -80,7 +69,7 @@ async fn a_host_with_its_own_messages_runs_an_agent_and_redeems_its_approvals() 
             files.lock().unwrap().push(file.path.clone());
             async move { Ok::<_, ToolError>(format!("deleted {}", file.path)) }
         });
-        let agent = Agent::new(Deletes).tool(delete.needs_approval());
+        let agent = Agent::new(deletes()).tool(delete.needs_approval());
         let approvals = Approvals::new(agent.clone());
         let stored = run(&agent, Turn::new(user_request(), "m2", &approvals)).await;
         assert!(deleted.lock().unwrap().is_empty());
@@ -109,7 +98,7 @@ async fn a_host_with_its_own_messages_runs_an_agent_and_redeems_its_approvals() 
 #[tokio::test]
 async fn a_turn_of_a_request_that_was_not_validated_fails_if_its_tools_are_invalid() {
     let delete = Tool::new("delete", async |_: File| Ok::<_, ToolError>("deleted"));
-    let agent = Agent::new(Deletes).tool(delete).with_client_tools();
+    let agent = Agent::new(deletes()).tool(delete).with_client_tools();
     let tools = json!([{"name": "delete", "inputSchema": {}}]);
     let body = json!({"id": "chat", "messages": user_request().messages, "clientTools": tools});
     let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
@@ -132,7 +121,7 @@ async fn dropping_the_events_stops_the_tools_of_the_run() {
             Ok::<_, ToolError>("deleted")
         }
     });
-    let agent = Agent::new(Deletes).tool(delete);
+    let agent = Agent::new(deletes()).tool(delete);
     let approvals = Approvals::new(agent.clone());
     let mut events = agent.respond(Turn::new(user_request(), "m2", &approvals));
     let wait = async { while events.next().await.is_some() {} };

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use ui_message_stream::approval::Principal;
-use ui_message_stream_chat::store::{AppendLog, LeftToServer, LiveRunChange, LogStore};
+use test_support::contention::{self, InsertOne};
+use ui_message_stream::approval::store::{LedgerStore, RECORD_RETENTION};
+use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
+use ui_message_stream_chat::store::{
+    AppendLog, AppendResult, LeftToServer, LiveRunChange, LogKey, LogStore, ReadLogEntries,
+    UserLimits,
+};
 
 use crate::store_requests::{
     EPOCH, append_at, appended, begin, control, creation, end, key, put, read_from,
@@ -101,4 +106,107 @@ pub async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one(
     assert!(put(store, &without, 2, &["message"]).await);
     assert_eq!(named(2000).await, []);
     assert!(read_from(store, &without, 0).await.is_none());
+}
+
+/// A run that no reader has read for 30 seconds has to end if its user has two runs and begins a third.
+pub async fn a_run_that_is_not_read_has_to_end_if_there_are_too_many(
+    store: &impl LogStore,
+    set_time: impl AsyncFn(u64),
+) {
+    let ada = Principal::new("ada");
+    let [read, unread, third] = ["read", "unread", "third"].map(|chat| key(&ada, chat));
+    for key in [&read, &unread] {
+        assert!(begins_of_two(store, key).await);
+    }
+    for second in [9, 18, 27, 29] {
+        set_time(second).await;
+        for key in [&read, &unread] {
+            renew(store, key).await;
+        }
+    }
+    read_as_client(store, &read).await;
+    assert!(!begins_of_two(store, &third).await);
+    set_time(30).await;
+    assert!(begins_of_two(store, &third).await);
+    for (key, has_to_end, seconds) in [(&read, false, 1), (&unread, true, 30), (&third, false, 0)] {
+        assert_eq!(renew(store, key).await, (has_to_end, Duration::from_secs(seconds)));
+    }
+}
+
+/// A read by a clock that was an hour ahead does not count. `set_back` returns the store after the clock was
+/// set back.
+pub async fn a_read_before_the_clock_was_set_back_does_not_count<S: LogStore>(
+    store: S,
+    set_back: impl AsyncFnOnce(S) -> S,
+) {
+    let ada = Principal::new("ada");
+    let (read, unread) = (key(&ada, "read"), key(&ada, "unread"));
+    for key in [&read, &unread] {
+        assert!(begins_of_two(&store, key).await);
+    }
+    let store = set_back(store).await;
+    for key in [&read, &unread] {
+        renew(&store, key).await;
+    }
+    read_as_client(&store, &read).await;
+    // For the fourth one, the one that was read is the only other one.
+    for (chat, begins) in [("third", true), ("fourth", false)] {
+        assert_eq!(begins_of_two(&store, &key(&ada, chat)).await, begins, "{chat}");
+    }
+    for (key, has_to_end) in [(&read, false), (&unread, true)] {
+        assert_eq!(renew(&store, key).await.0, has_to_end);
+    }
+}
+
+/// A record is deleted a day after it has expired. `at` is the time after so many seconds, and `sweep_at` sweeps
+/// at that time.
+pub async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before(
+    store: &impl LedgerStore,
+    at: impl Fn(u64) -> UnixMillis,
+    sweep_at: impl AsyncFn(u64),
+) {
+    let mut record = contention::record(RecordId::from_bytes([1; 16]));
+    record.expires_at = at(100);
+    let mut kept = contention::record(RecordId::from_bytes([2; 16]));
+    kept.expires_at = UnixMillis(u64::MAX);
+    for record in [&record, &kept] {
+        assert!(store.insert(record).await.unwrap());
+    }
+    let end = 100 + RECORD_RETENTION.as_secs();
+    let ids = [record.id, kept.id];
+    sweep_at(end).await;
+    assert_eq!(store.load(&ids).await.unwrap().records.len(), 2);
+    sweep_at(end + 1).await;
+    let left = store.load(&ids).await.unwrap().records;
+    assert_eq!(left.iter().map(|left| &left.record).collect::<Vec<_>>(), [&kept]);
+}
+
+/// Begins a run with a lease of ten seconds. Returns whether the user, who may have two, has a place.
+pub async fn begins_of_two(store: &impl LogStore, key: &LogKey) -> bool {
+    let (entries, run) = ([control("begin")], "run".into());
+    let begin = AppendLog {
+        lease: Some(Duration::from_secs(10)),
+        live_run: LiveRunChange::Begins(&run),
+        limits: UserLimits { chats: 9, runs: 2, unread: Duration::from_secs(30) },
+        ..creation(key, &entries)
+    };
+    match store.append(begin).await.unwrap() {
+        AppendResult::Appended { .. } => true,
+        AppendResult::TooManyRuns => false,
+        result => panic!("{result:?}"),
+    }
+}
+
+/// Renews the lease of a run that has written nothing. Returns whether it has to end, and for how long it was
+/// not read.
+pub async fn renew(store: &impl LogStore, key: &LogKey) -> (bool, Duration) {
+    let lease = Some(Duration::from_secs(10));
+    let head = appended(store, AppendLog { lease, ..append_at(key, 1, &[]) }).await;
+    (head.has_to_end, head.unread)
+}
+
+/// Reads the first entry of a log for a client.
+async fn read_as_client(store: &impl LogStore, key: &LogKey) {
+    let read = ReadLogEntries { key, epoch: EPOCH, position: 0, max_bytes: 1, is_reader: true };
+    assert!(store.read(read).await.unwrap().is_some());
 }

@@ -1,5 +1,6 @@
 //! Code that the tests of chats, agents and stores share.
 
+pub mod answers;
 pub mod browser;
 pub mod calling_model;
 pub mod deleted_users;
@@ -9,6 +10,7 @@ pub mod kill_trials;
 pub mod log_double;
 pub mod log_hints;
 pub mod long_answer;
+pub mod model_double;
 pub mod random_logs;
 pub mod recorded_conversations;
 pub mod store_requests;

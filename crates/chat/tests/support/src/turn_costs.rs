@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use serde_json::json;
+use test_support::requests::{request, user_message};
 use tokio::time::sleep;
+use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::LogStore;
 use ui_message_stream_chat::{ChatServer, Turn};
 
@@ -25,10 +25,8 @@ pub async fn costs_of_ten_turns<const N: usize>(
     let mut before = settled(&counters).await;
     let mut costs: [Vec<u64>; N] = std::array::from_fn(|_| Vec::new());
     for number in 0..15 {
-        let message =
-            json!({"id": "m", "role": "user", "parts": [{"type": "text", "text": "Go on"}]});
-        let body = json!({"id": format!("chat {number}"), "message": message}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let message = user_message("m", "Go on");
+        let request = request(&json!({"id": format!("chat {number}"), "message": message}));
         let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
         // A response that is read while its run goes on may have to wait, and reads more than once.
         settled(&counters).await;

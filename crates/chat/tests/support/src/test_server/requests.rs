@@ -1,15 +1,16 @@
 //! The requests that a client sends to the server, and the messages that it holds, as in `useChat`.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use http_body_util::BodyExt;
+use axum::http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
-use tower::ServiceExt;
+use test_support::requests::respond;
+use test_support::responses::text_of;
 use ui_message_stream::UiMessage;
 use ui_message_stream::chunk::ReceivedChunk;
 use ui_message_stream::reducer::Reducer;
 
 use super::{Host, PRINCIPAL_HEADER};
+use crate::answers::send;
 
 /// A response as a client receives it.
 #[derive(Debug, Clone)]
@@ -109,20 +110,10 @@ impl Host {
         path: &str,
         body: impl Into<Body>,
     ) -> Answer {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, "127.0.0.1:3000")
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(PRINCIPAL_HEADER, person);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(body.into()).unwrap();
-        let response = self.routes.clone().oneshot(request).await.unwrap();
+        let headers: Vec<_> = headers.iter().copied().chain([(PRINCIPAL_HEADER, person)]).collect();
+        let response = send(&self.routes, method, path, &headers, body).await;
         let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.expect("a body that ends").to_bytes();
-        let text = String::from_utf8(bytes.to_vec()).expect("UTF-8");
+        let text = text_of(body).await;
         Answer { status: parts.status, headers: parts.headers, text }
     }
 
@@ -201,8 +192,7 @@ impl Client {
     pub fn answered(&self, approved: bool) -> Value {
         let mut client = self.clone();
         for part in client.pending_parts_mut() {
-            part["state"] = "approval-responded".into();
-            part["approval"]["approved"] = approved.into();
+            respond(part, approved);
         }
         client.body()
     }
