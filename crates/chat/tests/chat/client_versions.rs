@@ -2,35 +2,30 @@
 //! executed for a client that cannot answer, and no approval of it is pending: it could be given
 //! elsewhere, and the tool would run although the client was told that it did not.
 
-use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_stream::stream;
 use axum::http::Method;
+use chat_test_support::model_double::{ModelDouble, calls, says};
 use chat_test_support::test_server::{Answer, Client, Host, Tools};
 use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::ledger_double::{Fault, LedgerDouble, Operation};
+use test_support::requests::{ada, send, user_message};
 use ui_message_stream::UserText;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalRecord, Approvals, Principal, RecordId, RequestApprovalError,
-};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, RequestApprovalError};
 use ui_message_stream::chunk::{FinishReason, ReceivedChunk, Version};
 use ui_message_stream::event::{ApprovalRequestDetails, ToolCall};
 use ui_message_stream::id::{ApprovalId, ToolCallId};
 use ui_message_stream::message::{Part, ToolPart, ToolState, UiMessage};
-use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::model::{Model, ModelMessage};
 use ui_message_stream::policy::AI_SDK_VERSION;
 use ui_message_stream::reducer::Reducer;
-use ui_message_stream::request::Limits;
 use ui_message_stream::response::ResponseOutcome;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
+use ui_message_stream::{AgentEvent, ChatRequest, Json};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::{ChatServer, StopReason, Turn};
 
@@ -40,9 +35,7 @@ fn without_approvals() -> [fn(ChatServer) -> ChatServer; 2] {
 }
 
 fn first_message(chat: &str) -> ChatRequest {
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
-    let body = json!({"id": chat, "messages": [message]}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    send(chat, &json!([user_message("m1", "Go")]))
 }
 
 fn only_call(message: &UiMessage) -> &ToolPart {
@@ -60,24 +53,17 @@ fn assert_not_executed(call: &ToolPart) {
     }
 }
 
-/// A model that calls `note` once and then reports what it read.
-#[derive(Debug)]
-struct Notes;
-
-impl Model for Notes {
-    fn call(&self, request: ModelRequest) -> ModelStream {
+/// Returns a model that calls `note` once and then reports what it read.
+fn notes() -> impl Model {
+    ModelDouble::new(|request, _| {
         let results = request.messages.iter().filter(|it| matches!(it, ModelMessage::Tool { .. }));
         let results: Vec<String> =
             results.map(|message| serde_json::to_string(message).unwrap()).collect();
-        let event = match results.is_empty() {
-            false => ModelEvent::Event(AgentEvent::text(format!("I read {results:?}"))),
-            true => {
-                let call = ToolCall::new("call_1", "note");
-                ModelEvent::ToolCall(Box::new(call), r#"{"text":"milk"}"#.to_owned())
-            }
-        };
-        Box::pin(stream::iter([Ok(event), Ok(ModelEvent::Finished(FinishReason::Stop))]))
-    }
+        match results.is_empty() {
+            false => says(format!("I read {results:?}")),
+            true => calls("call_1", "note", r#"{"text":"milk"}"#),
+        }
+    })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -89,9 +75,9 @@ struct Note {
 async fn an_agent_requests_no_approval_from_a_client_that_cannot_answer_and_continues() {
     for set_up in without_approvals() {
         let note = Tool::new("note", async |note: Note| Ok::<_, ToolError>(note.text));
-        let chats = Agent::new(Notes).tool(note.needs_approval()).into_chat_server();
+        let chats = Agent::new(notes()).tool(note.needs_approval()).into_chat_server();
         let chats = set_up(chats);
-        let ada = Principal::new("ada");
+        let ada = ada();
         let response = chats.complete_response(&ada, first_message("c")).await.unwrap();
         let message = response.message.unwrap();
         assert_not_executed(only_call(&message));
@@ -166,7 +152,7 @@ async fn an_approval_that_the_client_cannot_show_is_revoked_and_cannot_be_given_
         let approvals = Approvals::new(tools.clone());
         let agent = asks_by_itself(&approvals, &requested, emits);
         let chats = set_up(ChatServer::new(agent, approvals));
-        let ada = Principal::new("ada");
+        let ada = ada();
         let response = chats.complete_response(&ada, first_message("c")).await.unwrap();
         assert_eq!(response.outcome, ResponseOutcome::Finished, "{emits:?}");
         assert_not_executed(only_call(&response.message.unwrap()));
@@ -180,41 +166,17 @@ async fn an_approval_that_the_client_cannot_show_is_revoked_and_cannot_be_given_
     }
 }
 
-/// A ledger that stores no change of a record.
-#[derive(Debug, Default)]
-struct Unchangeable(InMemoryLedger);
-
-type FromLedger<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
-impl LedgerStore for Unchangeable {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> FromLedger<'a, Inserted> {
-        self.0.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> FromLedger<'a, Snapshot> {
-        self.0.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, query: ListRecords<'a>) -> FromLedger<'a, ListedRecords> {
-        self.0.read_list(query)
-    }
-
-    fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> FromLedger<'a, bool> {
-        Box::pin(ready(Err(LedgerStoreError::new("read-only"))))
-    }
-}
-
 #[tokio::test]
 async fn no_message_says_that_a_call_was_not_executed_if_its_approval_cannot_be_revoked() {
     let requested = Arc::default();
-    let approvals = Approvals::new(Tools::default()).with_ledger(Arc::new(Unchangeable::default()));
+    let ledger = LedgerDouble::new(|operation| match operation {
+        Operation::Replace(_) => Some(Fault::NotDone("read-only")),
+        _ => None,
+    });
+    let approvals = Approvals::new(Tools::default()).with_ledger(Arc::new(ledger));
     let agent = asks_by_itself(&approvals, &requested, Emits::Issued);
     let chats = ChatServer::new(agent, approvals).with_version(Version::V5);
-    let ada = Principal::new("ada");
+    let ada = ada();
     let response = chats.complete_response(&ada, first_message("c")).await.unwrap();
     assert_eq!(response.outcome, ResponseOutcome::Failed);
     // The message keeps what the agent emitted before.
@@ -230,7 +192,7 @@ async fn no_message_says_that_a_call_was_not_executed_if_its_approval_cannot_be_
 #[tokio::test]
 async fn without_requests_no_function_requests_an_approval() {
     let approvals = Approvals::new(Tools::default());
-    let ada = Principal::new("ada");
+    let ada = ada();
     let chat = approvals.for_chat(&ada, &"c".into()).without_requests();
     let (message, id, input) = ("m".into(), ToolCallId::new("call_1"), Json::null());
     let call = ToolCall::new("call_1", "delete_file");
@@ -481,8 +443,7 @@ async fn no_version_sends_a_request_again_after_a_refused_or_a_repeated_call() {
         let host = Host::new().with_chats(|_| chats.with_version_from(AI_SDK_VERSION));
         for version in ["6.0.326", "7.0.15", "7.0.173"] {
             let chat = format!("{name}-{version}");
-            let message =
-                json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
+            let message = user_message("m1", "Go");
             let answer = post_as(&host, version, &json!({"id": chat, "message": message})).await;
             let mut reducer = Reducer::new().with_client(version.parse().unwrap());
             for chunk in answer.chunks() {
@@ -572,7 +533,7 @@ async fn a_complete_response_says_that_the_model_was_cut_off_also_to_an_old_clie
     };
     for version in [Version::V5, Version::V6] {
         let chats = ChatServer::new(agent, Approvals::new(Tools::default())).with_version(version);
-        let ada = Principal::new("ada");
+        let ada = ada();
         let response = chats.complete_response(&ada, first_message("c")).await.unwrap();
         assert_eq!(response.outcome, ResponseOutcome::Finished, "{version:?}");
         assert_eq!(response.stop_reason, StopReason::Length, "{version:?}");
@@ -588,7 +549,7 @@ async fn a_stop_writes_no_chunk_that_an_old_client_does_not_know() {
         stream::iter(events).chain(stream::pending())
     };
     let chats = ChatServer::new(agent, Approvals::new(Tools::default()));
-    let (chats, ada) = (chats.with_version(Version::V5), Principal::new("ada"));
+    let (chats, ada) = (chats.with_version(Version::V5), ada());
     let mut response = chats.stream_response(&ada, first_message("c")).await.unwrap();
     let mut read = String::new();
     while let Some(frames) = response.next().await {

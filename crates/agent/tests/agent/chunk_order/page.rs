@@ -1,7 +1,6 @@
 //! A client in the browser: it stores the messages and posts them.
 
 use chat_test_support::answers::answer;
-use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::requests::send;
 use test_support::responses::{chunks_of, message_of};

@@ -5,44 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::any_tool::AnyTool;
+use test_support::requests::{ada, edit};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, DeferredOutcome, DeferredToolResult,
-    DefinitionDigest, Principal, Progress, ToolInfo, ToolOutcome, Toolbox,
+    ApprovalDecision, Approvals, DeferredOutcome, DeferredToolResult, ToolOutcome,
 };
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::Role;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxFuture, ChatRequest, Json, UiMessage};
+use ui_message_stream::{ChatRequest, Json, UiMessage};
 use ui_message_stream_chat::{Chat, ChatServer, PostedHistory, Recorder, RequestEffect, Turn};
-
-/// A tool that fails with this text.
-#[derive(Debug)]
-struct FailsWith(&'static str);
-
-impl Toolbox for FailsWith {
-    fn tool(&self, name: &str) -> Option<ToolInfo> {
-        Some(ToolInfo::new(DefinitionDigest::new(name, "Fails.", &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(true))
-    }
-
-    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        Box::pin(std::future::ready(ToolOutcome::Failed(self.0.to_owned())))
-    }
-}
-
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
-fn user_message(id: &str, text: &str) -> ChatRequest {
-    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
-    let body = json!({"id": "chat", "messages": [message], "messageId": id}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
-}
 
 /// Applies a request whose response is a new message.
 fn apply(chat: &mut Chat, request: &ChatRequest) {
@@ -75,14 +47,17 @@ async fn a_tool_error_equal_to_a_text_of_this_crate_is_still_a_failure() {
                 }
             }
         };
-        let chats = ChatServer::new(agent, Approvals::new(FailsWith(text)));
-        chats.complete_response(&ada(), user_message("m1", "go")).await.unwrap();
+        let chats = ChatServer::new(
+            agent,
+            Approvals::new(AnyTool::with_outcome(ToolOutcome::Failed(text.to_owned()))),
+        );
+        chats.complete_response(&ada(), edit("chat", "m1", "go")).await.unwrap();
         let pending = chats.approvals().pending(&ada()).await.unwrap();
         let approval_id = pending[0].approval_id.clone();
         let approved = ApprovalDecision::new(approval_id, true);
         assert!(chats.decide(&ada(), vec![approved]).await.unwrap()[0].accepted);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        chats.complete_response(&ada(), user_message("m2", "and now?")).await.unwrap();
+        chats.complete_response(&ada(), edit("chat", "m2", "and now?")).await.unwrap();
         let prompts = prompts.lock().unwrap();
         assert_eq!(
             prompts.len(),
@@ -100,7 +75,7 @@ async fn a_tool_error_equal_to_a_text_of_this_crate_is_still_a_failure() {
 fn chat_with(part: Value) -> Chat {
     let message = json!({"id": "m2", "role": "assistant", "parts": [part]});
     let mut chat = Chat::new("chat", ada());
-    apply(&mut chat, &user_message("m1", "go"));
+    apply(&mut chat, &edit("chat", "m1", "go"));
     chat.upsert_message(UiMessage::parse(&message.to_string()).unwrap());
     chat
 }
@@ -150,7 +125,7 @@ fn removing_a_message_removes_the_outcomes_of_its_calls() {
         let mut stored: Chat =
             serde_json::from_str(&serde_json::to_string(&chat).unwrap()).unwrap();
         assert_eq!(stored, chat);
-        apply(&mut stored, &user_message("m1", "go on"));
+        apply(&mut stored, &edit("chat", "m1", "go on"));
         assert_eq!(stored.call_outcomes, []);
         // The agent replaces the message.
         chat.upsert_message(UiMessage::new("m2", Role::Assistant, Vec::new()));

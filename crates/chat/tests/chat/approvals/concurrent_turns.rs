@@ -7,39 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_stream::stream;
+use chat_test_support::answers::answer;
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::any_tool::AnyTool;
+use test_support::requests::{ada, request, respond, respond_to_all, user_message};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, Progress, ToolInfo,
-    ToolOutcome, Toolbox,
-};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, ToolOutcome, Toolbox};
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxFuture, ChatRequest, Json};
-use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
-
-/// A tool that ends when it receives a permit.
-#[derive(Debug, Clone)]
-struct Slow(Arc<Semaphore>);
-
-impl Toolbox for Slow {
-    fn tool(&self, name: &str) -> Option<ToolInfo> {
-        Some(ToolInfo::new(DefinitionDigest::new(name, "Is slow.", &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(true))
-    }
-
-    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        let permits = Arc::clone(&self.0);
-        Box::pin(async move {
-            permits.acquire().await.unwrap().forget();
-            ToolOutcome::Output(Json::string("done"))
-        })
-    }
-}
+use ui_message_stream::{ChatRequest, Json};
+use ui_message_stream_chat::{ChatServer, Turn};
 
 struct Host {
     chats: ChatServer,
@@ -96,50 +73,39 @@ fn host() -> Host {
             }
         }
     };
-    let chats = ChatServer::new(respond, Approvals::new(Slow(Arc::clone(&tool))));
+    let tool_permits = Arc::clone(&tool);
+    // The tool ends when it receives a permit.
+    let slow = AnyTool::new(move |_| {
+        let permits = Arc::clone(&tool_permits);
+        async move {
+            permits.acquire().await.unwrap().forget();
+            ToolOutcome::Output(Json::string("done"))
+        }
+    });
+    let chats = ChatServer::new(respond, Approvals::new(slow));
     Host { chats, agent, tool, read }
-}
-
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
-fn user(id: &str, text: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
 }
 
 async fn wait_one_second() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
-async fn read(response: ChatStream) -> String {
-    let bytes = response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await;
-    String::from_utf8(bytes.concat()).unwrap()
-}
-
 impl Host {
     async fn post(&self, message: Value) -> String {
-        let response = self.chats.stream_response(&ada(), Self::request(&message)).await.unwrap();
-        read(response).await
+        answer(&self.chats, Self::request(&message)).await.unwrap()
     }
 
     /// The first assistant message as a client sends it whose user has approved its call.
     async fn approved_message(&self) -> Value {
         let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
         let mut message = serde_json::to_value(&chat.messages[1]).unwrap();
-        for part in message["parts"].as_array_mut().unwrap() {
-            if part["state"] == "approval-requested" {
-                part["state"] = json!("approval-responded");
-                part["approval"]["approved"] = json!(true);
-            }
-        }
+        respond_to_all(&mut message, true);
         message
     }
 
     fn request(message: &Value) -> ChatRequest {
         let id = &message["id"];
-        let body = json!({"id": "chat", "messages": [message], "messageId": id}).to_string();
-        ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+        request(&json!({"id": "chat", "messages": [message], "messageId": id}))
     }
 
     async fn approve(&self, call: &str) {
@@ -162,8 +128,7 @@ impl Host {
             if part["state"] == "input-available" {
                 (part["state"], part["output"]) = (json!("output-available"), json!("here"));
             } else if part["state"] == "approval-requested" {
-                part["state"] = json!("approval-responded");
-                part["approval"]["approved"] = json!(true);
+                respond(part, true);
             }
         }
         message
@@ -187,7 +152,7 @@ async fn a_turn_does_not_continue_before_approvals_requested_during_a_tool_run_a
         host.tool.add_permits(1);
         wait_one_second().await;
     };
-    futures::join!(host.post(user("m1", "twice")), approve_while_running);
+    futures::join!(host.post(user_message("m1", "twice")), approve_while_running);
     assert_eq!(host.calls(), 1, "the second approval is pending");
     host.agent.add_permits(1);
     host.tool.add_permits(1);
@@ -200,7 +165,7 @@ async fn a_turn_does_not_continue_before_approvals_requested_during_a_tool_run_a
 #[tokio::test(start_paused = true)]
 async fn a_client_output_that_is_sent_again_during_its_turn_is_answered_once() {
     let host = host();
-    host.post(user("m1", "where")).await;
+    host.post(user_message("m1", "where")).await;
     let message = host.message_with_client_output().await;
     let second_post = async {
         wait_one_second().await;
@@ -230,7 +195,7 @@ async fn a_client_output_counts_that_is_sent_before_the_run_has_ended_that_made_
         };
         futures::join!(host.post(message), add_permits).0
     };
-    let (_, response) = futures::join!(host.post(user("m1", "both")), answer_while_running);
+    let (_, response) = futures::join!(host.post(user_message("m1", "both")), answer_while_running);
     assert!(response.contains("Went on"), "{response}");
     assert_eq!(host.calls(), 2);
     let read = host.read.lock().unwrap()[1].clone();
@@ -242,30 +207,29 @@ async fn a_client_output_counts_that_is_sent_before_the_run_has_ended_that_made_
 #[tokio::test(start_paused = true)]
 async fn a_new_message_during_an_approved_call_sends_its_outcome_to_the_model_as_unknown() {
     let host = host();
-    host.post(user("m1", "once")).await;
+    host.post(user_message("m1", "once")).await;
     host.approve("first").await;
     wait_one_second().await;
     host.agent.add_permits(9);
-    host.post(user("m2", "and?")).await;
+    host.post(user_message("m2", "and?")).await;
     let read = host.read.lock().unwrap().last().unwrap().clone();
     assert!(read.contains("unknown") && !read.contains("not-executed"), "{read}");
     host.tool.add_permits(1);
     wait_one_second().await;
-    host.post(user("m3", "and now?")).await;
+    host.post(user_message("m3", "and now?")).await;
     assert!(host.read.lock().unwrap().last().unwrap().contains("done"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_continued_run_stops_when_its_message_is_edited_away() {
     let host = host();
-    host.post(user("m1", "once")).await;
+    host.post(user_message("m1", "once")).await;
     host.tool.add_permits(1);
     host.approve("first").await;
     wait_one_second().await;
     assert_eq!(host.calls(), 2, "the run has continued and waits for a permit");
-    let edited = user("m1", "once more");
-    let edited = json!({"id": "chat", "messages": [edited], "messageId": "m1"}).to_string();
-    let request = ChatRequest::parse(edited.as_bytes(), &Limits::default()).unwrap();
+    let edited = user_message("m1", "once more");
+    let request = request(&json!({"id": "chat", "messages": [edited], "messageId": "m1"}));
     drop(host.chats.stream_response(&ada(), request).await.unwrap());
     wait_one_second().await;
     // The new run takes one permit. The removed run would take the other.
@@ -277,13 +241,13 @@ async fn a_continued_run_stops_when_its_message_is_edited_away() {
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_edited_away_during_a_tool_run_leaves_no_trace_in_the_chat() {
     let host = host();
-    host.post(user("m1", "once")).await;
+    host.post(user_message("m1", "once")).await;
     // The approval arrives in a chat request, and the tool runs until it gets a permit.
     let page = host.approved_message().await;
     let edit_while_running = async {
         wait_one_second().await;
         host.agent.add_permits(1);
-        host.post(user("m1", "once more")).await;
+        host.post(user_message("m1", "once more")).await;
         host.tool.add_permits(1);
         wait_one_second().await;
     };

@@ -8,15 +8,14 @@ use async_stream::stream;
 use chat_test_support::test_server::Tools;
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::requests::{ada, request};
+use test_support::responses::{chunks_of, message_of, text_of};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, Principal};
-use ui_message_stream::chunk::ReceivedChunk;
+use ui_message_stream::approval::{ApprovalDecision, Approvals};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::Role;
-use ui_message_stream::reducer::Reducer;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessage};
+use ui_message_stream::{AgentEvent, Json, UiMessage};
 use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
 
 /// Shorter than the interval of the comments that keep a connection open.
@@ -32,8 +31,7 @@ impl Page {
     async fn post(chats: &ChatServer, id: &str) -> Self {
         let part = json!({"type": "text", "text": "Go"});
         let message = json!({"id": id, "role": "user", "parts": [part]});
-        let body = json!({"id": "chat", "message": message}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let request = request(&json!({"id": "chat", "message": message}));
         let response = chats.stream_response(&ada(), request).await.unwrap();
         Page { response, read: String::new() }
     }
@@ -51,22 +49,9 @@ impl Page {
     /// Reads the response to its end. Returns its chunks, and the message of a client that has read
     /// them.
     async fn read_to_end(mut self) -> (Vec<Value>, UiMessage) {
-        while let Some(frames) = self.response.next().await {
-            self.read += std::str::from_utf8(&frames.unwrap()).unwrap();
-        }
-        let data = self.read.lines().filter_map(|line| line.strip_prefix("data: "));
-        let (mut reducer, mut chunks) = (Reducer::new(), Vec::new());
-        for data in data.filter(|data| *data != "[DONE]") {
-            let chunk = ReceivedChunk::parse(data).unwrap();
-            reducer.push(&chunk).unwrap_or_else(|error| panic!("{error}: {data}\n{}", self.read));
-            chunks.push(serde_json::from_str(data).unwrap());
-        }
-        (chunks, reducer.into_message())
+        self.read += &text_of(self.response).await;
+        (chunks_of(&self.read), message_of(None, &self.read))
     }
-}
-
-fn ada() -> Principal {
-    Principal::new("ada")
 }
 
 fn delete_notes() -> (ToolCall, Json) {

@@ -16,6 +16,7 @@ use ui_message_stream::json::Json;
 use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
 use ui_message_stream_chat::{ChatServer, Turn};
 
+use super::bell_ringer::ring;
 use crate::endings::faults::{ada, post, text_of};
 
 const TTL: Duration = Duration::from_secs(600);
@@ -44,18 +45,11 @@ fn servers() -> ([ChatServer; 2], Audit) {
     let (logs, ledger) = (Arc::new(InMemoryLogStore::new()), Arc::new(InMemoryLedger::new()));
     let audit = Audit::default();
     let servers = [(); 2].map(|()| {
-        let agent = |turn: Turn| {
-            stream! {
-                let call = ToolCall::new("call", "ring");
-                yield AgentEvent::tool_input(call.clone(), Json::null());
-                yield turn.approvals.request_approval_of(&call, &Json::null()).await;
-            }
-        };
         let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
         let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
         let approvals = Approvals::new(tools).with_approval_ttl(TTL).with_keys(keys);
         let approvals = approvals.with_ledger(ledger.clone()).with_audit(audit.clone());
-        ChatServer::new(agent, approvals).with_store(logs.clone())
+        ChatServer::new(ring, approvals).with_store(logs.clone())
     });
     (servers, audit)
 }

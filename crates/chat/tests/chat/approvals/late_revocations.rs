@@ -7,38 +7,17 @@ use std::time::Duration;
 
 use async_stream::stream;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
-use serde_json::json;
+use test_support::any_tool::AnyTool;
+use test_support::requests::{self, ada};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::InMemoryLedger;
-use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal, Progress,
-    ToolInfo, ToolOutcome, Toolbox,
-};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ApprovalId;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
+use ui_message_stream::{AgentEvent, ChatRequest, Json};
 use ui_message_stream_chat::store::{InMemoryLogStore, LoadLog, LoadedLog, LogStore};
 use ui_message_stream_chat::{ChatServer, Turn};
-
-/// A tool that works.
-#[derive(Debug, Clone)]
-struct Bell;
-
-impl Toolbox for Bell {
-    fn tool(&self, name: &str) -> Option<ToolInfo> {
-        Some(ToolInfo::new(DefinitionDigest::new(name, "Rings the bell.", &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(true))
-    }
-
-    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
-    }
-}
 
 /// A store that can hold back the reply to the next load.
 #[derive(Debug)]
@@ -107,8 +86,9 @@ impl Servers {
                     }
                 }
             };
-            let approvals =
-                Approvals::new(Bell).with_keys(keys.clone()).with_ledger(ledger.clone());
+            let approvals = Approvals::new(AnyTool::with_output("it rang"))
+                .with_keys(keys.clone())
+                .with_ledger(ledger.clone());
             ChatServer::new(agent, approvals)
         };
         let slow = server(Some(Arc::clone(&permits))).with_store(loads.clone());
@@ -127,14 +107,8 @@ impl Servers {
     }
 }
 
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
 fn question() -> ChatRequest {
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
-    let body = json!({"id": "chat", "message": message}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    requests::say("chat", "m1", "Ring")
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! A call runs only after a permitted person has approved it, once, however late and from wherever the decision comes.
 
+mod bell_ringer;
 mod call_outcomes;
 mod client_executed;
 mod concurrent_turns;

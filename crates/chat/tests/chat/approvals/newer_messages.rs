@@ -1,7 +1,6 @@
 //! Approvals that are given on a second screen or on a stale page after their requester has sent a
 //! newer message.
 
-use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,13 +8,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use chat_test_support::test_server::{Client, Host};
 use serde_json::json;
 use test_support::eventually;
-use ui_message_stream::BoxFuture;
+use test_support::ledger_double::{Fault, LedgerDouble, Operation};
 use ui_message_stream::UserText;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{ApprovalRecord, OnNewMessage, RecordId};
+use ui_message_stream::approval::OnNewMessage;
 
 /// Posts a decision from a second screen. Returns whether it counts.
 async fn decide(host: &Host, person: &str, id: &str, approved: bool) -> bool {
@@ -71,7 +66,11 @@ async fn a_call_that_others_decide_on_waits_for_them_while_its_requester_sends_m
 #[tokio::test(start_paused = true)]
 async fn a_newer_message_stops_an_approval_although_the_ledger_failed_when_it_arrived() {
     let fails = Arc::new(AtomicBool::new(false));
-    let ledger = Failing { ledger: InMemoryLedger::new(), fails: fails.clone() };
+    let is_failing = Arc::clone(&fails);
+    let ledger = LedgerDouble::new(move |operation| match operation {
+        Operation::Replace(_) => is_failing.load(Relaxed).then_some(Fault::NotDone("timeout")),
+        _ => None,
+    });
     let host = Host::with(Vec::new(), |approvals| approvals.with_ledger(Arc::new(ledger)));
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
@@ -129,41 +128,3 @@ async fn a_newer_message_denies_a_request_with_or_without_an_approval_if_the_pol
         assert!(host.tools.effects().is_empty() && host.pending("alice").await.is_empty());
     }
 }
-
-/// A ledger whose writes fail while `fails` is set.
-#[derive(Debug, Default)]
-struct Failing {
-    ledger: InMemoryLedger,
-    fails: Arc<AtomicBool>,
-}
-
-impl LedgerStore for Failing {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        self.ledger.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        match self.fails.load(Relaxed) {
-            true => Box::pin(ready(Err(LedgerStoreError::new("timeout")))),
-            false => self.ledger.compare_and_swap(record, revision),
-        }
-    }
-}
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;

@@ -3,16 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_stream::stream;
 use futures::StreamExt;
 use tokio::time::sleep;
 use ui_message_stream::approval::{
     ApprovalEvent, ApprovalNotice, Approvals, Notifier, Principal, ToolList,
 };
-use ui_message_stream::event::ToolCall;
-use ui_message_stream::{AgentEvent, BoxError, BoxFuture, Json};
-use ui_message_stream_chat::{ChatServer, Turn};
+use ui_message_stream::{BoxError, BoxFuture, Json};
+use ui_message_stream_chat::ChatServer;
 
+use super::bell_ringer::ring;
 use crate::endings::faults::{ada, post};
 
 /// Takes two seconds for each event.
@@ -34,16 +33,9 @@ impl Notifier for Slow {
 }
 
 fn server(slow: &Slow) -> ChatServer {
-    let agent = |turn: Turn| {
-        stream! {
-            let call = ToolCall::new("call", "ring");
-            yield AgentEvent::tool_input(call.clone(), Json::null());
-            yield turn.approvals.request_approval_of(&call, &Json::null()).await;
-        }
-    };
     let tools = ToolList::new().tool("ring", "Rings the bell.", &Json::null());
     let approvals = Approvals::new(tools).with_notifier(slow.clone());
-    ChatServer::new(agent, approvals.with_approval_ttl(Duration::from_secs(60)))
+    ChatServer::new(ring, approvals.with_approval_ttl(Duration::from_secs(60)))
 }
 
 async fn ask(chats: &ChatServer, user: &Principal) {

@@ -12,21 +12,20 @@ use axum::http::{Method, StatusCode};
 use chat_test_support::test_server::{Client, Host, Line, Scripted, Tools};
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::any_tool::AnyTool;
 use test_support::eventually;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalRecord, Approvals, ApprovedCall, DefinitionDigest, Principal,
-    Progress, RecordId, ToolInfo, ToolOutcome, Toolbox,
-};
+use test_support::ledger_double::{Fault, LedgerDouble, Operation};
+use test_support::requests::{ada, say, send, user_message};
+use test_support::responses::{chunks_of, text_of};
+use ui_message_stream::approval::store::LedgerStore;
+use ui_message_stream::approval::{ApprovalDecision, Approvals};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::AnswerEnd;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
+use ui_message_stream::{AgentEvent, ChatRequest, Json};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::{ChatError, ChatServer, Turn};
+
+use super::bell_ringer;
 
 fn decisions(ids: &[(&str, bool)]) -> Value {
     let decisions =
@@ -134,41 +133,14 @@ async fn pending_approvals_are_listed_only_to_their_requester_and_only_while_pen
 }
 
 /// A tool of the host's own.
-#[derive(Debug)]
-struct Bell;
-
-impl Toolbox for Bell {
-    fn tool(&self, name: &str) -> Option<ToolInfo> {
-        Some(ToolInfo::new(DefinitionDigest::new(name, "Rings the bell.", &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(true))
-    }
-
-    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
-    }
+fn bell() -> AnyTool {
+    AnyTool::with_output("it rang")
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_agent_of_a_host_continues_its_message_after_an_out_of_band_approval() {
-    let agent = |turn: Turn| {
-        stream! {
-            if turn.deferred.is_empty() {
-                let call = ToolCall::new("call", "ring");
-                yield AgentEvent::tool_input(call.clone(), Json::null());
-                yield turn.approvals.request_approval_of(&call, &Json::null()).await;
-            } else {
-                yield AgentEvent::text("You heard it.");
-            }
-        }
-    };
-    let (chats, ada) = (ChatServer::new(agent, Approvals::new(Bell)), Principal::new("ada"));
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
-    let body = json!({"id": "chat", "messages": [message]}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    chats.complete_response(&ada, request).await.unwrap();
+    let (chats, ada) = (ChatServer::new(bell_ringer::ring, Approvals::new(bell())), ada());
+    chats.complete_response(&ada, ring("chat")).await.unwrap();
     let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
     let approved = ApprovalDecision::new(approval_id, true);
     assert!(chats.decide(&ada, vec![approved]).await.unwrap()[0].accepted);
@@ -512,46 +484,16 @@ async fn of_an_approval_and_a_denial_sent_at_once_by_two_routes_exactly_one_coun
     }
 }
 
-/// A ledger that stores the largest number of records loaded in one call.
-#[derive(Debug, Default)]
-struct CountsLoads {
-    ledger: InMemoryLedger,
-    most_loaded: Arc<AtomicUsize>,
-}
-
-impl LedgerStore for CountsLoads {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.most_loaded.fetch_max(ids.len(), Relaxed);
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        self.ledger.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        self.ledger.compare_and_swap(record, revision)
-    }
-}
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_is_repeated_a_thousand_times_loads_one_record() {
     let most_loaded = Arc::new(AtomicUsize::new(0));
-    let ledger = CountsLoads { ledger: InMemoryLedger::new(), most_loaded: most_loaded.clone() };
+    let most = Arc::clone(&most_loaded);
+    let ledger = LedgerDouble::new(move |operation| {
+        if let Operation::Load(ids) = operation {
+            most.fetch_max(ids.len(), Relaxed);
+        }
+        None
+    });
     let host = Host::with(Vec::new(), |approvals| approvals.with_ledger(Arc::new(ledger)));
     let mut browser = Client::new("alice", "chat");
     browser.say(&host, "delete notes.txt").await;
@@ -562,51 +504,29 @@ async fn a_decision_that_is_repeated_a_thousand_times_loads_one_record() {
     assert_eq!(host.tools.effects().len(), 1);
 }
 
-/// A ledger that cannot be read after this number of reads, or cannot be written.
-#[derive(Debug)]
+/// The state of a ledger that cannot be read after this number of reads, or cannot be written.
 struct FailsLater {
-    ledger: InMemoryLedger,
     reads_left: AtomicUsize,
     is_read_only: AtomicBool,
 }
 
 impl FailsLater {
-    fn new() -> Arc<Self> {
+    fn new() -> (Arc<Self>, Arc<impl LedgerStore>) {
         let (reads_left, is_read_only) = (AtomicUsize::new(1000), AtomicBool::new(false));
-        Arc::new(FailsLater { ledger: InMemoryLedger::new(), reads_left, is_read_only })
-    }
-}
-
-impl LedgerStore for FailsLater {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        let left = self.reads_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
-        match left {
-            Ok(_) => self.ledger.load(ids),
-            Err(_) => Box::pin(std::future::ready(Err(LedgerStoreError::new("timeout")))),
-        }
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        self.ledger.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        match self.is_read_only.load(Relaxed) {
-            false => self.ledger.compare_and_swap(record, revision),
-            true => Box::pin(std::future::ready(Err(LedgerStoreError::new("read-only")))),
-        }
+        let state = Arc::new(FailsLater { reads_left, is_read_only });
+        let of_ledger = Arc::clone(&state);
+        let ledger = LedgerDouble::new(move |operation| match operation {
+            Operation::Load(_) => {
+                let next = |left: usize| left.checked_sub(1);
+                let left = of_ledger.reads_left.fetch_update(Relaxed, Relaxed, next);
+                left.is_err().then_some(Fault::NotDone("timeout"))
+            }
+            Operation::Replace(_) => {
+                of_ledger.is_read_only.load(Relaxed).then_some(Fault::NotDone("read-only"))
+            }
+            Operation::Insert(_) | Operation::List => None,
+        });
+        (state, Arc::new(ledger))
     }
 }
 
@@ -616,12 +536,9 @@ fn bell_ringer(approvals: Approvals) -> ChatServer {
         stream! {
             if turn.chat.id.as_str().starts_with("busy") {
                 std::future::pending::<()>().await;
-            } else if turn.deferred.is_empty() {
-                let call = ToolCall::new("call", "ring");
-                yield AgentEvent::tool_input(call.clone(), Json::null());
-                yield turn.approvals.request_approval_of(&call, &Json::null()).await;
-            } else {
-                yield AgentEvent::text("You heard it.");
+            }
+            for await event in bell_ringer::ring(turn) {
+                yield event;
             }
         }
     };
@@ -629,14 +546,12 @@ fn bell_ringer(approvals: Approvals) -> ChatServer {
 }
 
 fn ring(chat: &str) -> ChatRequest {
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
-    let body = json!({"id": chat, "messages": [message]}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    send(chat, &json!([user_message("m1", "Ring")]))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_needs_a_run_at_the_limit_of_runs_is_an_error_and_can_be_repeated() {
-    let (chats, ada) = (bell_ringer(Approvals::new(Bell)), Principal::new("ada"));
+    let (chats, ada) = (bell_ringer(Approvals::new(bell())), ada());
     let chats = chats.with_limits(ChatLimits::default().with_max_user_runs(1));
     for approved in [true, false] {
         let (chat, busy) = (format!("chat-{approved}"), format!("busy-{approved}"));
@@ -658,24 +573,24 @@ async fn a_decision_that_needs_a_run_at_the_limit_of_runs_is_an_error_and_can_be
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_the_ledger_cannot_redeem_is_an_error() {
-    let (ledger, ada) = (FailsLater::new(), Principal::new("ada"));
-    let chats = bell_ringer(Approvals::new(Bell).with_ledger(ledger.clone()));
+    let ((state, ledger), ada) = (FailsLater::new(), ada());
+    let chats = bell_ringer(Approvals::new(bell()).with_ledger(ledger));
     chats.complete_response(&ada, ring("chat")).await.unwrap();
     let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
     let approved = ApprovalDecision::new(approval_id, true);
     // The ledger can be read to find the chat, and not to redeem the decision.
-    ledger.reads_left.store(1, Relaxed);
+    state.reads_left.store(1, Relaxed);
     let failed = chats.decide(&ada, vec![approved.clone()]).await;
     assert!(matches!(failed, Err(ChatError::Ledger(_))), "{failed:?}");
-    ledger.reads_left.store(1000, Relaxed);
+    state.reads_left.store(1000, Relaxed);
     assert!(chats.decide(&ada, vec![approved]).await.unwrap()[0].accepted);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count() {
     for approved in [true, false] {
-        let (ledger, ada) = (FailsLater::new(), Principal::new("ada"));
-        let chats = bell_ringer(Approvals::new(Bell).with_ledger(ledger.clone()));
+        let ((state, ledger), ada) = (FailsLater::new(), ada());
+        let chats = bell_ringer(Approvals::new(bell()).with_ledger(ledger));
         chats.complete_response(&ada, ring("chat")).await.unwrap();
         let approval_id = chats.approvals().pending(&ada).await.unwrap()[0].approval_id.clone();
         let decisions = || vec![ApprovalDecision::new(approval_id.clone(), approved)];
@@ -686,13 +601,13 @@ async fn a_decision_that_the_ledger_cannot_store_is_an_error_and_does_not_count(
             (chat.answer_end(), serde_json::to_string(&chat.messages[1].parts).unwrap())
         };
         let (_, asked) = message().await;
-        ledger.is_read_only.store(true, Relaxed);
+        state.is_read_only.store(true, Relaxed);
         let failed = chats.decide(&ada, decisions()).await;
         assert!(matches!(failed, Err(ChatError::Ledger(_))), "{failed:?}");
         // The call is still open, and the model has read nothing of the decision.
         assert_eq!(message().await, (Some(AnswerEnd::Failed), asked));
         assert_eq!(chats.approvals().pending(&ada).await.unwrap().len(), 1);
-        ledger.is_read_only.store(false, Relaxed);
+        state.is_read_only.store(false, Relaxed);
         assert!(chats.decide(&ada, decisions()).await.unwrap()[0].accepted);
         let (_, decided) = message().await;
         assert_eq!(decided.matches("You heard it.").count(), 1, "{decided}");
@@ -772,27 +687,19 @@ async fn a_decision_on_a_call_whose_id_is_not_unique_shows_its_result_at_that_ca
     };
     let tools = Tools::default();
     let chats = ChatServer::new(agent, Approvals::new(tools.clone()));
-    let (ada, chat_id) = (Principal::new("ada"), "chat".into());
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
-    let body = json!({"id": "chat", "messages": [message]}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let (ada, chat_id) = (ada(), "chat".into());
+    let request = say("chat", "m1", "Go");
     let asked = chats.complete_response(&ada, request).await.unwrap();
     let approval_id = asked.approvals[0].approval_id.clone();
     let yes = ApprovalDecision::new(approval_id, true);
     tools.hold(true);
     chats.decide(&ada, vec![yes]).await.unwrap();
-    let mut read = String::new();
-    let Some(mut response) = chats.resume_stream(&ada, &chat_id, None).await.unwrap() else {
+    let Some(response) = chats.resume_stream(&ada, &chat_id, None).await.unwrap() else {
         panic!("no live run")
     };
     tools.hold(false);
-    while let Some(frames) = response.next().await {
-        read += std::str::from_utf8(&frames.unwrap()).unwrap();
-    }
-    let chunks: Vec<Value> = read
-        .lines()
-        .filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok())
-        .collect();
+    let read = text_of(response).await;
+    let chunks = chunks_of(&read);
     let shown = |kind: &str, id: &str| {
         let of_kind = chunks.iter().filter(|chunk| chunk["type"] == kind);
         of_kind.map(|chunk| chunk[id].as_str().unwrap().to_owned()).collect::<Vec<_>>()

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
+use test_support::requests::respond;
 
 /// A pending approval of alice, and the ids that an attacker may have.
 struct Scene {
@@ -115,8 +116,7 @@ impl Scene {
         let mut client = self.client.clone();
         let parts = client.messages[1]["parts"].as_array_mut().unwrap();
         let part = parts.iter_mut().find(|part| part["type"] == "tool-delete_file").unwrap();
-        part["state"] = "approval-responded".into();
-        part["approval"]["approved"] = true.into();
+        respond(part, true);
         change(part);
         client.body()
     }

@@ -5,48 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::stream;
+use chat_test_support::answers::answer;
 use futures::StreamExt;
-use serde_json::{Value, json};
+use serde_json::json;
+use test_support::any_tool::AnyTool;
+use test_support::requests::{ada, edit, request, send, user_message};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, Principal, Progress, ToolInfo,
-    ToolOutcome, Toolbox,
-};
+use ui_message_stream::approval::{ApprovalDecision, Approvals};
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::message::Part;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxFuture, ChatRequest, Json};
+use ui_message_stream::{Json, UiMessage};
 use ui_message_stream_chat::store::InMemoryLogStore;
 use ui_message_stream_chat::{ChatServer, Turn};
 
-/// A tool that counts how often it ran.
-#[derive(Debug, Clone, Default)]
-struct Deletes(Arc<std::sync::atomic::AtomicUsize>);
-
-impl Toolbox for Deletes {
-    fn tool(&self, name: &str) -> Option<ToolInfo> {
-        Some(ToolInfo::new(DefinitionDigest::new(name, "Deletes.", &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(true))
-    }
-
-    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        Box::pin(std::future::ready(ToolOutcome::Output(Json::string("deleted"))))
-    }
-}
-
 /// Answers the user's last text. A text with "slow" waits for a permit first, a text with "delete"
 /// requests an approval.
-fn chats(permits: &Arc<Semaphore>, deletes: &Deletes) -> ChatServer {
+fn chats(permits: &Arc<Semaphore>, deletes: &AnyTool) -> ChatServer {
     let permits = Arc::clone(permits);
     let respond = move |turn: Turn| {
         let permits = Arc::clone(&permits);
         stream! {
             let user_text =
-                turn.chat.messages.last().map(|message| text(&message.parts)).unwrap_or_default();
+                turn.chat.messages.last().map(UiMessage::text).unwrap_or_default();
             if user_text.contains("slow") {
                 permits.acquire().await.unwrap().forget();
             }
@@ -68,37 +47,13 @@ fn chats(permits: &Arc<Semaphore>, deletes: &Deletes) -> ChatServer {
     ChatServer::new(respond, Approvals::new(deletes.clone()))
 }
 
-fn text(parts: &[Part]) -> String {
-    let texts = parts.iter().filter_map(|part| match part {
-        Part::Text(part) => Some(part.text.as_str()),
-        _ => None,
-    });
-    texts.collect()
-}
-
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
-fn user(id: &str, text: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
-}
-
-async fn post(chats: &ChatServer, body: Value) -> String {
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
-    let response = chats.stream_response(&ada(), request).await.unwrap();
-    let bytes = response.map(|bytes| bytes.unwrap().to_vec()).collect::<Vec<_>>().await.concat();
-    String::from_utf8(bytes).unwrap()
-}
-
 async fn say(chats: &ChatServer, id: &str, text: &str) -> String {
-    post(chats, json!({"id": "chat", "messages": [user(id, text)], "messageId": id})).await
+    answer(chats, edit("chat", id, text)).await.unwrap()
 }
 
 /// Sends a message and drops the response unread.
 async fn say_without_reading(chats: &ChatServer, id: &str, text: &str) {
-    let body = json!({"id": "chat", "messages": [user(id, text)]}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let request = request(&json!({"id": "chat", "messages": [user_message(id, text)]}));
     drop(chats.stream_response(&ada(), request).await.unwrap());
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
@@ -111,13 +66,13 @@ async fn release_one(permits: &Semaphore) {
 
 async fn stored_texts(chats: &ChatServer) -> Vec<String> {
     let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
-    chat.messages.iter().map(|message| text(&message.parts)).collect()
+    chat.messages.iter().map(UiMessage::text).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_response_ends_when_the_user_sends_another_message() {
     let permits = Arc::new(Semaphore::new(0));
-    let chats = chats(&permits, &Deletes::default());
+    let chats = chats(&permits, &AnyTool::with_output("deleted"));
     say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m2", "hello").await;
     release_one(&permits).await;
@@ -128,18 +83,19 @@ async fn a_response_ends_when_the_user_sends_another_message() {
 #[tokio::test(start_paused = true)]
 async fn a_regenerated_response_is_stored_once() {
     let permits = Arc::new(Semaphore::new(0));
-    let chats = chats(&permits, &Deletes::default());
+    let chats = chats(&permits, &AnyTool::with_output("deleted"));
     say_without_reading(&chats, "m1", "slow").await;
     let regenerate = json!({
-        "id": "chat", "messages": [user("m1", "slow")],
+        "id": "chat", "messages": [user_message("m1", "slow")],
         "trigger": "regenerate-message", "messageId": "never-kept",
     });
-    let (answer, ()) = futures::join!(post(&chats, regenerate), async {
+    let (answer, ()) = futures::join!(answer(&chats, request(&regenerate)), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         // One permit for the old run, then one for the new run.
         release_one(&permits).await;
         release_one(&permits).await;
     });
+    let answer = answer.unwrap();
     assert!(answer.contains("An answer to slow"), "{answer}");
     assert_eq!(stored_texts(&chats).await, ["slow", "An answer to slow"]);
 }
@@ -147,7 +103,7 @@ async fn a_regenerated_response_is_stored_once() {
 #[tokio::test(start_paused = true)]
 async fn a_response_to_an_edited_message_is_not_stored() {
     let permits = Arc::new(Semaphore::new(0));
-    let chats = chats(&permits, &Deletes::default());
+    let chats = chats(&permits, &AnyTool::with_output("deleted"));
     say(&chats, "m0", "hello").await;
     say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m1", "quick").await;
@@ -161,7 +117,7 @@ async fn a_response_to_an_edited_message_is_not_stored() {
 #[tokio::test(start_paused = true)]
 async fn an_approval_request_of_a_response_that_is_not_stored_is_revoked() {
     let permits = Arc::new(Semaphore::new(0));
-    let deletes = Deletes::default();
+    let deletes = AnyTool::with_output("deleted");
     let chats = chats(&permits, &deletes);
     say_without_reading(&chats, "m1", "slow delete").await;
     say(&chats, "m1", "hello").await;
@@ -173,7 +129,7 @@ async fn an_approval_request_of_a_response_that_is_not_stored_is_revoked() {
 #[tokio::test(start_paused = true)]
 async fn a_run_stops_when_its_message_is_edited() {
     let permits = Arc::new(Semaphore::new(0));
-    let chats = chats(&permits, &Deletes::default());
+    let chats = chats(&permits, &AnyTool::with_output("deleted"));
     say_without_reading(&chats, "m1", "slow").await;
     say(&chats, "m1", "quick").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -185,7 +141,8 @@ async fn a_run_stops_when_its_message_is_edited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_decision_for_an_evicted_chat_runs_no_tool_and_creates_no_chat() {
-    let (permits, deletes) = (Arc::new(Semaphore::new(0)), Deletes::default());
+    let permits = Arc::new(Semaphore::new(0));
+    let (deletes, deleted) = AnyTool::counted("deleted");
     let chats = chats(&permits, &deletes);
     say(&chats, "m1", "delete").await;
     let pending = chats.approvals().pending(&ada()).await.unwrap();
@@ -195,18 +152,16 @@ async fn a_decision_for_an_evicted_chat_runs_no_tool_and_creates_no_chat() {
     let decided = chats.decide(&ada(), vec![decision]).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!decided[0].accepted);
-    assert_eq!(deletes.0.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
     assert_eq!(chats.approvals().pending(&ada()).await.unwrap().len(), 1);
     assert!(chats.chat(&ada(), &"chat".into()).await.is_err(), "the chat was not recreated");
 
     // The next request of the client creates the chat, like any chat that the server does not know.
-    let history = [
-        user("m1", "hello"),
-        json!({"id": "a1", "role": "assistant", "parts": [
-            {"type": "text", "text": "Hi"},
-        ]}),
-        user("m2", "well"),
-    ];
-    post(&chats, json!({"id": "chat", "messages": history})).await;
+    let history = json!([
+        user_message("m1", "hello"),
+        {"id": "a1", "role": "assistant", "parts": [{"type": "text", "text": "Hi"}]},
+        user_message("m2", "well"),
+    ]);
+    answer(&chats, send("chat", &history)).await.unwrap();
     assert_eq!(stored_texts(&chats).await, ["hello", "Hi", "well", "An answer to well"]);
 }

@@ -4,16 +4,13 @@
 use axum::http::StatusCode;
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
-
-fn user(id: &str, text: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
-}
+use test_support::requests::user_message;
 
 /// A chat of three answered messages.
 async fn chat_of_three(host: &Host) {
     let mut page = Client::new("alice", "chat");
     for number in 1..=3 {
-        page.messages.push(user(&format!("m{number}"), &format!("question {number}")));
+        page.messages.push(user_message(&format!("m{number}"), &format!("question {number}")));
         page.send(host).await;
     }
 }
@@ -34,7 +31,7 @@ async fn the_last_message_with_its_id_as_message_id_is_an_edit() {
         let host = Host::new();
         chat_of_three(&host).await;
         let body = json!({
-            "id": "chat", "trigger": trigger, "messageId": "m2", "message": user("m2", "changed"),
+            "id": "chat", "trigger": trigger, "messageId": "m2", "message": user_message("m2", "changed"),
         });
         let answer = host.chat("alice", body.to_string()).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
@@ -56,7 +53,7 @@ async fn an_edit_without_message_id_is_refused_with_what_to_send() {
     let host = Host::new();
     chat_of_three(&host).await;
     let (before, prompts) = (stored(&host).await, host.model.prompts().len());
-    let changed = user("m3", "changed");
+    let changed = user_message("m3", "changed");
     let history = [&before[..4], std::slice::from_ref(&changed)].concat();
     for body in [
         json!({"id": "chat", "message": changed}),

@@ -1,21 +1,16 @@
 //! What a chat knows about its history: whether it holds everything that happened.
 
 use serde_json::{Value, json};
-use ui_message_stream::approval::Principal;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, UiMessage};
+use test_support::requests::{ada, request, user_message};
+use ui_message_stream::UiMessage;
 use ui_message_stream_chat::{
     Chat, HistoryCompleteness, HistoryImport, PostedHistory, RequestEffect,
 };
 
 use HistoryCompleteness::{Complete, Imported, Truncated};
 
-fn request(body: &Value) -> ChatRequest {
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
-}
-
 fn user(id: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Go"}]})
+    user_message(id, "Go")
 }
 
 fn text(id: &str) -> Value {
@@ -29,7 +24,7 @@ fn call(id: &str) -> Value {
 }
 
 fn edit_of(id: &str) -> Value {
-    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Stop"}]});
+    let message = user_message(id, "Stop");
     json!({"id": "chat", "messages": [message], "messageId": id})
 }
 
@@ -45,7 +40,7 @@ fn message(message: &Value) -> UiMessage {
 
 fn imported(messages: &Value) -> Chat {
     let request = request(&json!({"id": "chat", "messages": messages}));
-    Chat::from_client_history(&request, Principal::new("ada"), HistoryImport::Texts)
+    Chat::from_client_history(&request, ada(), HistoryImport::Texts)
 }
 
 #[test]
@@ -73,7 +68,7 @@ fn a_chat_is_truncated_if_an_edit_or_a_regeneration_removes_tool_calls() {
             // The call is before the removed messages.
             ([user("m1"), call("m2"), user("m3"), text("m4")], Complete),
         ] {
-            let mut chat = Chat::new("chat", Principal::new("ada"));
+            let mut chat = Chat::new("chat", ada());
             chat.messages = messages.iter().map(message).collect();
             apply(&mut chat, &change);
             assert!(chat.message(&"m4".into()).is_none());
@@ -92,7 +87,7 @@ fn a_chat_stays_imported_if_it_is_truncated() {
 
 #[test]
 fn the_completeness_is_stored() {
-    let mut chat = Chat::new("chat", Principal::new("ada"));
+    let mut chat = Chat::new("chat", ada());
     for (history, name) in
         [(Complete, "complete"), (Imported, "imported"), (Truncated, "truncated")]
     {

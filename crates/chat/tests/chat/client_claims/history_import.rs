@@ -3,18 +3,14 @@
 
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
+use test_support::requests::{request, send, user_message};
+use ui_message_stream::UiMessage;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{ChatRequest, UiMessage};
 use ui_message_stream_chat::{
     Chat, HistoryCompleteness, HistoryImport, PostedHistory, RequestEffect, Turn,
 };
 
 use HistoryImport::{Texts, TextsAndResults};
-
-fn user(id: &str, text: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
-}
 
 fn call(id: &str, state: &str, fields: Value) -> Value {
     let mut part =
@@ -41,20 +37,15 @@ fn history() -> Value {
         call("c8", "input-available", json!({})),
     ]);
     json!([
-        user("m1", "Read a"),
+        user_message("m1", "Read a"),
         {"id": "m2", "role": "assistant", "parts": parts},
         {"id": "m3", "role": "assistant", "parts": [{"type": "step-start"}]},
-        user("m4", "Go on"),
+        user_message("m4", "Go on"),
     ])
 }
 
-fn request(messages: &Value) -> ChatRequest {
-    let body = json!({"id": "chat", "messages": messages});
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
-}
-
 fn imported(import: HistoryImport) -> Chat {
-    Chat::from_client_history(&request(&history()), Principal::new("ada"), import)
+    Chat::from_client_history(&send("chat", &history()), Principal::new("ada"), import)
 }
 
 /// The parts of the imported assistant message.
@@ -108,8 +99,9 @@ fn the_marks_are_stored_and_count_as_bytes_of_the_chat() {
 #[test]
 fn a_mark_goes_with_its_message() {
     let mut chat = imported(TextsAndResults);
-    let edited = json!({"id": "chat", "messages": [user("m1", "Read b")], "messageId": "m1"});
-    let edited = ChatRequest::parse(edited.to_string().as_bytes(), &Limits::default()).unwrap();
+    let edited =
+        json!({"id": "chat", "messages": [user_message("m1", "Read b")], "messageId": "m1"});
+    let edited = request(&edited);
     let effect = chat.apply_request(&edited, PostedHistory::Keep);
     assert_eq!(effect, RequestEffect::NewResponse);
     assert_eq!(unverified(&chat), [""; 0]);

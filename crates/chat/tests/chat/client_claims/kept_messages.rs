@@ -22,8 +22,7 @@ async fn post(chats: &ChatServer, chat: &str, messages: &[Value]) {
 /// What is logged of two turns and of edits by a cut list in two chats.
 async fn logged(posted_history: PostedHistory) -> String {
     let log = CapturedLog::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
     let _guard = subscribe(subscriber.finish());
     let agent = |_: Turn| stream::iter([AgentEvent::text("Hi")]);
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));

@@ -4,14 +4,13 @@ use std::future::{pending, ready};
 
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chunk::ReceivedChunk;
+use test_support::requests::{ada, request, user_message};
+use test_support::responses::{message_of, text_of};
+use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::message::{AnswerEnd, Role};
 use ui_message_stream::model::ToModelMessages;
-use ui_message_stream::reducer::Reducer;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, Json, UiMessage};
+use ui_message_stream::{AgentEvent, Json, UiMessage};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
 
@@ -49,32 +48,14 @@ fn server() -> ChatServer {
     ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_limits(limits)
 }
 
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
 async fn post(chats: &ChatServer, message: Value) -> ChatStream {
-    let body = json!({"id": "chat", "messages": [message]}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let request = request(&json!({"id": "chat", "messages": [message]}));
     chats.stream_response(&ada(), request).await.unwrap()
 }
 
-fn question(id: &str, text: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
-}
-
 /// Reads a response to its end, as a page does that holds this message.
-async fn shown(held: Option<UiMessage>, mut response: ChatStream) -> UiMessage {
-    let mut text = String::new();
-    while let Some(frames) = response.next().await {
-        text += std::str::from_utf8(&frames.unwrap()).unwrap();
-    }
-    let mut reducer = held.map_or_else(Reducer::new, Reducer::continuing);
-    let chunks = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    for chunk in chunks.filter(|data| *data != "[DONE]") {
-        reducer.push(&ReceivedChunk::parse(chunk).unwrap()).unwrap();
-    }
-    reducer.into_message()
+async fn shown(held: Option<UiMessage>, response: ChatStream) -> UiMessage {
+    message_of(held, &text_of(response).await)
 }
 
 async fn stored(chats: &ChatServer) -> UiMessage {
@@ -91,7 +72,7 @@ async fn a_live_page_and_a_reload_agree_about_how_an_answer_has_ended() {
         [("wait", Some("stopped")), ("fail", Some("failed")), ("fill", Some("limit")), ("go", None)]
     {
         let chats = server();
-        let mut response = post(&chats, question("m1", text)).await;
+        let mut response = post(&chats, user_message("m1", text)).await;
         if text == "wait" {
             // The text is written before the stop.
             let mut read = String::new();
@@ -99,7 +80,7 @@ async fn a_live_page_and_a_reload_agree_about_how_an_answer_has_ended() {
                 read += std::str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
             }
             chats.stop(&ada(), &"chat".into()).await.unwrap();
-            response = post(&chats, question("m1", text)).await;
+            response = post(&chats, user_message("m1", text)).await;
         }
         let live = as_json(&shown(None, response).await);
         let reloaded = as_json(&stored(&chats).await);
@@ -113,7 +94,7 @@ async fn a_live_page_and_a_reload_agree_about_how_an_answer_has_ended() {
 #[tokio::test]
 async fn each_page_that_reads_a_stop_live_learns_of_it() {
     let chats = server();
-    let response = post(&chats, question("m1", "wait")).await;
+    let response = post(&chats, user_message("m1", "wait")).await;
     let second = chats.resume_stream(&ada(), &"chat".into(), None).await.unwrap().unwrap();
     while stored(&chats).await.text() != "One" {
         tokio::task::yield_now().await;
@@ -130,7 +111,7 @@ async fn each_page_that_reads_a_stop_live_learns_of_it() {
 #[tokio::test]
 async fn an_answer_without_parts_leaves_no_message_and_the_chat_says_how_it_ended() {
     let chats = server();
-    let live = shown(None, post(&chats, question("m1", "fail at once")).await).await;
+    let live = shown(None, post(&chats, user_message("m1", "fail at once")).await).await;
     assert_eq!((live.parts.len(), live.metadata), (0, None));
     let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
     assert_eq!((chat.messages.len(), chat.answer_end()), (1, Some(AnswerEnd::Failed)));
@@ -139,7 +120,7 @@ async fn an_answer_without_parts_leaves_no_message_and_the_chat_says_how_it_ende
 #[tokio::test]
 async fn a_message_that_is_continued_does_not_say_any_more_that_it_has_failed() {
     let chats = server();
-    let failed = shown(None, post(&chats, question("m1", "ask and fail")).await).await;
+    let failed = shown(None, post(&chats, user_message("m1", "ask and fail")).await).await;
     assert_eq!(failed.answer_end(), Some(AnswerEnd::Failed));
     let mut answered = failed.clone();
     for call in answered.tool_parts_mut() {
@@ -157,7 +138,7 @@ async fn a_message_that_is_continued_does_not_say_any_more_that_it_has_failed() 
 #[tokio::test]
 async fn a_failed_answer_of_which_one_call_of_two_is_answered_has_failed_until_it_is_continued() {
     let chats = server();
-    let failed = shown(None, post(&chats, question("m1", "ask twice and fail")).await).await;
+    let failed = shown(None, post(&chats, user_message("m1", "ask twice and fail")).await).await;
     let (chat, end) = (&"chat".into(), Some(AnswerEnd::Failed));
     for (call, expected) in [("c1", end), ("c2", Some(AnswerEnd::Finished))] {
         assert_eq!(chats.chat(&ada(), chat).await.unwrap().answer_end(), end);
@@ -180,7 +161,7 @@ async fn a_failed_answer_of_which_one_call_of_two_is_answered_has_failed_until_i
 async fn the_model_reads_before_the_next_message_that_an_answer_is_not_complete() {
     let chats = server();
     for (id, text) in [("m1", "fail"), ("m2", "go"), ("m3", "fail")] {
-        shown(None, post(&chats, question(id, text)).await).await;
+        shown(None, post(&chats, user_message(id, text)).await).await;
     }
     let chat = chats.chat(&ada(), &"chat".into()).await.unwrap();
     let converted = ToModelMessages::new().model_messages(chat.messages.iter());

@@ -11,19 +11,19 @@ use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use chat_test_support::test_server::{Client, Host};
 use futures::StreamExt;
 use serde_json::json;
+use test_support::any_tool::AnyTool;
+use test_support::requests::{self, ada};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use ui_message_stream::approval::store::InMemoryLedger;
-use ui_message_stream::approval::{
-    ApprovalDecision, Approvals, ApprovedCall, DefinitionDigest, KeyRing, Principal, Progress,
-    ToolInfo, ToolOutcome, Toolbox,
-};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing};
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json};
+use ui_message_stream::{AgentEvent, Json};
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{Epoch, InMemoryLogStore, LogKey, LogStore};
 use ui_message_stream_chat::{ChatError, ChatServer, ChatStream, Turn};
+
+use super::faults::text_of;
 
 const CHAT: &str = "/api/chat/chat";
 
@@ -103,25 +103,6 @@ async fn an_approved_tool_that_is_executing_does_not_bring_the_chat_back() {
     assert_eq!(host.model.prompts().len(), 1, "the model is not called again");
 }
 
-/// A tool that counts its calls.
-#[derive(Debug, Clone, Default)]
-struct Bell(Arc<AtomicUsize>);
-
-impl Toolbox for Bell {
-    fn tool(&self, name: &str) -> Option<ToolInfo> {
-        Some(ToolInfo::new(DefinitionDigest::new(name, "Rings the bell.", &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(true))
-    }
-
-    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
-    }
-}
-
 /// A store whose deletions fail, before or after the chat is deleted.
 #[derive(Debug, Default)]
 struct FailingDeletions {
@@ -156,12 +137,14 @@ struct Servers {
     second: ChatServer,
     store: Arc<LogDouble<FailingDeletions>>,
     permits: Arc<Semaphore>,
-    bell: Bell,
+    /// How many times the bell rang.
+    rung: Arc<AtomicUsize>,
 }
 
 impl Servers {
     fn new() -> Self {
-        let (permits, bell) = (Arc::new(Semaphore::new(0)), Bell::default());
+        let permits = Arc::new(Semaphore::new(0));
+        let (bell, rung) = AnyTool::counted("it rang");
         let store = Arc::<LogDouble<FailingDeletions>>::default();
         let (ledger, keys) =
             (Arc::new(InMemoryLedger::new()), KeyRing::new(1, &test_support::secret(7)).unwrap());
@@ -182,14 +165,11 @@ impl Servers {
             ChatServer::new(agent, approvals).with_store(store.clone())
         };
         let (first, second) = (server(), server());
-        Servers { first, second, store, permits, bell }
+        Servers { first, second, store, permits, rung }
     }
 
     async fn post(&self) -> ChatStream {
-        let message =
-            json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
-        let body = json!({"id": "chat", "message": message}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let request = requests::say("chat", "m1", "Ring");
         self.first.stream_response(&ada(), request).await.unwrap()
     }
 
@@ -202,10 +182,6 @@ impl Servers {
     }
 }
 
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
 /// Reads a response up to this text.
 async fn read_until(response: &mut ChatStream, last: &str) -> String {
     let mut text = String::new();
@@ -213,12 +189,6 @@ async fn read_until(response: &mut ChatStream, last: &str) -> String {
         text += str::from_utf8(&response.next().await.unwrap().unwrap()).unwrap();
     }
     text
-}
-
-async fn read(response: ChatStream) -> String {
-    let pieces = test_support::within_patience(response.collect::<Vec<_>>()).await;
-    let bytes = pieces.into_iter().map(Result::unwrap);
-    String::from_utf8(bytes.collect::<Vec<_>>().concat()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +199,7 @@ async fn the_run_of_a_deleted_chat_stops_on_any_server_and_does_not_save_it() {
         let begun = read_until(&mut response, "Wait. ").await;
         let deleting = if is_other_server { &servers.second } else { &servers.first };
         deleting.delete(&ada(), &"chat".into()).await.unwrap();
-        let text = begun + &read(response).await;
+        let text = begun + &text_of(response).await;
         assert!(text.contains("Wait. ") && text.contains(r#""type":"abort""#), "{text}");
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
         sleep(Duration::from_secs(30)).await;
@@ -251,7 +221,7 @@ async fn an_approval_that_is_requested_after_the_deletion_is_revoked() {
     sleep(Duration::from_millis(100)).await;
     servers.second.delete(&ada(), &"chat".into()).await.unwrap();
     servers.permits.add_permits(1);
-    read(response).await;
+    text_of(response).await;
     sleep(Duration::from_secs(1)).await;
     assert_eq!(servers.permits.available_permits(), 0, "the agent has requested an approval");
     assert_eq!(servers.pending().await, 0);
@@ -263,7 +233,7 @@ async fn a_deletion_that_fails_leaves_no_approval_with_an_effect_and_can_be_repe
     for fails_before in [true, false] {
         let servers = Servers::new();
         servers.permits.add_permits(1);
-        read(servers.post().await).await;
+        text_of(servers.post().await).await;
         let [pending] = &servers.first.approvals().pending(&ada()).await.unwrap()[..] else {
             panic!("one approval is requested")
         };
@@ -286,7 +256,7 @@ async fn a_deletion_that_fails_leaves_no_approval_with_an_effect_and_can_be_repe
         fails.store(false, Ordering::SeqCst);
         servers.second.delete(&ada(), &"chat".into()).await.unwrap();
         assert!(!servers.is_stored().await);
-        assert_eq!(servers.bell.0.load(Ordering::SeqCst), 0);
+        assert_eq!(servers.rung.load(Ordering::SeqCst), 0);
     }
 }
 
@@ -305,7 +275,7 @@ async fn a_run_goes_on_if_the_deletion_of_its_chat_fails_and_has_an_end_if_only_
         let deleted = servers.second.delete(&ada(), &"chat".into()).await;
         assert_eq!(deleted.is_err(), fails_before, "{deleted:?}");
         servers.permits.add_permits(1);
-        let text = read(response).await;
+        let text = text_of(response).await;
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
         assert_eq!(text.contains("ring"), fails_before, "{text}");
         assert_eq!(servers.is_stored().await, fails_before);
@@ -317,18 +287,15 @@ async fn a_chat_that_is_posted_to_while_it_is_deleted_is_there_or_gone() {
     for _ in 0..20 {
         let servers = Servers::new();
         servers.permits.add_permits(2);
-        read(servers.post().await).await;
+        text_of(servers.post().await).await;
         let id = &"chat".into();
-        let message =
-            json!({"id": "m2", "role": "user", "parts": [{"type": "text", "text": "Again"}]});
-        let body = json!({"id": "chat", "message": message}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let request = requests::say("chat", "m2", "Again");
         let user = ada();
         let posted = servers.first.stream_response(&user, request);
         let deleted = servers.second.delete(&user, id);
         let (posted, deleted) = futures::future::join(posted, deleted).await;
         deleted.unwrap();
-        let text = read(posted.unwrap()).await;
+        let text = text_of(posted.unwrap()).await;
         assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
         // The message was applied before the deletion, or it has begun a new chat.
         if let Ok(stored) = servers.first.chat(&ada(), id).await {

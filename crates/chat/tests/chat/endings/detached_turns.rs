@@ -5,28 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::Request;
+use axum::http::Method;
 use axum::response::Response;
+use chat_test_support::answers::send;
 use chat_test_support::test_server::{Client, Host, Line, PRINCIPAL_HEADER, Scripted};
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use test_support::requests::say;
+use test_support::responses::text_of;
 use tokio::time::sleep;
-use tower::ServiceExt;
+use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
 
 /// Posts the client's conversation and does not read the response yet.
 async fn post(host: &Host, client: &Client) -> Response {
-    let request = Request::post("/api/chat")
-        .header("host", "127.0.0.1")
-        .header("content-type", "application/json")
-        .header(PRINCIPAL_HEADER, &client.person);
-    let request = request.body(Body::from(client.body().to_string())).unwrap();
-    host.routes.clone().oneshot(request).await.unwrap()
+    let (user, body) = ([(PRINCIPAL_HEADER, &*client.person)], client.body().to_string());
+    send(&host.routes, Method::POST, "/api/chat", &user, body).await
 }
 
 /// A host whose model emits more than the buffer between run and reader holds, and requests one
@@ -82,13 +78,9 @@ async fn a_client_that_does_not_read_its_response_delays_neither_the_run_nor_dec
     assert!(body.frame().await.is_none());
     let first = String::from_utf8(first.to_vec()).unwrap();
     let last_event_id = first.strip_prefix("id: ").unwrap().split_once('\n').unwrap().0;
-    let request = Request::get("/api/chat/chat/stream")
-        .header("host", "127.0.0.1")
-        .header("last-event-id", last_event_id)
-        .header(PRINCIPAL_HEADER, "alice");
-    let rest = host.routes.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-    let rest = rest.into_body().collect().await.unwrap().to_bytes();
-    let rest = String::from_utf8(rest.to_vec()).unwrap();
+    let headers = [("last-event-id", last_event_id), (PRINCIPAL_HEADER, "alice")];
+    let rest = send(&host.routes, Method::GET, "/api/chat/chat/stream", &headers, "").await;
+    let rest = text_of(rest.into_body()).await;
     assert_eq!(rest.matches(r#""type":"tool-output-available""#).count(), 100);
     assert!(rest.ends_with("data: [DONE]\n\n"), "{rest}");
 }
@@ -107,10 +99,7 @@ async fn a_client_reads_while_its_agent_always_has_an_event() {
         }))
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let body = br#"{"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
-    ]}"#;
-    let request = ChatRequest::parse(body, &Limits::default()).unwrap();
+    let request = say("chat", "m1", "hello");
     let mut answer = chats.stream_response(&Principal::new("alice"), request).await.unwrap();
     answer.frame().await.unwrap().unwrap();
     assert!(!has_ended.load(Ordering::Relaxed));
@@ -127,9 +116,7 @@ async fn an_answer_goes_on_after_its_process_has_stood_still_for_longer_than_its
         stream::iter([AgentEvent::text("first ")]).chain(stream::once(last))
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let body = json!({"id": "chat", "messages": [{"id": "m1", "role": "user", "parts": [
-        {"type": "text", "text": "Go on"}]}]});
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = say("chat", "m1", "Go on");
     let response = chats.stream_response(&Principal::new("ada"), request).await.unwrap();
     let read = async |mut response: ChatStream| {
         let mut text = String::new();
@@ -233,12 +220,8 @@ async fn a_decision_is_carried_out_though_its_sender_disconnects() {
 async fn an_agent_that_panics_before_its_first_event_gives_an_error_chunk() {
     let agent = |_: Turn| -> stream::Empty<AgentEvent> { panic!("a secret") };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let body = br#"{"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
-    ]}"#;
-    let request = ChatRequest::parse(body, &Limits::default()).unwrap();
+    let request = say("chat", "m1", "hello");
     let answer = chats.stream_response(&Principal::new("alice"), request).await.unwrap();
-    let read = BodyExt::collect(answer).await.unwrap().to_bytes();
-    let read = String::from_utf8(read.to_vec()).unwrap();
+    let read = text_of(answer).await;
     assert!(read.contains(r#""type":"error""#) && !read.contains("secret"), "{read}");
 }

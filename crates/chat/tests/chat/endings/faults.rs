@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::{StreamExt, stream};
-use serde_json::{Value, json};
+pub(crate) use test_support::requests::ada;
+use test_support::{requests, responses};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
+use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
@@ -133,9 +133,19 @@ impl Server {
 }
 
 pub(crate) fn server() -> Server {
-    let faults = Arc::new(LogDouble::<Faults>::default());
-    let (calls, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let (counted, awaited) = (Arc::clone(&calls), Arc::clone(&permits));
+    let (faults, permits) = (Arc::new(LogDouble::<Faults>::default()), Arc::new(Semaphore::new(0)));
+    let (chats, calls) = speaker(&faults, &permits);
+    Server { chats, faults, calls, permits }
+}
+
+/// Returns a server whose agent says a word, and then waits for a permit. Returns also how many
+/// times the agent was called.
+pub(crate) fn speaker(
+    store: &Arc<impl LogStore>,
+    permits: &Arc<Semaphore>,
+) -> (ChatServer, Arc<AtomicUsize>) {
+    let calls = Arc::<AtomicUsize>::default();
+    let (counted, awaited) = (Arc::clone(&calls), Arc::clone(permits));
     let agent = move |_: Turn| {
         counted.fetch_add(1, Ordering::SeqCst);
         let permits = Arc::clone(&awaited);
@@ -146,23 +156,14 @@ pub(crate) fn server() -> Server {
         stream::once(async { AgentEvent::text("An ") }).chain(stream::once(rest))
     };
     let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    let chats = chats.with_store(faults.clone());
-    Server { chats, faults, calls, permits }
-}
-
-pub(crate) fn ada() -> Principal {
-    Principal::new("ada")
+    (chats.with_store(store.clone()), calls)
 }
 
 pub(crate) fn post(id: &str, text: &str) -> ChatRequest {
-    let message: Value =
-        json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
-    let body = json!({"id": "chat", "message": message}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    requests::say("chat", id, text)
 }
 
 pub(crate) async fn text_of(response: ChatStream) -> String {
-    let frames = response.map(|frame| frame.unwrap().to_vec()).collect::<Vec<_>>();
-    let frames = timeout(Duration::from_secs(120), frames).await.expect("the response ends");
-    String::from_utf8(frames.concat()).unwrap()
+    let text = responses::text_of(response);
+    timeout(Duration::from_secs(120), text).await.expect("the response ends")
 }

@@ -6,45 +6,34 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
-use futures::{FutureExt, StreamExt, stream};
+use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
+use test_support::requests::{ada, request, user_message};
+use test_support::responses::text_of;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::message::AnswerEnd;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
+use ui_message_stream::{ChatRequest, UiMessage};
 use ui_message_stream_chat::store::ChatStoreError;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, InMemoryLogStore, LoadLog, LogKey, LogStore, PutSnapshot,
     ReadLogEntries,
 };
-use ui_message_stream_chat::{Chat, ChatError, ChatServer, ChatStream, Turn};
+use ui_message_stream_chat::{Chat, ChatError, ChatServer};
 
+use super::faults::speaker;
 use crate::stores::row_store::RowStore;
 
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
-fn user(id: &str, text: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
-}
-
 fn submit(messages: &[Value]) -> ChatRequest {
-    parse(&json!({"id": "chat", "messages": messages}))
+    request(&json!({"id": "chat", "messages": messages}))
 }
 
 fn edit(message: &Value) -> ChatRequest {
-    parse(&json!({"id": "chat", "messages": [message], "messageId": message["id"]}))
+    request(&json!({"id": "chat", "messages": [message], "messageId": message["id"]}))
 }
 
 fn regenerate(messages: &[Value]) -> ChatRequest {
-    parse(&json!({"id": "chat", "messages": messages, "trigger": "regenerate-message"}))
-}
-
-fn parse(body: &Value) -> ChatRequest {
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
+    request(&json!({"id": "chat", "messages": messages, "trigger": "regenerate-message"}))
 }
 
 /// A server on a store, whose agent counts its calls, says a word and waits for a permit.
@@ -55,19 +44,9 @@ struct Server {
 }
 
 fn server(store: &Arc<impl LogStore>) -> Server {
-    let (calls, permits) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
-    let (counted, awaited) = (Arc::clone(&calls), Arc::clone(&permits));
-    let agent = move |_: Turn| {
-        counted.fetch_add(1, Ordering::SeqCst);
-        let permits = Arc::clone(&awaited);
-        let rest = async move {
-            permits.acquire().await.unwrap().forget();
-            AgentEvent::text("answer")
-        };
-        stream::once(async { AgentEvent::text("An ") }).chain(stream::once(rest))
-    };
-    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
-    Server { chats: chats.with_store(store.clone()), calls, permits }
+    let permits = Arc::new(Semaphore::new(0));
+    let (chats, calls) = speaker(store, &permits);
+    Server { chats, calls, permits }
 }
 
 impl Server {
@@ -106,7 +85,7 @@ async fn store_with_lost_run(request: ChatRequest) -> Arc<LogDouble<Waits>> {
 /// Another reader or load would resume it.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_was_lost_7_days_ago_ends_without_a_request() {
-    let store = store_with_lost_run(submit(&[user("m1", "Hi")])).await;
+    let store = store_with_lost_run(submit(&[user_message("m1", "Hi")])).await;
     let server = server(&store);
     let _routes: axum::Router = ui_message_stream_chat::axum::chat_routes(server.chats.clone());
     let key = LogKey { owner: ada(), chat: "chat".into() };
@@ -148,9 +127,9 @@ async fn what_was_edited_away_goes_also_if_the_server_was_lost_before_it_stored_
     let store = Arc::new(LogDouble(HangingSnapshots { store, hang }));
     let lost = server(&store);
     lost.permits.add_permits(4);
-    lost.post(&submit(&[user("m1", "A secret")])).await.unwrap();
+    lost.post(&submit(&[user_message("m1", "A secret")])).await.unwrap();
     store.hang.store(true, Ordering::SeqCst);
-    lost.post(&edit(&user("m1", "Hello"))).await.unwrap();
+    lost.post(&edit(&user_message("m1", "Hello"))).await.unwrap();
     let key = LogKey { owner: ada(), chat: "chat".into() };
     let holds_secret = async || {
         let load = LoadLog { key: &key, has_frames: true, has_messages: true };
@@ -174,14 +153,14 @@ async fn what_was_edited_away_goes_also_if_the_server_was_lost_before_it_stored_
 
 #[tokio::test(start_paused = true)]
 async fn a_request_whose_run_was_lost_with_its_server_begins_another_run() {
-    for request in [submit, regenerate].map(|request| request(&[user("m1", "Hi")])) {
+    for request in [submit, regenerate].map(|request| request(&[user_message("m1", "Hi")])) {
         let store = store_with_lost_run(request.clone()).await;
         let server = server(&store);
         server.permits.add_permits(2);
         let message = server.post(&request).await.unwrap().unwrap();
         let chat = stored(&server).await;
         assert_eq!((chat.messages.len(), &chat.messages[1]), (2, &message));
-        let again = server.post(&submit(&[user("m1", "Hi")])).await.unwrap();
+        let again = server.post(&submit(&[user_message("m1", "Hi")])).await.unwrap();
         assert_eq!((again, server.calls()), (Some(message), 1));
     }
 }
@@ -189,12 +168,12 @@ async fn a_request_whose_run_was_lost_with_its_server_begins_another_run() {
 /// Its response could not be the last message.
 #[tokio::test(start_paused = true)]
 async fn a_lost_run_is_not_repeated_if_other_messages_follow() {
-    let store = store_with_lost_run(submit(&[user("m1", "Hi")])).await;
+    let store = store_with_lost_run(submit(&[user_message("m1", "Hi")])).await;
     let server = server(&store);
     server.permits.add_permits(2);
-    server.post(&submit(&[user("m1", "Hi"), user("m2", "Hello?")])).await.unwrap();
+    server.post(&submit(&[user_message("m1", "Hi"), user_message("m2", "Hello?")])).await.unwrap();
     let before = stored(&server).await;
-    let response = server.post(&submit(&[user("m1", "Hi")])).await;
+    let response = server.post(&submit(&[user_message("m1", "Hi")])).await;
     assert!(matches!(response, Err(ChatError::AlreadyReceived { .. })), "{response:?}");
     assert_eq!((stored(&server).await, server.calls()), (before, 1));
 }
@@ -203,16 +182,12 @@ async fn a_lost_run_is_not_repeated_if_other_messages_follow() {
 async fn a_request_that_reaches_another_server_while_its_response_is_written_calls_no_model() {
     let store = Arc::new(InMemoryLogStore::new());
     let (first, second) = (server(&store), server(&store));
-    let question = [user("m1", "Hi")];
+    let question = [user_message("m1", "Hi")];
     for request in [submit(&question), regenerate(&question)] {
         let response = first.chats.stream_response(&ada(), request.clone()).await.unwrap();
         let again = second.chats.stream_response(&ada(), request).await.unwrap();
         first.permits.add_permits(1);
-        let read = async |response: ChatStream| {
-            let frames = response.map(|frame| frame.unwrap().to_vec());
-            String::from_utf8(frames.collect::<Vec<_>>().await.concat()).unwrap()
-        };
-        let (response, again) = futures::join!(read(response), read(again));
+        let (response, again) = futures::join!(text_of(response), text_of(again));
         assert!(response.contains("answer"), "{response}");
         assert_eq!(response, again);
     }
@@ -223,14 +198,14 @@ async fn a_request_that_reaches_another_server_while_its_response_is_written_cal
 async fn a_run_renews_its_lease_and_stops_if_another_server_discards_its_response() {
     let store = Arc::new(InMemoryLogStore::new());
     let (first, second) = (server(&store), server(&store));
-    let request = submit(&[user("m1", "Hi")]);
+    let request = submit(&[user_message("m1", "Hi")]);
     let response = first.chats.stream_response(&ada(), request.clone()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(25)).await;
     // The lease of 10 seconds has not passed: a repetition reads the run.
     let again = second.chats.stream_response(&ada(), request).await.unwrap();
 
     second.permits.add_permits(1);
-    let edited = second.post(&edit(&user("m1", "Hello"))).await.unwrap().unwrap();
+    let edited = second.post(&edit(&user_message("m1", "Hello"))).await.unwrap().unwrap();
     for response in [response, again] {
         let frames = timeout(Duration::from_secs(30), response.collect::<Vec<_>>()).await.unwrap();
         assert!(format!("{frames:?}").contains("abort"), "{frames:?}");
@@ -299,7 +274,7 @@ impl Intercepts for Waits {
 async fn a_run_whose_chat_cannot_be_written_ends() {
     let store = Waits::new(usize::MAX);
     let server = server(&store);
-    let request = submit(&[user("m1", "Hi")]);
+    let request = submit(&[user_message("m1", "Hi")]);
     let response = server.chats.stream_response(&ada(), request).await.unwrap();
     server.called().await;
     store.is_failing.store(true, Ordering::SeqCst);
@@ -312,7 +287,7 @@ async fn a_client_that_disconnects_while_its_message_is_saved_gets_the_answer_la
     let store = Waits::new(0);
     let server = server(&store);
     server.permits.add_permits(2);
-    let request = submit(&[user("m1", "Hi")]);
+    let request = submit(&[user_message("m1", "Hi")]);
     {
         tokio::select! {
             response = server.post(&request) => panic!("the save waits: {response:?}"),
@@ -330,7 +305,7 @@ async fn a_client_that_disconnects_while_its_message_is_saved_gets_the_answer_la
 #[tokio::test]
 async fn a_regeneration_that_was_stopped_can_be_requested_again() {
     let server = server(&Arc::new(InMemoryLogStore::new()));
-    let question = [user("m1", "Hi")];
+    let question = [user_message("m1", "Hi")];
     let request = regenerate(&question);
     let stopped = server.chats.stream_response(&ada(), request.clone()).await.unwrap();
     server.called().await;

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use serde_json::json;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
+use test_support::requests::{self, ada};
+use test_support::responses::text_of;
+use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
 use ui_message_stream::message::AnswerEnd;
-use ui_message_stream::request::Limits;
 use ui_message_stream::response::ResponseOutcome;
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::InMemoryLogStore;
-use ui_message_stream_chat::{ChatError, ChatServer, ChatStream, Turn};
+use ui_message_stream_chat::{ChatError, ChatServer, Turn};
 
 use crate::endings::faults;
 
@@ -44,19 +44,8 @@ fn server(store: &Arc<InMemoryLogStore>, time: Duration) -> ChatServer {
     chats.with_store(store.clone())
 }
 
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
 fn post(id: &str) -> ChatRequest {
-    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
-    let body = json!({"id": "chat", "message": message}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
-}
-
-async fn text_of(response: ChatStream) -> String {
-    let frames = response.map(|frame| frame.unwrap().to_vec()).collect::<Vec<_>>().await;
-    String::from_utf8(frames.concat()).unwrap()
+    requests::say("chat", id, "Hi")
 }
 
 #[tokio::test(start_paused = true)]

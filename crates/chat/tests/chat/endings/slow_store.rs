@@ -9,11 +9,11 @@ use async_stream::stream;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::requests::{request, user_message};
 use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::json::Json;
-use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, Expected, InMemoryLogStore, LoadLog, LoadedLog, LogPage, LogStore,
@@ -90,9 +90,8 @@ fn server(logs: &Arc<InMemoryLogStore>) -> Server {
 }
 
 fn edit() -> ChatRequest {
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ho"}]});
-    let body = json!({"id": "chat", "message": message, "messageId": "m1"}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    let message = user_message("m1", "Ho");
+    request(&json!({"id": "chat", "message": message, "messageId": "m1"}))
 }
 
 async fn decision(other: &ChatServer) -> ChatRequest {
@@ -102,8 +101,7 @@ async fn decision(other: &ChatServer) -> ChatRequest {
     let is_call = |part: &&mut Value| part["toolCallId"] == "place";
     let call = parts.iter_mut().find(is_call).unwrap();
     (call["state"], call["output"]) = ("output-available".into(), "Berlin".into());
-    let body = json!({"id": "chat", "message": answer}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    request(&json!({"id": "chat", "message": answer}))
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use serde_json::json;
+use test_support::requests;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
+use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::store::InMemoryLogStore;
 use ui_message_stream_chat::{ChatServer, Turn};
 
@@ -41,10 +40,7 @@ async fn a_quiet_run_ends_within_a_second_after_a_stop_or_a_deletion_at_another_
             ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(logs.clone())
         };
         let (ada, chat) = (Principal::new("ada"), "chat".into());
-        let message =
-            json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
-        let body = json!({"id": "chat", "message": message}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        let request = requests::say("chat", "m1", "Hi");
         let (first, second) = (server(), server());
         let response = first.stream_response(&ada, request).await.unwrap();
         let response = tokio::spawn(response.collect::<Vec<_>>());

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use serde_json::json;
+use test_support::requests::{request, user_message};
 use test_support::thread_subscriber::{CapturedLog, subscribe};
+use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::{ChatError, ChatServer, ChatStream, Turn};
 
@@ -20,18 +20,15 @@ fn server(limits: ChatLimits) -> ChatServer {
 }
 
 async fn post(chats: &ChatServer, chat: &str) -> Result<ChatStream, ChatError> {
-    let message =
-        json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "a secret"}]});
-    let body = json!({"id": chat, "messages": [message]}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let message = user_message("m1", "a secret");
+    let request = request(&json!({"id": chat, "messages": [message]}));
     chats.stream_response(&Principal::new("ada"), request).await
 }
 
 /// Runs a test, and returns the lines that are logged about limits.
 async fn logged(test: impl Future) -> Vec<String> {
     let log = CapturedLog::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
     let _guard = subscribe(subscriber.finish());
     test.await;
     let text = log.text();

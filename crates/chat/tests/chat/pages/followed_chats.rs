@@ -14,11 +14,11 @@ use chat_test_support::test_server::{Client, Host, PRINCIPAL_HEADER};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
+use test_support::requests::{self, ada};
 use tokio::time::timeout;
 use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
+use ui_message_stream::{AgentEvent, BoxFuture};
 use ui_message_stream_chat::store::{
     ChatPage, ChatStoreError, InMemoryLogStore, ListChats, LogStore,
 };
@@ -209,14 +209,8 @@ fn server() -> (ChatServer, Arc<LogDouble<Lists>>) {
     (chats.with_store(store.clone()), store)
 }
 
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
 async fn say(chats: &ChatServer, chat: &str) {
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
-    let body = json!({"id": chat, "message": message}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let request = requests::say(chat, "m1", "Hi");
     chats.complete_response(&ada(), request).await.unwrap();
 }
 

@@ -1,12 +1,12 @@
 //! The chat route for clients that do not read streams: the response holds the message, the stop
 //! reason, and the pending approvals and client tool calls.
 
-use axum::body::Body;
-use axum::http::{Request, StatusCode, header};
+use axum::http::{Method, StatusCode, header};
+use chat_test_support::answers::send;
 use chat_test_support::test_server::{Host, Line, PRINCIPAL_HEADER, Scripted};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tower::ServiceExt;
+use test_support::requests::{respond, user_message};
+use test_support::responses::text_of;
 use ui_message_stream::approval::{PendingToolCall, Principal};
 use ui_message_stream::request::Limits;
 use ui_message_stream::{Json, UiMessage};
@@ -26,17 +26,11 @@ async fn post_as(
     accept: &str,
     body: &Value,
 ) -> (StatusCode, String, String) {
-    let request = Request::post(path)
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::ACCEPT, accept)
-        .header(PRINCIPAL_HEADER, person)
-        .body(Body::from(body.to_string()))
-        .unwrap();
-    let response = host.routes.clone().oneshot(request).await.unwrap();
+    let headers = [("accept", accept), (PRINCIPAL_HEADER, person)];
+    let response = send(&host.routes, Method::POST, path, &headers, body.to_string()).await;
     let status = response.status();
     let media_type = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, media_type, String::from_utf8(body.to_vec()).unwrap())
+    (status, media_type, text_of(response.into_body()).await)
 }
 
 /// Posts answers by id, and returns the JSON response.
@@ -62,7 +56,7 @@ async fn ask(host: &Host, messages: Value) -> Value {
 }
 
 fn user(text: &str) -> Value {
-    json!([{"id": "m1", "role": "user", "parts": [{"type": "text", "text": text}]}])
+    json!([user_message("m1", text)])
 }
 
 #[tokio::test]
@@ -91,8 +85,7 @@ async fn an_approval_pending_in_a_json_response_can_be_decided_by_the_approval_r
     let mut message = paused["message"].clone();
     let parts = message["parts"].as_array_mut().unwrap();
     let call = parts.iter_mut().find(|part| part["type"] == "tool-delete_file").unwrap();
-    call["state"] = json!("approval-responded");
-    call["approval"]["approved"] = json!(true);
+    respond(call, true);
     let mut messages = user("delete notes.txt");
     messages.as_array_mut().unwrap().push(message);
     let answer = ask(&host, messages).await;

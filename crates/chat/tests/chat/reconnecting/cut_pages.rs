@@ -7,35 +7,16 @@ use std::time::Duration;
 use async_stream::stream;
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::any_tool::AnyTool;
 use test_support::external_processes::{ask_judge, node_project};
+use test_support::requests::{ada, call_mut, send};
+use test_support::responses::message_of;
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{
-    Approvals, ApprovedCall, DefinitionDigest, Principal, Progress, ToolInfo, ToolOutcome, Toolbox,
-};
-use ui_message_stream::chunk::{FinishReason, ReceivedChunk};
+use ui_message_stream::approval::Approvals;
+use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::reducer::Reducer;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessage};
+use ui_message_stream::{AgentEvent, Json, UiMessage};
 use ui_message_stream_chat::{ChatServer, ChatStream, Turn};
-
-/// A tool of the host's own.
-#[derive(Debug)]
-struct Bell;
-
-impl Toolbox for Bell {
-    fn tool(&self, name: &str) -> Option<ToolInfo> {
-        Some(ToolInfo::new(DefinitionDigest::new(name, "Rings the bell.", &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(std::future::ready(true))
-    }
-
-    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        Box::pin(std::future::ready(ToolOutcome::Output(Json::string("it rang"))))
-    }
-}
 
 /// A server whose agent requests approval of one call, and writes the input of a second one. It
 /// writes the rest of that input after a permit.
@@ -60,13 +41,11 @@ fn server(permits: Arc<Semaphore>) -> ChatServer {
             yield AgentEvent::finish(FinishReason::Stop);
         }
     };
-    ChatServer::new(agent, Approvals::new(Bell))
+    ChatServer::new(agent, Approvals::new(AnyTool::with_output("it rang")))
 }
 
 async fn post(chats: &ChatServer, message: &Value) -> ChatStream {
-    let body = json!({"id": "chat", "messages": [message]}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-    chats.stream_response(&Principal::new("ada"), request).await.unwrap()
+    chats.stream_response(&ada(), send("chat", &json!([message]))).await.unwrap()
 }
 
 /// Reads a response until it holds this text, or to its end.
@@ -79,16 +58,6 @@ async fn read_until(mut response: ChatStream, text: &str) -> String {
         }
     }
     read
-}
-
-/// The message of a client that holds `held` and reads a response.
-fn message_after(held: Option<UiMessage>, response: &str) -> UiMessage {
-    let mut reducer = held.map_or_else(Reducer::new, Reducer::continuing);
-    let chunks = response.lines().filter_map(|line| line.strip_prefix("data: "));
-    for chunk in chunks.filter(|data| *data != "[DONE]") {
-        reducer.push(&ReceivedChunk::parse(chunk).unwrap()).unwrap();
-    }
-    reducer.into_message()
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,9 +76,8 @@ async fn reads_both_results(is_ended: bool) {
     let chats = server(Arc::clone(&permits));
     let question = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Ring"}]});
     let cut = read_until(post(&chats, &question).await, "tool-input-delta").await;
-    let mut held = serde_json::to_value(message_after(None, &cut)).unwrap();
-    let parts = held["parts"].as_array_mut().unwrap();
-    let ring = parts.iter_mut().find(|part| part["toolCallId"] == "c1").unwrap();
+    let mut held = serde_json::to_value(message_of(None, &cut)).unwrap();
+    let ring = call_mut(&mut held, "c1");
     (ring["state"], ring["approval"]["approved"]) = (json!("approval-responded"), json!(true));
     assert!(held.to_string().contains("input-streaming"), "{held}");
     if is_ended {
@@ -129,7 +97,7 @@ async fn reads_both_results(is_ended: bool) {
         calls.map(|part| json!([part["toolCallId"], part["input"], part["output"]])).collect()
     };
     let expected = [json!(["c1", null, "it rang"]), json!(["c2", {"n": 2}, 3])];
-    let message = message_after(UiMessage::parse(&held.to_string()).ok(), &response);
+    let message = message_of(UiMessage::parse(&held.to_string()).ok(), &response);
     assert_eq!(outputs(&serde_json::to_value(&message).unwrap()), expected, "{response}");
 
     let Some(client) = node_project("tests/client") else { return };

@@ -4,18 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Method, Request, StatusCode};
+use axum::http::{Method, StatusCode};
 use axum::{Extension, Router};
+use chat_test_support::answers;
 use futures::stream;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use test_support::requests::user_message;
+use test_support::responses::{message_of, text_of};
 use tokio::sync::Semaphore;
-use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chunk::{FinishReason, ReceivedChunk};
+use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::reducer::Reducer;
 use ui_message_stream::{AgentEvent, Json, UiMessage};
 use ui_message_stream_chat::ChatLimits;
 use ui_message_stream_chat::axum::chat_routes;
@@ -68,20 +68,13 @@ impl Server {
         last_event_id: Option<&str>,
         body: &str,
     ) -> tokio::task::JoinHandle<(StatusCode, String)> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "127.0.0.1")
-            .header("content-type", "application/json");
-        if let Some(last) = last_event_id {
-            request = request.header("last-event-id", last);
-        }
-        let (routes, request) = (self.routes(user), request.body(Body::from(body.to_owned())));
+        let headers = last_event_id.map(|last| [("last-event-id", last.to_owned())]);
+        let (routes, path, body) = (self.routes(user), path.to_owned(), body.to_owned());
         tokio::spawn(async move {
-            let response = routes.oneshot(request.unwrap()).await.unwrap();
-            let status = response.status();
-            let body = response.into_body().collect().await.unwrap().to_bytes();
-            (status, String::from_utf8(body.to_vec()).unwrap())
+            let headers: Vec<_> =
+                headers.iter().flatten().map(|(name, id)| (*name, &**id)).collect();
+            let response = answers::send(&routes, method, &path, &headers, body).await;
+            (response.status(), text_of(response.into_body()).await)
         })
     }
 
@@ -101,23 +94,12 @@ impl Server {
 }
 
 fn user(text: &str) -> Value {
-    json!([{"id": "m1", "role": "user", "parts": [{"type": "text", "text": text}]}])
+    json!([user_message("m1", text)])
 }
 
 /// The ids of the frames of a response.
 fn ids(response: &str) -> Vec<&str> {
     response.lines().filter_map(|line| line.strip_prefix("id: ")).collect()
-}
-
-/// The message of a client that holds `held` and reads a response.
-fn read(held: Option<UiMessage>, response: &str) -> UiMessage {
-    let mut reducer = held.map_or_else(Reducer::new, Reducer::continuing);
-    for data in response.lines().filter_map(|line| line.strip_prefix("data: ")) {
-        if data != "[DONE]" {
-            reducer.push(&ReceivedChunk::parse(data).unwrap()).unwrap();
-        }
-    }
-    reducer.into_message()
 }
 
 async fn pause() {
@@ -291,7 +273,7 @@ async fn no_route_returns_what_was_edited_away_and_the_store_forgets_it() {
 async fn a_run_that_continues_a_message_is_read_with_the_message_in_front() {
     let server = Server::new();
     let (_, first) = server.post(&user("where am I?")).await.unwrap();
-    let mut held = serde_json::to_value(read(None, &first)).unwrap();
+    let mut held = serde_json::to_value(message_of(None, &first)).unwrap();
     let call = held["parts"].as_array_mut().unwrap().iter_mut();
     let call = call.into_iter().find(|part| part["type"] == "tool-where").unwrap();
     (call["state"], call["output"]) = ("output-available".into(), "Lisbon".into());
@@ -306,9 +288,9 @@ async fn a_run_that_continues_a_message_is_read_with_the_message_in_front() {
     let (_, post) = post.await.unwrap();
     let (_, opened_again) = opened_again.await.unwrap();
     let stored = server.stored().await[1].clone();
-    assert_eq!(read(None, &opened_again), stored, "{opened_again}");
+    assert_eq!(message_of(None, &opened_again), stored, "{opened_again}");
     let held = UiMessage::parse(&held.to_string()).unwrap();
-    assert_eq!(read(Some(held), &post), stored, "{post}");
+    assert_eq!(message_of(Some(held), &post), stored, "{post}");
     assert_eq!(second_tab.await.unwrap().1, opened_again);
     // After the message in front all readers get the same frames, each with its id.
     let after_start = |response: &str| {

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use chat_test_support::log_double::{Intercepts, LogDouble};
 use futures::StreamExt;
-use serde_json::json;
+use test_support::requests;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest};
+use ui_message_stream::{AgentEvent, BoxFuture};
 use ui_message_stream_chat::store::{InMemoryLogStore, LogKey, LogStore};
 use ui_message_stream_chat::{ChatServer, Turn};
 
@@ -58,9 +57,7 @@ async fn without_a_hint_a_reader_asks_a_second_after_the_last_frame_and_sends_a_
         server.with_store(store.clone())
     };
     let ada = Principal::new("ada");
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
-    let body = json!({"id": "chat", "message": message}).to_string();
-    let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let request = requests::say("chat", "m1", "Hi");
     let _response = server().stream_response(&ada, request).await.unwrap();
 
     // A reader on another server.

@@ -13,12 +13,11 @@ use chat_test_support::recorded_conversations::{Permits, Recording, recorded_age
 use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::external_processes::{number, say};
+use test_support::responses::{message_of, text_of};
 use test_support::rng::Dice;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chunk::ReceivedChunk;
-use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, UiMessage};
 use ui_message_stream_chat::{ChatError, ChatServer, ChatStream};
@@ -46,8 +45,8 @@ impl Conversation {
         let body = json!({"id": "chat", "messages": [question]}).to_string();
         let mut conversation = Conversation { chats, permits, held: None, body };
         if recording.continued.is_some() {
-            let first = read(conversation.post().await.unwrap()).await;
-            let mut held = serde_json::to_value(message_after(None, &first)).unwrap();
+            let first = text_of(conversation.post().await.unwrap()).await;
+            let mut held = serde_json::to_value(message_of(None, &first)).unwrap();
             for part in held["parts"].as_array_mut().unwrap() {
                 if part["state"] == "input-available" {
                     (part["state"], part["output"]) = ("output-available".into(), "done".into());
@@ -72,25 +71,6 @@ impl Conversation {
     }
 }
 
-async fn read(mut response: ChatStream) -> String {
-    let mut read = Vec::new();
-    while let Some(bytes) = response.next().await {
-        read.extend_from_slice(&bytes.unwrap());
-    }
-    String::from_utf8(read).unwrap()
-}
-
-/// The message of a client that holds `held` and reads a response.
-fn message_after(held: Option<&UiMessage>, response: &str) -> UiMessage {
-    let mut reducer = held.cloned().map_or_else(Reducer::new, Reducer::continuing);
-    for data in response.lines().filter_map(|line| line.strip_prefix("data: ")) {
-        if data != "[DONE]" {
-            reducer.push(&ReceivedChunk::parse(data).unwrap()).unwrap();
-        }
-    }
-    reducer.into_message()
-}
-
 /// The last id in the frames of a response that have arrived whole, and these frames.
 fn whole_frames(response: &str) -> (Option<&str>, &str) {
     let whole = response.rfind("\n\n").map_or("", |end| &response[..end + 2]);
@@ -111,9 +91,9 @@ async fn a_recorded_response_that_is_cut_after_any_byte_continues_with_the_next_
     for recording in &*recordings {
         let conversation = Conversation::new(&recordings, recording).await;
         conversation.permits.add_permits(recording.events.len());
-        let whole = read(conversation.post().await.unwrap()).await;
+        let whole = text_of(conversation.post().await.unwrap()).await;
         assert!(whole.ends_with("data: [DONE]\n\n"), "{}: {whole}", recording.name);
-        let message = message_after(conversation.held.as_ref(), &whole);
+        let message = message_of(conversation.held.clone(), &whole);
         // What follows an id depends on nothing else.
         let mut rests: HashMap<&str, String> = HashMap::new();
         for cut in (0..=whole.len()).filter(|cut| whole.is_char_boundary(*cut)) {
@@ -127,7 +107,7 @@ async fn a_recorded_response_that_is_cut_after_any_byte_continues_with_the_next_
                             .get(Some(id))
                             .await
                             .unwrap_or_else(|| panic!("{}", place()));
-                        rests.insert(id, read(rest).await);
+                        rests.insert(id, text_of(rest).await);
                     }
                     assert_eq!(format!("{arrived}{}", rests[id]), whole, "{}", place());
                 }
@@ -136,8 +116,8 @@ async fn a_recorded_response_that_is_cut_after_any_byte_continues_with_the_next_
                     repeated += 1;
                     match conversation.post().await {
                         Ok(again) => {
-                            let again = read(again).await;
-                            let again = message_after(conversation.held.as_ref(), &again);
+                            let again = text_of(again).await;
+                            let again = message_of(conversation.held.clone(), &again);
                             // This client keeps what a repeated model call has written before.
                             if !recording.repeats_a_model_call() {
                                 assert_eq!(shown(&again), shown(&message), "{}", place());
@@ -218,7 +198,7 @@ async fn readers_that_join_a_recorded_conversation_at_random_get_the_same_bytes(
                     len => Some(ids[dice.below(len)]).filter(|_| dice.chance(50)),
                 };
                 let stream = conversation.get(id).await;
-                let reader = tokio::spawn(read(stream.expect(&recording.name)));
+                let reader = tokio::spawn(text_of(stream.expect(&recording.name)));
                 match id {
                     None => from_start.push(reader),
                     Some(id) => {
@@ -234,7 +214,7 @@ async fn readers_that_join_a_recorded_conversation_at_random_get_the_same_bytes(
         first.await.unwrap();
         let whole = String::from_utf8(so_far.lock().unwrap().clone()).unwrap();
         assert!(whole.ends_with("data: [DONE]\n\n"), "{}: {whole}", recording.name);
-        let message = message_after(conversation.held.as_ref(), &whole);
+        let message = message_of(conversation.held.clone(), &whole);
         joined[0] += from_start.len();
         joined[1] += after_frame.len();
         for reader in from_start {
@@ -245,9 +225,9 @@ async fn readers_that_join_a_recorded_conversation_at_random_get_the_same_bytes(
                 Some(held) => {
                     let front = &read[..read.len() - numbered(&read).len()];
                     assert!(whole.ends_with(numbered(&read)), "{}: {read}", recording.name);
-                    assert_eq!(message_after(None, &read), message, "{}: {read}", recording.name);
+                    assert_eq!(message_of(None, &read), message, "{}: {read}", recording.name);
                     let held = shown(held);
-                    assert!(shown(&message_after(None, front)).len() >= held.len(), "{front}");
+                    assert!(shown(&message_of(None, front)).len() >= held.len(), "{front}");
                 }
             }
         }

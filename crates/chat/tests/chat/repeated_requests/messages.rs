@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::http::Method;
+use axum::http::StatusCode;
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::{Extension, Router};
+use chat_test_support::answers::send;
 use chat_test_support::test_server::{Client, Host};
 use futures::stream;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use test_support::requests::{ada, request, user_message};
+use test_support::responses::{message_of, text_of};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::chunk::ReceivedChunk;
-use ui_message_stream::reducer::Reducer;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, UiMessage};
 use ui_message_stream_chat::ChatLimits;
@@ -32,18 +32,14 @@ use PostedHistory::{Keep, Truncate};
 
 const UNNAMED_EDIT: RequestEffect = RequestEffect::Refused(RequestConflict::UnnamedEdit);
 
-fn user(id: &str, text: &str) -> Value {
-    json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]})
-}
-
 fn assistant(id: &str) -> Value {
     json!({"id": id, "role": "assistant", "parts": [{"type": "text", "text": "An answer."}]})
 }
 
 /// The history `m1 a1 m2 a2 …` of this many turns, up to the message of the user in the last one.
 fn posted(turns: usize) -> Vec<Value> {
-    let turns =
-        (1..=turns).flat_map(|n| [user(&format!("m{n}"), "Hi"), assistant(&format!("a{n}"))]);
+    let turns = (1..=turns)
+        .flat_map(|n| [user_message(&format!("m{n}"), "Hi"), assistant(&format!("a{n}"))]);
     let mut messages: Vec<Value> = turns.collect();
     messages.pop();
     messages
@@ -69,7 +65,7 @@ fn regenerate(messages: &[Value], id: Option<&str>) -> Value {
 }
 
 fn apply_with(chat: &mut Chat, body: &Value, posted_history: PostedHistory) -> RequestEffect {
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = request(&body);
     chat.apply_request(&request, posted_history)
 }
 
@@ -114,7 +110,7 @@ fn ids(chat: &Chat) -> Vec<&str> {
 
 /// A chat of this many answered turns.
 fn chat_of(turns: usize) -> Chat {
-    let mut chat = Chat::new("chat", Principal::new("ada"));
+    let mut chat = Chat::new("chat", ada());
     for turn in 1..=turns {
         assert_eq!(apply(&mut chat, &submit(&posted(turn))), RequestEffect::NewResponse);
         respond(&mut chat, &format!("a{turn}"));
@@ -134,7 +130,7 @@ fn a_known_message_gets_its_response_and_removes_nothing() {
         let response = answered(&format!("a{turn}"));
         assert_eq!(repeat(&mut chat, &submit(&messages)), response);
         // A changed text without `messageId` may be an edit, or from before one.
-        *messages.last_mut().unwrap() = user(&format!("m{turn}"), "Changed");
+        *messages.last_mut().unwrap() = user_message(&format!("m{turn}"), "Changed");
         assert_eq!(repeat(&mut chat, &submit(&messages)), UNNAMED_EDIT);
         assert_eq!(repeat(&mut chat, &regenerate(&messages, None)), UNNAMED_EDIT);
         let id = format!("a{turn}");
@@ -163,7 +159,7 @@ fn an_edit_changes_the_chat_once_though_it_is_delivered_again_after_other_edits(
     let mut chat = chat_of(3);
     let edits = ["one", "two"].map(|text| {
         let mut messages = posted(2);
-        *messages.last_mut().unwrap() = user("m2", text);
+        *messages.last_mut().unwrap() = user_message("m2", text);
         edit(&messages)
     });
     assert_eq!(apply(&mut chat, &edits[0]), RequestEffect::NewResponse);
@@ -197,10 +193,10 @@ fn a_body_with_one_message_removes_messages_only_if_it_names_an_edit() {
     let with_message = |message: Value, id: Option<&str>| json!({"id": "chat", "message": message, "messageId": id});
     for posted_history in [Keep, Truncate] {
         let mut chat = chat_of(3);
-        let changed = user("m2", "Changed");
+        let changed = user_message("m2", "Changed");
         let unnamed = with_message(changed.clone(), None);
         assert_eq!(apply_with(&mut chat, &unnamed, posted_history), UNNAMED_EDIT);
-        let unchanged = with_message(user("m2", "Hi"), Some("m2"));
+        let unchanged = with_message(user_message("m2", "Hi"), Some("m2"));
         assert_eq!(apply_with(&mut chat, &unchanged, posted_history), answered("a2"));
         assert_eq!(chat, chat_of(3));
         let edit = with_message(changed, Some("m2"));
@@ -210,7 +206,7 @@ fn a_body_with_one_message_removes_messages_only_if_it_names_an_edit() {
         assert_eq!(repeat(&mut chat, &edit), answered("b2"));
 
         let mut chat = chat_of(3);
-        let new = with_message(user("m4", "Hi"), None);
+        let new = with_message(user_message("m4", "Hi"), None);
         assert_eq!(apply_with(&mut chat, &new, posted_history), RequestEffect::NewResponse);
         assert_eq!(ids(&chat), ["m1", "a1", "m2", "a2", "m3", "a3", "m4"]);
     }
@@ -220,7 +216,7 @@ fn a_body_with_one_message_removes_messages_only_if_it_names_an_edit() {
 fn a_new_message_behind_a_part_of_the_history_removes_the_rest_only_if_the_host_wants_it() {
     let behind = |turns: usize, id: &str| {
         let mut messages = posted(turns + 1);
-        *messages.last_mut().unwrap() = user(id, "Something else");
+        *messages.last_mut().unwrap() = user_message(id, "Something else");
         submit(&messages)
     };
     for (turns, kept) in [(0, &[][..]), (1, &["m1", "a1"]), (2, &["m1", "a1", "m2", "a2"])] {
@@ -242,8 +238,8 @@ fn a_new_message_behind_a_part_of_the_history_removes_the_rest_only_if_the_host_
     }
     // The whole history, and one that is no part of it.
     for messages in [
-        [&posted(3)[..], &[assistant("a3"), user("new", "Hi")]].concat(),
-        vec![user("m1", "Hi"), assistant("other"), user("new", "Hi")],
+        [&posted(3)[..], &[assistant("a3"), user_message("new", "Hi")]].concat(),
+        vec![user_message("m1", "Hi"), assistant("other"), user_message("new", "Hi")],
     ] {
         let mut chat = chat_of(3);
         let effect = apply_with(&mut chat, &submit(&messages), Truncate);
@@ -301,7 +297,7 @@ fn a_response_that_is_regenerated_by_its_question_is_replaced_once_if_messages_f
     let body = regenerate(&posted(2), Some("m2"));
     assert_eq!(apply(&mut chat, &body), RequestEffect::NewResponse);
     respond(&mut chat, "b2");
-    let third = submit(&[&posted(2)[..], &[assistant("b2"), user("n3", "Hi")]].concat());
+    let third = submit(&[&posted(2)[..], &[assistant("b2"), user_message("n3", "Hi")]].concat());
     assert_eq!(apply(&mut chat, &third), RequestEffect::NewResponse);
     respond(&mut chat, "b3");
     assert_eq!(repeat(&mut chat, &body), answered("b2"));
@@ -316,7 +312,8 @@ fn an_earlier_response_is_regenerated_once_and_the_messages_after_it_are_removed
         assert_eq!(apply_with(&mut chat, &body, posted_history), RequestEffect::NewResponse);
         assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
         respond(&mut chat, "b2");
-        let third = submit(&[&posted(2)[..], &[assistant("b2"), user("n3", "Hi")]].concat());
+        let third =
+            submit(&[&posted(2)[..], &[assistant("b2"), user_message("n3", "Hi")]].concat());
         assert_eq!(apply_with(&mut chat, &third, posted_history), RequestEffect::NewResponse);
         respond(&mut chat, "b3");
         // The same request again may be the first one.
@@ -335,10 +332,10 @@ fn a_response_is_regenerated_again_after_its_question_was_edited() {
         let mut chat = chat_of(1);
         assert_eq!(apply(&mut chat, &regenerate(&posted(1), id)), RequestEffect::NewResponse);
         respond(&mut chat, "b1");
-        let edited = [user("m1", "Changed")];
+        let edited = [user_message("m1", "Changed")];
         assert_eq!(apply(&mut chat, &edit(&edited)), RequestEffect::NewResponse);
         respond(&mut chat, "c1");
-        let second = submit(&[edited[0].clone(), assistant("c1"), user("n2", "Hi")]);
+        let second = submit(&[edited[0].clone(), assistant("c1"), user_message("n2", "Hi")]);
         assert_eq!(apply(&mut chat, &second), RequestEffect::NewResponse);
         respond(&mut chat, "c2");
         // The first regeneration again, with its text and without one.
@@ -355,7 +352,7 @@ fn a_response_is_regenerated_again_after_its_question_was_edited() {
 #[test]
 fn an_edit_back_to_an_earlier_edit_does_not_get_the_response_to_another_text() {
     let mut chat = chat_of(1);
-    let edits = ["A", "B"].map(|text| edit(&[user("m1", text)]));
+    let edits = ["A", "B"].map(|text| edit(&[user_message("m1", text)]));
     for (body, response) in edits.iter().zip(["b1", "c1"]) {
         assert_eq!(apply(&mut chat, body), RequestEffect::NewResponse);
         respond(&mut chat, response);
@@ -415,7 +412,7 @@ fn a_regeneration_whose_messages_end_with_a_response_replaces_it_once() {
     respond(&mut chat, "a3");
     assert_eq!(repeat(&mut chat, &body), answered("b2"));
 
-    let mut chat = Chat::new("chat", Principal::new("ada"));
+    let mut chat = Chat::new("chat", ada());
     chat.upsert_message(UiMessage::parse(&assistant("hello").to_string()).unwrap());
     let body = regenerate(&[assistant("hello")], None);
     assert_eq!(apply(&mut chat, &body), RequestEffect::NewResponse);
@@ -464,7 +461,7 @@ fn slow() -> Slow {
         counted.fetch_add(1, Ordering::SeqCst);
         async { response }
     });
-    let routes = chat_routes(chats.clone()).layer(Extension(Principal::new("ada"))).layer(count);
+    let routes = chat_routes(chats.clone()).layer(Extension(ada())).layer(count);
     Slow { routes, chats, calls, permits, responses }
 }
 
@@ -475,7 +472,7 @@ impl Slow {
     }
 
     async fn stored(&self) -> Vec<UiMessage> {
-        let chat = self.chats.chat(&Principal::new("ada"), &"chat".into()).await.unwrap();
+        let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
         chat.messages.iter().cloned().collect()
     }
 }
@@ -485,27 +482,10 @@ async fn post_to(
     body: String,
     accept: String,
 ) -> (StatusCode, Option<String>, String) {
-    let request = Request::post("/")
-        .header("host", "127.0.0.1")
-        .header("content-type", "application/json")
-        .header("accept", accept);
-    let response = routes.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+    let response = send(&routes, Method::POST, "/", &[("accept", &accept)], body).await;
     let retry_after = response.headers().get("retry-after");
     let retry_after = retry_after.map(|value| value.to_str().unwrap().to_owned());
-    let status = response.status();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, retry_after, String::from_utf8(body.to_vec()).unwrap())
-}
-
-/// Returns the message that a client without messages reads from a response.
-fn read(response: &str) -> UiMessage {
-    let mut reducer = Reducer::new();
-    for data in response.lines().filter_map(|line| line.strip_prefix("data: ")) {
-        if data != "[DONE]" {
-            reducer.push(&ReceivedChunk::parse(data).unwrap()).unwrap();
-        }
-    }
-    reducer.into_message()
+    (response.status(), retry_after, text_of(response.into_body()).await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -534,13 +514,13 @@ async fn a_post_that_is_delivered_1000_times_before_during_and_after_its_answer_
         assert_eq!(status, StatusCode::OK, "{text}");
         answers.push(text);
     }
-    let message = read(&answers[0]);
-    assert!(answers.iter().all(|answer| read(answer) == message));
+    let message = message_of(None, &answers[0]);
+    assert!(answers.iter().all(|answer| message_of(None, answer) == message));
     for (accept, post) in later {
         let (status, _, text) = post.await.unwrap();
         assert_eq!(status, StatusCode::OK, "{text}");
         match accept {
-            "" => assert_eq!(read(&text), message),
+            "" => assert_eq!(message_of(None, &text), message),
             _ => {
                 let response: Value = serde_json::from_str(&text).unwrap();
                 assert_eq!(response["message"], serde_json::to_value(&message).unwrap());
@@ -551,7 +531,7 @@ async fn a_post_that_is_delivered_1000_times_before_during_and_after_its_answer_
     assert_eq!(stored.len(), 2);
     for _ in 0..150 {
         let (status, _, text) = server.post(&body, "").await;
-        assert_eq!((status, read(&text)), (StatusCode::OK, message.clone()));
+        assert_eq!((status, message_of(None, &text)), (StatusCode::OK, message.clone()));
         let (status, _, text) = server.post(&body, "application/json").await;
         let response: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((status, &response["stopReason"]), (StatusCode::OK, &json!("stop")));
@@ -589,7 +569,7 @@ async fn a_regeneration_that_is_delivered_100_times_at_once_calls_the_model_once
 async fn a_message_without_a_response_is_rejected_with_409_when_it_is_delivered_again() {
     let silent = |_: Turn| stream::empty::<AgentEvent>();
     let chats = ChatServer::new(silent, Approvals::new(EmptyToolbox));
-    let routes = chat_routes(chats).layer(Extension(Principal::new("ada")));
+    let routes = chat_routes(chats).layer(Extension(ada()));
     let body = submit(&posted(1)).to_string();
     let (status, ..) = post_to(routes.clone(), body.clone(), String::new()).await;
     assert_eq!(status, StatusCode::OK);
@@ -615,7 +595,7 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
             2 => "mixed".to_owned(),
             _ => format!("turn {turn}"),
         };
-        page.messages.push(user(&format!("m{turn}"), &text));
+        page.messages.push(user_message(&format!("m{turn}"), &text));
         let body = page.body();
         bodies.push(body.clone());
         page.send(&host).await;
@@ -629,7 +609,7 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
             edited.push(body);
             // The user edits the message, and then requests another response.
             page.messages.truncate(page.messages.len() - 2);
-            page.messages.push(user(&format!("m{turn}"), "edited"));
+            page.messages.push(user_message(&format!("m{turn}"), "edited"));
             let mut body = edit(&page.messages);
             bodies.push(body.clone());
             page.apply_response(&host.chat("alice", body.to_string()).await);
@@ -656,7 +636,7 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
 async fn a_repeated_post_shows_an_approval_request_that_has_expired_as_closed() {
     let host = Host::new();
     let mut page = Client::new("alice", "chat");
-    page.messages.push(user("m1", "delete notes.txt"));
+    page.messages.push(user_message("m1", "delete notes.txt"));
     let body = page.body().to_string();
     page.send(&host).await;
     let mut again = page.clone();

@@ -298,9 +298,7 @@ async fn a_reader_is_woken_by_an_append_and_by_the_deletion_of_the_chat() {
 #[tokio::test]
 async fn too_many_chats_of_a_user_remove_the_oldest_own_one_without_questions() {
     let log = CapturedLog::default();
-    let writer = log.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false).finish();
     let _subscription = subscribe(subscriber);
     // Chats of the same time are removed in the order of their ids.
     let store = InMemoryLogStore::with_test_clock(UnixMillis(0));

@@ -7,11 +7,11 @@ use std::time::Duration;
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
 use futures::{StreamExt, stream};
 use serde_json::json;
+use test_support::requests::{ada, request, user_message};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream::AgentEvent;
+use ui_message_stream::approval::{Approvals, EmptyToolbox};
 use ui_message_stream_chat::store::{InMemoryLogStore, LeftToServer, LogStore, Undelivered};
 use ui_message_stream_chat::{ChatServer, MessageChange, MessageDelivery, Turn};
 
@@ -96,22 +96,18 @@ fn plain_server(store: &Arc<InMemoryLogStore>) -> ChatServer {
     ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone())
 }
 
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
 async fn say(chats: &ChatServer, chat: &str, id: &str, text: &str) {
-    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+    let message = user_message(id, text);
     post(chats, json!({"id": chat, "message": message})).await;
 }
 
 async fn post(chats: &ChatServer, body: serde_json::Value) {
-    let request = ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap();
+    let request = request(&body);
     chats.complete_response(&ada(), request).await.unwrap();
 }
 
 async fn edit(chats: &ChatServer, chat: &str, id: &str, text: &str) {
-    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
+    let message = user_message(id, text);
     let body =
         json!({"id": chat, "messages": [message], "messageId": id, "trigger": "submit-message"});
     post(chats, body).await;

@@ -4,13 +4,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::Router;
-use axum::body::Body;
-use axum::http::{Method, Request};
+use axum::http::Method;
+use chat_test_support::answers;
 use futures::{StreamExt, stream};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tower::ServiceExt;
+use test_support::requests::{ada, user_message};
+use test_support::responses::text_of;
 use ui_message_stream::approval::store::{
     InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
     PendingLimits, Snapshot,
@@ -144,31 +145,24 @@ impl Server {
         let chats = ChatServer::new(agent, approvals).with_store(Arc::new(logs));
         let app = Router::new()
             .nest("/chat", chat_routes(chats.clone()))
-            .nest("/approvals", approval_routes(chats));
+            .nest("/approvals", approval_routes(chats))
+            .layer(Extension(ada()));
         Server { app, names }
     }
 
     /// Returns the body of the response, and the operations until the server has nothing more to do.
     async fn send(&self, method: Method, path: &str, body: String) -> (String, Vec<&'static str>) {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", "localhost")
-            .header("content-type", "application/json")
-            .extension(Principal::new("ada"))
-            .body(Body::from(body));
-        let response = self.app.clone().oneshot(request.unwrap()).await.unwrap();
+        let response = answers::send(&self.app, method, path, &[], body).await;
         assert!(response.status().is_success(), "{path}: {}", response.status());
-        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body = text_of(response.into_body()).await;
         // The clock is paused: it advances when no task can do anything.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let names = std::mem::take(&mut *self.names.lock().unwrap());
-        (String::from_utf8(body.to_vec()).unwrap(), names)
+        (body, names)
     }
 
     async fn say(&self, chat: &str, id: &str, text: &str) -> Vec<&'static str> {
-        let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": text}]});
-        let body = json!({"id": chat, "message": message}).to_string();
+        let body = json!({"id": chat, "message": user_message(id, text)}).to_string();
         let (stream, names) = self.send(Method::POST, "/chat", body).await;
         assert!(stream.ends_with("data: [DONE]\n\n"), "{stream}");
         names

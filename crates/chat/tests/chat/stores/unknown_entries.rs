@@ -4,18 +4,19 @@
 use std::sync::Arc;
 
 use chat_test_support::log_double::{Answer, Intercepts, LogDouble};
-use futures::{StreamExt, stream};
-use serde_json::json;
+use futures::StreamExt;
+use test_support::requests;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, ChatRequest};
+use ui_message_stream::ChatRequest;
+use ui_message_stream::approval::Principal;
+use ui_message_stream_chat::ChatError;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, InMemoryLogStore, LoadLog, LoadedLog, LogKey, LogPage, LogStore,
     ReadLogEntries, StoredEntry,
 };
-use ui_message_stream_chat::{ChatError, ChatServer, Turn};
+
+use crate::endings::faults::speaker;
 
 /// What a server of the next version makes of a store: it writes `vote` where this version writes `step`.
 #[derive(Debug)]
@@ -66,35 +67,18 @@ impl Intercepts for NextVersion {
     }
 }
 
-/// A server whose agent says a word for each permit.
-fn server(store: Arc<impl LogStore>, permits: &Arc<Semaphore>) -> ChatServer {
-    let permits = Arc::clone(permits);
-    let agent = move |_: Turn| {
-        let permits = Arc::clone(&permits);
-        let said = async move {
-            permits.acquire().await.unwrap().forget();
-            AgentEvent::text("answer")
-        };
-        stream::once(async { AgentEvent::text("An ") }).chain(stream::once(said))
-    };
-    ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store)
-}
-
 fn say(id: &str) -> ChatRequest {
-    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Hi"}]});
-    let body = json!({"id": "chat", "message": message}).to_string();
-    ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap()
+    requests::say("chat", id, "Hi")
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_know_an_entry_refuses_the_chat_and_writes_nothing() {
     let log = CapturedLog::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).finish();
     let _subscription = subscribe(subscriber);
     let (store, permits) = (Arc::new(InMemoryLogStore::new()), Arc::new(Semaphore::new(0)));
-    let next = server(Arc::new(LogDouble(NextVersion(store.clone()))), &permits);
-    let this = server(store.clone(), &permits);
+    let (next, _) = speaker(&Arc::new(LogDouble(NextVersion(store.clone()))), &permits);
+    let (this, _) = speaker(&store, &permits);
     let (ada, chat) = (Principal::new("ada"), "chat".into());
     let mut response = next.stream_response(&ada, say("m1")).await.unwrap();
     let mut text = String::new();

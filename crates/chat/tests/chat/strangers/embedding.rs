@@ -3,25 +3,22 @@
 
 use std::sync::{Arc, Mutex};
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Method, Request, StatusCode, header};
+use axum::http::{Method, StatusCode};
 use axum::routing::get;
 use axum::{Json as AxumJson, Router};
-use futures::stream;
-use http_body_util::BodyExt;
+use chat_test_support::answers::send;
+use chat_test_support::model_double::{ModelDouble, calls, results_in, says};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use test_support::requests::user_message;
+use test_support::responses::text_of;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use tower::ServiceExt;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, KeyRing};
 use ui_message_stream::axum::without_authentication;
-use ui_message_stream::chunk::FinishReason;
-use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::axum::{approval_routes, chat_routes};
@@ -38,24 +35,6 @@ struct Note {
     text: String,
 }
 
-/// A model that calls `note` once.
-#[derive(Debug)]
-struct Notes;
-
-impl Model for Notes {
-    fn call(&self, request: ModelRequest) -> ModelStream {
-        let is_result = |message: &ModelMessage| matches!(message, ModelMessage::Tool { .. });
-        let event = match request.messages.iter().any(is_result) {
-            true => ModelEvent::Event(AgentEvent::text("Noted")),
-            false => {
-                let call = ToolCall::new("call_1", "note");
-                ModelEvent::ToolCall(Box::new(call), r#"{"text":"milk"}"#.to_owned())
-            }
-        };
-        Box::pin(stream::iter([Ok(event), Ok(ModelEvent::Finished(FinishReason::Stop))]))
-    }
-}
-
 fn app(needs_approval: bool) -> (Router, App) {
     let app = App::default();
     let notes = Arc::clone(&app.notes);
@@ -64,7 +43,12 @@ fn app(needs_approval: bool) -> (Router, App) {
         async { Ok::<_, ToolError>("written down") }
     });
     let note = if needs_approval { note.needs_approval() } else { note };
-    let chats = Agent::new(Notes).tool(note).into_chat_server();
+    let chats = Agent::new(ModelDouble::new(|request, _| match results_in(&request) {
+        0 => calls("call_1", "note", r#"{"text":"milk"}"#),
+        _ => says("Noted"),
+    }))
+    .tool(note)
+    .into_chat_server();
     let list = async |State(app): State<App>| AxumJson(app.notes.lock().unwrap().clone());
     let routes: Router<App> = Router::new()
         .route("/notes", get(list))
@@ -80,22 +64,12 @@ async fn send_request(
     path: &str,
     body: &str,
 ) -> (StatusCode, String) {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::HOST, "localhost")
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(Body::from(body.to_owned()))
-        .unwrap();
-    let response = routes.clone().oneshot(request).await.unwrap();
-    let status = response.status();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
+    let response = send(routes, method, path, &[], body.to_owned()).await;
+    (response.status(), text_of(response.into_body()).await)
 }
 
 fn request_body(id: &str) -> String {
-    let message = json!({"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Go"}]});
-    json!({"id": id, "messages": [message]}).to_string()
+    json!({"id": id, "messages": [user_message("m1", "Go")]}).to_string()
 }
 
 #[tokio::test]
@@ -160,5 +134,11 @@ async fn a_graceful_shutdown_does_not_wait_for_a_pending_approval() {
 fn a_chat_server_rejects_stateless_approvals() {
     let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
     let approvals = Approvals::stateless_replayable(EmptyToolbox, keys).unwrap();
-    let _ = ChatServer::new(Agent::new(Notes), approvals);
+    let _ = ChatServer::new(
+        Agent::new(ModelDouble::new(|request, _| match results_in(&request) {
+            0 => calls("call_1", "note", r#"{"text":"milk"}"#),
+            _ => says("Noted"),
+        })),
+        approvals,
+    );
 }

@@ -1,11 +1,8 @@
 //! Who may use the routes: no request without a principal, two users behind cookies, and the layer
 //! for servers without authentication.
 
-use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex};
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
 use axum::http::{Method, StatusCode, header};
@@ -14,13 +11,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
 use axum_extra::extract::cookie::{Cookie, Key, PrivateCookieJar};
+use chat_test_support::answers;
 use chat_test_support::test_server::{Client, Host};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use test_support::thread_subscriber::subscribe;
+use test_support::requests::user_message;
+use test_support::responses::text_of;
+use test_support::thread_subscriber::{CapturedLog, subscribe};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tower::ServiceExt;
 use ui_message_stream::approval::Principal;
 use ui_message_stream::axum::{
     ChatRejection, ChatRejectionKind, LocalAddress, without_authentication,
@@ -33,19 +31,9 @@ async fn send(
     (method, path, body): (&str, &str, &str),
     headers: &[(&str, &str)],
 ) -> (StatusCode, String) {
-    let mut request = Request::builder()
-        .method(Method::from_bytes(method.as_bytes()).unwrap())
-        .uri(path)
-        .header(header::HOST, "127.0.0.1:3000")
-        .header(header::CONTENT_TYPE, "application/json");
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let request = request.body(Body::from(body.to_owned())).unwrap();
-    let response = routes.clone().oneshot(request).await.unwrap();
-    let status = response.status();
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    (status, String::from_utf8(body.to_vec()).unwrap())
+    let method = Method::from_bytes(method.as_bytes()).unwrap();
+    let response = answers::send(routes, method, path, headers, body.to_owned()).await;
+    (response.status(), text_of(response.into_body()).await)
 }
 
 fn routes(host: &Host) -> Router {
@@ -56,8 +44,7 @@ fn routes(host: &Host) -> Router {
 
 /// A message that makes the model ask for a deletion, in a chat.
 fn message(chat: &str) -> String {
-    let parts = json!([{"type": "text", "text": "delete notes.txt"}]);
-    json!({"id": chat, "messages": [{"id": "u", "role": "user", "parts": parts}]}).to_string()
+    json!({"id": chat, "messages": [user_message("u", "delete notes.txt")]}).to_string()
 }
 
 #[tokio::test]
@@ -217,33 +204,16 @@ async fn without_authentication_all_are_one_anonymous_user() {
 
 #[tokio::test]
 async fn without_authentication_the_start_is_logged_as_a_warning() {
-    let log = Log::default();
+    let log = CapturedLog::default();
     let layer = {
-        let subscriber = tracing_subscriber::fmt().with_writer({
-            let log = log.clone();
-            move || log.clone()
-        });
+        let subscriber = tracing_subscriber::fmt().with_writer(log.writer());
         let _guard = subscribe(subscriber.finish());
         without_authentication()
     };
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = log.text();
     assert_eq!(text.matches("WARN").count(), 1, "{text}");
     assert!(text.contains("every client is the same anonymous user"), "{text}");
     assert_eq!(send(&who().layer(layer), WHO, &[]).await.1, "anonymous");
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 #[tokio::test]

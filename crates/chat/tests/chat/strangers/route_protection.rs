@@ -3,10 +3,12 @@
 //! have no additional policy layer: the default policy guards each of them.
 
 use axum::body::Body;
-use axum::http::{Request, StatusCode};
+use axum::http::{Method, Request, StatusCode};
+use chat_test_support::answers::send;
 use chat_test_support::test_server::{Client, Host, PRINCIPAL_HEADER};
 use http_body_util::BodyExt;
 use serde_json::json;
+use test_support::responses::text_of;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
 use tower::ServiceExt;
 use tracing::Level;
@@ -14,8 +16,7 @@ use tracing::Level;
 #[tokio::test]
 async fn the_reason_of_a_rejected_request_is_logged_at_debug() {
     let log = CapturedLog::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false);
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
     let _guard = subscribe(subscriber.with_max_level(Level::DEBUG).finish());
     let host = Host::new();
     for (user, name, body) in [
@@ -67,19 +68,13 @@ async fn every_route_rejects_a_hostile_page() {
     ];
     for (method, path, body) in routes {
         for (name, origin) in pages {
-            let request = Request::builder()
-                .method(method)
-                .uri(path)
-                .header("host", name)
-                .header("origin", origin)
-                .header("content-type", "application/json")
-                .header(PRINCIPAL_HEADER, "alice");
-            let request = request.body(Body::from(body.to_owned())).unwrap();
-            let response = host.routes.clone().oneshot(request).await.unwrap();
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let headers = [("host", name), ("origin", origin), (PRINCIPAL_HEADER, "alice")];
+            let response =
+                send(&host.routes, method.clone(), path, &headers, body.to_owned()).await;
             assert_eq!(response.status(), StatusCode::FORBIDDEN, "{method} {path} {name} {origin}");
             assert!(!response.headers().contains_key("access-control-allow-origin"));
-            let text = response.into_body().collect().await.unwrap().to_bytes();
-            let text = String::from_utf8(text.to_vec()).unwrap();
+            let text = text_of(response.into_body()).await;
             assert!(!text.contains("notes.txt") && !text.contains("a1."), "{text}");
         }
     }
