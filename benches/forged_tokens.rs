@@ -5,83 +5,21 @@
 //! run on one thread, with the forgeries that cost an attacker the least and the server the most:
 //! valid except for the MAC.
 
-use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde_json::json;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
+use test_support::any_tool::AnyTool;
+use test_support::ledger_double::{LedgerDouble, Operation};
 use ui_message_stream::approval::{
-    ApprovalRecord, Approvals, ApprovedCall, AuditEvent, AuditSink, DefinitionDigest, KeyRing,
-    Principal, Progress, RecordId, ResumePlan, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    Approvals, AuditEvent, AuditSink, KeyRing, Principal, ResumePlan, UnixMillis,
 };
 use ui_message_stream::request::Limits;
-use ui_message_stream::{BoxFuture, ChatRequest, Json};
+use ui_message_stream::{ChatRequest, Json};
 
 const FORGED_IN_A_REQUEST: usize = 100;
 const REQUESTS: usize = 2_000;
-
-/// A ledger that counts its calls.
-#[derive(Debug, Default)]
-struct Counted {
-    ledger: InMemoryLedger,
-    /// Calls that load or replace records.
-    of_records: AtomicU64,
-    /// Calls that list the pending approvals of the chat: one for each request.
-    of_the_chat: AtomicU64,
-}
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
-impl LedgerStore for Counted {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.of_records.fetch_add(1, Ordering::Relaxed);
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        self.of_the_chat.fetch_add(1, Ordering::Relaxed);
-        self.ledger.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        self.of_records.fetch_add(1, Ordering::Relaxed);
-        self.ledger.compare_and_swap(record, revision)
-    }
-}
-
-#[derive(Debug)]
-struct Tool;
-
-impl Toolbox for Tool {
-    fn tool(&self, name: &str) -> Option<ToolInfo> {
-        Some(ToolInfo::new(DefinitionDigest::new(name, "", &Json::null())))
-    }
-
-    fn permits<'a>(&'a self, _: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(ready(true))
-    }
-
-    fn run(&self, _: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
-        panic!("a forged approval ran a tool");
-    }
-}
 
 /// Counts the rejections.
 #[derive(Debug, Clone, Default)]
@@ -95,10 +33,24 @@ impl AuditSink for Refusals {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let (ledger, refusals) = (Arc::new(Counted::default()), Refusals::default());
+    let refusals = Refusals::default();
+    // Calls that load or replace records, and calls that list the pending approvals of the chat: one
+    // for each request.
+    let (of_records, of_the_chat) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
+    let (records, lists) = (Arc::clone(&of_records), Arc::clone(&of_the_chat));
+    let ledger = LedgerDouble::new(move |operation| {
+        match operation {
+            Operation::Insert(_) => return None,
+            Operation::Load(_) | Operation::Replace(_) => &records,
+            Operation::List => &lists,
+        }
+        .fetch_add(1, Ordering::Relaxed);
+        None
+    });
+    let tool = AnyTool::new(|_| async { panic!("a forged approval ran a tool") });
     let keys = KeyRing::new(1, &test_support::secret(1)).unwrap();
-    let approvals = Approvals::new(Tool)
-        .with_ledger(ledger.clone())
+    let approvals = Approvals::new(tool)
+        .with_ledger(Arc::new(ledger))
         .with_audit(refusals.clone())
         .with_keys(keys.clone());
     let chat = approvals.for_chat(&Principal::new("ada"), &"chat".into());
@@ -129,7 +81,7 @@ async fn main() {
     let plan = || read(&body);
     let honest = read(&body.replacen(&forge(0), asked.approval_id.as_str(), 1));
     assert_eq!(honest.redeem(&keys, UnixMillis::default()).records().count(), 1);
-    for counter in [&ledger.of_records, &ledger.of_the_chat, &refusals.0] {
+    for counter in [&of_records, &of_the_chat, &refusals.0] {
         counter.store(0, Ordering::Relaxed);
     }
 
@@ -156,9 +108,9 @@ async fn main() {
         "{:.0} a second in requests of {FORGED_IN_A_REQUEST}, from the body to the audit",
         forged / whole.as_secs_f64()
     );
-    assert_eq!(ledger.of_records.load(Ordering::Relaxed), 0);
+    assert_eq!(of_records.load(Ordering::Relaxed), 0);
     println!(
         "{forged} refused: no record was read, and the pending approvals of the chat were listed {} times",
-        ledger.of_the_chat.load(Ordering::Relaxed)
+        of_the_chat.load(Ordering::Relaxed)
     );
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use async_stream::try_stream;
 use futures::StreamExt;
 use serde_json::{Value, json};
+use test_support::requests::{self, ada, request, respond, user_message};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, yield_now};
 use tokio::time::{sleep, timeout};
@@ -30,8 +31,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::event::ToolCall;
 use ui_message_stream::id::ApprovalId;
 use ui_message_stream::model::{ModelMessage, ToModelMessages, ToolContent, ToolResult};
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Json, UiMessageStream};
+use ui_message_stream::{AgentEvent, BoxFuture, Json, UiMessageStream};
 
 /// How a host keeps track of approvals.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -227,7 +227,7 @@ impl Host {
     async fn model_reads(&self, body: &Value) -> ToolResult {
         let (_, results) = self.post(&ada(), body).await;
         assert!(results.pending().is_empty(), "{results:?}");
-        let chat = parse(body);
+        let chat = request(body);
         let prompt = ToModelMessages::new().with_deferred(&results).model_messages(chat.messages());
         let mut read = prompt.into_iter().filter_map(|message| match message {
             ModelMessage::Tool { content } => Some(content),
@@ -239,7 +239,7 @@ impl Host {
     }
 
     async fn start(&self, user: &Principal, body: &Value) -> RunningCalls {
-        self.approvals.run(user, &parse(body), self.tool()).await.unwrap()
+        self.approvals.run(user, &request(body), self.tool()).await.unwrap()
     }
 
     fn tool(
@@ -280,17 +280,9 @@ fn requested(call: &str, approval: &ApprovalId) -> Value {
            "input": {"copies": 1, "path": "notes.txt"}, "approval": {"id": approval}})
 }
 
-fn ada() -> Principal {
-    Principal::new("ada")
-}
-
-fn parse(body: &Value) -> ChatRequest {
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
-}
-
 fn body(chat: &str, parts: &[&Value]) -> Value {
     json!({"id": chat, "messageId": "m2", "trigger": "submit-message", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
+        user_message("m1", "Delete my notes"),
         {"id": "m2", "role": "assistant", "parts": parts},
     ]})
 }
@@ -301,15 +293,14 @@ fn with_new_message(body: Value) -> Value {
 
 fn with_message(mut body: Value, id: &str) -> Value {
     body["messageId"] = Value::Null;
-    let message = json!({"id": id, "role": "user", "parts": [{"type": "text", "text": "Well?"}]});
+    let message = user_message(id, "Well?");
     body["messages"].as_array_mut().unwrap().push(message);
     body
 }
 
 fn answered(part: &Value, approved: bool) -> Value {
     let mut part = part.clone();
-    part["state"] = json!("approval-responded");
-    part["approval"]["approved"] = json!(approved);
+    respond(&mut part, approved);
     part
 }
 
@@ -479,7 +470,7 @@ async fn a_call_that_ran_is_never_called_not_executed_while_the_store_fails() {
         drop(running);
         host.set_failing(true);
         for repeated in [&request, &answer(&part, false)] {
-            let deferred = host.approvals.redeem(&ada(), &parse(repeated)).await;
+            let deferred = host.approvals.redeem(&ada(), &requests::request(repeated)).await;
             let is_false = deferred.is_ok_and(|deferred| {
                 deferred.results().results().iter().any(|result| {
                     let outcome = &result.outcome;
@@ -506,7 +497,7 @@ async fn a_decided_request_keeps_its_outcome_if_the_ledger_does_not_reply_to_a_l
         host.post(&ada(), &body("chat", &[&answered(&decided, was_approved), &open])).await;
         host.ledger.hides_decided.store(true, Ordering::SeqCst);
         let late = body("chat", &[&answered(&decided, true), &answered(&open, true)]);
-        let deferred = host.approvals.redeem(&ada(), &parse(&late)).await.unwrap();
+        let deferred = host.approvals.redeem(&ada(), &request(&late)).await.unwrap();
         assert_eq!(final_outcome(deferred.results(), "call-1"), &expected);
     }
 }
@@ -539,14 +530,14 @@ async fn a_provider_that_is_not_waited_for_any_more_leaves_an_unknown_outcome_wi
     let issued = chat.request_provider_approval(&message, &call, "delete_file", &input, None).await;
     let (sent, open) = (requested(&call, &issued.unwrap().approval_id), host.ask().await);
     let first = body("chat", &[&answered(&sent, true), &open]);
-    let deferred = host.approvals.redeem(&ada(), &parse(&first)).await.unwrap();
+    let deferred = host.approvals.redeem(&ada(), &request(&first)).await.unwrap();
     let outcome = final_outcome(deferred.results(), "provider-1");
     assert!(matches!(outcome, DeferredOutcome::ForwardToProvider { .. }), "{outcome:?}");
     // Longer than the longest model call.
     ledger.ledger.set_test_time(UnixMillis(700_000));
     ledger.hides_decided.store(true, Ordering::SeqCst);
     let both = body("chat", &[&answered(&sent, true), &answered(&open, true)]);
-    let deferred = host.approvals.redeem(&ada(), &parse(&both)).await.unwrap();
+    let deferred = host.approvals.redeem(&ada(), &request(&both)).await.unwrap();
     let outcome = final_outcome(deferred.results(), "provider-1");
     assert_eq!(outcome, &DeferredOutcome::OutcomeUnknown);
 }
@@ -565,7 +556,10 @@ async fn a_store_that_fails_at_the_claim_is_an_error_and_the_request_can_be_repe
         let host = Host::new(mode);
         let request = answer(&host.ask().await, true);
         host.set_failing(true);
-        assert!(host.approvals.redeem(&ada(), &parse(&request)).await.is_err(), "{mode:?}");
+        assert!(
+            host.approvals.redeem(&ada(), &requests::request(&request)).await.is_err(),
+            "{mode:?}"
+        );
         host.set_failing(false);
         assert_eq!(host.outcome(&request).await, deleted(), "{mode:?}");
         assert_eq!(host.effects(), 1, "{mode:?}");
@@ -583,7 +577,7 @@ async fn an_approval_for_the_provider_is_returned_if_the_claim_of_another_call_f
     let own = answered(&host.ask().await, true);
     *host.ledger.accepts_only.lock().unwrap() = Some(issued.record);
     let request = body("chat", &[&sent, &own]);
-    let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+    let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
     let outcome = final_outcome(deferred.results(), "provider-1");
     assert!(matches!(outcome, DeferredOutcome::ForwardToProvider { .. }), "{outcome:?}");
 }
@@ -702,7 +696,7 @@ async fn a_claimed_call_that_is_dropped_has_an_unknown_outcome() {
     for mode in [Mode::Ledger, Mode::Guarded] {
         let host = Host::new(mode);
         let request = answer(&host.ask().await, true);
-        let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+        let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
         let call = deferred.into_iter().next().unwrap();
         assert!(matches!(call, DeferredCall::Approved(_)), "{mode:?}");
         drop(call);
@@ -718,7 +712,8 @@ async fn a_claimed_call_that_is_dropped_has_an_unknown_outcome() {
 async fn the_lease_of_a_claimed_call_is_renewed_while_the_host_holds_it() {
     let host = Host::new(Mode::Ledger);
     let request = answer(&host.ask().await, true);
-    let mut deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap().into_iter();
+    let mut deferred =
+        host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap().into_iter();
     let Some(DeferredCall::Approved(call)) = deferred.next() else { panic!() };
     let other = tokio::spawn({
         let (host, request) = (host.clone(), request.clone());
@@ -747,7 +742,7 @@ async fn a_dropped_call_of_an_idempotent_tool_is_claimed_again_with_the_same_key
     let request = answer(&host.ask().await, true);
     let mut keys = BTreeSet::new();
     for _ in 0..3 {
-        let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+        let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
         let Some(DeferredCall::Approved(call)) = deferred.into_iter().next() else { panic!() };
         keys.insert(call.idempotency_key());
         drop(call);
@@ -761,7 +756,7 @@ async fn a_dropped_call_of_an_idempotent_tool_is_claimed_again_with_the_same_key
 async fn a_tool_that_panics_has_failed() {
     let host = Host::new(Mode::Ledger);
     let request = answer(&host.ask().await, true);
-    let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+    let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
     let Some(DeferredCall::Approved(call)) = deferred.into_iter().next() else { panic!() };
     let running = call.run(|_, _| async { if true { panic!("no disk") } else { Json::null() } });
     let settled = running.settled().await;
@@ -852,7 +847,7 @@ async fn an_old_tab_does_not_keep_an_idempotent_tool_from_running_again() {
     let host = Host::with_tools(Mode::Ledger, tools);
     let part = host.ask().await;
     let approval = answer(&part, true);
-    drop(host.approvals.redeem(&ada(), &parse(&approval)).await.unwrap());
+    drop(host.approvals.redeem(&ada(), &request(&approval)).await.unwrap());
     sleep(Duration::from_millis(1)).await;
     let old_tab = with_new_message(body("chat", &[&part]));
     let (_, results) = host.post(&ada(), &old_tab).await;
@@ -903,7 +898,8 @@ async fn a_regeneration_after_an_approved_call_gives_its_result_to_the_model_onl
         let is_data = |event: &AgentEvent| matches!(event, AgentEvent::Data(_));
         assert!(events.iter().all(is_data), "{mode:?}: {events:?}");
         let events = events.into_iter().chain([AgentEvent::tool_output("call-1", Json::null())]);
-        let response = UiMessageStream::reply(&parse(&request), futures::stream::iter(events));
+        let response =
+            UiMessageStream::reply(&requests::request(&request), futures::stream::iter(events));
         let frames: Vec<_> = response.map(Result::unwrap).collect().await;
         let text = String::from_utf8(frames.concat()).unwrap();
         assert!(!text.contains("tool-output") && !text.contains("\"m2\""), "{mode:?}: {text}");
@@ -918,7 +914,7 @@ async fn an_approved_call_runs_once_wherever_the_request_that_runs_it_is_dropped
             let host = Host::new(mode);
             let request = answer(&host.ask().await, true);
             {
-                let (user, chat) = (ada(), parse(&request));
+                let (user, chat) = (ada(), requests::request(&request));
                 let mut running = pin!(host.approvals.run(&user, &chat, host.tool()));
                 for _ in 0..polls {
                     if poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_ready() {
@@ -956,7 +952,7 @@ async fn a_call_that_is_claimed_from_another_request_runs_without_a_reader() {
     let tools = ToolList::new().with("delete_file", ToolInfo::new(definition).idempotent());
     let host = Host::with_tools(Mode::Ledger, tools);
     let request = answer(&host.ask().await, true);
-    let first = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+    let first = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
     let second = host.start(&ada(), &request).await;
     drop(first);
     sleep(Duration::from_secs(2)).await;
@@ -974,7 +970,7 @@ async fn an_output_that_the_client_sends_is_returned_as_unverified() {
         let own = json!({"type": "tool-delete_file", "toolCallId": "c2", "input": {},
                          "state": "output-available", "output": "deleted"});
         let request = body("chat", &[&location, &own]);
-        let deferred = host.approvals.redeem(&ada(), &parse(&request)).await.unwrap();
+        let deferred = host.approvals.redeem(&ada(), &requests::request(&request)).await.unwrap();
         let [output] = deferred.unverified_outputs() else { panic!("{deferred:?}") };
         assert_eq!(output.tool_call_id.as_str(), "c1", "{mode:?}");
     }
@@ -1037,8 +1033,8 @@ async fn a_panic_of_an_agent_that_sends_over_a_channel_ends_the_response_with_an
         sender.send(AgentEvent::text("I look. ")).await.unwrap();
         panic!("no model");
     });
-    let request = parse(&json!({"id": "chat", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Look"}]},
+    let request = request(&json!({"id": "chat", "messages": [
+        user_message("m1", "Look"),
     ]}));
     let events = try_stream! {
         while let Some(event) = events.recv().await {

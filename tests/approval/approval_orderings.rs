@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use test_support::requests::{ada, respond};
 use ui_message_stream::approval::{
     DeferredOutcome, DeferredToolResults, IssuedApproval, ToolOutcome,
 };
 
-use super::one_tool::{Bench, ada, body, body_with_new_message};
+use super::one_tool::{Bench, body, body_with_new_message};
 
 /// One sequence of decisions.
 #[derive(Debug, Clone)]
@@ -81,8 +82,7 @@ impl Chat {
     }
 
     fn answer(&mut self, call: usize, approved: bool) {
-        self.parts[call]["state"] = "approval-responded".into();
-        self.parts[call]["approval"]["approved"] = approved.into();
+        respond(&mut self.parts[call], approved);
     }
 
     /// Sends the history, and applies the outcomes to the parts. The parts are in the order of the
@@ -156,8 +156,7 @@ async fn check_sequence(sequence: &Sequence) {
             .iter()
             .map(|&call| {
                 let mut part = chat.parts[call].clone();
-                part["state"] = "approval-responded".into();
-                part["approval"]["approved"] = true.into();
+                respond(&mut part, true);
                 part
             })
             .collect();

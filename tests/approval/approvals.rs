@@ -1,24 +1,25 @@
 //! `Approvals` with a ledger in memory: requesting approval, and executing approved calls once.
 
-use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::ledger_double::{Answer, Fault, LedgerDouble, Operation, RemoteLedger};
+use test_support::requests::ada;
+use ui_message_stream::Json;
 use ui_message_stream::approval::ApprovalLimits;
 use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot, update,
+    InMemoryLedger, Inserted, LedgerStore, ListRecords, ListedRecords, PendingLimits, Snapshot,
+    update,
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, AuditEvent, AuditEventKind, CallToApprove, ClaimResult,
     DeferredOutcome, IssuedApproval, KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision,
     RequestApprovalError, RevocationReason, ToolOutcome, Transition, UnixMillis,
 };
-use ui_message_stream::{BoxFuture, Json};
 
 use super::one_tool::{
-    Bench, LEASE, Panics, RecordedAudit, Tool, ada, body, body_with_new_message, call, unanswered,
+    Bench, LEASE, Panics, RecordedAudit, Tool, body, body_with_new_message, call, unanswered,
 };
 
 #[tokio::test]
@@ -260,7 +261,10 @@ async fn an_approval_stays_pending_when_the_ledger_cannot_store_the_decision() {
     for approved in [true, false] {
         let bench = Bench::new();
         let issued = bench.ask("call_1", notes()).await;
-        let ledger = ReadOnly(bench.ledger.clone());
+        let ledger = LedgerDouble::over(bench.ledger.clone(), |operation| match operation {
+            Operation::Insert(_) | Operation::Replace(_) => Some(Fault::NotDone("disk full")),
+            Operation::Load(_) | Operation::List => None,
+        });
         let bench = bench.with(|approvals| approvals.with_ledger(Arc::new(ledger)));
         let answer = body(&[call("call_1", &issued, approved)]);
         let (results, outcomes) = bench.settled(&ada(), &answer).await;
@@ -283,7 +287,11 @@ async fn a_request_with_a_newer_message_fails_if_the_ledger_cannot_close_what_it
         let (closed, issued) =
             (bench.ask("call_1", notes()).await, bench.ask("call_2", notes()).await);
         let writable = bench.approvals.clone();
-        let ledger = FailsToClose { ledger: bench.ledger.clone(), id: issued.record };
+        let id = issued.record;
+        let ledger = LedgerDouble::over(bench.ledger.clone(), move |operation| match operation {
+            Operation::Replace(record) if record.id == id => Some(Fault::NotDone("timeout")),
+            _ => None,
+        });
         let bench = bench.with(|approvals| approvals.with_ledger(Arc::new(ledger)));
         let open = match is_answered {
             true => call("call_2", &issued, true),
@@ -390,64 +398,6 @@ async fn rejecting_one_of_two_calls_with_the_same_id_leaves_the_other_pending() 
     assert_eq!(pending, [&Some(second.approval_id)]);
 }
 
-/// A ledger whose writes fail.
-#[derive(Debug)]
-struct ReadOnly(Arc<InMemoryLedger>);
-
-impl LedgerStore for ReadOnly {
-    fn insert_all<'a>(&'a self, _: &'a [ApprovalRecord], _: PendingLimits) -> Answer<'a, Inserted> {
-        Box::pin(ready(Err(LedgerStoreError::new("disk full"))))
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.0.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        self.0.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> Answer<'a, bool> {
-        Box::pin(ready(Err(LedgerStoreError::new("disk full"))))
-    }
-}
-
-/// A ledger that cannot write one record.
-#[derive(Debug)]
-struct FailsToClose {
-    ledger: Arc<InMemoryLedger>,
-    id: RecordId,
-}
-
-impl LedgerStore for FailsToClose {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        self.ledger.load(ids)
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        self.ledger.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        match record.id == self.id {
-            true => Box::pin(ready(Err(LedgerStoreError::new("timeout")))),
-            false => self.ledger.compare_and_swap(record, revision),
-        }
-    }
-}
-
 /// A ledger in which another server decides as soon as the pending approvals were read.
 #[derive(Debug)]
 struct DecidedElsewhere {
@@ -513,8 +463,6 @@ impl LedgerStore for DecidedElsewhere {
     }
 }
 
-type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
 fn done() -> ToolOutcome {
     ToolOutcome::Output(Json::null())
 }
@@ -530,55 +478,17 @@ fn audit_names(bench: &Bench, issued: &IssuedApproval) -> Vec<String> {
     names.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
-/// A ledger in which other tasks run before each operation.
-#[derive(Debug)]
-struct Interleaved(InMemoryLedger);
-
-impl LedgerStore for Interleaved {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
-        Box::pin(async move {
-            (tokio::task::yield_now().await, self.0.insert_all(records, limits).await).1
-        })
-    }
-
-    fn load<'a>(
-        &'a self,
-        ids: &'a [RecordId],
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        Box::pin(async { (tokio::task::yield_now().await, self.0.load(ids).await).1 })
-    }
-
-    fn read_list<'a>(
-        &'a self,
-        query: ListRecords<'a>,
-    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
-        Box::pin(async move { (tokio::task::yield_now().await, self.0.read_list(query).await).1 })
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        Box::pin(async move {
-            tokio::task::yield_now().await;
-            self.0.compare_and_swap(record, revision).await
-        })
-    }
-}
-
 #[tokio::test]
 async fn of_requests_at_the_same_time_as_many_as_the_limit_allows_are_kept() {
     for (limit, requests) in [(1, 2), (3, 8), (4, 4)] {
         let audit = RecordedAudit::default();
-        let ledger = Interleaved(InMemoryLedger::with_test_clock(UnixMillis(1_000_000_000_000)));
+        let ledger = InMemoryLedger::with_test_clock(UnixMillis(1_000_000_000_000));
         let bench = Bench::new().with(|approvals| {
             let limits = ApprovalLimits::default().with_max_chat_approvals(limit);
-            approvals.with_ledger(Arc::new(ledger)).with_limits(limits).with_audit(audit.clone())
+            approvals
+                .with_ledger(Arc::new(RemoteLedger(Arc::new(ledger))))
+                .with_limits(limits)
+                .with_audit(audit.clone())
         });
         let chat = bench.approvals.for_chat(&ada(), &"chat".into());
         let request = async |number: usize| {

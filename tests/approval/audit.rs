@@ -2,31 +2,27 @@
 //! in the `Debug` text of any value that holds an approval id.
 
 use std::future::poll_fn;
-use std::io::Write;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use test_support::thread_subscriber::subscribe;
-use tracing_subscriber::fmt::MakeWriter;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
+use test_support::ledger_double::RemoteLedger;
+use test_support::requests::{ada, request};
+use test_support::thread_subscriber::{CapturedLog, subscribe};
+use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
-    ApprovalDecision, ApprovalRecord, AuditEvent, AuditEventKind, AuditSink, IssuedApproval,
-    KeyRing, PendingToolCall, Principal, RecordId, ResumePlan, TracingAudit, UnixMillis,
+    ApprovalDecision, AuditEvent, AuditEventKind, AuditSink, IssuedApproval, KeyRing,
+    PendingToolCall, Principal, RecordId, ResumePlan, TracingAudit, UnixMillis,
     UnverifiedApprovalRequest,
 };
 use ui_message_stream::checker::Checker;
 use ui_message_stream::reducer::Reducer;
-use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, Chunk, Json, Translator};
+use ui_message_stream::{AgentEvent, Chunk, Json, Translator};
 
 use super::one_tool::{
-    Bench, LEASE, Panics, RecordedAudit, ada, body, body_with_new_message, call, unanswered,
+    Bench, LEASE, Panics, RecordedAudit, body, body_with_new_message, call, unanswered,
 };
 
 /// Occurs in the input, and therefore in the output.
@@ -155,29 +151,6 @@ async fn an_unknown_outcome_gives_one_audit_event_however_often_it_is_requested(
     assert_eq!(event_names(&bench.audit_events(issued.record)), ["requested", "outcome-unknown"]);
 }
 
-/// A log in memory.
-#[derive(Debug, Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Log;
-
-    fn make_writer(&'a self) -> Log {
-        self.clone()
-    }
-}
-
 /// Whether a text holds a complete token or its unguessable part.
 fn contains_token(text: &str, issued: &IssuedApproval) -> bool {
     // The head of the id is not secret: a version, a key id and two times.
@@ -186,9 +159,9 @@ fn contains_token(text: &str, issued: &IssuedApproval) -> bool {
 
 #[tokio::test]
 async fn no_log_line_holds_a_token_an_input_or_a_line_forged_by_the_client() {
-    let log = Log::default();
+    let log = CapturedLog::default();
     let lines = tracing_subscriber::fmt()
-        .with_writer(log.clone())
+        .with_writer(log.writer())
         .with_max_level(tracing::Level::TRACE)
         .with_ansi(false);
     let _guard = subscribe(lines.finish());
@@ -199,7 +172,7 @@ async fn no_log_line_holds_a_token_an_input_or_a_line_forged_by_the_client() {
     bench.outcomes(&body(&[forged])).await;
     bench.tool(|tool| tool.panics = Some(Panics::WhenRun));
     bench.outcomes(&body(&[answer(&issued, true)])).await;
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.text();
     assert!(
         log.contains(r#"kind="rejected""#)
             && log.contains(r#"kind="approved""#)
@@ -234,8 +207,7 @@ async fn no_debug_text_shows_an_approval_id() {
     let other = bench.ask("call_2", secret()).await;
     let chat = bench.approvals.for_chat(&ada(), &"chat".into());
     let id = || issued.approval_id.clone();
-    let text = body(&[answer(&issued, true), unanswered("call_2", &other)]).to_string();
-    let request = ChatRequest::parse(text.as_bytes(), &Limits::default()).unwrap();
+    let request = request(&body(&[answer(&issued, true), unanswered("call_2", &other)]));
     let plan = ResumePlan::new(request.messages(), request.continued_message());
     let open = PendingToolCall::awaiting_approval(id(), "call_1", "delete_file", Json::null());
     let deferred = plan.clone().settle(std::slice::from_ref(&open));
@@ -282,48 +254,6 @@ async fn no_debug_text_shows_an_approval_id() {
     }
 }
 
-/// A ledger behind a network: other tasks run before and after each operation, and the caller may
-/// be dropped although the operation took place.
-#[derive(Debug)]
-struct Remote(Arc<InMemoryLedger>);
-
-impl Remote {
-    async fn with_latency<T>(&self, operation: impl Future<Output = T>) -> T {
-        tokio::task::yield_now().await;
-        let answer = operation.await;
-        tokio::task::yield_now().await;
-        answer
-    }
-}
-
-impl LedgerStore for Remote {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        Box::pin(self.with_latency(self.0.insert_all(records, limits)))
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        Box::pin(self.with_latency(self.0.load(ids)))
-    }
-
-    fn read_list<'a>(&'a self, of: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        Box::pin(self.with_latency(self.0.read_list(of)))
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        Box::pin(self.with_latency(self.0.compare_and_swap(record, revision)))
-    }
-}
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
 #[tokio::test]
 async fn a_request_that_is_dropped_at_any_await_takes_effect_once_and_is_audited_once() {
     let stories: [(&str, &[&str]); 3] = [
@@ -336,7 +266,7 @@ async fn a_request_that_is_dropped_at_any_await_takes_effect_once_and_is_audited
         loop {
             let bench = Bench::new();
             let issued = bench.ask("call_1", secret()).await;
-            let ledger = Arc::new(Remote(bench.ledger.clone()));
+            let ledger = Arc::new(RemoteLedger(bench.ledger.clone()));
             let bench = bench.with(|approvals| approvals.with_ledger(ledger));
             let sent = match story {
                 "yes" => body(&[answer(&issued, true)]),

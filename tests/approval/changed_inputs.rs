@@ -7,6 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
+use test_support::requests::{ada, request};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RedeemError};
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, AuditEventKind, ChangedInput, DeferredCall, DeferredOutcome,
@@ -17,7 +18,7 @@ use ui_message_stream::model::ToModelMessages;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, Json, Translator};
 
-use super::one_tool::{Bench, Effects, ada, body, body_with_new_message, call};
+use super::one_tool::{Bench, Effects, body, body_with_new_message, call};
 
 const STORED: &str = r#"{"path":"notes.txt"}"#;
 
@@ -41,10 +42,6 @@ fn approval(issued: &IssuedApproval, input: &Value) -> Value {
     let mut body = body(&[call("call_1", issued, true)]);
     body["approvalInputs"] = json!({ issued.approval_id.as_str(): input });
     body
-}
-
-fn request(body: &Value) -> ChatRequest {
-    ChatRequest::parse(body.to_string().as_bytes(), &Limits::default()).unwrap()
 }
 
 /// Returns the text of the error with which an adapter refuses this request.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::requests::ada;
 use ui_message_stream::approval::store::RedeemError;
 use ui_message_stream::approval::{
     ApprovalDecision, ChatApprovals, DeferredOutcome, EditableInput, IssuedApproval, KeyRing,
@@ -12,7 +13,7 @@ use ui_message_stream::approval::{
 use ui_message_stream::request::Limits;
 use ui_message_stream::{ChatRequest, Json};
 
-use super::one_tool::{Bench, ada, body, body_with_new_message, call};
+use super::one_tool::{Bench, body, body_with_new_message, call};
 
 fn bob() -> Principal {
     Principal::new("bob")

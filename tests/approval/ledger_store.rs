@@ -7,6 +7,7 @@ use test_support::contention::InsertOne;
 
 use test_support::contention;
 use test_support::external_processes::{number, say};
+use test_support::ledger_double::{LedgerDouble, Operation};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::approval::store::{
     InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
@@ -95,48 +96,16 @@ async fn now(ledger: &InMemoryLedger) -> UnixMillis {
 
 #[test]
 fn of_16_concurrent_claims_of_an_approval_one_succeeds() {
-    let ledger: Arc<dyn LedgerStore> = Arc::new(Yielding(InMemoryLedger::new()));
+    // It yields to other threads between reading and replacing, as a network would.
+    let ledger = LedgerDouble::new(|operation| {
+        if let Operation::Replace(_) = operation {
+            std::thread::yield_now();
+        }
+        None
+    });
+    let ledger: Arc<dyn LedgerStore> = Arc::new(ledger);
     let tally = contention::race(number("MEMORY_RACES", 2_000), async || Arc::clone(&ledger));
     say(&format!("the ledger in memory, 16 threads: {tally}"));
-}
-
-/// A ledger in memory that yields to other threads between reading and replacing, as a network
-/// would.
-#[derive(Debug)]
-struct Yielding(InMemoryLedger);
-
-impl LedgerStore for Yielding {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> BoxFuture<'a, Result<Inserted, LedgerStoreError>> {
-        self.0.insert_all(records, limits)
-    }
-
-    fn load<'a>(
-        &'a self,
-        ids: &'a [RecordId],
-    ) -> BoxFuture<'a, Result<Snapshot, LedgerStoreError>> {
-        let loaded = self.0.load(ids);
-        std::thread::yield_now();
-        loaded
-    }
-
-    fn read_list<'a>(
-        &'a self,
-        of: ListRecords<'a>,
-    ) -> BoxFuture<'a, Result<ListedRecords, LedgerStoreError>> {
-        self.0.read_list(of)
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> BoxFuture<'a, Result<bool, LedgerStoreError>> {
-        self.0.compare_and_swap(record, revision)
-    }
 }
 
 /// The fault of a store.

@@ -2,6 +2,7 @@
 //! requests that the user left unanswered when the message was sent.
 
 use serde_json::{Value, json};
+use test_support::requests::ada;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::store::LedgerStore;
 use ui_message_stream::approval::{
@@ -9,7 +10,7 @@ use ui_message_stream::approval::{
     IssuedApproval, OnNewMessage, Principal, RecordedDecision, RejectionReason,
 };
 
-use super::one_tool::{Bench, ada, body, body_with_new_message, call, unanswered};
+use super::one_tool::{Bench, body, body_with_new_message, call, unanswered};
 
 async fn state(bench: &Bench, issued: &IssuedApproval) -> ApprovalState {
     bench.ledger.load(&[issued.record]).await.unwrap().records[0].record.state.clone()

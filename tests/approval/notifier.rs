@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use test_support::requests::ada;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use ui_message_stream::approval::store::{InMemoryLedger, update};
@@ -14,7 +15,7 @@ use ui_message_stream::approval::{
 };
 use ui_message_stream::{BoxError, BoxFuture, Json};
 
-use super::one_tool::{Effects, ada};
+use super::one_tool::Effects;
 
 /// What happens to the next deliveries.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use test_support::requests::{ada, user_message};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, LedgerStoreError, update};
 use ui_message_stream::approval::{
     Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
@@ -261,14 +262,10 @@ impl Bench {
 /// How long the lease of a claim lasts.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-pub(crate) fn ada() -> Principal {
-    Principal::new("ada")
-}
-
 /// A request whose last message holds these calls.
 pub(crate) fn body(calls: &[Value]) -> Value {
     json!({"id": "chat", "messageId": "m2", "trigger": "submit-message", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
+        user_message("m1", "Delete my notes"),
         {"id": "m2", "role": "assistant", "parts": calls},
     ]})
 }
@@ -276,9 +273,9 @@ pub(crate) fn body(calls: &[Value]) -> Value {
 /// A request in which the user sent a new message after these calls.
 pub(crate) fn body_with_new_message(calls: &[Value]) -> Value {
     json!({"id": "chat", "trigger": "submit-message", "messages": [
-        {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Delete my notes"}]},
+        user_message("m1", "Delete my notes"),
         {"id": "m2", "role": "assistant", "parts": calls},
-        {"id": "m3", "role": "user", "parts": [{"type": "text", "text": "Never mind"}]},
+        user_message("m3", "Never mind"),
     ]})
 }
 

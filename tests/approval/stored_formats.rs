@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use test_support::requests::ada;
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, DeferredOutcome, KeyRing, UnixMillis,
 };
 
-use super::one_tool::{Bench, ada, body, call};
+use super::one_tool::{Bench, body, call};
 
 fn fixture(name: &str) -> String {
     let path = format!("{}/fixtures/formats/{name}", env!("CARGO_MANIFEST_DIR"));

@@ -1,7 +1,6 @@
 //! The route: which requests it accepts, how it rejects the others, and how responses pass through
 //! other layers.
 
-use std::future::ready;
 use std::sync::Arc;
 
 use axum::Router;
@@ -10,20 +9,18 @@ use axum::extract::State;
 use axum::http::{Request, Response, StatusCode, header};
 use axum::routing::post;
 use futures::{StreamExt, stream};
-use http_body_util::BodyExt;
+use test_support::ledger_double::{Fault, LedgerDouble, Operation};
+use test_support::responses::text_of;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::cors::CorsLayer;
-use ui_message_stream::approval::store::{
-    Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, PendingLimits, Snapshot,
-};
-use ui_message_stream::approval::{ApprovalRecord, Approvals, EmptyToolbox, Principal, RecordId};
+use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
 use ui_message_stream::axum::{ChatRejection, without_authentication};
 use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::request::Limits;
-use ui_message_stream::{AgentEvent, BoxFuture, ChatRequest, UiMessageStream};
+use ui_message_stream::{AgentEvent, ChatRequest, UiMessageStream};
 
 const CHAT: &str = r#"{"id":"c","messages":[{"id":"u","role":"user","parts":[{"type":"text","text":"Hi"}]}],"trigger":"submit-message"}"#;
 
@@ -46,7 +43,7 @@ fn request() -> axum::http::request::Builder {
 async fn answer(app: Router, request: Request<Body>) -> (StatusCode, Response<()>, String) {
     let response = app.oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
-    let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    let text = text_of(body).await;
     (parts.status, Response::from_parts(parts, ()), text)
 }
 
@@ -247,38 +244,6 @@ async fn the_start_chunk_reaches_the_client_before_a_slow_agent_emits_an_event()
     assert!(client.await.unwrap().contains("at last"));
 }
 
-/// A ledger that no request reaches.
-#[derive(Debug)]
-struct Unreachable;
-
-type FromLedger<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
-fn unreachable<T: Send + 'static>() -> FromLedger<'static, T> {
-    Box::pin(ready(Err(LedgerStoreError::new("no route to 10.0.0.7"))))
-}
-
-impl LedgerStore for Unreachable {
-    fn insert_all<'a>(
-        &'a self,
-        _: &'a [ApprovalRecord],
-        _: PendingLimits,
-    ) -> FromLedger<'a, Inserted> {
-        unreachable()
-    }
-
-    fn load<'a>(&'a self, _: &'a [RecordId]) -> FromLedger<'a, Snapshot> {
-        unreachable()
-    }
-
-    fn read_list<'a>(&'a self, _: ListRecords<'a>) -> FromLedger<'a, ListedRecords> {
-        unreachable()
-    }
-
-    fn compare_and_swap<'a>(&'a self, _: &'a ApprovalRecord, _: u64) -> FromLedger<'a, bool> {
-        unreachable()
-    }
-}
-
 async fn redeem(
     State(approvals): State<Approvals>,
     user: Principal,
@@ -307,7 +272,10 @@ async fn a_route_that_redeems_approvals_responds_503_if_the_ledger_fails() {
         let approvals = Approvals::new(EmptyToolbox);
         let approvals = match is_reachable {
             true => approvals,
-            false => approvals.with_ledger(Arc::new(Unreachable)),
+            false => {
+                let unreachable = |_: Operation<'_>| Some(Fault::NotDone("no route to 10.0.0.7"));
+                approvals.with_ledger(Arc::new(LedgerDouble::new(unreachable)))
+            }
         };
         for route in [post(redeem), post(run)] {
             let app = Router::new().route("/api/chat", route).layer(without_authentication());

@@ -29,7 +29,7 @@ use model::{
     TOOLS, TTL, canonical,
 };
 use steps::{Step, next_step};
-use world::{Fate, Host, START, Server, number_of, principal};
+use world::{DONE, DONE_AND_FAILS, FAILS, Fate, Host, START, Server, number_of, principal};
 
 #[derive(Default)]
 struct World {
@@ -78,7 +78,7 @@ impl World {
         self.steps.0.push((step.clone(), server, fates.to_vec()));
         let before = self.records().await;
         let mut expected = vec![None; self.issued.len()];
-        self.servers[server].ledger.set(fates, Fate::Done);
+        self.servers[server].connection.set(fates, DONE);
         match step {
             Step::Ask { owner, tool } => self.ask(*owner, *tool, server).await,
             Step::Answer(post) | Step::Repeat(post) => {
@@ -104,8 +104,8 @@ impl World {
         }
         // All tasks have run when the time passes.
         sleep(Duration::from_millis(1)).await;
-        let failed = self.servers[server].ledger.failures();
-        self.servers[server].ledger.set(&[], Fate::Done);
+        let failed = self.servers[server].connection.failures();
+        self.servers[server].connection.set(&[], DONE);
         if failed > 0 {
             self.is_disturbed = true;
             self.count("the ledger failed");
@@ -141,7 +141,7 @@ impl World {
                 self.responses.extend(responses);
             }
             Err(RedeemError::Input(error)) => assert!(is_refused, "{error}"),
-            Err(error) => assert!(self.servers[server].ledger.failures() > 0, "{error}"),
+            Err(error) => assert!(self.servers[server].connection.failures() > 0, "{error}"),
         }
         if post.has_new_message && post.by == post.owner {
             self.model.turns[post.owner] += 1;
@@ -289,7 +289,7 @@ impl World {
 
     fn crash(&mut self, server: usize) {
         let crashed = &self.servers[server];
-        crashed.ledger.set(&[], Fate::Fails);
+        crashed.connection.set(&[], FAILS);
         let number = crashed.tools.server;
         self.servers[server] = Server::new(number + 2, &self.ledger, &self.host);
         self.is_disturbed = true;
@@ -467,7 +467,7 @@ fn in_every_order_a_tool_runs_once_and_only_with_an_input_that_a_permitted_princ
                     (next_step(&world.model, &world.posts, &mut dice), dice.below(2));
                 let is_failing = !matches!(step, Step::Ask { .. }) && dice.chance(12);
                 let fates = (0..if is_failing { 1 + dice.below(8) } else { 0 })
-                    .map(|_| [Fate::Done, Fate::Fails, Fate::DoneAndFails][dice.below(3)]);
+                    .map(|_| [DONE, FAILS, DONE_AND_FAILS][dice.below(3)]);
                 world.take(&step, server, &fates.collect::<Vec<_>>()).await;
             }
             world.end().await;

@@ -5,14 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
+use test_support::ledger_double::{Fault, LedgerDouble, Operation};
 use tokio::sync::oneshot;
-use ui_message_stream::approval::store::{
-    InMemoryLedger, Inserted, LedgerStore, LedgerStoreError, ListRecords, ListedRecords,
-    PendingLimits, Snapshot,
-};
+use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
-    ApprovalRecord, Approvals, ApprovedCall, DefinitionDigest, EditableInput, KeyRing,
-    OnNewMessage, Principal, Progress, RecordId, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    Approvals, ApprovedCall, DefinitionDigest, EditableInput, KeyRing, OnNewMessage, Principal,
+    Progress, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::{BoxFuture, Json};
 
@@ -29,27 +27,36 @@ pub(super) fn number_of(of: &Principal) -> usize {
 }
 
 /// What happens to an operation of the ledger.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Fate {
-    Done,
-    Fails,
-    /// It is done, and its response is lost.
-    DoneAndFails,
-}
+pub(super) type Fate = Option<Fault>;
+
+/// The operation is done.
+pub(super) const DONE: Fate = None;
+
+/// The operation fails.
+pub(super) const FAILS: Fate = Some(Fault::NotDone("the connection was lost"));
+
+/// The operation is done, and its response is lost.
+pub(super) const DONE_AND_FAILS: Fate = Some(Fault::Done("the connection was lost"));
 
 /// The connection of a server to the ledger.
 #[derive(Debug)]
 pub(super) struct Connection {
-    ledger: Arc<InMemoryLedger>,
     next: Mutex<(VecDeque<Fate>, Fate, usize)>,
 }
 
 impl Connection {
-    fn fate(&self) -> Result<Fate, LedgerStoreError> {
+    fn fault(&self, operation: Operation<'_>) -> Option<Fault> {
+        if let Operation::Insert(_) = operation {
+            return None;
+        }
         let mut next = self.next.lock().unwrap();
         let fate = next.0.pop_front().unwrap_or(next.1);
-        next.2 += usize::from(fate != Fate::Done);
-        if fate == Fate::Fails { Err(lost()) } else { Ok(fate) }
+        next.2 += usize::from(fate != DONE);
+        match operation {
+            // Only the response to a write is lost.
+            Operation::Load(_) | Operation::List if fate == DONE_AND_FAILS => DONE,
+            _ => fate,
+        }
     }
 
     /// Sets what happens to the next operations.
@@ -60,42 +67,6 @@ impl Connection {
     /// How many operations have failed since the last call of `set`.
     pub(super) fn failures(&self) -> usize {
         self.next.lock().unwrap().2
-    }
-}
-
-fn lost() -> LedgerStoreError {
-    LedgerStoreError::new("the connection was lost")
-}
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, LedgerStoreError>>;
-
-impl LedgerStore for Connection {
-    fn insert_all<'a>(
-        &'a self,
-        records: &'a [ApprovalRecord],
-        limits: PendingLimits,
-    ) -> Answer<'a, Inserted> {
-        self.ledger.insert_all(records, limits)
-    }
-
-    fn load<'a>(&'a self, ids: &'a [RecordId]) -> Answer<'a, Snapshot> {
-        Box::pin(async { (self.fate()?, self.ledger.load(ids).await).1 })
-    }
-
-    fn read_list<'a>(&'a self, query: ListRecords<'a>) -> Answer<'a, ListedRecords> {
-        Box::pin(async move { (self.fate()?, self.ledger.read_list(query).await).1 })
-    }
-
-    fn compare_and_swap<'a>(
-        &'a self,
-        record: &'a ApprovalRecord,
-        revision: u64,
-    ) -> Answer<'a, bool> {
-        Box::pin(async move {
-            let fate = self.fate()?;
-            let is_stored = self.ledger.compare_and_swap(record, revision).await?;
-            if fate == Fate::DoneAndFails { Err(lost()) } else { Ok(is_stored) }
-        })
     }
 }
 
@@ -173,7 +144,7 @@ impl Toolbox for Tools {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) approvals: Approvals,
-    pub(super) ledger: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     pub(super) tools: Tools,
 }
 
@@ -184,18 +155,20 @@ impl Server {
         host: &Arc<Mutex<Host>>,
     ) -> Self {
         let tools = Tools { server: number, host: host.clone() };
-        let next = Mutex::new((VecDeque::new(), Fate::Done, 0));
-        let ledger = Arc::new(Connection { ledger: ledger.clone(), next });
+        let connection = Arc::new(Connection { next: Mutex::new((VecDeque::new(), DONE, 0)) });
+        let to_ledger = Arc::clone(&connection);
+        let double =
+            LedgerDouble::over(ledger.clone(), move |operation| to_ledger.fault(operation));
         let approvals = Approvals::new(tools.clone())
             .with_keys(KeyRing::new(1, &test_support::secret(7)).unwrap())
-            .with_ledger(ledger.clone())
+            .with_ledger(Arc::new(double))
             .with_lease(Duration::from_millis(LEASE))
             .with_approval_ttl(Duration::from_millis(TTL))
             .authorize_decision(|who, record| {
                 let is_approver = matches!(who.id(), Some("boss" | "deputy"));
                 is_approver && who.tenant() == record.requester.tenant()
             });
-        Server { approvals, ledger, tools }
+        Server { approvals, connection, tools }
     }
 }
 
