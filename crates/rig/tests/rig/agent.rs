@@ -9,8 +9,8 @@ use ui_message_stream::approval::Principal;
 use ui_message_stream_rig::{RigAgent, RigModel};
 
 use super::agents::{
-    Requester, agent_builder, awaiting_tool, browser, build, build_with, calls, contents,
-    expected_call, tool_results,
+    Requester, agent_builder, answering, awaiting_tool, browser, build, build_with, calls,
+    contents, expected_call, started, tool_results,
 };
 use super::provider::{Provider, as_stream, fixture, lines_of, stream_with_calls};
 
@@ -18,13 +18,9 @@ const LAST: &str = "Sun on “both” shores. 🚢";
 
 #[tokio::test]
 async fn the_tools_of_an_agent_run_and_its_text_and_calls_arrive_in_order() {
-    let first =
-        stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "fails", r#"{"what":"b"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
-    let mut browser = browser(RigAgent::new(build(builder, &executed)).with_usage_metadata());
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let (provider, builder, executed) =
+        answering(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "fails", r#"{"what":"b"}"#)]);
+    let browser = started(RigAgent::new(build(builder, &executed)).with_usage_metadata()).await;
     assert_eq!(
         calls(&browser),
         [
@@ -55,9 +51,7 @@ async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
         let provider = Provider::with_streams([first, fixture("anthropic/text")]);
         let (builder, executed) = agent_builder(&provider);
         let tools = [awaiting_tool("ring", || std::future::ready(()))];
-        let mut browser = browser(RigAgent::new(build_with(builder, &executed, tools)));
-        browser.send("Go").await;
-        assert_eq!(browser.error(), None);
+        let browser = started(RigAgent::new(build_with(builder, &executed, tools))).await;
         let [(_, _, state, output)] = &calls(&browser)[..] else { panic!() };
         let result = &tool_results(&provider, 1)[0].1;
         if is_cut {
@@ -72,14 +66,10 @@ async fn a_call_that_was_cut_off_before_its_arguments_does_not_run() {
 
 #[tokio::test]
 async fn an_approved_call_runs_once_and_the_agent_continues() {
-    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
     let agent = RigAgent::new(build(builder, &executed)).needs_approval("delete");
     let agent = agent.with_approval_description(|tool, _| Some(format!("May it {tool}?")));
-    let mut browser = browser(agent.with_usage_metadata());
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = started(agent.with_usage_metadata()).await;
     assert_eq!(calls(&browser)[0].2, "approval-requested");
     assert_eq!((provider.requests().len(), executed.lock().unwrap().len()), (1, 0));
     let message = serde_json::to_string(browser.messages().last().unwrap()).unwrap();
@@ -101,9 +91,7 @@ async fn an_approved_call_runs_once_and_the_agent_continues() {
 #[tokio::test(start_paused = true)]
 async fn an_approved_tool_that_hangs_is_stopped_and_the_agent_continues() {
     for tool_timeout in [None, Some(Duration::from_secs(5))] {
-        let first = stream_with_calls(&[("t1", "hangs", "{}")]);
-        let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-        let (builder, executed) = agent_builder(&provider);
+        let (_provider, builder, executed) = answering(&[("t1", "hangs", "{}")]);
         let tools = [awaiting_tool("hangs", std::future::pending)];
         let agent = RigAgent::new(build_with(builder, &executed, tools)).needs_approval("hangs");
         let (agent, limit) = match tool_timeout {
@@ -125,9 +113,7 @@ async fn an_approved_tool_that_hangs_is_stopped_and_the_agent_continues() {
 
 #[tokio::test]
 async fn a_denied_call_does_not_run_and_the_model_reads_the_reason() {
-    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
     let mut browser = browser(RigAgent::new(build(builder, &executed)).needs_approval("delete"));
     browser.send("Go").await;
     browser.deny("delete", "it is mine").await;
@@ -153,9 +139,7 @@ async fn the_calls_of_one_step_may_run_immediately_be_approved_or_be_denied() {
             .needs_approval("delete")
             .needs_approval_when(|tool, input| tool == "send" && input.as_str().contains('c'))
             .map_runner(move |run, _| run.tool_concurrency(concurrency));
-        let mut browser = browser(agent);
-        browser.send("Go").await;
-        assert_eq!(browser.error(), None);
+        let mut browser = started(agent).await;
         let states: Vec<String> = calls(&browser).into_iter().map(|call| call.2).collect();
         assert_eq!(states, ["approval-requested", "output-available", "approval-requested"]);
         assert_eq!(*executed.lock().unwrap(), ["look b"]);
@@ -186,9 +170,7 @@ async fn a_predicate_that_panics_requires_approval() {
 
 #[tokio::test]
 async fn an_approved_tool_whose_definition_has_changed_does_not_run() {
-    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (_provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
     let rig = build(builder, &executed);
     let mut browser = browser(RigAgent::new(rig.clone()).needs_approval("delete"));
     browser.send("Go").await;
@@ -205,13 +187,9 @@ async fn an_approved_tool_whose_definition_has_changed_does_not_run() {
 
 #[tokio::test]
 async fn an_incomplete_input_reaches_no_tool_and_the_model_reads_the_error() {
-    let first =
-        stream_with_calls(&[("t1", "look", r#"{"what":"a"#), ("t2", "look", r#"{"what":"b"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
-    let mut browser = browser(RigAgent::new(build(builder, &executed)));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let (provider, builder, executed) =
+        answering(&[("t1", "look", r#"{"what":"a"#), ("t2", "look", r#"{"what":"b"}"#)]);
+    let browser = started(RigAgent::new(build(builder, &executed))).await;
     let message = serde_json::to_value(browser.messages().last().unwrap()).unwrap();
     let call = message["parts"].as_array().unwrap().iter().find(|part| part["type"] == "tool-look");
     assert_eq!(call.unwrap()["rawInput"], r#"{"what":"a"#);
@@ -236,9 +214,7 @@ async fn a_failure_of_the_provider_is_masked_and_reaching_the_turn_limit_is_no_e
         Provider::with_streams([stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#)])]);
     let (builder, executed) = agent_builder(&provider);
     let rig = RigAgent::new(build(builder.default_max_turns(1), &executed));
-    let mut browser = browser(rig);
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser = started(rig).await;
     assert_eq!(calls(&browser)[0].2, "output-available");
 }
 
@@ -286,12 +262,8 @@ async fn a_panic_of_a_tool_fails_the_run_but_if_the_call_was_approved_only_the_c
 
 #[tokio::test]
 async fn tools_receive_their_context_with_and_without_an_approval() {
-    let first = stream_with_calls(&[
-        ("t1", "look", r#"{"what":"a"}"#),
-        ("t2", "delete", r#"{"what":"b"}"#),
-    ]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (_provider, builder, executed) =
+        answering(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "delete", r#"{"what":"b"}"#)]);
     let agent = RigAgent::new(build(builder, &executed)).needs_approval("delete");
     let agent = agent.map_runner(|run, _| run.tool_context(rig_agent::tool::ToolContext::new()));
     let mut browser = browser(agent.with_tool_context(|principal, chat| {
@@ -344,12 +316,9 @@ async fn reasoning_is_sent_back_to_the_model_with_the_next_user_message() {
 
 #[tokio::test]
 async fn no_approval_is_requested_for_an_input_that_a_browser_would_show_changed() {
-    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a","n":9007199254740993}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
-    let mut browser = browser(RigAgent::new(build(builder, &executed)).needs_approval("delete"));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let (provider, builder, executed) =
+        answering(&[("t1", "delete", r#"{"what":"a","n":9007199254740993}"#)]);
+    let browser = started(RigAgent::new(build(builder, &executed)).needs_approval("delete")).await;
     assert_eq!(calls(&browser)[0].2, "output-error");
     assert!(executed.lock().unwrap().is_empty());
     let chunks = serde_json::to_string(&browser.last_chunks()).unwrap();

@@ -16,7 +16,7 @@ use ui_message_stream::testing::Conversation;
 use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_rig::RigAgent;
 
-use super::provider::Provider;
+use super::provider::{Provider, fixture, stream_with_calls};
 
 /// The executions of the tools, in order.
 pub(crate) type Executed = Arc<Mutex<Vec<String>>>;
@@ -110,6 +110,22 @@ where
             Ok(ToolOutput::text("it ended"))
         })
     })
+}
+
+/// Returns a provider that makes these calls, and says its text when it is called again. Returns also
+/// the builder of an agent, and what its tools have done.
+pub(crate) fn answering(calls: &[(&str, &str, &str)]) -> (Provider, AgentBuilder, Executed) {
+    let provider = Provider::with_streams([stream_with_calls(calls), fixture("anthropic/text")]);
+    let (builder, executed) = agent_builder(&provider);
+    (provider, builder, executed)
+}
+
+/// Returns the conversation of an agent that has received "Go" and has not failed.
+pub(crate) async fn started(agent: RigAgent) -> Conversation<'static> {
+    let mut browser = browser(agent);
+    browser.send("Go").await;
+    assert_eq!(browser.error(), None);
+    browser
 }
 
 /// Creates a browser that uses the agent.

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use ui_message_stream_rig::RigAgent;
 use ui_message_stream_rig::RigModel;
 
-use super::agents::{Executed, agent_builder, browser, build, calls, contents, tool_results};
+use super::agents::{
+    Executed, agent_builder, answering, browser, build, calls, contents, started, tool_results,
+};
 use super::hooks::RepairHook;
 use super::provider::{Provider, as_stream, fixture, lines_of, stream_with_calls};
 
@@ -70,9 +72,7 @@ impl Serve for FailingTool {
 #[tokio::test]
 async fn an_error_of_the_runtime_of_a_tool_is_masked_for_the_user_and_for_the_model() {
     for approved in [false, true] {
-        let first = stream_with_calls(&[("t1", "reach", "{}")]);
-        let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-        let (builder, executed) = agent_builder(&provider);
+        let (provider, builder, executed) = answering(&[("t1", "reach", "{}")]);
         let rig = build(builder, &executed);
         rig.tool_server_handle()
             .add_registered_tool(RegisteredTool::from_handler(FailingTool).unwrap());
@@ -100,9 +100,7 @@ impl AgentHook for ReplacePrompt {
 
 #[tokio::test]
 async fn tool_results_are_sent_before_a_prompt_that_a_hook_replaced() {
-    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
     let rig = build(builder.add_hook(ReplacePrompt), &executed);
     let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
     browser.send("Go").await;
@@ -131,9 +129,7 @@ async fn reasoning_is_sent_back_if_a_hook_repaired_the_call_after_it() {
     ]);
     let (builder, executed) = agent_builder(&provider);
     let rig = build(builder.add_hook(RepairHook), &executed);
-    let mut browser = browser(RigAgent::new(rig).needs_approval("look"));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = started(RigAgent::new(rig).needs_approval("look")).await;
     browser.approve("look").await;
     assert_eq!(browser.error(), None);
     let messages = provider.requests()[2]["messages"].to_string();

@@ -8,7 +8,9 @@ use schemars::JsonSchema;
 use serde_json::json;
 use ui_message_stream_rig::RigAgent;
 
-use super::agents::{agent_builder, browser, build, calls, contents, expected_call, tool_results};
+use super::agents::{
+    agent_builder, answering, build, calls, contents, expected_call, started, tool_results,
+};
 use super::provider::{Provider, fixture, stream_with_calls};
 
 const LAST: &str = "Sun on “both” shores. 🚢";
@@ -32,12 +34,8 @@ impl AgentHook for ReplaceText {
 
 #[tokio::test]
 async fn the_text_with_which_a_hook_replaces_a_response_follows_the_streamed_text() {
-    let first = stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
-    let mut browser = browser(RigAgent::new(build(builder.add_hook(ReplaceText), &executed)));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let (_provider, builder, executed) = answering(&[("t1", "look", r#"{"what":"a"}"#)]);
+    let browser = started(RigAgent::new(build(builder.add_hook(ReplaceText), &executed))).await;
     let expected = expected_call("look", "a", "output-available", json!({"done": "a"}));
     assert_eq!(calls(&browser), [expected]);
     assert_eq!(contents(&browser).text, format!("So.{LAST}No comment."));
@@ -57,9 +55,7 @@ async fn structured_output_is_emitted_as_text_after_the_call_that_contains_it() 
     let (builder, executed) = agent_builder(&provider);
     let builder = builder.output_schema::<Harbour>().output_mode(OutputMode::Tool);
     let mut browser =
-        browser(RigAgent::new(build(builder, &executed)).needs_approval_when(|_, _| false));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+        started(RigAgent::new(build(builder, &executed)).needs_approval_when(|_, _| false)).await;
     assert_eq!(
         calls(&browser),
         [
@@ -87,10 +83,8 @@ async fn structured_output_is_recognised_by_the_name_of_the_tool_and_not_by_its_
     let provider = Provider::with_streams([stream_with_calls(&calls_of_response)]);
     let (builder, executed) = agent_builder(&provider);
     let builder = builder.output_schema::<Harbour>().output_mode(OutputMode::Tool);
-    let mut browser =
-        browser(RigAgent::new(build(builder, &executed)).needs_approval_when(|_, _| false));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser =
+        started(RigAgent::new(build(builder, &executed)).needs_approval_when(|_, _| false)).await;
     // rig does not execute the other call.
     let expected =
         expected_call("final_result", "calm", "output-available", json!("This is the answer."));

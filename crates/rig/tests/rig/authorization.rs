@@ -12,8 +12,10 @@ use ui_message_stream::UserText;
 use ui_message_stream::approval::{OnNewMessage, Toolbox};
 use ui_message_stream_rig::RigAgent;
 
-use super::agents::{agent_builder, browser, build, calls, contents, expected_call, tool_results};
-use super::provider::{Provider, fixture, stream_with_calls};
+use super::agents::{
+    agent_builder, answering, browser, build, calls, contents, expected_call, started, tool_results,
+};
+use super::provider::{Provider, stream_with_calls};
 
 type Refuse = fn(RigAgent) -> RigAgent;
 
@@ -48,17 +50,13 @@ const REFUSE: [Refuse; 5] = [
 async fn a_call_that_is_not_permitted_is_not_executed_and_approval_is_not_requested() {
     for refuse in REFUSE {
         for needs_approval in [false, true] {
-            let first = stream_with_calls(&[
+            let (provider, builder, executed) = answering(&[
                 ("t1", "delete", r#"{"what":"a"}"#),
                 ("t2", "look", r#"{"what":"b"}"#),
             ]);
-            let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-            let (builder, executed) = agent_builder(&provider);
             let agent = refuse(RigAgent::new(build(builder, &executed)));
             let agent = if needs_approval { agent.needs_approval("delete") } else { agent };
-            let mut browser = browser(agent);
-            browser.send("Go").await;
-            assert_eq!(browser.error(), None);
+            let browser = started(agent).await;
             assert_eq!(
                 calls(&browser),
                 [
@@ -81,9 +79,7 @@ async fn a_call_that_is_not_permitted_is_not_executed_and_approval_is_not_reques
 async fn a_call_that_is_no_longer_permitted_when_it_is_approved_is_not_executed() {
     for is_async in [false, true] {
         for is_withdrawn in [false, true] {
-            let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
-            let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-            let (builder, executed) = agent_builder(&provider);
+            let (_provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
             let is_permitted = Arc::new(AtomicBool::new(true));
             let asked = Arc::new(Mutex::new(Vec::new()));
             let (permits, asks) = (Arc::clone(&is_permitted), Arc::clone(&asked));
@@ -124,20 +120,16 @@ async fn a_call_that_is_no_longer_permitted_when_it_is_approved_is_not_executed(
 
 #[tokio::test]
 async fn each_call_needs_approval_by_default_except_those_of_the_named_tools() {
-    let first = stream_with_calls(&[
+    let (_provider, builder, executed) = answering(&[
         ("t1", "delete", r#"{"what":"a"}"#),
         ("t2", "look", r#"{"what":"b"}"#),
         ("t3", "look", r#"{"what":"c"}"#),
     ]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
     let agent = RigAgent::new(build(builder, &executed))
         .require_approval_by_default()
         .never_needs_approval("look")
         .needs_approval_when(|_, input| input.as_str().contains('c'));
-    let mut browser = browser(agent);
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser = started(agent).await;
     let states: Vec<String> = calls(&browser).into_iter().map(|call| call.2).collect();
     assert_eq!(states, ["approval-requested", "output-available", "approval-requested"]);
     assert_eq!(*executed.lock().unwrap(), ["look b"]);
@@ -155,9 +147,7 @@ async fn structured_output_needs_no_approval_by_default() {
     let (builder, executed) = agent_builder(&provider);
     let builder = builder.output_schema::<Harbour>().output_mode(OutputMode::Tool);
     let agent = RigAgent::new(build(builder, &executed)).require_approval_by_default();
-    let mut browser = browser(agent);
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser = started(agent).await;
     assert_eq!(calls(&browser)[0].2, "output-available");
     assert!(contents(&browser).text.contains("calm"));
 }
@@ -183,9 +173,7 @@ async fn a_name_that_no_tool_has_is_found_when_the_agent_is_built() {
 
 #[tokio::test]
 async fn a_rule_over_the_input_decides_itself_if_the_history_is_imported() {
-    let first = stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (_provider, builder, executed) = answering(&[("t1", "look", r#"{"what":"a"}"#)]);
     let agent = RigAgent::new(build(builder, &executed)).needs_approval_when(|_, _| false);
     let messages = r#"[{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]},
         {"id": "m2", "role": "assistant", "parts": [{"type": "text", "text": "Hello"}]}]"#;

@@ -14,7 +14,8 @@ use ui_message_stream_chat::axum::chat_routes;
 use ui_message_stream_rig::RigAgent;
 
 use super::agents::{
-    agent_builder, awaiting_tool, browser, build, build_with, calls, contents, tool_results,
+    agent_builder, answering, awaiting_tool, browser, build, build_with, calls, contents, started,
+    tool_results,
 };
 use super::provider::{Provider, fixture, stream_with_calls};
 
@@ -86,9 +87,7 @@ async fn a_panic_of_a_tool_fails_its_own_call_and_no_other_chat() {
 /// A server keeps its agent for its whole life, but each of its tests has another runtime.
 #[tokio::test]
 async fn no_approval_is_requested_from_a_client_that_cannot_answer_and_the_model_reads_why() {
-    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"a"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"a"}"#)]);
     let agent = RigAgent::new(build(builder, &executed)).needs_approval("delete");
     let chats = agent.into_chat_server().with_version(Version::V5);
     let routes = Router::new().nest("/api/chat", chat_routes(chats.clone()));
@@ -124,9 +123,7 @@ fn an_agent_works_on_a_second_runtime_after_the_first_has_ended() {
 async fn dropping_the_agent_drops_its_tools() {
     let provider = Provider::with_streams([fixture("anthropic/text")]);
     let (builder, executed) = agent_builder(&provider);
-    let mut browser = browser(RigAgent::new(build_with(builder, &executed, [])));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser = started(RigAgent::new(build_with(builder, &executed, []))).await;
     drop(browser);
     let remaining = Arc::downgrade(&executed);
     drop(executed);

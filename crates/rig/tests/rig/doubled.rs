@@ -13,7 +13,7 @@ use rig_core::streaming::{Item, Relayed, StreamEvent};
 use serde_json::json;
 use ui_message_stream_rig::RigAgent;
 
-use super::agents::{Executed, browser, build, calls, contents, expected_call};
+use super::agents::{Executed, build, calls, contents, expected_call, started};
 use super::provider::{Provider, fixture, stream_with_calls};
 
 const LAST: &str = "Sun on “both” shores. 🚢";
@@ -68,9 +68,7 @@ async fn two_calls_with_the_same_id_both_run() {
         stream_with_calls(&[("t1", "look", r#"{"what":"a"}"#), ("t2", "look", r#"{"what":"b"}"#)]);
     let provider = Provider::with_streams([first, fixture("anthropic/text")]);
     let executed = Executed::default();
-    let mut browser = browser(RigAgent::new(agent_with_one_call_id(&provider, &executed)));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser = started(RigAgent::new(agent_with_one_call_id(&provider, &executed))).await;
     let call = |what| expected_call("look", what, "output-available", json!({"done": what}));
     assert_eq!(calls(&browser), [call("a"), call("b")]);
     assert_eq!(*executed.lock().unwrap(), ["look a", "look b"]);
@@ -85,11 +83,10 @@ async fn of_two_calls_with_the_same_id_only_the_one_that_needs_approval_waits_fo
     ]);
     let provider = Provider::with_streams([first, fixture("anthropic/text")]);
     let executed = Executed::default();
-    let mut browser = browser(
+    let mut browser = started(
         RigAgent::new(agent_with_one_call_id(&provider, &executed)).needs_approval("delete"),
-    );
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    )
+    .await;
     let states: Vec<_> = calls(&browser).into_iter().map(|call| (call.0, call.2)).collect();
     let expected = [("delete", "approval-requested"), ("look", "output-available")];
     assert_eq!(states, expected.map(|(tool, state)| (tool.to_owned(), state.to_owned())));
@@ -108,9 +105,7 @@ async fn of_two_calls_with_the_same_id_one_may_have_an_incomplete_input() {
         stream_with_calls(&[("t1", "look", r#"{"what":"a"#), ("t2", "look", r#"{"what":"b"}"#)]);
     let provider = Provider::with_streams([first, fixture("anthropic/text")]);
     let executed = Executed::default();
-    let mut browser = browser(RigAgent::new(agent_with_one_call_id(&provider, &executed)));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser = started(RigAgent::new(agent_with_one_call_id(&provider, &executed))).await;
     let states: Vec<String> = calls(&browser).into_iter().map(|call| call.2).collect();
     assert_eq!(states, ["output-error", "output-available"]);
     assert_eq!(*executed.lock().unwrap(), ["look b"]);

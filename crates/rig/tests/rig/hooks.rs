@@ -14,7 +14,8 @@ use ui_message_stream::message::Part;
 use ui_message_stream_rig::RigAgent;
 
 use super::agents::{
-    Executed, agent_builder, browser, build, calls, contents, expected_call, tool_results,
+    Executed, agent_builder, answering, browser, build, calls, contents, expected_call, started,
+    tool_results,
 };
 use super::provider::{Provider, fixture, stream_with_calls};
 
@@ -45,13 +46,11 @@ impl AgentHook for HostHook {
 
 #[tokio::test]
 async fn arguments_that_a_hook_changed_are_shown_submitted_for_approval_and_executed() {
-    let first = stream_with_calls(&[
+    let (provider, builder, executed) = answering(&[
         ("t1", "look", r#"{"what":"edit"}"#),
         ("t2", "look", r#"{"what":"redact"}"#),
         ("t3", "delete", r#"{"what":"edit"}"#),
     ]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
     let rig = build(builder.add_hook(HostHook), &executed);
     let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
     browser.send("Go").await;
@@ -68,13 +67,9 @@ async fn arguments_that_a_hook_changed_are_shown_submitted_for_approval_and_exec
 
 #[tokio::test]
 async fn a_call_that_a_hook_refuses_has_failed_for_the_user_and_for_the_model() {
-    let first = stream_with_calls(&[("t1", "delete", r#"{"what":"refuse"}"#)]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (provider, builder, executed) = answering(&[("t1", "delete", r#"{"what":"refuse"}"#)]);
     let rig = build(builder.add_hook(HostHook), &executed);
-    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser = started(RigAgent::new(rig).needs_approval("delete")).await;
     let expected = expected_call("delete", "refuse", "output-error", json!("not on a Sunday"));
     assert_eq!(calls(&browser), [expected]);
     assert!(tool_results(&provider, 1)[0].1.contains("not on a Sunday"));
@@ -107,16 +102,10 @@ async fn a_hook_that_stops_the_run_aborts_it_and_no_later_call_runs() {
 
 #[tokio::test]
 async fn a_hook_that_stops_the_run_does_not_revoke_a_pending_approval_request() {
-    let first = stream_with_calls(&[
-        ("t1", "delete", r#"{"what":"a"}"#),
-        ("t2", "look", r#"{"what":"stop"}"#),
-    ]);
-    let provider = Provider::with_streams([first, fixture("anthropic/text")]);
-    let (builder, executed) = agent_builder(&provider);
+    let (provider, builder, executed) =
+        answering(&[("t1", "delete", r#"{"what":"a"}"#), ("t2", "look", r#"{"what":"stop"}"#)]);
     let rig = build(builder.add_hook(HostHook), &executed);
-    let mut browser = browser(RigAgent::new(rig).needs_approval("delete"));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let mut browser = started(RigAgent::new(rig).needs_approval("delete")).await;
     let chunks = serde_json::to_string(&browser.last_chunks()).unwrap();
     assert!(!chunks.contains(r#""type":"abort""#), "{chunks}");
     let states: Vec<String> = calls(&browser).into_iter().map(|call| call.2).collect();
@@ -213,9 +202,7 @@ async fn sources_of_two_responses_in_one_message_have_different_ids() {
     let provider = Provider::with_streams([search_stream.clone(), search_stream]);
     let builder = AgentBuilder::new(provider.responses()).default_max_turns(5);
     let rig = build(builder.add_hook(RepairHook), &Executed::default());
-    let mut browser = browser(RigAgent::new(rig));
-    browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let browser = started(RigAgent::new(rig)).await;
     let parts = &browser.messages().last().unwrap().parts;
     let sources = parts.iter().filter_map(|part| match part {
         Part::SourceUrl(source) => Some(source.source_id.to_string()),
