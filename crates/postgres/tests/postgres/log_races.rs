@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::future::join_all;
+use test_support::requests::ada;
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
     AppendLog, AppendResult, Epoch, Expected, LiveRunChange, LoadedLog, LogHead, LogKey, LogStore,
@@ -11,7 +12,7 @@ use ui_message_stream_chat::store::{
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::Database;
-use crate::log_store::{MINUTE, ada, append, appended, at, control, frame, key, load, put};
+use crate::log_store::{MINUTE, append, appended, at, control, frame, key, load, put};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_16_stores_that_append_at_once_exactly_one_wins() {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chat_test_support::random_logs;
+use test_support::requests::ada;
 use ui_message_stream::approval::{Principal, UnixMillis};
 use ui_message_stream::id::RunId;
 use ui_message_stream_chat::store::{
@@ -253,10 +254,6 @@ async fn everything_of_a_log_is_deleted_with_it_and_with_its_user() {
     for table in ["log_entries", "log_snapshots", "log_messages", "log_ended_runs"] {
         assert_eq!(database.count(table).await, 0, "{table}");
     }
-}
-
-pub(crate) fn ada() -> Principal {
-    Principal::new("ada")
 }
 
 pub(crate) fn key(chat: &str) -> LogKey {

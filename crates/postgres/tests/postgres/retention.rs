@@ -1,18 +1,14 @@
 //! What is kept for how long, by a clock that the tests set.
 
 use std::time::Duration;
-use test_support::contention::InsertOne;
 
 use chat_test_support::kept_runs;
 use chat_test_support::store_requests::{
-    EPOCH, append_at, appended, begin, control, create, creation, end, key, load, put, read_from,
+    appended, begin, control, create, creation, end, key, load, put, read_from,
 };
-use test_support::contention;
-use ui_message_stream::approval::store::{ApprovalUse, LedgerStore, RECORD_RETENTION, ReplayGuard};
+use ui_message_stream::approval::store::{ApprovalUse, ReplayGuard};
 use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, LiveRunChange, LogKey, LogStore, ReadLogEntries, UserLimits,
-};
+use ui_message_stream_chat::store::{AppendLog, LogKey, LogStore};
 use ui_message_stream_postgres::PostgresStore;
 
 use crate::database::{Database, at};
@@ -59,67 +55,32 @@ async fn a_log_whose_snapshot_is_old_is_named_until_it_has_a_new_one() {
 async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(3600).await;
-    let ada = Principal::new("ada");
-    let (read, unread) = (key(&ada, "read"), key(&ada, "unread"));
-    for key in [&read, &unread] {
-        assert!(begins_of_two(&store, key).await);
-    }
-    database.set_time(0).await;
-    for key in [&read, &unread] {
-        renew(&store, key).await;
-    }
-    read_as_client(&store, &read).await;
-    // The one that was read is the only other one.
-    for (third, begins) in [("third", true), ("fourth", false)] {
-        assert_eq!(begins_of_two(&store, &key(&ada, third)).await, begins);
-    }
-    for (key, has_to_end) in [(&read, false), (&unread, true)] {
-        assert_eq!(renew(&store, key).await.0, has_to_end);
-    }
+    let set_back = async |store| {
+        database.set_time(0).await;
+        store
+    };
+    kept_runs::a_read_before_the_clock_was_set_back_does_not_count(store, set_back).await;
 }
 
 #[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(0).await;
-    let ada = Principal::new("ada");
-    let [read, unread, third] = ["read", "unread", "third"].map(|chat| key(&ada, chat));
-    for key in [&read, &unread] {
-        assert!(begins_of_two(&store, key).await);
-    }
-    for second in [9, 18, 27, 29] {
-        database.set_time(second).await;
-        for key in [&read, &unread] {
-            renew(&store, key).await;
-        }
-    }
-    read_as_client(&store, &read).await;
-    assert!(!begins_of_two(&store, &third).await);
-    database.set_time(30).await;
-    assert!(begins_of_two(&store, &third).await);
-    for (key, has_to_end, seconds) in [(&read, false, 1), (&unread, true, 30), (&third, false, 0)] {
-        assert_eq!(renew(&store, key).await, (has_to_end, Duration::from_secs(seconds)));
-    }
+    let set_time = async |second| database.set_time(second).await;
+    kept_runs::a_run_that_is_not_read_has_to_end_if_there_are_too_many(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before() {
     let Some(database) = Database::new() else { return };
     let store = database.open_at(0).await;
-    let mut record = contention::record(RecordId::from_bytes([1; 16]));
-    record.expires_at = UnixMillis(at(100));
-    let mut kept = contention::record(RecordId::from_bytes([2; 16]));
-    kept.expires_at = UnixMillis(u64::MAX);
-    for record in [&record, &kept] {
-        assert!(store.insert(record).await.unwrap());
-    }
-    let end = 100 + RECORD_RETENTION.as_secs();
-    let ids = [record.id, kept.id];
-    sweep_at(&database, &store, end).await;
-    assert_eq!(LedgerStore::load(&store, &ids).await.unwrap().records.len(), 2);
-    sweep_at(&database, &store, end + 1).await;
-    let left = LedgerStore::load(&store, &ids).await.unwrap().records;
-    assert_eq!(left.iter().map(|left| &left.record).collect::<Vec<_>>(), [&kept]);
+    let sweep = async |second| sweep_at(&database, &store, second).await;
+    kept_runs::a_record_is_deleted_a_day_after_it_has_expired_and_not_before(
+        &store,
+        |second| UnixMillis(at(second)),
+        sweep,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -217,34 +178,6 @@ async fn what_a_sweep_cannot_delete_does_not_keep_it_from_the_rest() {
 async fn create_for_a_minute(store: &PostgresStore, key: &LogKey) {
     let (entries, keep_for) = ([control("request")], Some(Duration::from_secs(60)));
     appended(store, AppendLog { keep_for, ..creation(key, &entries) }).await;
-}
-
-/// Begins a run, of which the user may have two. Returns whether it has begun.
-async fn begins_of_two(store: &PostgresStore, key: &LogKey) -> bool {
-    let run = "run".into();
-    let append = AppendLog {
-        lease: Some(Duration::from_secs(10)),
-        live_run: LiveRunChange::Begins(&run),
-        limits: UserLimits { chats: 100, runs: 2, unread: Duration::from_secs(30) },
-        ..creation(key, &[])
-    };
-    match store.append(append).await.unwrap() {
-        AppendResult::Appended { .. } => true,
-        AppendResult::TooManyRuns => false,
-        result => panic!("{result:?}"),
-    }
-}
-
-/// Renews the lease of a run. Returns whether it has to end, and how long nobody has read it.
-async fn renew(store: &PostgresStore, key: &LogKey) -> (bool, Duration) {
-    let lease = Some(Duration::from_secs(10));
-    let head = appended(store, AppendLog { lease, ..append_at(key, 0, &[]) }).await;
-    (head.has_to_end, head.unread)
-}
-
-async fn read_as_client(store: &PostgresStore, key: &LogKey) {
-    let read = ReadLogEntries { key, epoch: EPOCH, position: 0, max_bytes: 1, is_reader: true };
-    assert!(store.read(read).await.unwrap().is_some());
 }
 
 async fn sweep_at(database: &Database, store: &PostgresStore, second: u64) {

@@ -43,10 +43,7 @@ async fn a_reader_is_woken_when_a_run_ends_or_its_log_is_deleted() {
 #[tokio::test]
 async fn one_connection_follows_all_logs_and_no_command_waits_in_redis() {
     let Some(redis) = RedisServer::start() else { return };
-    let (writer, reader) = (
-        RedisStore::connect(&redis.url()).await.unwrap(),
-        RedisStore::connect(&redis.url()).await.unwrap(),
-    );
+    let (writer, reader) = two_stores(&redis).await;
     let keys: Vec<LogKey> =
         (0..30).map(|number| key(&Principal::new(format!("user {number}")), "chat")).collect();
     for key in &keys {
@@ -78,25 +75,18 @@ async fn one_connection_follows_all_logs_and_no_command_waits_in_redis() {
 #[tokio::test]
 async fn while_the_connection_that_follows_is_away_readers_look_themselves() {
     let Some(redis) = RedisServer::start() else { return };
-    let (writer, reader) = (
-        RedisStore::connect(&redis.url()).await.unwrap(),
-        RedisStore::connect(&redis.url()).await.unwrap(),
-    );
+    let (writer, reader) = two_stores(&redis).await;
     let key = key(&Principal::new("ada"), "chat");
     begin(&writer, &key).await;
     // No channel can be subscribed.
     redis.command("ACL SETUSER default -subscribe");
     for position in 1..4 {
-        let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
-        let entries = [frame("a")];
-        tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
+        woken_by_an_append(&writer, &reader, &key, position).await;
     }
     redis.command("ACL SETUSER default +subscribe");
     for position in 4..7 {
         redis.command("CLIENT KILL TYPE pubsub");
-        let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
-        let entries = [frame("a")];
-        tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
+        woken_by_an_append(&writer, &reader, &key, position).await;
     }
 }
 
@@ -156,16 +146,11 @@ async fn many_readers_of_one_server_read_the_whole_log_of_another() {
 #[tokio::test]
 async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
     let Some(redis) = RedisServer::start() else { return };
-    let (writer, reader) = (
-        RedisStore::connect(&redis.url()).await.unwrap(),
-        RedisStore::connect(&redis.url()).await.unwrap(),
-    );
+    let (writer, reader) = two_stores(&redis).await;
     let key = key(&Principal::new("ada"), "chat");
     begin(&writer, &key).await;
     for position in 1..4 {
-        let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
-        let entries = [frame("a")];
-        tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
+        woken_by_an_append(&writer, &reader, &key, position).await;
     }
     let knows_of_the_third = async {
         while poll!(reader.changed(&key, 3)).is_pending() {
@@ -185,10 +170,7 @@ async fn a_reader_waits_for_a_log_of_which_redis_has_lost_entries() {
 async fn a_user_of_redis_without_channels_changes_logs_and_reads_them() {
     let Some(redis) = RedisServer::start() else { return };
     redis.command("ACL SETUSER default resetchannels");
-    let (writer, reader) = (
-        RedisStore::connect(&redis.url()).await.unwrap(),
-        RedisStore::connect(&redis.url()).await.unwrap(),
-    );
+    let (writer, reader) = two_stores(&redis).await;
     let ada = Principal::new("ada");
     let key = key(&ada, "chat");
     begin(&writer, &key).await;
@@ -271,3 +253,16 @@ const COUNT_CHANNELS: &str = "EVAL \"return #redis.call('PUBSUB', 'CHANNELS')\" 
 
 /// Readers that wait so long have no hint.
 const SHORT: Duration = Duration::from_millis(300);
+
+/// Connects two stores, as two servers do.
+async fn two_stores(redis: &RedisServer) -> (RedisStore, RedisStore) {
+    let store = async || RedisStore::connect(&redis.url()).await.unwrap();
+    (store().await, store().await)
+}
+
+/// Appends an entry at this position, which wakes the reader.
+async fn woken_by_an_append(writer: &RedisStore, reader: &RedisStore, key: &LogKey, position: u64) {
+    let wait = woken_at(reader, key, position, |page| page.head.length > position);
+    let entries = [frame("a")];
+    tokio::join!(wait, appended(writer, append_at(key, position, &entries)));
+}

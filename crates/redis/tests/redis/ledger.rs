@@ -294,9 +294,7 @@ async fn a_record_of_a_newer_format_is_an_error_that_names_the_format_in_its_sou
     let key = format!("ui-message-stream:record:{}", id(1));
     redis.command(&format!(r#"HSET {key} record '{{"state":"paused","format":2}}'"#));
     let log = CapturedLog::default();
-    let writer = log.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false).finish();
     let _subscription = subscribe(subscriber);
     let requester = contention::record(id(1)).requester;
     let pending = RecordList::of_chat(&requester, &"chat".into());

@@ -74,6 +74,6 @@ async fn warnings(options: RedisOptions, redis: &RedisServer) -> String {
 
 fn log() -> (CapturedLog, impl tracing::Subscriber + Send + Sync) {
     let log = CapturedLog::default();
-    let writer = log.clone();
-    (log, tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish())
+    let writer = log.writer();
+    (log, tracing_subscriber::fmt().with_writer(writer).with_ansi(false).finish())
 }

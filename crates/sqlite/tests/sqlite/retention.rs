@@ -3,17 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use chat_test_support::kept_runs;
+use chat_test_support::kept_runs::{self, begins_of_two, renew};
 use chat_test_support::store_requests::{
-    EPOCH, append_at, appended, begin, control, create, creation, end, key, load, put, read_from,
+    appended, begin, control, create, creation, end, key, load, put, read_from,
 };
-use test_support::contention::{self, InsertOne};
-use ui_message_stream::approval::store::{LedgerStore, RECORD_RETENTION};
-use ui_message_stream::approval::{Principal, RecordId, UnixMillis};
-use ui_message_stream_chat::store::{
-    AppendLog, AppendResult, LiveRunChange, LogHead, LogKey, LogStore, MAX_ENDED_BYTES, MAX_SWEPT,
-    ReadLogEntries, UserLimits,
-};
+use ui_message_stream::approval::Principal;
+use ui_message_stream_chat::store::{AppendLog, LogStore, MAX_ENDED_BYTES, MAX_SWEPT};
 use ui_message_stream_sqlite::SqliteStore;
 
 use crate::folder::{Folder, at};
@@ -22,98 +17,28 @@ use crate::folder::{Folder, at};
 async fn a_read_before_the_clock_was_set_back_by_an_hour_does_not_count() {
     let folder = Folder::new();
     let store = folder.open_at(3600).await;
-    let ada = Principal::new("ada");
-    let (read, unread) = (key(&ada, "read"), key(&ada, "unread"));
-    for key in [&read, &unread] {
-        assert!(begins(&store, key).await);
-    }
-    drop(store);
-    let store = folder.open_at(0).await;
-    for key in [&read, &unread] {
-        renew(&store, key).await;
-    }
-    read_as_client(&store, &read).await;
-    // For the fourth one, the one that was read is the only other one.
-    for (chat, expected) in [("third", true), ("fourth", false)] {
-        assert_eq!(begins(&store, &key(&ada, chat)).await, expected, "{chat}");
-    }
-    for (key, has_to_end) in [(&read, false), (&unread, true)] {
-        assert_eq!(renew(&store, key).await.has_to_end, has_to_end);
-    }
+    let set_back = async |store| {
+        drop(store);
+        folder.open_at(0).await
+    };
+    kept_runs::a_read_before_the_clock_was_set_back_does_not_count(store, set_back).await;
 }
 
 #[tokio::test]
 async fn a_run_that_no_reader_has_read_for_30_seconds_has_to_end_if_there_are_too_many() {
     let folder = Folder::new();
     let store = folder.open_at(0).await;
-    let ada = Principal::new("ada");
-    let (read, unread) = (key(&ada, "read"), key(&ada, "unread"));
-    for key in [&read, &unread] {
-        assert!(begins(&store, key).await);
-    }
-    for second in [9, 18, 27, 29] {
-        store.set_test_time(at(second));
-        for key in [&read, &unread] {
-            renew(&store, key).await;
-        }
-    }
-    read_as_client(&store, &read).await;
-    let third = key(&ada, "third");
-    assert!(!begins(&store, &third).await);
-    store.set_test_time(at(30));
-    assert!(begins(&store, &third).await);
-    for (key, has_to_end, seconds) in [(&read, false, 1), (&unread, true, 30), (&third, false, 0)] {
-        let head = renew(&store, key).await;
-        assert_eq!((head.has_to_end, head.unread), (has_to_end, Duration::from_secs(seconds)));
-    }
-}
-
-/// Begins a run with a lease of ten seconds. Returns whether the user, who may have two, has a place.
-async fn begins(store: &SqliteStore, key: &LogKey) -> bool {
-    let (entries, run) = ([control("begin")], "run".into());
-    let begin = AppendLog {
-        lease: Some(Duration::from_secs(10)),
-        live_run: LiveRunChange::Begins(&run),
-        limits: UserLimits { chats: 9, runs: 2, unread: Duration::from_secs(30) },
-        ..creation(key, &entries)
-    };
-    match store.append(begin).await.unwrap() {
-        AppendResult::Appended { .. } => true,
-        AppendResult::TooManyRuns => false,
-        result => panic!("{result:?}"),
-    }
-}
-
-/// Renews the lease of a run that has written nothing.
-async fn renew(store: &SqliteStore, key: &LogKey) -> LogHead {
-    let lease = Some(Duration::from_secs(10));
-    appended(store, AppendLog { lease, ..append_at(key, 1, &[]) }).await
-}
-
-async fn read_as_client(store: &SqliteStore, key: &LogKey) {
-    let (epoch, position) = (EPOCH, 0);
-    let read = ReadLogEntries { key, epoch, position, max_bytes: 1, is_reader: true };
-    assert!(store.read(read).await.unwrap().is_some());
+    let set_time = async |second| store.set_test_time(at(second));
+    kept_runs::a_run_that_is_not_read_has_to_end_if_there_are_too_many(&store, set_time).await;
 }
 
 #[tokio::test]
 async fn a_record_is_deleted_a_day_after_it_has_expired_and_not_before() {
     let folder = Folder::new();
     let store = folder.open_at(0).await;
-    let mut record = contention::record(RecordId::from_bytes([1; 16]));
-    record.expires_at = at(100);
-    let mut kept = contention::record(RecordId::from_bytes([2; 16]));
-    kept.expires_at = UnixMillis(u64::MAX);
-    for record in [&record, &kept] {
-        assert!(store.insert(record).await.unwrap());
-    }
-    let end = 100 + RECORD_RETENTION.as_secs();
-    let ids = [record.id, kept.id];
-    sweep_at(&store, end).await;
-    assert_eq!(LedgerStore::load(&store, &ids).await.unwrap().records.len(), 2);
-    sweep_at(&store, end + 1).await;
-    let left = LedgerStore::load(&store, &ids).await.unwrap().records;
-    assert_eq!(left.iter().map(|left| &left.record).collect::<Vec<_>>(), [&kept]);
+    let sweep = async |second| sweep_at(&store, second).await;
+    kept_runs::a_record_is_deleted_a_day_after_it_has_expired_and_not_before(&store, at, sweep)
+        .await;
 }
 
 #[tokio::test]
@@ -166,7 +91,7 @@ async fn a_sweep_names_the_runs_that_were_lost_seven_days_ago() {
     let store = folder.open_at(0).await;
     let lost = key(&Principal::new("ada").with_tenant("shop"), "lost");
     for key in [&lost, &key(&Principal::anonymous(), "renewed")] {
-        assert!(begins(&store, key).await);
+        assert!(begins_of_two(&store, key).await);
     }
     // Each lease has ten seconds.
     store.set_test_time(at(9));
