@@ -8,6 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 use test_support::external_processes::redis_server::RedisServer;
 use test_support::external_processes::{DataFolder, Example, built_example};
+use test_support::requests::respond;
 
 use crate::http::{Stream, body_of, connect, message, send, wait_until};
 use crate::two_servers::Shared;
@@ -160,8 +161,7 @@ fn after_redis_has_lost_a_question_its_answer_is_refused_as_one_that_nobody_has_
             body_of(&read(connect(&server, &format!("GET /api/chat/{chat}"), &ada, "")));
         let parts = stored["messages"][1]["parts"].as_array_mut().unwrap();
         let call = parts.iter_mut().find(|part| part["state"] == "approval-requested").unwrap();
-        call["state"] = json!("approval-responded");
-        call["approval"]["approved"] = json!(true);
+        respond(call, true);
         json!({"id": chat, "messages": stored["messages"]})
     };
     let (own, other) = (ask("c"), ask("d"));
