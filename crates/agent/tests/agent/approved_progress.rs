@@ -15,8 +15,6 @@ use serde_json::{Value, json};
 use test_support::requests::user_message;
 use test_support::within_patience;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
-use tower::ServiceExt;
 use ui_message_stream::approval::Approvals;
 use ui_message_stream::checker::Checker;
 use ui_message_stream::event::Source;

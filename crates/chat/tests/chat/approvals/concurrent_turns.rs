@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use async_stream::stream;
 use chat_test_support::answers::answer;
-use futures::StreamExt;
 use serde_json::{Value, json};
 use test_support::any_tool::AnyTool;
 use test_support::requests::{ada, request, respond, respond_to_all, user_message};
 use tokio::sync::Semaphore;
-use ui_message_stream::approval::{ApprovalDecision, Approvals, ToolOutcome, Toolbox};
+use ui_message_stream::approval::{ApprovalDecision, Approvals, ToolOutcome};
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::{ChatRequest, Json};
 use ui_message_stream_chat::{ChatServer, Turn};

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use async_stream::stream;
 use chat_test_support::answers::answer;
-use futures::StreamExt;
 use serde_json::json;
 use test_support::any_tool::AnyTool;
 use test_support::requests::{ada, edit, request, send, user_message};

@@ -10,7 +10,7 @@ use test_support::requests::user_message;
 async fn chat_of_three(host: &Host) {
     let mut page = Client::new("alice", "chat");
     for number in 1..=3 {
-        page.messages.push(user_message(&format!("m{number}"), &format!("question {number}")));
+        page.messages.push(user_message(format!("m{number}"), &format!("question {number}")));
         page.send(host).await;
     }
 }

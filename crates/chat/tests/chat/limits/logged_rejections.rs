@@ -2,6 +2,7 @@
 //! without content.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use axum::Router;
 use axum::body::Body;
@@ -170,7 +171,7 @@ async fn the_log_names_another_site_for_each_cause_of_409() {
     // The first message has no response when the third one is sent.
     succeed(&routes, &edit(user("m1", SILENT))).await;
     let silent = user("m1", SILENT);
-    succeed(&routes, &regenerate(&[silent.clone()], None)).await;
+    succeed(&routes, &regenerate(slice::from_ref(&silent), None)).await;
     let last = succeed(&routes, &submit(&[user("m3", SECRET)])).await;
 
     let mut elsewhere = submit(&[user("m1", SECRET), approved("a1")]);
@@ -180,8 +181,8 @@ async fn the_log_names_another_site_for_each_cause_of_409() {
     for (name, body) in [
         ("a removed message is continued", submit(&[m1.clone(), continued])),
         ("a removed message is sent again", submit(&[user("m2", SECRET)])),
-        ("a message without a response is sent again", submit(&[silent.clone()])),
-        ("a message has another text", submit(&[m1.clone()])),
+        ("a message without a response is sent again", submit(slice::from_ref(&silent))),
+        ("a message has another text", submit(slice::from_ref(&m1))),
         ("an edit that was replaced is sent again", edit(user("m1", "an older edit"))),
         ("a message has another text in a regeneration", regenerate(&[m1], None)),
         ("a removed response is regenerated", regenerate(&[], Some(&removed))),

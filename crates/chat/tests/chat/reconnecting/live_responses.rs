@@ -8,7 +8,6 @@ use axum::http::{Method, StatusCode};
 use axum::{Extension, Router};
 use chat_test_support::answers;
 use futures::stream;
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use test_support::requests::user_message;
 use test_support::responses::{message_of, text_of};

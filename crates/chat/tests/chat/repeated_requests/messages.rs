@@ -13,7 +13,6 @@ use axum::{Extension, Router};
 use chat_test_support::answers::send;
 use chat_test_support::test_server::{Client, Host};
 use futures::stream;
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use test_support::requests::{ada, request, user_message};
 use test_support::responses::{message_of, text_of};
@@ -39,7 +38,7 @@ fn assistant(id: &str) -> Value {
 /// The history `m1 a1 m2 a2 …` of this many turns, up to the message of the user in the last one.
 fn posted(turns: usize) -> Vec<Value> {
     let turns = (1..=turns)
-        .flat_map(|n| [user_message(&format!("m{n}"), "Hi"), assistant(&format!("a{n}"))]);
+        .flat_map(|n| [user_message(format!("m{n}"), "Hi"), assistant(&format!("a{n}"))]);
     let mut messages: Vec<Value> = turns.collect();
     messages.pop();
     messages
@@ -65,7 +64,7 @@ fn regenerate(messages: &[Value], id: Option<&str>) -> Value {
 }
 
 fn apply_with(chat: &mut Chat, body: &Value, posted_history: PostedHistory) -> RequestEffect {
-    let request = request(&body);
+    let request = request(body);
     chat.apply_request(&request, posted_history)
 }
 
@@ -130,7 +129,7 @@ fn a_known_message_gets_its_response_and_removes_nothing() {
         let response = answered(&format!("a{turn}"));
         assert_eq!(repeat(&mut chat, &submit(&messages)), response);
         // A changed text without `messageId` may be an edit, or from before one.
-        *messages.last_mut().unwrap() = user_message(&format!("m{turn}"), "Changed");
+        *messages.last_mut().unwrap() = user_message(format!("m{turn}"), "Changed");
         assert_eq!(repeat(&mut chat, &submit(&messages)), UNNAMED_EDIT);
         assert_eq!(repeat(&mut chat, &regenerate(&messages, None)), UNNAMED_EDIT);
         let id = format!("a{turn}");
@@ -595,7 +594,7 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
             2 => "mixed".to_owned(),
             _ => format!("turn {turn}"),
         };
-        page.messages.push(user_message(&format!("m{turn}"), &text));
+        page.messages.push(user_message(format!("m{turn}"), &text));
         let body = page.body();
         bodies.push(body.clone());
         page.send(&host).await;
@@ -609,7 +608,7 @@ async fn deliver_each_post_of_20_turns_again(host: Host) {
             edited.push(body);
             // The user edits the message, and then requests another response.
             page.messages.truncate(page.messages.len() - 2);
-            page.messages.push(user_message(&format!("m{turn}"), "edited"));
+            page.messages.push(user_message(format!("m{turn}"), "edited"));
             let mut body = edit(&page.messages);
             bodies.push(body.clone());
             page.apply_response(&host.chat("alice", body.to_string()).await);

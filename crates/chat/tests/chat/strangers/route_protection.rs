@@ -6,7 +6,6 @@ use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use chat_test_support::answers::send;
 use chat_test_support::test_server::{Client, Host, PRINCIPAL_HEADER};
-use http_body_util::BodyExt;
 use serde_json::json;
 use test_support::responses::text_of;
 use test_support::thread_subscriber::{CapturedLog, subscribe};
