@@ -10,7 +10,6 @@ use axum::http::Method;
 use chat_test_support::answers::send;
 use chat_test_support::model_double::{ModelDouble, calls_all, says};
 use chat_test_support::test_server::{Answer, Client};
-use http_body_util::BodyExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;

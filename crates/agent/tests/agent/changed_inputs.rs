@@ -7,7 +7,6 @@ use axum::Router;
 use axum::http::{Method, StatusCode};
 use chat_test_support::answers::{routes, send_json};
 use chat_test_support::calling_model::Calls;
-use http_body_util::BodyExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

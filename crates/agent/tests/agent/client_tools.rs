@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use chat_test_support::answers::answer;
 use chat_test_support::model_double::{ModelDouble, calls, results_in, says};
-use futures::StreamExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -10,7 +10,6 @@ use chat_test_support::answers::complete_response;
 use chat_test_support::browser::app;
 use chat_test_support::model_double::{ModelDouble, says, tool_call};
 use futures::{StreamExt, stream};
-use http_body_util::BodyExt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
