@@ -1,6 +1,6 @@
 // Builds every test target of the workspace, runs the test binaries side by side, and repeats the output of what failed
-// at the end. A binary starts when it and the programs of its package are linked, while others still compile. The tests
-// of the default members that look for Node, a browser, Redis or Postgres run once more without them.
+// at the end. The tests of the default members that look for Node, a browser, Redis or Postgres run once more without
+// them.
 //
 //   node .ci/tests.mjs [NAME…]
 //
@@ -25,15 +25,15 @@ const secondsSince = start => Math.round((Date.now() - start) / 1000);
 mkdirSync(folder, { recursive: true });
 for (const file of [log, built]) writeFileSync(file, '');
 
-const jobs = [];
 const results = [];
-let running = 0;
-let isComplete = false;
-let wake = () => {};
 
-function add(...more) {
-  jobs.push(...more.filter(({ title }) => names.length === 0 || names.some(name => title.includes(name))));
-  wake();
+function isWanted({ title }) {
+  return names.length === 0 || names.some(name => title.includes(name));
+}
+
+function byRank(one, other) {
+  const rank = ({ title }) => FIRST.findIndex(name => title.includes(name)) >>> 0;
+  return rank(one) - rank(other);
 }
 
 /** Runs a program, and returns what it printed and whether it was successful. */
@@ -52,24 +52,20 @@ async function run(program, arguments_, options) {
 }
 
 async function runJob({ title, heading, program, arguments_ = [], directory = '.', environment = {} }) {
-  running += 1;
   const start = Date.now();
   const { isOk, output } = await run(program, arguments_, { cwd: directory, env: { ...process.env, ...environment } });
   appendFileSync(log, `${heading}\n${output}\n`);
   results.push({ title, isOk, output });
   console.log(`${isOk ? 'ok    ' : 'FAILED'} ${title}: ${secondsSince(start)} s, ended at ${secondsSince(started)} s`);
-  running -= 1;
-  wake();
 }
 
-function nextJob() {
-  const rank = ({ title }) => FIRST.findIndex(name => title.includes(name)) >>> 0;
-  const best = jobs.reduce((best, job, at) => (rank(job) < rank(jobs[best]) ? at : best), 0);
-  return jobs.splice(best, 1)[0];
-}
+/** Builds everything, and returns a job for each test binary. */
+async function build() {
+  const metadata = await run('cargo', ['metadata', '--quiet', '--format-version', '1', '--no-deps']);
+  if (!metadata.isOk) throw new Error(metadata.output);
+  const { packages, workspace_default_members: defaults } = JSON.parse(metadata.output);
+  const nameOf = new Map(packages.map(({ id, name }) => [id, name]));
 
-/** Builds everything, and adds each binary when Cargo has linked what it needs. Returns the binaries. */
-async function build(packages) {
   const cargo = spawn('cargo', ['test', '--workspace', '--no-run', '--message-format=json-render-diagnostics'], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
@@ -78,36 +74,17 @@ async function build(packages) {
   for await (const line of createInterface({ input: cargo.stdout })) {
     if (!line.startsWith('{')) continue;
     appendFileSync(built, `${line}\n`);
-    const { package_id: id, target, executable, profile } = JSON.parse(line);
-    if (!executable) continue;
-    const each = packages.get(id);
-    if (profile.test) {
-      const title = `${each.name}: ${target.kind[0]} ${target.name}`;
-      const environment = { CARGO_MANIFEST_DIR: each.directory };
-      const job = { title, heading: `     Running ${title} (${executable})`, program: executable, directory: each.directory, environment };
-      each.waiting.push(job);
-      binaries.push({ ...job, source: target.src_path, isDefault: each.isDefault });
-    }
-    each.programs.delete(`${target.kind[0]} ${target.name}`);
-    if (each.programs.size === 0) add(...each.waiting.splice(0));
+    const { package_id: id, target, executable, profile, manifest_path: manifest } = JSON.parse(line);
+    if (!executable || !profile.test) continue;
+    const title = `${nameOf.get(id)}: ${target.kind[0]} ${target.name}`;
+    const directory = path.dirname(manifest);
+    const heading = `     Running ${title} (${executable})`;
+    const job = { title, heading, program: executable, directory, environment: { CARGO_MANIFEST_DIR: directory } };
+    binaries.push({ ...job, source: target.src_path, isDefault: defaults.includes(id) });
   }
   if ((await ended) !== 0) throw new Error('cargo test --workspace --no-run failed');
-  for (const { waiting } of packages.values()) add(...waiting);
   console.log(`built at ${secondsSince(started)} s`);
   return binaries;
-}
-
-/** The packages of the workspace, with the programs that their tests may start and that are not linked yet. */
-async function packagesOfWorkspace() {
-  const { isOk, output } = await run('cargo', ['metadata', '--quiet', '--format-version', '1', '--no-deps']);
-  if (!isOk) throw new Error(output);
-  const { packages, workspace_default_members: defaults } = JSON.parse(output);
-  const entries = packages.map(({ id, name, manifest_path: manifest, targets }) => {
-    const programs = targets.filter(({ kind }) => kind[0] === 'bin' || kind[0] === 'example');
-    const titles = programs.map(({ kind, name }) => `${kind[0]} ${name}`);
-    return [id, { name, directory: path.dirname(manifest), isDefault: defaults.includes(id), programs: new Set(titles), waiting: [] }];
-  });
-  return new Map(entries);
 }
 
 /** The runs of the default members' tests that look for Node, a browser, Redis or Postgres, without these. */
@@ -122,21 +99,16 @@ function withoutComponents({ title, program, directory, source, isDefault, envir
   return [{ title: `${title}, without components`, heading: `     Without components ${title}`, program: path.resolve('.ci/only-rust'), arguments_, directory, environment }];
 }
 
-async function buildAll() {
-  const binaries = await build(await packagesOfWorkspace());
-  add({ title: 'documentation', heading: '', program: 'cargo', arguments_: ['test', '--workspace', '--doc'] });
-  add(...binaries.flatMap(withoutComponents));
-}
-
-void buildAll()
-  .catch(error => results.push({ title: 'build', isOk: false, output: `${error.stack}\n` }))
-  .then(() => {
-    isComplete = true;
-    wake();
-  });
-while (!isComplete || jobs.length > 0 || running > 0) {
-  while (running < lanes && jobs.length > 0) void runJob(nextJob());
-  await new Promise(resolve => (wake = resolve));
+try {
+  const binaries = await build();
+  const documentation = { title: 'documentation', heading: '', program: 'cargo', arguments_: ['test', '--workspace', '--doc'] };
+  const jobs = [...binaries, documentation, ...binaries.flatMap(withoutComponents)].filter(isWanted).sort(byRank);
+  const lane = async () => {
+    for (let job = jobs.shift(); job; job = jobs.shift()) await runJob(job);
+  };
+  await Promise.all(Array.from({ length: lanes }, lane));
+} catch (error) {
+  results.push({ title: 'build', isOk: false, output: `${error.message}\n` });
 }
 
 const failed = results.filter(({ isOk }) => !isOk);
