@@ -1,11 +1,11 @@
-# `just` runs the same steps as `.ci/run`, on the components that are installed; `just nightly` runs what takes too long
-# for each change.
+# `just` runs the lints and the tests of `.ci/run` on the components that are installed; `just nightly` runs what takes too
+# long for each change.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
 export CARGO_TERM_COLOR := "never"
 
-default: fmt lint versions applications docs test json-states
+default: fmt lint versions applications docs test
 
 fmt:
     cargo fmt --check
@@ -23,7 +23,7 @@ applications:
     .ci/applications core default chat
 
 # What takes too long for each change; CONTRIBUTING.md says which change needs which. Needs redis-server and Postgres.
-nightly: all-applications servers simulations mutations approval-order approvals faults random-kills canonical-json
+nightly: all-applications servers simulations mutations approval-order approvals faults random-kills json-states canonical-json
 
 # The simulator of chat turns with 100 000 interleavings.
 simulations:
@@ -57,12 +57,15 @@ docs-rs:
 
 # Every target of every package side by side, and the check that none was left out.
 test:
+    command -v npm >/dev/null && .ci/node-packages || echo "without Node"
     node .ci/tests.mjs
     node .ci/tests-that-ran.mjs
 
-# What core does with JSON, in each of the four states of `serde_json` that a dependency of an application can cause.
+# What core does with JSON, in each of the four states of `serde_json` that a dependency of an application can cause; and
+# the models of OpenAI where numbers keep their text.
 json-states:
     .ci/json-states --all
+    cargo test -p ui-message-stream-openai --features serde_json/arbitrary_precision --test openai
 
 # The real client in all its pinned versions, 20 000 random event sequences.
 translator-properties:

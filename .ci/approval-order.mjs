@@ -50,6 +50,7 @@ if (status !== 0 || !stdout.includes('1 passed')) throw new Error(`${TEST}: ${st
 // where they last begin before the result is in the chat, and all others where they first begin after the table before.
 const [toRun, toFrame, toPage] = tables;
 const request = lines.lastIndexOf(toRun[0]);
+if (request < 0) throw new Error(`${toRun[0]} does not begin`);
 const first = (from) => (called) => lines.indexOf(called, from);
 const inOrder = (table, place) => {
   const begins = table.map((called) => [place(called), called]).sort(([a], [b]) => a - b);

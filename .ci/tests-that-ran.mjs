@@ -7,7 +7,8 @@
 //   tests;
 // - a binary holds no test, filtered some out, or ignores one that is not listed here;
 // - a target that is not tested holds a test, or a file of tests is compiled on a condition;
-// - a Rust file of the workspace is part of no target.
+// - a Rust file of the workspace is part of no target;
+// - a feature of a package is off: what it guards would be neither compiled nor tested.
 //
 // Prints the number of tests of each target.
 
@@ -84,6 +85,14 @@ for (const line of log.split('\n')) {
   } else if (ignored && current && !current.startsWith('Doc-tests') && !IGNORED.includes(ignored[1])) {
     problems.push(`${ignored[1]} is ignored, and not listed here`);
   }
+}
+
+const featuresOf = new Map(packages.map(({ id, name, features }) => [id, { name, missing: new Set(Object.keys(features)) }]));
+for (const { package_id: id, features } of everything) {
+  for (const feature of features) featuresOf.get(id)?.missing.delete(feature);
+}
+for (const { name, missing } of featuresOf.values()) {
+  for (const feature of missing) problems.push(`the feature ${feature} of ${name} is off: a dev-dependency has to turn it on`);
 }
 
 const lines = [];

@@ -6,12 +6,12 @@
 # of `serde_json`, and Cargo gives one set of features to every package of a build. So does each library of the program:
 # keys keep the order in which they arrived.
 #
-# What most would guess: a model library that is added changes what its own functions do, and the text of other values
+# The expected behaviour: a model library that is added changes what its own functions do, and the text of other values
 # depends on `serde_json` and the program alone.
 #
-# Whom it matters to: whoever hashes, signs, caches or compares the text of a `Value`, such as a digest of a tool call's
-# input, a key of a prompt cache, or a snapshot of a test; and whoever tests a library in a workspace without rig-core
-# and ships it into a program with it. Build the text in an order of your own, such as RFC 8785.
+# It matters to programs that hash, sign, cache or compare the text of a `Value`, such as a digest of a tool call's input,
+# a key of a prompt cache, or a snapshot of a test; and to libraries that are tested without rig-core and used with it.
+# Such programs need a text with an order of their own, such as RFC 8785.
 set -euo pipefail
 
 folder=$(mktemp -d)

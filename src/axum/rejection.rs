@@ -139,11 +139,13 @@ impl ChatRejection {
         if is_not_allowed && is_minute_over(&POLICY_WARNED_AT, Instant::now()) {
             tracing::warn!(reason = log_causes(self), "a host or an origin is not allowed");
         }
-        let (status, reason, site) = (status.as_u16(), log_causes(self), self.site);
+        let (status, site) = (status.as_u16(), self.site);
+        // The macros read the causes only if a subscriber wants the event.
         if self.kind == ChatRejectionKind::Unavailable && self.source.is_some() {
-            return tracing::warn!(status, reason, %site, "a request is rejected");
+            tracing::warn!(status, reason = log_causes(self), %site, "a request is rejected");
+        } else {
+            tracing::debug!(status, reason = log_causes(self), %site, "a request is rejected");
         }
-        tracing::debug!(status, reason, %site, "a request is rejected");
     }
 
     pub(super) fn address_not_allowed() -> Self {

@@ -184,6 +184,8 @@ const CASES = {
     await gate.reached();
     await server.restart();
     gate.open(); // another execution would delete the file
+    // The head of the response may not have reached the page: then the user tries again.
+    await settleWithRetries(tab);
     await tab.sees('delete_file', 'output-error');
     await settle(tab);
     assert(!(await tab.shows('error')));

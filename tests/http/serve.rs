@@ -29,7 +29,7 @@ struct Server {
     /// Ends the response to `GET /stream` when it is dropped.
     stream: mpsc::UnboundedSender<Bytes>,
     stop: oneshot::Sender<()>,
-    /// Is closed when the server has sent `GET /large`, or does so no longer.
+    /// Closed when the body of `GET /large` is dropped.
     large_dropped: oneshot::Receiver<()>,
     ended: JoinHandle<()>,
 }
@@ -80,7 +80,7 @@ impl Server {
 
     /// Requests the stream, sends its first chunk and waits until the client has it.
     ///
-    /// The request is sent before the server can run: its time for the head is no matter.
+    /// The request is sent before the server can run: so the head timeout cannot pass.
     async fn begin_stream(&self) -> TcpStream {
         let mut socket = std::net::TcpStream::connect(self.address).unwrap();
         socket.write_all(head("GET /stream").as_bytes()).unwrap();

@@ -285,7 +285,7 @@ fn no_file_uses_http_and_decides_about_approvals() {
 }
 
 #[test]
-fn the_design_names_the_functions_of_an_approval_in_the_order_in_which_they_begin() {
+fn the_design_names_the_functions_of_an_approval_in_the_recorded_order() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let design = fs::read_to_string(root.join("DESIGN.md")).unwrap();
     // The order that `.ci/approval-order.mjs` has recorded, one paragraph for each table.

@@ -132,26 +132,21 @@ fn built_next_app() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let client = node_project("packages/client")?;
-        run_npm(&client, "build");
         let next = node_project("examples/nextjs")?;
-        // npm has copied the package when it was installed.
+        // npm has copied the package when it was installed. Not by way of its own `dist`, which another test packs.
         let installed = next.join("node_modules/ui-message-stream-client/dist");
-        std::fs::create_dir_all(&installed).unwrap();
-        for file in std::fs::read_dir(client.join("dist")).unwrap() {
-            let file = file.unwrap();
-            std::fs::copy(file.path(), installed.join(file.file_name())).unwrap();
-        }
-        run_npm(&next, "build");
+        run_npm(&client, &["exec", "--", "tsc", "--outDir", installed.to_str().unwrap()]);
+        run_npm(&next, &["run", "build"]);
         Some(next)
     });
     folder.as_deref()
 }
 
-fn run_npm(folder: &Path, script: &str) {
-    let output = Command::new("npm").args(["run", script]).current_dir(folder).output().unwrap();
+fn run_npm(folder: &Path, arguments: &[&str]) {
+    let output = Command::new("npm").args(arguments).current_dir(folder).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "npm run {script}: {printed}\n{errors}");
+    assert!(output.status.success(), "npm {arguments:?}: {printed}\n{errors}");
 }
 
 /// The built Next.js app, running on a port of its own.

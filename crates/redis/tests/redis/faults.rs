@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use chat_test_support::faulted_operations::{operate, operate_during_faults};
-use chat_test_support::log_hints::woken_at;
+use chat_test_support::log_hints::{more_than_without_hints, woken_at};
 use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, control, create, creation, end, frame, key, load, put,
     read_all,
@@ -282,7 +282,7 @@ async fn after_redis_has_become_a_replica_the_store_connects_to_the_new_primary(
         let writer = RedisStore::connect(&new.url()).await.unwrap();
         // A reader that relies on messages and gets none waits for five seconds each time.
         let alternately = async {
-            for position in 1..30 {
+            for position in 1..1 + more_than_without_hints() {
                 let wait = woken_at(&store, &key, position, |page| page.head.length > position);
                 tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
             }

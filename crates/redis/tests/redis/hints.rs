@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chat_test_support::log_hints::{
     check_appends_and_takeovers, check_ends_and_deletions, check_lists, check_many_readers,
-    woken_at,
+    more_than_without_hints, woken_at,
 };
 use chat_test_support::store_requests::{
     EPOCH, append_at, appended, begin, create, end, frame, key, read_from,
@@ -115,7 +115,7 @@ async fn a_reader_is_woken_again_after_all_its_connections_were_half_open() {
         within_patience(follows_again).await;
         // A reader that relies on messages and gets none waits for five seconds each time.
         let alternately = async {
-            for position in 2..30 {
+            for position in 2..2 + more_than_without_hints() {
                 let wait = woken_at(&reader, &key, position, |page| page.head.length > position);
                 tokio::join!(wait, appended(&writer, append_at(&key, position, &entries)));
             }

@@ -75,8 +75,8 @@ pub fn missing(why: &str) {
     say(&format!("SKIPPED, the real thing is not here: {why}"));
 }
 
-/// Returns whether this test shall run as on a machine with nothing but Rust. `PATH` does not say so of a program whose
-/// folder is known.
+/// Returns whether this test shall run as on a machine with nothing but Rust. Programs that are found by an absolute path
+/// are hidden by this variable, not by `PATH`.
 fn are_hidden() -> bool {
     std::env::var_os("TEST_ONLY_RUST").is_some()
 }

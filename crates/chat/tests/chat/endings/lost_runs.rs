@@ -10,6 +10,7 @@ use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use test_support::requests::{ada, request, user_message};
 use test_support::responses::text_of;
+use test_support::within_patience;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use ui_message_stream::message::AnswerEnd;
@@ -297,7 +298,7 @@ async fn a_client_that_disconnects_while_its_message_is_saved_gets_the_answer_la
     let again = server.post(&request).now_or_never();
     assert!(!matches!(again, Some(Ok(_))), "{again:?}");
     store.permits.add_permits(1);
-    let again = timeout(Duration::from_secs(30), server.post(&request)).await.unwrap();
+    let again = within_patience(server.post(&request)).await;
     assert_eq!(again.unwrap(), stored(&server).await.messages.get(1).cloned());
     assert_eq!(server.calls(), 1);
 }

@@ -115,7 +115,7 @@ pub async fn check_many_readers(writer: &impl LogStore, reader: &impl LogStore) 
 }
 
 /// More changes than a reader without hints sees within the limit of the test.
-fn more_than_without_hints() -> u64 {
+pub fn more_than_without_hints() -> u64 {
     patience().as_secs() / 5 + 6
 }
 

@@ -281,4 +281,4 @@ impl Toolbox for Tool {
 const AT_ONCE: usize = 8;
 
 /// The lease of a claim. It is renewed after a third of it.
-const LEASE: Duration = Duration::from_millis(1_500);
+const LEASE: Duration = Duration::from_secs(6);

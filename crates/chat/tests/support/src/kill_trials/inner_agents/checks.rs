@@ -2,10 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::time::Duration;
 
+use test_support::eventually;
 use test_support::kills::Journal;
-use tokio::time::{Instant, sleep};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::store::{LedgerStore, RecordList, VersionedRecord};
 use ui_message_stream::approval::{ApprovalRecord, ApprovalState, RecordId};
@@ -141,11 +140,9 @@ impl Checks {
                 _ => assert_eq!(runs, 0, "{record:?}"),
             }
         }
-        let not_gone_on = counts.not_gone_on;
-        assert!(
-            not_gone_on <= 1 + self.killed.len() / 10,
-            "{not_gone_on} calls could have gone on"
-        );
+        // A server may be killed after the last answer and before its call goes on. More calls have gone on elsewhere.
+        let Counts { not_gone_on, moved, .. } = counts;
+        assert!(not_gone_on <= moved, "{not_gone_on} calls have not gone on, {moved} have");
         assert!(counts.moved > 0, "no call went on at another server than the one that has asked");
         counts.to_string()
     }
@@ -241,23 +238,22 @@ impl Checks {
 /// Checks that each question that a message shows was answered or closed. A server that ends a lost run revokes
 /// those that no message shows. If it is killed before that, they expire.
 async fn check_pending(ledger: &impl LedgerStore, chats: &[Chat]) {
-    let (list, begin) = (RecordList::of_requester(&ada()), Instant::now());
-    let mut pending = ledger.read_list((&list).into()).await.unwrap().records;
-    while !pending.is_empty() && begin.elapsed() < Duration::from_secs(5) {
-        sleep(Duration::from_millis(50)).await;
-        pending = ledger.read_list((&list).into()).await.unwrap().records;
-    }
-    for VersionedRecord { record, .. } in pending {
+    let is_shown = |record: &ApprovalRecord| {
         let chat = chats.iter().find(|chat| chat.id == record.chat_id);
         let mut parts = chat.into_iter().flat_map(|chat| chat.messages.iter());
-        let is_shown = parts.any(|message| {
+        parts.any(|message| {
             message.id == record.message_id
                 && message.tool_parts().any(|part| {
                     part.tool_call_id == record.tool_call_id && part.approval_id().is_some()
                 })
-        });
-        assert!(!is_shown, "a question has no answer: {record:?}");
-    }
+        })
+    };
+    let list = RecordList::of_requester(&ada());
+    let is_closed = async || {
+        let pending = ledger.read_list((&list).into()).await.unwrap().records;
+        !pending.iter().any(|VersionedRecord { record, .. }| is_shown(record))
+    };
+    eventually(is_closed).await;
 }
 
 impl fmt::Display for Counts {

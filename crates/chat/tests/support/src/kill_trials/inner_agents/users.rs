@@ -242,4 +242,4 @@ const MAX_SENT: usize = 3;
 const MAX_ROUNDS: usize = 10;
 
 /// The lease of runs and of approved calls. A server that stands still for longer counts as lost.
-pub(super) const LEASE: Duration = Duration::from_secs(2);
+pub(super) const LEASE: Duration = Duration::from_secs(5);
