@@ -140,9 +140,10 @@ impl Checks {
                 _ => assert_eq!(runs, 0, "{record:?}"),
             }
         }
-        // A server may be killed after the last answer and before its call goes on. More calls have gone on elsewhere.
+        // A server may be killed after the last answer and before its call goes on. That is rare: several times as many
+        // calls go on elsewhere.
         let Counts { not_gone_on, moved, .. } = counts;
-        assert!(not_gone_on <= moved, "{not_gone_on} calls have not gone on, {moved} have");
+        assert!(4 * not_gone_on <= moved, "{not_gone_on} calls have not gone on, {moved} have");
         assert!(counts.moved > 0, "no call went on at another server than the one that has asked");
         counts.to_string()
     }
