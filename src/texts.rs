@@ -103,8 +103,8 @@ user_texts! {
     InnerCallsNotAsked = "The tool stopped: the user cannot be asked for what it needs.",
     /// An inner call needs an approval where none can be requested.
     InnerCallNotAsked = "This call was not executed: the user cannot be asked for it here.",
-    /// A newer message has closed the inner calls of a call.
-    InnerCallsClosed = "This tool call was not completed, because the user sent a new message first. What it has done until then is not known here.",
+    /// The inner calls of a call were closed: by a newer message, or because their time has passed.
+    InnerCallsClosed = "This tool call was not completed, because what it asked the user was closed without an answer. What it has done until then is not known here.",
     /// An agent that is a tool reached its maximum number of steps.
     InnerAgentStepLimit = "The agent stopped: it made as many steps as it may.",
     /// An agent that is a tool failed.

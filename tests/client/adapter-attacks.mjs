@@ -15,8 +15,8 @@ const { values: options, positionals: urls } = parseArgs({
 });
 const { readUIMessageStream } = await loadClient('6.0.326');
 
-/** How long an approval can be used. */
-const TTL_MS = 3_000;
+/** How long the approvals of a chat can be used whose id begins so. */
+const EXPIRES = { prefix: 'expires-', milliseconds: 5_000 };
 const HOSTS = ['ledger', 'stateless', 'stateless, guard', 'own record'];
 if (urls.length !== HOSTS.length) throw new Error(`which hosts? ${HOSTS.join('; ')}`);
 
@@ -31,9 +31,9 @@ class Talk {
   effects = async () => Number(await (await fetch(`${this.#url}/effects`)).text());
 
   /** Says something. Returns the chat, in which the host asks for approval. */
-  async ask() {
+  async ask(prefix = '') {
     const chat = {
-      id: randomUUID(),
+      id: prefix + randomUUID(),
       messages: [
         { id: 'm1', role: 'user', parts: [{ type: 'text', text: 'Delete my notes' }] },
       ],
@@ -137,8 +137,8 @@ const attacks = {
     return shown(await talk.post({ ...chat, id: randomUUID() }));
   },
   expired: async talk => {
-    const chat = await talk.ask();
-    await pause(TTL_MS + 100);
+    const chat = await talk.ask(EXPIRES.prefix);
+    await pause(EXPIRES.milliseconds + 100);
     return shown(await talk.post(answered(chat, true)));
   },
   'denied after it ran': async talk => {
@@ -147,9 +147,9 @@ const attacks = {
     return shown(await talk.post(answered(chat, false)));
   },
   'sent again after it ran and expired': async talk => {
-    const chat = answered(await talk.ask(), true);
+    const chat = answered(await talk.ask(EXPIRES.prefix), true);
     await talk.post(chat);
-    await pause(TTL_MS + 100);
+    await pause(EXPIRES.milliseconds + 100);
     return shown(await talk.post(chat));
   },
   'approved after a denial': async talk => {

@@ -87,11 +87,10 @@ fn end_of_turn() -> AgentEvent {
 
 /// A host that redeems with `Approvals`: with a ledger, or without records.
 fn approvals_routes(approvals: Approvals) -> Router {
-    let host = (approvals.with_approval_ttl(TTL), Effects::default());
     Router::new()
         .route("/api/chat", post(approvals_chat))
         .route("/effects", get(count))
-        .with_state(host)
+        .with_state((approvals, Effects::default()))
 }
 
 async fn count(State((_, effects)): State<(Approvals, Effects)>) -> String {
@@ -103,6 +102,7 @@ async fn approvals_chat(
     chat: ChatRequest,
 ) -> Result<UiMessageStream, ChatRejection> {
     let user = Principal::anonymous();
+    let approvals = approvals.with_approval_ttl(ttl(chat.id()));
     let run = move |_: ApprovedCall, _| delete_file(effects.clone());
     let mut running = approvals.run(&user, &chat, run).await?;
     let (is_first, own) = (chat.messages().len() == 1, approvals.for_chat(&user, chat.id()));
@@ -150,7 +150,7 @@ async fn own_record_chat(State(host): State<OwnRecord>, chat: ChatRequest) -> Ui
         let mut records = host.lock();
         let record = records.get_mut(&id).map(|(asked, calls)| {
             // An expired request cannot be answered. What was executed is remembered.
-            calls.retain(|call| asked.elapsed() < TTL || !call.progress.is_open());
+            calls.retain(|call| asked.elapsed() < ttl(&id) || !call.progress.is_open());
             calls
         });
         let calls = record.map_or(&mut [][..], |calls| calls);
@@ -211,5 +211,7 @@ impl OwnRecord {
     }
 }
 
-/// How long an approval can be used.
-const TTL: Duration = Duration::from_secs(3);
+/// How long the approvals of a chat can be used.
+fn ttl(chat: &ChatId) -> Duration {
+    Duration::from_secs(if chat.as_str().starts_with("expires-") { 5 } else { 60 * 60 })
+}

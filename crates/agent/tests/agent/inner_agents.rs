@@ -14,14 +14,14 @@ use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, KeyRing, OnNewMessage, Principal};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::id::{ApprovalId, ToolCallId};
+use ui_message_stream::id::{ApprovalId, ChatId, ToolCallId};
 use ui_message_stream::message::{AnswerEnd, Part, Role, ToolPart, UiMessage};
 use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
 use ui_message_stream::testing::Conversation;
 use ui_message_stream::{BoxError, ChatRequest, Json};
 use ui_message_stream_agent::{Agent, Tool, ToolContext};
-use ui_message_stream_chat::store::InMemoryLogStore;
+use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
 use ui_message_stream_chat::{Chat, ChatAgent, ChatServer, Turn};
 
 /// A model that makes the calls of one step after the other, then repeats the last results that it has read.
@@ -284,8 +284,33 @@ async fn a_newer_message_closes_the_questions_and_ends_the_call_of_the_agent() {
     let message = &stored.messages[1];
     assert!(message.tool_parts().all(ToolPart::is_settled), "{message:?}");
     let read = janitors.outer.read.lock().unwrap().last().unwrap().clone();
-    assert!(read.contains("was not completed, because the user sent a new message"), "{read}");
+    assert!(read.contains("was closed without an answer"), "{read}");
     assert!(!read.contains("janitor__delete"), "{read}");
+}
+
+#[tokio::test]
+async fn the_call_of_an_agent_ends_when_its_last_question_is_closed_without_an_answer() {
+    let (janitors, ada, id) = (Janitors::new(), Principal::new("ada"), ChatId::from("chat"));
+    let chats = Stores::default().server(janitors.agent());
+    let mut page = page(&chats);
+    page.send("Tidy up").await;
+    let questions = chats.approvals().for_chat(&ada, &id).pending().await.unwrap();
+    let [first, second] = &*questions else { panic!("{questions:?}") };
+    chats.approvals().revoke(first.record.id).await.unwrap();
+    let chat = chats.chat(&ada, &id).await.unwrap();
+    assert!(!tool_part(&chat.messages[1], OUTER).is_settled(), "{chat:?}");
+    chats.approvals().revoke(second.record.id).await.unwrap();
+    let chat = chats.chat(&ada, &id).await.unwrap();
+    assert!(tool_part(&chat.messages[1], OUTER).is_settled(), "{chat:?}");
+    // The turn that stores it calls no model.
+    let list = ListChats { limit: 9, after: None, search: None };
+    let has_questions = async || chats.list(&ada, list).await.unwrap().chats[0].has_questions;
+    eventually(async || !has_questions().await).await;
+    assert_eq!(janitors.outer.read.lock().unwrap().len(), 1);
+    page.send("Go on").await;
+    let read = janitors.outer.read.lock().unwrap().last().unwrap().clone();
+    assert!(read.contains("was closed without an answer"), "{read}");
+    assert_eq!(janitors.world.effects(), ["look folder"]);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What a request changes in a conversation, and the results of its open calls.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::call_state::{
     error_state, is_approved_provider_call, is_call, is_call_of, is_handing_over, state_of_result,
@@ -317,6 +317,9 @@ impl Chat {
         let counts = self.runs.live.is_some() || !result.result.outcome.is_closed_undecided();
         let is_new = is_last && !before && self.is_known(&result.result);
         self.runs.has_unread_results |= is_new && counts;
+        if !counts && self.message_to_continue().is_none() {
+            self.end_outer_calls(true);
+        }
     }
 
     /// Returns whether the conversation holds a final result of this call. An approval that a
@@ -360,13 +363,20 @@ impl Chat {
         self.message_to_continue().filter(|_| is_free)
     }
 
-    /// Ends the calls that wait for calls inside them: a newer message of the user follows, and closes those.
-    pub(super) fn end_outer_calls(&mut self) {
-        let inner = self.messages.with_unsettled_calls().flat_map(UiMessage::tool_parts);
-        let outer: HashSet<ToolCallId> = inner.filter_map(ToolPart::outer_call).collect();
-        for id in outer {
-            let place = self.last_place(|_, part| part.tool_call_id == id && !part.is_settled());
-            let Some(place) = place else { continue };
+    /// Ends the calls that wait for calls inside them, which are closed without an answer: a newer message of the
+    /// user follows. With `only_closed`, those that no longer wait for one.
+    pub(super) fn end_outer_calls(&mut self, only_closed: bool) {
+        loop {
+            // Whether an inner call is open, by the call that waits for it.
+            let mut outer: HashMap<ToolCallId, bool> = HashMap::new();
+            let parts = self.messages.with_unsettled_calls().flat_map(UiMessage::tool_parts);
+            for (id, part) in parts.filter_map(|part| Some((part.outer_call()?, part))) {
+                *outer.entry(id).or_default() |= !part.is_settled();
+            }
+            outer.retain(|_, is_open| !(only_closed && *is_open));
+            let is_ended =
+                |part: &ToolPart| !part.is_settled() && outer.contains_key(&part.tool_call_id);
+            let Some(place) = self.last_place(|_, part| is_ended(part)) else { return };
             let input = self.part(place).and_then(ToolPart::input).cloned();
             self.set_state(place, error_state(input, None, UserText::InnerCallsClosed.to_string()));
         }
