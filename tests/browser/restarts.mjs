@@ -34,7 +34,7 @@ class Server {
 
   async start() {
     const PORT = this.url ? new URL(this.url).port : '0';
-    const variables = { PORT, UIMS_DATA: join(folder, `${this.data}.db`), UIMS_LEASE_MS: '500', DEMO_GATES: folder };
+    const variables = { PORT, UIMS_DATA: join(folder, `${this.data}.db`), UIMS_LEASE_MS: '2000', DEMO_GATES: folder };
     const stdio = ['ignore', 'pipe', 'inherit'];
     this.#process = spawn(args.program, { env: { ...process.env, ...variables }, stdio });
     for await (const line of createInterface({ input: this.#process.stdout })) {

@@ -2,10 +2,11 @@
 //! processes, and Redis is a real one.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use test_support::external_processes::{Example, Gate};
+use test_support::patience;
 
 use crate::http::{Stream, body_of, connect, history, message, send, text_of, wait_until, world};
 use crate::two_servers::Shared;
@@ -185,7 +186,7 @@ fn an_approved_call_is_not_executed_while_redis_is_away_and_once_afterwards() {
 #[test]
 fn a_server_that_gets_sigterm_completes_what_ends_in_time_and_hands_over_the_rest() {
     let Some(mut shared) = Shared::sqlite() else { return };
-    shared.lease = Duration::from_secs(600);
+    shared.lease = 10 * patience();
     let (mut first, second) = (shared.start_on("0"), shared.start_on("0"));
     let (gate, _gate) = (shared.gate("short"), shared.gate("long"));
     let (mut short, mut long) = (count(&first, "short", "short"), count(&first, "c", "long"));
@@ -201,7 +202,7 @@ fn a_server_that_gets_sigterm_completes_what_ends_in_time_and_hands_over_the_res
     let asked = Instant::now();
     let mut rest = Stream::get_after(&second, "/api/chat/c/stream", &long);
     rest.read_to_end();
-    assert!(asked.elapsed() < shared.lease / 10, "the other server waits for the end of the lease");
+    assert!(asked.elapsed() < patience(), "the other server waits for the end of the lease");
     assert_eq!(rest.error().as_deref(), Some(INTERRUPTED));
     let kept: Value = history(&second);
     assert_eq!(format!("{}{}", long.text(), rest.text()), text_of(&kept));
