@@ -1,5 +1,5 @@
-# `just` runs the lints and the tests of `.ci/run` on the components that are installed; `just nightly` runs what takes too
-# long for each change.
+# `just` runs the lints and the tests on the components that are installed; `just nightly` runs what takes too long for each
+# change. CONTRIBUTING.md says what `.ci/run` does beyond that.
 
 set shell := ["bash", "-euo", "pipefail", "-c"]
 
@@ -57,7 +57,7 @@ docs-rs:
 
 # Every target of every package side by side, and the check that none was left out.
 test:
-    command -v npm >/dev/null && .ci/node-packages || echo "without Node"
+    .ci/node-packages
     node .ci/tests.mjs
     node .ci/tests-that-ran.mjs
 
@@ -79,7 +79,8 @@ canonical-json:
 # 4000 answers at once, and 900 half-sent requests and 50 slow clients against timeouts of 30 s, as the
 # demo has them.
 connections:
-    OPEN_STREAMS=4000 HALF_SENT=900 SLOW_CLIENTS=50 CLIENT_TIMEOUT_MS=30000 cargo test --test http serve -- --nocapture
+    OPEN_STREAMS=4000 cargo test -p ui-message-stream-chat --test chat reconnecting::serve -- --nocapture
+    HALF_SENT=900 SLOW_CLIENTS=50 CLIENT_TIMEOUT_MS=30000 cargo test --test http serve -- --nocapture
 
 # Sixteen threads race for many approvals, and processes are killed at each point; needs redis-server
 # and Postgres.

@@ -5,8 +5,8 @@
 //   cargo test --workspace --no-run --message-format=json >WORKSPACE
 //   node .ci/compiled-once.mjs README WORKSPACE
 //
-// Prints what was compiled twice. Fails if that is `LIMIT` or more. On a machine where the second command finds
-// everything compiled, this passes.
+// Prints what was compiled twice. Fails if that is `LIMIT` or more. Both commands need an empty target folder before the
+// first one: where they find everything compiled, this passes.
 
 import { readFileSync } from 'node:fs';
 

@@ -2,7 +2,7 @@
 //! frames and at random bytes, and continued by `Last-Event-ID` and by replay. The message of the
 //! client is as if the response had never been cut. `cut-conversations.mjs` has the cases.
 //!
-//! `CUT_FRAMES=all CUT_BYTES=1000 CUT_REPLAYS=1000 cargo test --all-features --test client
+//! `CUT_FRAMES=all CUT_BYTES=1000 CUT_REPLAYS=1000 cargo test --test client
 //! cut_conversations` cuts at every frame and at 1 000 random bytes, and replays 1 000 times.
 
 use std::collections::HashMap;

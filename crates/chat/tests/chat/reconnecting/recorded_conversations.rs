@@ -2,7 +2,7 @@
 //! a gap and without a repetition, and readers that join at any time get the same bytes. The same
 //! over HTTP, with the real client: `crates/chat/tests/client/cut_conversations.rs`.
 //!
-//! `JOINING_READERS=100 cargo test --all-features --test chat recorded_conversations` has 100 readers
+//! `JOINING_READERS=100 cargo test --test chat recorded_conversations` has 100 readers
 //! join each conversation.
 
 use std::collections::HashMap;
