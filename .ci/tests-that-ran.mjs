@@ -72,7 +72,7 @@ for (const line of log.split('\n')) {
   const running = line.match(/^\s*Running .*\((.*)\)$/);
   const documentation = line.match(/^\s*Doc-tests (.*)$/);
   const result = line.match(/^test result: ok\. (\d+) passed; 0 failed; (\d+) ignored; \d+ measured; (\d+) filtered/);
-  const ignored = line.match(/^test (\S+) \.\.\. ignored/);
+  const ignored = line.match(/^test (\S+)(?: - should panic)? \.\.\. ignored/);
   if (running) {
     current = path.resolve(root, running[1]);
     ran.set(current, undefined);

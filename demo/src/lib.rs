@@ -121,9 +121,11 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
             tracing::warn!("second {signal}: the server ends at once");
             std::process::exit(1);
         });
-        tracing::info!("{signal}: the server stops; live responses get {GRACE:?} to end");
-        // The listener stays open meanwhile, and the chat answers 503.
-        chats.shut_down(GRACE).await;
+        // The listener stays open meanwhile, and the chat answers 503: from before this is in the log.
+        let log = async {
+            tracing::info!("{signal}: the server stops; live responses get {GRACE:?} to end");
+        };
+        tokio::join!(biased; chats.shut_down(GRACE), log);
         tracing::info!("all live responses have ended or were handed over");
     };
     serve(listener, app).with_graceful_shutdown(stop).await;

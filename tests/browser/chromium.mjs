@@ -31,8 +31,9 @@ export function readArguments() {
 /** The headless shell, the default of Playwright, needs a third less CPU. */
 const PROGRAMS = ['/usr/bin/chromium-headless-shell', '/usr/bin/chromium'];
 
-export function launch(...more) {
-  return chromium.launch({
+export async function launch(...more) {
+  const browser = await chromium.launch({
+    timeout: PATIENCE,
     executablePath: PROGRAMS.find(existsSync),
     args: [
       '--no-sandbox',
@@ -45,6 +46,13 @@ export function launch(...more) {
       ...more,
     ],
   });
+  const newContext = browser.newContext.bind(browser);
+  browser.newContext = async options => {
+    const context = await newContext(options);
+    context.setDefaultTimeout(PATIENCE);
+    return context;
+  };
+  return browser;
 }
 
 /** The rules of axe-core for a page that is only a part, without headings. */

@@ -10,7 +10,7 @@
 // origin.
 
 import { createServer, request } from 'node:http';
-import { launch, PATIENCE, readArguments } from './chromium.mjs';
+import { launch, readArguments } from './chromium.mjs';
 
 const args = readArguments();
 
@@ -258,7 +258,6 @@ const TRIES = [
 let failed = 0;
 for (const [what, url, attempt, expected] of TRIES) {
   const page = await browser.newPage();
-  page.setDefaultTimeout(PATIENCE);
   let came;
   try {
     const shown = await page.goto(url);

@@ -6,7 +6,7 @@
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import { onBothPages } from './both-pages.mjs';
-import { barriersOf, launch, PATIENCE, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
+import { barriersOf, launch, readArguments, SCREENS, until, worldOf } from './chromium.mjs';
 import { Gate } from './gate.mjs';
 
 const REASON = 'I still need it';
@@ -660,7 +660,6 @@ await onBothPages('paths', { ...args, only: '' }, async ({ url, screen, runCase,
     geolocation: { latitude: 48.8566, longitude: 2.3522 },
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE);
   let name;
   const person = new Person(page, `${new URL(url).port}-${screen}`, async moment => {
     person.found.push(...(await barriersOf(page)).map(barrier => `${moment}: ${barrier}`));

@@ -31,6 +31,8 @@ class Server {
   url;
   /** The name of its file. */
   data = 'demo';
+  /** What it has written to its log since its start. */
+  log = '';
 
   async start() {
     const PORT = this.url ? new URL(this.url).port : '0';
@@ -41,7 +43,8 @@ class Server {
       const url = /http:\/\/\S+/.exec(line)?.[0];
       if (!url) continue;
       this.url = url;
-      this.#process.stdout.resume();
+      this.log = '';
+      this.#process.stdout.on('data', text => (this.log += text)).resume();
       return;
     }
     throw new Error('the demo did not start');
@@ -199,7 +202,8 @@ const CASES = {
     await tab.write(`until ${gate.name}`);
     await until('a text begins', async () => /^1 2 3 /.test(await tab.text()));
     const stopped = server.stop('SIGTERM');
-    await until('the server stops', async () => (await server.streamStatus(tab)) === 503);
+    await until('the server stops', () => server.log.includes('the server stops'));
+    assert.equal(await server.streamStatus(tab), 503);
     gate.open();
     await until('the answer is complete', async () => / done$/.test(await tab.text()));
     await stopped;

@@ -8,7 +8,7 @@
 
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
-import { PATIENCE, until } from './chromium.mjs';
+import { until } from './chromium.mjs';
 import { Network } from './network.mjs';
 import { Tab } from './tab.mjs';
 import { browserOf, NUMBERS, report, restart, runCases, showsBegin, url } from './visit.mjs';
@@ -16,7 +16,7 @@ import { browserOf, NUMBERS, report, restart, runCases, showsBegin, url } from '
 /** Posts a message to a chat, as another program of the same user does, and waits for the answer. */
 async function say(context, id, text, number) {
   const message = { id: `m${number}`, role: 'user', parts: [{ type: 'text', text }] };
-  const response = await context.request.post('/api/chat', { data: { id, message, trigger: 'submit-message' }, timeout: PATIENCE });
+  const response = await context.request.post('/api/chat', { data: { id, message, trigger: 'submit-message' } });
   assert.equal(response.status(), 200, await response.text());
 }
 

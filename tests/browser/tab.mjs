@@ -1,6 +1,6 @@
 // A tab with one of the two pages: what its user does and sees. The pages have the same test ids.
 
-import { PATIENCE, until } from './chromium.mjs';
+import { until } from './chromium.mjs';
 
 /** The messages as a user reads them: who writes, the text, and each tool call with its state. */
 export const readMessages = messages =>
@@ -23,7 +23,6 @@ export class Tab {
 
   constructor(page) {
     this.page = page;
-    page.setDefaultTimeout(PATIENCE);
     page.on('pageerror', error => this.complaints.push(`uncaught: ${error.message}`));
     page.on('console', message => {
       if (

@@ -6,7 +6,7 @@
 // The Next.js app must pipe to the demo given, which answers from its script (no OPENAI_API_KEY).
 
 import { createServer } from 'node:http';
-import { launch, PATIENCE, readArguments, until, worldOf } from './chromium.mjs';
+import { launch, readArguments, until, worldOf } from './chromium.mjs';
 
 const args = readArguments();
 
@@ -56,7 +56,6 @@ for (const [site, url] of Object.entries({ demo: args.demo, next: args.next })) 
     await browser.newContext(),
     await browser.newContext(),
   ];
-  for (const context of [first, second, linked]) context.setDefaultTimeout(PATIENCE);
   const page = await first.newPage();
   await page.goto(url);
   await (await second.newPage()).goto(url);

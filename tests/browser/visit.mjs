@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { basename, join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { barriersOf, launch, PATIENCE, SCREENS, until, WCAG } from './chromium.mjs';
+import { barriersOf, launch, SCREENS, until, WCAG } from './chromium.mjs';
 import { Tab } from './tab.mjs';
 
 const { positionals, values: args } = parseArgs({
@@ -24,7 +24,6 @@ const script = basename(process.argv[1], '.mjs');
 /** A browser of a user: `<tenant>.<user>`. */
 export async function browserOf(user, baseURL = url) {
   const context = await browser.newContext({ ...SCREENS.phone, baseURL });
-  context.setDefaultTimeout(PATIENCE);
   await context.addCookies([{ name: 'user', value: user, url: baseURL }]);
   return context;
 }

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { until } from '../support/until.mjs';
 import { loadClient } from './clients.mjs';
 
 const { values: options, positionals: urls } = parseArgs({
@@ -44,11 +45,11 @@ class Talk {
   }
 
   /** Posts a chat and reads the response. Returns what the client then shows. */
-  async post(chat, { hangUpAfter } = {}) {
+  async post(chat, { hangUpWhen } = {}) {
     const hangUp = new AbortController();
     const last = chat.messages.at(-1);
     const continued = last.role === 'assistant' ? last : undefined;
-    if (hangUpAfter) setTimeout(() => hangUp.abort(), hangUpAfter);
+    hangUpWhen?.then(() => hangUp.abort());
     try {
       const response = await fetch(`${this.#url}/api/chat`, {
         method: 'POST',
@@ -107,8 +108,10 @@ const pause = milliseconds => new Promise(resolve => setTimeout(resolve, millise
 /** Each returns what the user reads at the end. */
 const attacks = {
   'connection lost after the effect, the POST sent again': async talk => {
-    const chat = answered(await talk.ask(), true);
-    await talk.post(chat, { hangUpAfter: 200 });
+    const chat = answered(await talk.ask('slow-'), true);
+    const before = await talk.effects();
+    const hangUpWhen = until('the effect', async () => (await talk.effects()) > before);
+    await talk.post(chat, { hangUpWhen });
     return shown(await talk.post(chat));
   },
   'sixteen at once': async talk => {

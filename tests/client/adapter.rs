@@ -70,9 +70,11 @@ async fn serve(app: Router) -> String {
     format!("http://{address}")
 }
 
-async fn delete_file(effects: Effects) -> Json {
+async fn delete_file(effects: Effects, chat: ChatId) -> Json {
     effects.fetch_add(1, Ordering::SeqCst);
-    sleep(Duration::from_millis(400)).await;
+    // Long enough to lose a connection meanwhile.
+    let is_slow = chat.as_str().starts_with("slow-");
+    sleep(Duration::from_millis(if is_slow { 3_000 } else { 400 })).await;
     Json::string("deleted")
 }
 
@@ -103,7 +105,8 @@ async fn approvals_chat(
 ) -> Result<UiMessageStream, ChatRejection> {
     let user = Principal::anonymous();
     let approvals = approvals.with_approval_ttl(ttl(chat.id()));
-    let run = move |_: ApprovedCall, _| delete_file(effects.clone());
+    let id = chat.id().clone();
+    let run = move |_: ApprovedCall, _| delete_file(effects.clone(), id.clone());
     let mut running = approvals.run(&user, &chat, run).await?;
     let (is_first, own) = (chat.messages().len() == 1, approvals.for_chat(&user, chat.id()));
     Ok(UiMessageStream::reply(
@@ -201,7 +204,7 @@ impl OwnRecord {
     }
 
     async fn run(self, chat: ChatId, result: DeferredToolResult) -> ToolOutcome {
-        let outcome = ToolOutcome::Output(delete_file(self.effects.clone()).await);
+        let outcome = ToolOutcome::Output(delete_file(self.effects.clone(), chat.clone()).await);
         if let Some((_, calls)) = self.lock().get_mut(&chat) {
             for call in calls.iter_mut().filter(|call| call.approval_id == result.approval_id) {
                 call.complete(outcome.clone());

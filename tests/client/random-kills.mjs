@@ -209,6 +209,7 @@ try {
   failed('the world', error);
 }
 const { conversations, interrupted, approvals, transfers } = counts;
+if (!isForgetful && !(approvals && transfers)) failed('the run', new Error('nothing was approved'));
 console.log(
   `random kills: ${conversations} conversations, ${interrupted} interrupted, ` +
     `${approvals} approvals, ${transfers} transfers, ${counts.failed} failed`,

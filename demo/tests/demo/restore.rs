@@ -141,7 +141,7 @@ fn a_server_whose_file_was_removed_is_not_ready_and_says_so_in_its_log() {
     for suffix in ["", "-wal"] {
         let server = shared.start_with("0", "");
         ask(&server, "c");
-        assert!(send(&server, "GET /ready", "").starts_with("HTTP/1.0 200 "));
+        wait_until(|| send(&server, "GET /ready", "").starts_with("HTTP/1.0 200 "));
         let mut file = shared.data().into_os_string();
         file.push(suffix);
         std::fs::remove_file(&file).unwrap();

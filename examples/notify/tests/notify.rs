@@ -10,6 +10,7 @@ use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use notify::{Mail, Webhook};
+use test_support::eventually;
 use test_support::external_processes::missing;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -106,9 +107,7 @@ async fn a_mail_reaches_a_mail_server_and_says_who_asks_for_what() {
         .env("PYTHONUNBUFFERED", "1")
         .spawn();
     let _server = MailServer(server.unwrap());
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        sleep(Duration::from_millis(20)).await;
-    }
+    eventually(async || TcpStream::connect(("127.0.0.1", port)).is_ok()).await;
     let url = format!("smtp://127.0.0.1:{port}");
     ask_and_revoke(Mail::new(&url, "Chat <chat@example.com>", "finance@example.com").unwrap())
         .await;

@@ -374,6 +374,9 @@ impl Chat {
                 *outer.entry(id).or_default() |= !part.is_settled();
             }
             outer.retain(|_, is_open| !(only_closed && *is_open));
+            if outer.is_empty() {
+                return;
+            }
             let is_ended =
                 |part: &ToolPart| !part.is_settled() && outer.contains_key(&part.tool_call_id);
             let Some(place) = self.last_place(|_, part| is_ended(part)) else { return };
