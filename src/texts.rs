@@ -43,6 +43,8 @@ user_texts! {
     AnswerInterrupted = "The server was interrupted. The answer is not complete.",
     /// The model ended before the answer was complete.
     AnswerCutOff = "The model broke off. The answer is not complete.",
+    /// The model ended its answer without text, reasoning, a file or a call.
+    AnswerEmpty = "The model gave no answer.",
     /// The answer is not of the type that the agent was to return.
     AnswerOfWrongType = "The answer is not in the form that it was to have.",
 
@@ -61,7 +63,7 @@ user_texts! {
 
     /// The model ended in the input of a call.
     InputCutOff = "The input of this tool call was cut off.",
-    /// The model failed before a call began.
+    /// The model failed, or its response was cut off, before a call began.
     NotStarted = "This tool call was not executed: the model broke off.",
     /// The answer ended without the result of a call.
     NoResult = "This tool call gave no result.",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_core::Stream;
 
+use super::parameters::parameters;
 use super::{ModelEvent, ModelMessage};
 use crate::boxed::BoxError;
 use crate::json::Json;
@@ -129,6 +130,18 @@ impl ToolDefinition {
         input_schema: Json,
     ) -> Self {
         ToolDefinition { name: name.into(), description: description.into(), input_schema }
+    }
+
+    /// Returns the JSON Schema of the input as adapters send it: of an object with `properties`, and without a union at
+    /// its root. Providers reject the whole request for any other schema.
+    ///
+    /// A union of objects becomes one object that has the properties of all of them. It allows more than
+    /// [`input_schema`](Self::input_schema), against which inputs are validated.
+    ///
+    /// Returns `None` if an input that fits the schema is no object, so that no provider accepts the tool.
+    pub fn parameters(&self) -> Option<Json> {
+        let schema = self.input_schema.decode().ok()?;
+        Json::from_serialize(&parameters(schema)?).ok()
     }
 }
 

@@ -14,7 +14,9 @@ pub enum ModelEvent {
     /// events and results of calls that it decides about, because it emits these itself.
     Event(AgentEvent),
     /// A tool call with the complete text of its input as the model wrote it. A call that repeats
-    /// the id of another call gets a new id.
+    /// the id of another call gets a new id. The call begins when the response has ended with
+    /// [`FinishReason::Stop`] or [`FinishReason::ToolCalls`]. After every other end it does not run: the response may
+    /// have been cut off in its input.
     ToolCall(Box<ToolCall>, String),
     /// A call that the provider executes once the user approves it, with the complete text of its
     /// input. The next request sends the approval response to the provider. Nothing is executed

@@ -32,15 +32,22 @@ pub fn placeholder(file: &FileContent) -> String {
     format!("(A file of type {}{}, which cannot be shown here.)", file.media_type, name(file))
 }
 
-/// Returns a media type without its parameters, in lower case.
+/// Returns a media type without its parameters, in lower case, and an image by the name that is registered: some
+/// browsers and systems use others.
 ///
 /// ```
 /// use ui_message_stream::model::files::media_type_essence;
 ///
 /// assert_eq!(media_type_essence("Text/HTML; charset=utf-8"), "text/html");
+/// assert_eq!(media_type_essence("image/jpg"), "image/jpeg");
 /// ```
 pub fn media_type_essence(media_type: &str) -> String {
-    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match &*essence {
+        "image/jpg" | "image/pjpeg" => "image/jpeg".to_owned(),
+        "image/x-png" => "image/png".to_owned(),
+        _ => essence,
+    }
 }
 
 /// Whether the scheme of a URL is `http` or `https`, so that a provider can fetch it.

@@ -23,17 +23,20 @@
 //! For a call that was not executed, the result tells the model so, and the reason
 //! ([`ToolResult::text`]).
 //!
-//! Not included here: rules of a single provider, such as the characters allowed in its call ids,
+//! Not included here: rules of a single provider, such as the ids of calls that it accepts ([`CallIdRule`]),
 //! or that it accepts only objects as tool input ([`ToolCallContent::input_object`]); and
 //! instructions, which the host puts before the other messages with [`ModelMessage::system`].
 
 #[cfg(feature = "body")]
 mod call;
+mod call_ids;
 mod call_updates;
 mod content;
 mod event;
 pub mod files;
 mod from_ui;
+#[cfg(feature = "body")]
+mod parameters;
 mod tool_part;
 mod tool_result;
 mod transcript;
@@ -42,6 +45,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "body")]
 pub use self::call::{Model, ModelRequest, ModelStream, OutputSchema, ToolDefinition};
+pub use self::call_ids::CallIdRule;
 pub use self::content::{
     AssistantContent, FileContent, FileSource, ReasoningContent, TextContent,
     ToolApprovalResponseContent, ToolCallContent, ToolContent, ToolResultContent, UserContent,

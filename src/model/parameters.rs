@@ -1,0 +1,173 @@
+//! [`parameters`]: the schema of a tool's input, in the form that every provider accepts.
+
+use serde_json::{Map, Value, json};
+
+/// Returns the schema of an object with `properties`, and without a union at its root.
+///
+/// Providers reject the whole request for any other schema, and some for a `$schema`. A union of objects becomes one
+/// object that has the properties of all of them: it allows more than the original, against which the input is
+/// validated. Returns `None` if an input that fits the schema is no object.
+pub(super) fn parameters(schema: Value) -> Option<Value> {
+    let mut merged = merge(&schema, &schema, MAX_DEPTH)?;
+    let root = if let Value::Object(root) = schema { root } else { Map::new() };
+    let rest = root.into_iter().filter(|(name, value)| {
+        !value.is_null() && !matches!(&**name, "$schema" | "$ref" | "oneOf" | "anyOf" | "allOf")
+    });
+    for (name, value) in rest {
+        merged.entry(name).or_insert(value);
+    }
+    merged.insert("type".to_owned(), "object".into());
+    merged.entry("properties").or_insert_with(|| Map::new().into());
+    Some(merged.into())
+}
+
+/// Returns the properties of a schema of an object, and the required ones, its unions merged.
+fn merge(schema: &Value, root: &Value, depth: usize) -> Option<Map<String, Value>> {
+    let may_be_object = match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        kind => kind.is_none_or(|kind| kind.is_null() || kind == "object"),
+    };
+    let is_value = ["const", "enum"].iter().any(|name| schema.get(name).is_some());
+    if !may_be_object || is_value {
+        return None;
+    }
+    if depth == 0 {
+        return Some(Map::new());
+    }
+    let merged_of = |schema| Some(Merged(merge(schema, root, depth - 1)?));
+    let mut merged = Merged::of(schema);
+    let target = schema.get("$ref").and_then(|target| target.as_str()?.strip_prefix('#'));
+    if let Some(target) = target.and_then(|pointer| root.pointer(pointer)) {
+        merged.add_all([merged_of(target)?]);
+    }
+    for name in ["allOf", "anyOf", "oneOf"] {
+        let Some(branches) = schema.get(name).and_then(Value::as_array) else { continue };
+        let branches: Vec<Merged> = branches.iter().map(merged_of).collect::<Option<_>>()?;
+        match name {
+            "allOf" => merged.add_all(branches),
+            _ => merged.add_one_of(branches),
+        }
+    }
+    Some(merged.0)
+}
+
+/// The properties of an object, and the required ones.
+struct Merged(Map<String, Value>);
+
+impl Merged {
+    fn of(schema: &Value) -> Self {
+        let part = |name: &str, is_it: fn(&Value) -> bool| {
+            let value = schema.get(name).filter(|value| is_it(value))?;
+            Some((name.to_owned(), value.clone()))
+        };
+        let properties = part("properties", Value::is_object);
+        Merged(properties.into_iter().chain(part("required", Value::is_array)).collect())
+    }
+
+    /// Adds schemas that all hold.
+    fn add_all(&mut self, schemas: impl IntoIterator<Item = Merged>) {
+        for schema in schemas {
+            let required = self.required().chain(schema.required()).collect();
+            self.add_properties(&schema);
+            self.require(required);
+        }
+    }
+
+    /// Adds schemas of which one holds.
+    fn add_one_of(&mut self, schemas: Vec<Merged>) {
+        let in_all =
+            |name: &String| schemas.iter().all(|schema| schema.required().any(|it| it == *name));
+        let first = schemas.first().into_iter().flat_map(Merged::required);
+        let required = self.required().chain(first.filter(in_all)).collect();
+        schemas.iter().for_each(|schema| self.add_properties(schema));
+        self.require(required);
+    }
+
+    fn add_properties(&mut self, other: &Merged) {
+        let Some(Value::Object(others)) = other.0.get("properties") else { return };
+        let properties = self.0.entry("properties").or_insert_with(|| Map::new().into());
+        let Value::Object(properties) = properties else { return };
+        for (name, schema) in others {
+            match properties.get_mut(name) {
+                None => drop(properties.insert(name.clone(), schema.clone())),
+                Some(known) if known == schema => {}
+                Some(known) => *known = json!({ "anyOf": [known.take(), schema] }),
+            }
+        }
+    }
+
+    fn required(&self) -> impl Iterator<Item = String> {
+        let names = self.0.get("required").and_then(Value::as_array).into_iter().flatten();
+        names.filter_map(Value::as_str).map(str::to_owned)
+    }
+
+    fn require(&mut self, mut names: Vec<String>) {
+        names.sort_unstable();
+        names.dedup();
+        if !names.is_empty() {
+            self.0.insert("required".to_owned(), names.into());
+        }
+    }
+}
+
+/// How deeply unions and references are followed. A reference may lead back to itself.
+const MAX_DEPTH: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_schema_of_an_object_becomes_one_that_providers_accept() {
+        let object = |properties: Value| json!({"type": "object", "properties": properties});
+        for (schema, expected) in [
+            (json!({}), Some(object(json!({})))),
+            (json!(true), Some(object(json!({})))),
+            (json!({"type": "object", "required": null}), Some(object(json!({})))),
+            (json!({"type": ["object", "null"]}), Some(object(json!({})))),
+            (
+                json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
+                    "properties": {"a": {}}, "required": ["a"], "additionalProperties": false}),
+                Some(json!({"type": "object", "properties": {"a": {}}, "required": ["a"],
+                    "additionalProperties": false})),
+            ),
+            // An enum of Rust with fields.
+            (
+                json!({"description": "Moves.", "oneOf": [
+                    {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]},
+                    {"type": "object", "properties": {"by": {"type": "integer"}}, "required": ["by"]},
+                ]}),
+                Some(json!({"type": "object", "description": "Moves.",
+                    "properties": {"to": {"type": "string"}, "by": {"type": "integer"}}})),
+            ),
+            // With a tag.
+            (
+                json!({"anyOf": [
+                    {"type": "object", "properties": {"kind": {"const": "a"}, "n": {}}, "required": ["kind"]},
+                    {"type": "object", "properties": {"kind": {"const": "b"}}, "required": ["kind"]},
+                ], "required": null}),
+                Some(json!({"type": "object", "required": ["kind"], "properties": {
+                    "kind": {"anyOf": [{"const": "a"}, {"const": "b"}]}, "n": {},
+                }})),
+            ),
+            (
+                json!({"$ref": "#/$defs/Node", "$defs": {"Node": {"type": "object",
+                    "properties": {"next": {"$ref": "#/$defs/Node"}}}}}),
+                Some(json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}},
+                    "$defs": {"Node": {"type": "object",
+                        "properties": {"next": {"$ref": "#/$defs/Node"}}}}})),
+            ),
+            (
+                json!({"allOf": [{"properties": {"a": {}}, "required": ["a"]}, {"required": ["b"]}]}),
+                Some(json!({"type": "object", "properties": {"a": {}}, "required": ["a", "b"]})),
+            ),
+            (json!({"type": "string"}), None),
+            (json!({"oneOf": [{"const": "all"}, {"type": "object"}]}), None),
+            (json!({"enum": ["a"]}), None),
+            (json!({"$ref": "#"}), Some(object(json!({})))),
+            (json!({"$ref": "#/$defs/Missing"}), Some(object(json!({})))),
+        ] {
+            assert_eq!(parameters(schema.clone()), expected, "{schema}");
+        }
+    }
+}
