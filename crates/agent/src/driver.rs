@@ -34,8 +34,8 @@ use ui_message_stream::event::{AgentEvent, ApprovalRequestDetails};
 use ui_message_stream::id::{ToolCallId, log_causes};
 use ui_message_stream::json::Json;
 use ui_message_stream::message::{ToolPart, UiMessage};
-use ui_message_stream::model::ModelRequest;
 use ui_message_stream::model::Usage;
+use ui_message_stream::model::{ModelMessage, ModelRequest};
 use ui_message_stream_chat::{Chat, Turn};
 
 /// The inputs that one effect produces.
@@ -89,6 +89,8 @@ pub(super) struct AgentRun {
     suspended: HashMap<ToolCallId, Json>,
     /// The calls inside them: the outer call of each, and the agents that ask.
     inner: HashMap<ToolCallId, (PendingToolCall, Vec<Box<str>>)>,
+    /// What was wrong with the structured output, until the model is called again.
+    output_problem: Option<String>,
     end: Option<RunEnd>,
     /// The span of the run.
     span: Span,
@@ -111,17 +113,22 @@ impl AgentRun {
         if settings.has_usage_metadata {
             tool_loop = tool_loop.with_usage_metadata(turn.prior_usage());
         }
+        let mut transcript = Transcript::new(&turn);
+        if !transcript.current_message().parts.is_empty() {
+            tool_loop = tool_loop.with_begun_answer();
+        }
         AgentRun {
             tools,
             tool_loop,
             span: run_span(&*settings.model, &turn.chat.id),
             step_span: Span::none(),
-            transcript: Transcript::new(&turn),
+            transcript,
             turn: Arc::new(turn),
             effects: VecDeque::new(),
             approver,
             suspended,
             inner: HashMap::new(),
+            output_problem: None,
             end: None,
             settings,
         }
@@ -185,18 +192,15 @@ impl AgentRun {
         Box::pin(run.in_current_span().flatten_stream())
     }
 
-    /// Starts an effect. Decisions about calls are polled before the model, so that the events of a
-    /// call precede the next events of the model.
+    /// Starts an effect. A call is decided before the next one is announced: the client's are announced when they are
+    /// decided, and the calls of a step keep their order.
     fn start(&mut self, effect: Effect) {
         if let Effect::CallModel { step } = effect {
             self.step_span = step_span(&self.span, step);
         }
         let _entered = self.step_span.clone().entered();
-        let is_decision = matches!(
-            effect,
-            Effect::ValidateInput(_) | Effect::DecideApproval(_) | Effect::RequestApprovals(_)
-        );
         let is_model_call = matches!(effect, Effect::CallModel { .. });
+        let is_decision = matches!(effect, Effect::DecideApproval(_));
         let effect = RunningEffect { is_model_call, inputs: self.perform(effect) };
         match is_decision {
             true => self.effects.push_front(effect),
@@ -207,9 +211,12 @@ impl AgentRun {
     /// Performs an effect and returns the inputs that it produces.
     fn perform(&mut self, effect: Effect) -> InputStream {
         let AgentRun { settings, tools, turn, transcript, approver, suspended, inner, .. } = self;
+        let output_problem = &mut self.output_problem;
         match effect {
             Effect::CallModel { step } => {
-                let mut request = ModelRequest::new(transcript.model_messages(turn, step, tools));
+                let mut messages = transcript.model_messages(turn, step, tools);
+                messages.extend(output_problem.take().map(ModelMessage::user));
+                let mut request = ModelRequest::new(messages);
                 request.instructions = settings.instructions.clone();
                 request.tools = tools.definitions();
                 request.output = settings.output.as_ref().map(StructuredOutput::schema);
@@ -266,10 +273,15 @@ impl AgentRun {
             Effect::RunTool(call) => Box::pin(tools.run(call, turn, None)),
             Effect::ResumeTool(call) => self.resume(call),
             Effect::CheckOutput => {
-                let output = settings.output.as_ref();
-                let checked = output
-                    .map(|output| output.parse_message(transcript.current_message()).map(drop));
-                single_input(ready(Input::OutputChecked(checked.unwrap_or(Ok(())))))
+                let checked = match &settings.output {
+                    Some(output) => output.check(transcript.current_message()).map(drop),
+                    None => Ok(()),
+                };
+                let checked = checked.map_err(|why| {
+                    *output_problem = Some(why);
+                    UserText::AnswerOfWrongType.into()
+                });
+                single_input(ready(Input::OutputChecked(checked)))
             }
         }
     }

@@ -24,8 +24,7 @@ use ui_message_stream::response::panic_message;
 /// The stream of one model call as inputs of the loop. Calls are annotated with the facts of their
 /// tools.
 pub(super) struct ModelInputs {
-    /// `None` after its end. A panic of the model must not stop the running tools of the step: they
-    /// run to their end.
+    /// `None` after its end, which may be a panic of the model.
     stream: Option<ModelStream>,
     /// The inputs that were read together, so that the span is not entered for each of them.
     inputs: VecDeque<Input>,

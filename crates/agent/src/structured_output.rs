@@ -46,28 +46,64 @@ impl StructuredOutput {
     /// Parses the structured output at the end of a message.
     ///
     /// # Errors
-    /// The text that the user reads. The problem is logged with `tracing`, without the content of
-    /// the output.
+    /// The text that the user reads.
     pub(super) fn parse_message(&self, message: &UiMessage) -> Result<Json, Text> {
+        self.check(message).map_err(|_| UserText::AnswerOfWrongType.into())
+    }
+
+    /// Parses the structured output at the end of a message.
+    ///
+    /// # Errors
+    /// The text that the model reads if it is asked again. The problem is logged with `tracing`, without the content of
+    /// the output.
+    pub(super) fn check(&self, message: &UiMessage) -> Result<Json, String> {
         let mismatch = |why: &str| {
-            tracing::error!(
-                output = &*self.schema.name,
-                why,
-                "the answer is not what was asked for"
-            );
-            Text::from(UserText::AnswerOfWrongType)
+            let output = &*self.schema.name;
+            tracing::error!(output, why, "the answer is not what was asked for");
+            format!(
+                "This answer is not what was asked for: {why}. Answer again, with nothing but the JSON."
+            )
         };
-        let answer = Json::parse(&message.last_text()).map_err(|_| mismatch("it is not JSON"))?;
+        let text = message.last_text();
+        let answer = Json::parse(without_fence(&text)).map_err(|_| mismatch("it is not JSON"))?;
         let value = answer.decode().map_err(|_| mismatch("it is not JSON"))?;
         if let Some(error) = self.validator.iter_errors(&value).next() {
-            return Err(mismatch(&format!(
-                "it does not fit at \"{}\"",
-                log_text(error.instance_path().as_str())
-            )));
+            let place = log_text(error.instance_path().as_str());
+            return Err(mismatch(&format!("it does not fit the schema at \"{place}\"")));
         }
         match (self.can_decode)(&answer) {
             true => Ok(answer),
             false => Err(mismatch("it fits the schema and cannot be read")),
+        }
+    }
+}
+
+/// Returns the content of a text that is one block of code in Markdown, as some models write JSON.
+fn without_fence(text: &str) -> &str {
+    let block = text.trim().strip_prefix("```").and_then(|text| text.strip_suffix("```"));
+    let Some(block) = block else { return text };
+    // The first line names the language.
+    let language = block.find(|it: char| !it.is_ascii_alphanumeric()).unwrap_or_default();
+    block.get(language..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_fence;
+
+    #[test]
+    fn a_block_of_code_counts_as_its_content() {
+        for (text, content) in [
+            ("{}", "{}"),
+            ("```json\n{\"a\": 1}\n```", "{\"a\": 1}"),
+            ("\n```\n{}\n```\n", "{}"),
+            ("```json {} ```", "{}"),
+            ("Here it is: ```{}```", "Here it is: ```{}```"),
+            ("```json\n{}", "```json\n{}"),
+            ("``````", ""),
+            ("```", "```"),
+        ] {
+            assert_eq!(without_fence(text).trim(), content);
         }
     }
 }

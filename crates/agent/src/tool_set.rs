@@ -73,7 +73,7 @@ impl RegisteredTool {
         let is_gone = definition.is_none();
         assert!(
             is_gone || registered.compiled_definition().is_some(),
-            "the schema of tool {name:?} is not a valid JSON Schema"
+            "the schema of tool {name:?} is not a valid JSON Schema of an object: providers accept no other input"
         );
         registered
     }
@@ -85,7 +85,9 @@ impl RegisteredTool {
         let mut last = self.last_definition.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_none_or(|last| last.definition != definition) {
             let schema = definition.model.input_schema.decode().ok();
+            let schema = schema.filter(|_| definition.model.parameters().is_some());
             let validator = match definition.validates_schema {
+                _ if schema.is_none() => None,
                 true => schema.and_then(|schema| compile_validator(&schema)).map(Some),
                 false => Some(None),
             };

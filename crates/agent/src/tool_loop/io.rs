@@ -60,8 +60,8 @@ pub enum Effect {
         /// The number of this model call in the run, from 1.
         step: u32,
     },
-    /// Validate the input of a call against its tool. Produces [`Input::InputValidated`]. The loop
-    /// announces the call only after that input, so the driver must produce it immediately.
+    /// Validate the input of a call against its tool, after the response of the model has ended well. Produces
+    /// [`Input::InputValidated`]. The loop announces the call only after that input, so the driver must produce it immediately.
     ValidateInput(PendingToolCall),
     /// Decide whether a call may run, and where. Produces [`Input::ApprovalDecided`].
     DecideApproval(PendingToolCall),
@@ -77,7 +77,7 @@ pub enum Effect {
     /// Produces the same inputs as [`Effect::RunTool`].
     ResumeTool(PendingToolCall),
     /// Check the text of the last step against the schema of the structured output. Produces
-    /// [`Input::OutputChecked`].
+    /// [`Input::OutputChecked`]. If a model call follows, the model reads what was wrong.
     CheckOutput,
 }
 
@@ -87,8 +87,7 @@ pub enum Effect {
 pub enum Input {
     /// An event of the model.
     Model(ModelEvent),
-    /// The model failed. The text is shown to the user. Running tools end first; calls that do not
-    /// run yet are not started.
+    /// The model failed. The text is shown to the user. The calls of its response are not started.
     ModelFailed(Text),
     /// The input of a call was validated.
     InputValidated {
@@ -121,7 +120,7 @@ pub enum Input {
         /// The event.
         event: ToolEvent,
     },
-    /// The structured output was checked. The error text is shown to the user.
+    /// The structured output was checked. The error text is shown to the user, unless the model is called again.
     OutputChecked(Result<(), Text>),
 }
 

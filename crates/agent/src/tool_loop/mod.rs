@@ -9,8 +9,9 @@
 //! Action::End(end)
 //! ```
 //!
-//! The loop calls the model, requests a decision about each call, and runs the tools of a step
-//! concurrently. After the model has finished, it requests all approvals of the step at once. It ends when a call waits for the user or for the client, when the model makes no
+//! The loop calls the model. When its response has ended well, the loop requests a decision about each call,
+//! runs the tools of the step concurrently, and requests all approvals of the step at once. No call of a response that
+//! was cut off is executed. The loop ends when a call waits for the user or for the client, when the model makes no
 //! more calls, or at the maximum number of steps. The messages for the model are not part of the
 //! loop: the driver builds them from the messages of the chat.
 
@@ -61,6 +62,8 @@ pub struct ToolLoop {
     /// The calls inside calls of this step, until they are announced.
     inner_calls: Vec<InnerCall>,
     has_open_step: bool,
+    /// Whether the answer holds anything that the user reads.
+    has_content: bool,
     call_ids: CallIdMap,
     /// The calls of all steps whose results come from this loop or from the client, not from the
     /// provider.
@@ -76,6 +79,8 @@ pub struct ToolLoop {
     /// metadata.
     usage_before: Option<Usage>,
     has_output_check: bool,
+    /// Whether the model was called again because its output was not as asked for.
+    has_asked_again: bool,
     end: Option<RunEnd>,
 }
 
@@ -117,6 +122,8 @@ struct Call {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallState {
+    /// The response of the model that makes the call has not ended.
+    Received,
     /// The call was not announced yet.
     ValidatingInput,
     DecidingApproval,
@@ -143,6 +150,7 @@ impl ToolLoop {
             inner_calls: Vec::new(),
             has_open_step: false,
             left_out: 0,
+            has_content: false,
             call_ids: CallIdMap::new(64),
             local_calls: HashSet::new(),
             had_invalid_input: false,
@@ -151,6 +159,7 @@ impl ToolLoop {
             usage: Usage::default(),
             usage_before: None,
             has_output_check: false,
+            has_asked_again: false,
             end: None,
         }
     }
@@ -178,7 +187,8 @@ impl ToolLoop {
         self
     }
 
-    /// Checks the structured output before the run finishes, with [`Effect::CheckOutput`].
+    /// Checks the structured output before the run finishes, with [`Effect::CheckOutput`]. After the first failure
+    /// the model is called once more, if a step is left.
     ///
     /// Output that was cut short (finish reason `length`, `content-filter` or `error`) is not
     /// checked.
@@ -196,6 +206,13 @@ impl ToolLoop {
     #[must_use]
     pub fn with_known_call_ids(mut self, ids: impl IntoIterator<Item = ToolCallId>) -> Self {
         self.call_ids.reserve(ids);
+        self
+    }
+
+    /// The answer has begun before this run, so it is not empty if the model adds nothing.
+    #[must_use]
+    pub fn with_begun_answer(mut self) -> Self {
+        self.has_content = true;
         self
     }
 
@@ -244,14 +261,8 @@ impl ToolLoop {
                 ModelState::Finished(_) if self.can_start(CallState::NeedsApproval) => {
                     self.request_approvals()
                 }
-                ModelState::Interrupted(_)
-                    if self.has_call(CallState::NeedsApproval)
-                        || self.has_call(CallState::RunsLast) =>
-                {
-                    self.fail_unrequested();
-                }
                 ModelState::Finished(reason) if !self.is_busy() => self.end_step(*reason),
-                ModelState::Interrupted(event) if !self.is_busy() => {
+                ModelState::Interrupted(event) => {
                     let event = event.clone();
                     self.emit(event);
                     self.end = Some(RunEnd::Failed);
@@ -271,7 +282,7 @@ impl ToolLoop {
                 if !matches!(self.model, ModelState::Streaming) => {}
             Input::Model(event) => self.handle_model_event(event),
             Input::ModelFailed(message) => {
-                self.model = ModelState::Interrupted(AgentEvent::error(message))
+                self.end_model(ModelState::Interrupted(AgentEvent::error(message)))
             }
             Input::InputValidated { tool_call_id, result } => {
                 self.handle_validation(&tool_call_id, result)
@@ -293,6 +304,10 @@ impl ToolLoop {
                 let ModelState::CheckingOutput(reason) = self.model else { return };
                 match checked {
                     Ok(()) => self.finish(reason, RunEnd::Finished),
+                    Err(_) if !self.has_asked_again && self.step < self.max_steps => {
+                        self.has_asked_again = true;
+                        self.model = ModelState::NotCalled;
+                    }
                     Err(message) => {
                         self.model = ModelState::Interrupted(AgentEvent::error(message))
                     }
@@ -307,7 +322,7 @@ impl ToolLoop {
             ModelEvent::Usage(usage) => {
                 self.usage = self.usage.saturating_add(usage);
             }
-            ModelEvent::Finished(reason) => self.model = ModelState::ended(reason),
+            ModelEvent::Finished(reason) => self.end_model(ModelState::ended(reason)),
             ModelEvent::ToolCall(call, input) => {
                 if let Some((call, input)) = self.parse_input(*call, &input) {
                     self.add_call(call, input);
@@ -315,7 +330,7 @@ impl ToolLoop {
             }
             ModelEvent::ProviderApprovalRequest(call, input) => {
                 if let Some((call, input)) = self.parse_input(call.provider_executed(), &input) {
-                    self.add_provider_call(call, input);
+                    self.hold_call(call, input);
                 }
             }
             // A kind that this version does not know.
@@ -323,19 +338,43 @@ impl ToolLoop {
         }
     }
 
+    /// The response of the model has ended. Its calls begin if it has ended well: otherwise it may have been cut off
+    /// in one of them.
+    fn end_model(&mut self, end: ModelState) {
+        let is_whole =
+            matches!(end, ModelState::Finished(FinishReason::Stop | FinishReason::ToolCalls));
+        self.model = end;
+        for call in self.calls.iter_mut().filter(|call| call.state == CallState::Received) {
+            let (tool_call, pending) = (call.tool_call.clone(), call.pending.clone());
+            let (state, action) = match tool_call.executed_by {
+                _ if !is_whole => {
+                    let why = UserText::NotStarted;
+                    let event = AgentEvent::tool_input_invalid(tool_call, pending.input, why);
+                    (CallState::Finished, Action::Emit(event))
+                }
+                Executor::Provider => {
+                    let event = AgentEvent::tool_input(tool_call, pending.input);
+                    (CallState::NeedsApproval, Action::Emit(event))
+                }
+                _ => (CallState::ValidatingInput, Action::Start(Effect::ValidateInput(pending))),
+            };
+            call.state = state;
+            self.actions.push_back(action);
+        }
+    }
+
     fn handle_agent_event(&mut self, mut event: AgentEvent) {
         match &mut event {
             AgentEvent::StepStart | AgentEvent::StepFinish => return,
             AgentEvent::Finish { reason, metadata } => {
-                self.model = ModelState::ended(*reason);
+                self.end_model(ModelState::ended(*reason));
                 let Some(metadata) = metadata.take() else { return };
                 event = AgentEvent::Metadata(metadata);
             }
             AgentEvent::Error { .. } | AgentEvent::Abort { .. } => {
-                self.model = ModelState::Interrupted(event);
-                return;
+                return self.end_model(ModelState::Interrupted(event));
             }
-            // A call of this step may have been executed, so what was written of it stays.
+            // What was written of a call stays.
             AgentEvent::Chunk(chunk)
                 if matches!(**chunk, Chunk::ResetStep {}) && !self.calls.is_empty() =>
             {
@@ -399,11 +438,14 @@ impl ToolLoop {
         let max = self.call_ids.max_step_calls();
         problem += &format!(": a step may hold at most {max} tool calls.");
         self.left_out += 1;
-        if self.left_out == MAX_LEFT_OUT {
+        let is_last = self.left_out == MAX_LEFT_OUT;
+        if is_last {
             problem += " The rest of the response was not read.";
-            self.model = ModelState::Finished(FinishReason::ToolCalls);
         }
         self.emit(AgentEvent::tool_input_invalid(call, input, problem));
+        if is_last {
+            self.end_model(ModelState::Finished(FinishReason::ToolCalls));
+        }
     }
 
     /// Parses the input of a call and gives the call a unique id. Emits an invalid input, so that
@@ -427,31 +469,30 @@ impl ToolLoop {
         }
     }
 
-    /// Adds a call that the provider executes after the user's approval.
-    fn add_provider_call(&mut self, mut call: ToolCall, input: Json) {
-        call.provider_metadata = call.provider_metadata.filter(|it| it.outer_call().is_none());
-        let name: Box<str> = (&*call.tool_name).into();
-        let pending = PendingToolCall::client_executed(call.id.clone(), name, input.clone());
-        let pending = pending.provider_executed();
-        self.emit(AgentEvent::tool_input(call.clone(), input));
-        self.calls.push(Call::new(call, pending, CallState::NeedsApproval));
+    /// Adds a complete call. The provider has executed its own.
+    fn add_call(&mut self, call: ToolCall, input: Json) {
+        match call.executed_by {
+            Executor::Provider => {
+                self.emit(AgentEvent::tool_input(without_outer_call(call), input));
+            }
+            _ => self.hold_call(call, input),
+        }
     }
 
-    fn add_call(&mut self, mut call: ToolCall, input: Json) {
-        // Only this loop makes calls inside calls: the model would not read the result.
-        call.provider_metadata = call.provider_metadata.filter(|it| it.outer_call().is_none());
-        if call.executed_by == Executor::Provider {
-            return self.emit(AgentEvent::tool_input(call, input));
-        }
+    /// Keeps a call that this loop decides about until the response has ended.
+    fn hold_call(&mut self, call: ToolCall, input: Json) {
+        let call = without_outer_call(call);
         let name: Box<str> = (&*call.tool_name).into();
-        let pending = PendingToolCall::client_executed(call.id.clone(), name, input);
-        self.local_calls.insert(pending.tool_call_id.clone());
-        self.actions.push_back(Action::Start(Effect::ValidateInput(pending.clone())));
-        self.calls.push(Call::new(call, pending, CallState::ValidatingInput));
+        let mut pending = PendingToolCall::client_executed(call.id.clone(), name, input);
+        if call.executed_by == Executor::Provider {
+            pending = pending.provider_executed();
+        } else {
+            self.local_calls.insert(pending.tool_call_id.clone());
+        }
+        self.calls.push(Call::new(call, pending, CallState::Received));
     }
 
     fn handle_validation(&mut self, id: &ToolCallId, result: Result<(), String>) {
-        let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::ValidatingInput) else { return };
         let (tool_call, input) = (call.tool_call.clone(), call.pending.input.clone());
         match result {
@@ -462,10 +503,7 @@ impl ToolLoop {
                 if tool_call.executed_by != Executor::Client {
                     self.emit(AgentEvent::tool_input(tool_call, input));
                 }
-                match is_interrupted {
-                    true => self.refuse(id, UserText::NotStarted),
-                    false => self.actions.push_back(Action::Start(effect)),
-                }
+                self.actions.push_back(Action::Start(effect));
             }
             Err(message) => {
                 call.state = CallState::Finished;
@@ -474,16 +512,16 @@ impl ToolLoop {
         }
     }
 
-    /// Ends a call that is not executed.
-    fn refuse(&mut self, id: &ToolCallId, why: UserText) {
+    /// Ends a call that is not permitted.
+    fn refuse(&mut self, id: &ToolCallId) {
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
-        let event = match (call.tool_call.executed_by, why) {
-            (Executor::Client, why) => {
+        let why = UserText::NotPermitted;
+        let event = match call.tool_call.executed_by {
+            Executor::Client => {
                 let (call, input) = (call.tool_call.clone(), call.pending.input.clone());
                 AgentEvent::tool_input_invalid(call, input, why)
             }
-            (_, UserText::NotPermitted) => AgentEvent::tool_refused(id.clone(), why),
-            (_, why) => AgentEvent::tool_failed(id.clone(), why),
+            _ => AgentEvent::tool_refused(id.clone(), why),
         };
         self.finish_call(id, event);
     }
@@ -509,11 +547,9 @@ impl ToolLoop {
     }
 
     fn handle_decision(&mut self, id: &ToolCallId, decision: CallDecision) {
-        let is_interrupted = matches!(self.model, ModelState::Interrupted(_));
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
         call.state = match decision {
-            CallDecision::NotPermitted => return self.refuse(id, UserText::NotPermitted),
-            _ if is_interrupted => return self.refuse(id, UserText::NotStarted),
+            CallDecision::NotPermitted => return self.refuse(id),
             CallDecision::ClientExecuted => CallState::Waiting,
             CallDecision::RequireApproval => CallState::NeedsApproval,
             CallDecision::RunLast => CallState::RunsLast,
@@ -548,18 +584,6 @@ impl ToolLoop {
             pending.push(call.pending.clone());
         }
         self.actions.push_back(Action::Start(Effect::RequestApprovals(pending)));
-    }
-
-    /// Ends the calls whose approval was not requested before the model failed.
-    fn fail_unrequested(&mut self) {
-        let is_open =
-            |call: &&mut Call| matches!(call.state, CallState::NeedsApproval | CallState::RunsLast);
-        for call in self.calls.iter_mut().filter(is_open) {
-            call.state = CallState::Finished;
-            let event =
-                AgentEvent::tool_failed(call.pending.tool_call_id.clone(), UserText::NotStarted);
-            self.actions.push_back(Action::Emit(event));
-        }
     }
 
     fn handle_tool_event(&mut self, id: ToolCallId, event: ToolEvent) {
@@ -597,6 +621,7 @@ impl ToolLoop {
     }
 
     fn emit(&mut self, event: AgentEvent) {
+        self.has_content |= is_content(&event);
         self.actions.push_back(Action::Emit(event));
     }
 
@@ -628,6 +653,11 @@ impl ToolLoop {
         }
         if !self.inner_calls.is_empty() {
             return self.start_inner_step();
+        }
+        if !self.has_content {
+            tracing::warn!(?reason, "the model gave an empty answer");
+            self.model = ModelState::Interrupted(AgentEvent::error(UserText::AnswerEmpty));
+            return;
         }
         if self.resume_calls() {
             return;
@@ -685,6 +715,30 @@ impl ToolLoop {
     /// Finds the call with this id if it is in this state.
     fn call(&mut self, id: &ToolCallId, state: CallState) -> Option<&mut Call> {
         self.calls.iter_mut().find(|call| call.pending.tool_call_id == *id && call.state == state)
+    }
+}
+
+/// Removes what only this loop may say of a call: that it is made inside another one. The model would not read its
+/// result.
+fn without_outer_call(mut call: ToolCall) -> ToolCall {
+    call.provider_metadata = call.provider_metadata.filter(|it| it.outer_call().is_none());
+    call
+}
+
+/// Whether the user reads something of this event.
+fn is_content(event: &AgentEvent) -> bool {
+    match event {
+        AgentEvent::TextDelta { delta, .. } | AgentEvent::ReasoningDelta { delta, .. } => {
+            !delta.trim().is_empty()
+        }
+        AgentEvent::StepStart
+        | AgentEvent::StepFinish
+        | AgentEvent::TextStart { .. }
+        | AgentEvent::ReasoningStart { .. }
+        | AgentEvent::ReasoningEnd { .. }
+        | AgentEvent::TextEnd { .. }
+        | AgentEvent::Metadata(_) => false,
+        _ => true,
     }
 }
 

@@ -19,6 +19,7 @@ use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::ToolState;
 use ui_message_stream::model::{
     Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent, ToolResult,
+    UserContent,
 };
 use ui_message_stream::testing::Conversation;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
@@ -189,6 +190,34 @@ async fn an_output_that_does_not_match_the_schema_is_an_error_also_on_retry() {
             "{invalid:?}"
         );
     }
+}
+
+/// A model whose first answer is not what was asked for.
+#[derive(Debug)]
+struct Corrected;
+
+impl Model for Corrected {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let Some(ModelMessage::User { content }) = request.messages.last() else { panic!() };
+        let [UserContent::Text(read)] = &content[..] else { panic!("{content:?}") };
+        let answer = match read.text.contains(r#"it does not fit the schema at "/percent""#) {
+            true => "```json\n{\"refunded\": 30, \"percent\": 100}\n```",
+            false => r#"{"refunded": 30, "percent": 101}"#,
+        };
+        let events =
+            [ModelEvent::Event(AgentEvent::text(answer)), ModelEvent::Finished(FinishReason::Stop)];
+        Box::pin(stream::iter(events.map(Ok)))
+    }
+}
+
+#[tokio::test]
+async fn after_an_output_that_does_not_match_the_model_is_asked_once_more() {
+    let agent = Agent::new(Corrected).with_output::<Receipt>();
+    let completed = complete_response(&app(agent.clone()), "/api/chat", &question()).await;
+    assert_eq!(completed["output"], json!({"refunded": 30, "percent": 100}), "{completed}");
+    let one_step = app(agent.with_max_steps(1));
+    let failed = complete_response(&one_step, "/api/chat", &question()).await;
+    assert_eq!(failed["stopReason"], "error", "{failed}");
 }
 
 /// The finish reason of the provider has no influence.

@@ -25,7 +25,7 @@ use ui_message_stream::model::{Model, ModelEvent, ModelRequest, ModelStream};
 use ui_message_stream::request::Limits;
 use ui_message_stream::response::Smooth;
 use ui_message_stream::testing::Conversation;
-use ui_message_stream::{BoxError, ChatRequest, Json};
+use ui_message_stream::{BoxError, ChatRequest, Json, UserText};
 use ui_message_stream_agent::tool_loop::RunEnd;
 use ui_message_stream_agent::{Agent, EmitError, Tool, ToolContext, ToolError};
 use ui_message_stream_chat::{ChatServer, ClientAnswers, Turn};
@@ -374,19 +374,18 @@ impl Model for Panics {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_model_is_an_error_and_running_tools_complete() {
+async fn a_panic_of_the_model_is_an_error_and_its_calls_do_not_run() {
     for at_once in [false, true] {
-        let slow = Tool::new("slow", async |input: Input| {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            Ok::<_, ToolError>(input.n)
-        });
+        let slow =
+            Tool::new("slow", async |_: Input| -> Result<u8, ToolError> { panic!("it ran") });
         let mut browser = browser(Agent::new(Panics { at_once }).tool(slow));
         browser.send("Go").await;
         assert_eq!(browser.error(), Some("An error occurred."));
         if !at_once {
-            // The tool had started.
             let state = &browser.tool_call("call").state;
-            assert!(matches!(state, ToolState::OutputAvailable { .. }), "{state:?}");
+            let not_started = UserText::NotStarted.in_english();
+            let is_refused = matches!(state, ToolState::OutputError { error_text, .. } if error_text == not_started);
+            assert!(is_refused, "{state:?}");
         }
     }
 }

@@ -5,11 +5,11 @@ mod inputs;
 mod watch;
 
 use test_support::rng::{Dice, Shown, setting};
-use ui_message_stream::Json;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::model::{ModelEvent, Usage};
+use ui_message_stream::{Json, UserText};
 use ui_message_stream_agent::tool_loop::{
     Action, CallDecision, Effect, Input, RunEnd, ToolEvent, ToolLoop,
 };
@@ -138,7 +138,7 @@ fn two_calls_with_the_same_id_are_separate_calls() {
         actions.iter().filter_map(id).collect()
     };
     let (one, two) = ("call_0", "call_0-1");
-    assert_eq!(ids(&actions), [one, one, one, two, two, two]);
+    assert_eq!(ids(&actions), [one, one, two, two, one, two]);
     for id in [one, two] {
         run.handle(valid_input(id));
         run.handle(decided_to_run(id));
@@ -238,27 +238,68 @@ fn an_output_from_the_model_for_a_server_tool_is_ignored() {
 }
 
 #[test]
-fn when_the_model_fails_running_tools_complete_and_no_other_tool_starts() {
-    let mut run = run_with_called_model();
-    call(&mut run, "runs");
-    call(&mut run, "waits_to_run");
-    for input in [valid_input("runs"), valid_input("waits_to_run"), decided_to_run("runs")] {
-        run.handle(input);
+fn a_call_runs_only_if_the_response_that_holds_it_has_ended_well() {
+    let finished = |reason| Input::Model(ModelEvent::Finished(reason));
+    let calls: [fn(&mut ToolLoop); 2] = [
+        |run| call(run, "c"),
+        |run| {
+            let call = Box::new(ToolCall::new("c", "t"));
+            emit_from_model(run, ModelEvent::ProviderApprovalRequest(call, "{}".to_owned()));
+        },
+    ];
+    for (end, begins) in [
+        (finished(FinishReason::Stop), true),
+        (finished(FinishReason::ToolCalls), true),
+        (finished(FinishReason::Length), false),
+        (finished(FinishReason::ContentFilter), false),
+        (finished(FinishReason::Error), false),
+        (finished(FinishReason::Other), false),
+        (finished(FinishReason::Interrupted), false),
+        (Input::ModelFailed("gone".into()), false),
+        (Input::Model(ModelEvent::Event(AgentEvent::error("gone"))), false),
+    ] {
+        for call in calls {
+            let mut run = run_with_called_model();
+            call(&mut run);
+            assert_eq!(steps(&mut run), [], "before {end:?}");
+            run.handle(end.clone());
+            let actions = steps(&mut run);
+            let has_begun = actions.iter().any(|step| {
+                matches!(
+                    step,
+                    Action::Start(Effect::ValidateInput(_) | Effect::RequestApprovals(_))
+                )
+            });
+            assert_eq!(has_begun, begins, "{end:?}: {actions:?}");
+            let refused = actions.iter().filter(|step| {
+                matches!(step, Action::Emit(AgentEvent::ToolInputInvalid { error, .. })
+                    if **error == *UserText::NotStarted.text())
+            });
+            assert_eq!(refused.count(), usize::from(!begins), "{end:?}: {actions:?}");
+        }
     }
-    run.handle(Input::ModelFailed("gone".into()));
-    run.handle(decided_to_run("waits_to_run"));
-    let actions = steps(&mut run);
-    assert!(!actions.iter().any(|step| matches!(step, Action::Start(Effect::RunTool(call))
-        if &*call.tool_call_id == "waits_to_run")));
-    run.handle(output("runs", "done"));
-    assert_eq!(
-        steps(&mut run),
-        [
-            Action::Emit(AgentEvent::tool_output("runs", Json::string("done"))),
-            Action::Emit(AgentEvent::error("gone")),
-            Action::End(RunEnd::Failed),
-        ]
-    );
+}
+
+#[test]
+fn an_empty_answer_is_a_failure() {
+    let texts = [Some(" \n"), Some("Hello"), None];
+    for (text, has_begun) in texts.into_iter().flat_map(|text| [(text, false), (text, true)]) {
+        let mut run = ToolLoop::new(3);
+        if has_begun {
+            run = run.with_begun_answer();
+        }
+        let _ = steps(&mut run);
+        if let Some(text) = text {
+            emit_from_model(&mut run, ModelEvent::Event(AgentEvent::text(text)));
+        }
+        emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
+        let is_empty = text != Some("Hello") && !has_begun;
+        let end = if is_empty { RunEnd::Failed } else { RunEnd::Finished };
+        let actions = steps(&mut run);
+        assert_eq!(actions.last(), Some(&Action::End(end)), "{text:?}, {has_begun}: {actions:?}");
+        let failure = Action::Emit(AgentEvent::error(UserText::AnswerEmpty));
+        assert_eq!(actions.contains(&failure), is_empty, "{text:?}, {has_begun}: {actions:?}");
+    }
 }
 
 /// A client executes a call when it reads its whole input.
@@ -290,6 +331,7 @@ fn the_client_reads_the_input_of_its_call_when_the_call_is_decided() {
         }
         let event = ModelEvent::ToolCall(Box::new(tool()), input().to_string());
         emit_from_model(&mut run, event);
+        emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
         run.handle(valid_input("c"));
         seen.extend(steps(&mut run));
         assert!(!seen.iter().any(is_input), "before it is decided: {seen:?}");
