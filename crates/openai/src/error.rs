@@ -46,11 +46,13 @@ impl ProviderError {
         Cause::Status { status, body }.into()
     }
 
-    /// Creates the error from an error event of the stream: its `code` and `message`, if they are
+    /// Creates the error from what a provider reports in its stream: its `code` and `message`, if they are
     /// present.
     pub(super) fn from_error_event(error: &Value) -> Self {
-        let message = error.get("message").and_then(Value::as_str);
-        let code = error.get("code").and_then(Value::as_str);
+        let field = |name: &str| error.get(name).filter(|value| !value.is_null());
+        let code =
+            field("code").map(|code| code.as_str().map_or_else(|| code.to_string(), str::to_owned));
+        let message = error.as_str().or_else(|| field("message")?.as_str());
         let message = match (message, code) {
             (Some(message), Some(code)) => format!("{code}: {message}"),
             (Some(message), None) => message.to_owned(),
@@ -65,6 +67,10 @@ impl ProviderError {
 
     pub(super) fn truncated() -> Self {
         Cause::Truncated.into()
+    }
+
+    pub(super) fn is_truncated(&self) -> bool {
+        matches!(self.0, Cause::Truncated)
     }
 
     /// Returns the error with each text of the provider passed through `clean`.

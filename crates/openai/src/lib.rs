@@ -26,15 +26,17 @@
 #![deny(clippy::disallowed_methods)]
 
 #[cfg(feature = "client")]
+mod call_ids;
+#[cfg(feature = "client")]
 mod chat_completions;
 #[cfg(feature = "client")]
 mod endpoint;
 #[cfg(feature = "client")]
 mod error;
 #[cfg(feature = "client")]
-mod files;
+mod fields;
 #[cfg(feature = "client")]
-mod function_tools;
+mod files;
 #[cfg(feature = "client")]
 mod request_overrides;
 pub mod response_items;

@@ -7,22 +7,34 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use http_body::Body as _;
 use reqwest::Body;
-use serde_json::Value;
+use serde_json::{Value, from_slice};
 
 use crate::endpoint::Endpoint;
 use crate::error::ProviderError;
+use crate::fields::LeftOut;
+use crate::response_items::{Item, text_field};
 use ui_message_stream::BoxError;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::model::ModelEvent;
-use ui_message_stream::sse::Decoder;
+use ui_message_stream::sse::{self, Decoder};
 
 /// Reads the events of one kind of response.
 pub(super) trait ReadEvent: Send + Unpin + 'static {
-    /// Reads the data of one event and appends the model events that it produces.
-    fn read(&mut self, data: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+    /// Reads one event, which reports no error, and appends the model events that it produces.
+    fn read(
+        &mut self,
+        event: &Item,
+        left_out: &LeftOut,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ProviderError>;
 
-    /// Handles the end of the stream and appends the remaining model events.
-    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError>;
+    /// Handles the end of the stream and appends the remaining model events. `is_done` is whether the provider has
+    /// announced the end, with `[DONE]`.
+    fn end(
+        &mut self,
+        is_done: bool,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ProviderError>;
 }
 
 /// The response of a provider as a stream of model events.
@@ -32,6 +44,7 @@ pub(super) struct ResponseStream<R> {
     endpoint: Endpoint,
     state: State,
     reader: R,
+    left_out: LeftOut,
     events: VecDeque<ModelEvent>,
 }
 
@@ -55,11 +68,13 @@ impl<R: ReadEvent> ResponseStream<R> {
         reader: R,
     ) -> Self {
         let state = State::Requested(Box::pin(send(endpoint.clone(), path, body, fallback)));
-        ResponseStream { endpoint: endpoint.clone(), state, reader, events: VecDeque::new() }
+        let (endpoint, left_out) = (endpoint.clone(), LeftOut::default());
+        ResponseStream { endpoint, state, reader, left_out, events: VecDeque::new() }
     }
 
     /// Reads more of the response. Returns `false` if the response has ended.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ProviderError>> {
+        let ResponseStream { reader, left_out, events, .. } = self;
         match &mut self.state {
             State::Requested(response) => {
                 let body = ready!(response.as_mut().poll(cx))?;
@@ -86,9 +101,7 @@ impl<R: ReadEvent> ResponseStream<R> {
                                 is_done = true;
                                 break;
                             }
-                            if !event.data.trim().is_empty() {
-                                self.reader.read(&event.data, &mut self.events)?;
-                            }
+                            read_event(&event, reader, left_out, events)?;
                         }
                         if !is_done {
                             return Poll::Ready(Ok(true));
@@ -96,13 +109,18 @@ impl<R: ReadEvent> ResponseStream<R> {
                     }
                     Some(Err(error)) => return Poll::Ready(Err(self.endpoint.unreachable(error))),
                     None => {
-                        if let Some(error) = plain.as_deref().and_then(error_in_body) {
-                            return Poll::Ready(Err(error));
+                        let body = plain.as_deref().and_then(|body| from_slice(body).ok());
+                        if let Some(Value::Object(whole)) = body {
+                            // An error, or a server that does not stream.
+                            read_object(&whole, false, reader, left_out, events)?;
                         }
                     }
                 }
                 self.state = State::Ended;
-                self.reader.end(&mut self.events)?;
+                reader.end(is_done, events).map_err(|error| match left_out.first() {
+                    Some(what) if error.is_truncated() => ProviderError::malformed(what),
+                    _ => error,
+                })?;
             }
             State::Failed(_) | State::Ended => return Poll::Ready(Ok(false)),
         }
@@ -145,10 +163,51 @@ fn may_run_tools(body: &Value) -> bool {
     any("tools", |tool| tool["type"] != "function") || any("input", |item| item["approve"] == true)
 }
 
-/// Returns the error if the body is a JSON object with an `error` instead of a stream.
-fn error_in_body(plain: &[u8]) -> Option<ProviderError> {
-    let body: Value = serde_json::from_slice(plain).ok()?;
-    body.get("error").filter(|error| !error.is_null()).map(ProviderError::from_error_event)
+/// Reads an event of the stream. Data that is no JSON object and no error is left out: some servers send comments, or
+/// the state of their queue, to keep the connection open.
+fn read_event(
+    event: &sse::Event,
+    reader: &mut impl ReadEvent,
+    left_out: &LeftOut,
+    events: &mut VecDeque<ModelEvent>,
+) -> Result<(), ProviderError> {
+    let is_error = event.event.as_deref() == Some("error");
+    let why = match serde_json::from_str(&event.data) {
+        Ok(Value::Object(object)) => {
+            return read_object(&object, is_error, reader, left_out, events);
+        }
+        _ if is_error => {
+            return Err(ProviderError::from_error_event(&event.data.trim().into()));
+        }
+        _ if event.data.trim().is_empty() => return Ok(()),
+        Ok(_) => "no object".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    left_out.note(format_args!("line {} of the stream", event.line), why);
+    Ok(())
+}
+
+fn read_object(
+    object: &Item,
+    is_error: bool,
+    reader: &mut impl ReadEvent,
+    left_out: &LeftOut,
+    events: &mut VecDeque<ModelEvent>,
+) -> Result<(), ProviderError> {
+    match reported_error(object, is_error) {
+        Some(error) => Err(error),
+        None => reader.read(object, left_out, events),
+    }
+}
+
+/// Returns the error that an object reports, in the form of either API: it has an `error`, or is one.
+fn reported_error(object: &Item, is_error: bool) -> Option<ProviderError> {
+    let is_any =
+        |error: &&Value| !matches!(error, Value::Null | Value::Bool(false)) && **error != "";
+    let inner = object.get("error").filter(is_any);
+    let is_error = is_error || inner.is_some() || text_field(object, "type") == "error";
+    let whole = || Value::Object(object.clone());
+    is_error.then(|| ProviderError::from_error_event(&inner.cloned().unwrap_or_else(whole)))
 }
 
 impl<R: ReadEvent> Stream for ResponseStream<R> {
@@ -187,3 +246,6 @@ const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// The maximum size of an event in bytes. A generated image arrives in one event.
 const MAX_EVENT_BYTES: usize = 64 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests;

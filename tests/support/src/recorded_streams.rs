@@ -1,6 +1,6 @@
 //! Recorded streams of providers, as response bodies and as the message that they produce.
 //!
-//! Each line of a recording is the data of one event.
+//! Each line of a recording is the data of one event, or `event: ` and the type of the next one.
 
 use std::fs;
 
@@ -11,7 +11,11 @@ use crate::repository;
 
 /// Converts a recording to a response body.
 pub fn as_stream(recording: &str) -> String {
-    let events: String = recording.lines().map(|line| format!("data: {line}\n\n")).collect();
+    let event = |line: &str| match line.starts_with("event: ") {
+        true => format!("{line}\n"),
+        false => format!("data: {line}\n\n"),
+    };
+    let events: String = recording.lines().map(event).collect();
     format!(": hello\n\n{events}data: [DONE]\n\n")
 }
 

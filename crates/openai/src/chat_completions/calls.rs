@@ -11,33 +11,45 @@
 //!
 //! State that some servers need back with a call is stored in its provider metadata.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::fresh_id;
 use super::provider_state::{self, ReasoningState};
-use crate::function_tools::truncated_arguments;
+use crate::fields::Fields;
+use crate::response_items::Item;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::model::ModelEvent;
 
 /// A fragment of a tool call.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct CallFragment {
+#[derive(Debug)]
+pub(super) struct CallFragment<'f> {
     index: Option<u64>,
-    id: Option<String>,
-    function: Option<FunctionFragment>,
-    extra_content: Option<Value>,
+    id: Option<&'f str>,
+    name: Option<&'f str>,
+    arguments: Cow<'f, str>,
+    extra_content: Option<&'f Item>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct FunctionFragment {
-    name: Option<String>,
-    /// A JSON string, or from some servers the arguments as a JSON value.
-    arguments: Option<Box<RawValue>>,
+impl<'f> CallFragment<'f> {
+    pub(super) fn new(fragment: Fields<'f>) -> Self {
+        let function = fragment.object("function");
+        CallFragment {
+            index: fragment.number("index"),
+            id: fragment.text("id"),
+            name: function.and_then(|function| function.text("name")),
+            arguments: match function.and_then(|function| function.value("arguments")) {
+                None => "".into(),
+                Some(Value::String(text)) => (&**text).into(),
+                // From some servers they are a JSON value.
+                Some(value) => value.to_string().into(),
+            },
+            extra_content: fragment.value("extra_content").and_then(Value::as_object),
+        }
+    }
 }
 
 /// The tool calls of a response.
@@ -54,37 +66,31 @@ struct Call {
     name: String,
     arguments: String,
     /// State that the server needs back with the call.
-    extra_content: Option<Map<String, Value>>,
+    extra_content: Option<Item>,
     /// The number of bytes of the arguments that were emitted. `None` before the start of the call
     /// was emitted.
     emitted_bytes: Option<usize>,
 }
 
 impl Calls {
-    pub(super) fn push(&mut self, fragment: CallFragment, events: &mut VecDeque<ModelEvent>) {
-        let CallFragment { index, id, function, extra_content } = fragment;
-        let id = id.filter(|id| !id.is_empty());
-        let FunctionFragment { name, arguments } = function.unwrap_or_default();
-        let name = name.filter(|name| !name.is_empty());
-        let arguments = arguments.map_or_else(String::new, |arguments| text(&arguments));
-        let place = self.position(index, id.as_deref(), name.as_deref(), &arguments);
-        let place = place.unwrap_or_else(|| self.begin(index, id));
+    pub(super) fn push(&mut self, fragment: CallFragment<'_>, events: &mut VecDeque<ModelEvent>) {
+        let CallFragment { index, id, name, arguments, extra_content } = fragment;
+        let place = self.position(index, id, name, &arguments);
+        let place = place.unwrap_or_else(|| self.begin(index, id.map(str::to_owned)));
         let Some(call) = self.0.get_mut(place) else { return };
         if let Some(name) = name.filter(|_| call.name.is_empty()) {
-            call.name = name;
+            name.clone_into(&mut call.name);
         }
         call.arguments.push_str(&arguments);
-        if let Some(Value::Object(extra)) = extra_content {
-            call.extra_content = Some(extra);
+        if let Some(extra) = extra_content {
+            call.extra_content = Some(extra.clone());
         }
         call.emit_input(events);
     }
 
-    /// Emits the calls, which are complete or truncated. The last call carries the reasoning state
-    /// that the server needs back.
+    /// Emits the calls. The last call carries the reasoning state that the server needs back.
     pub(super) fn end(
         &mut self,
-        is_truncated: bool,
         fingerprint: &str,
         thoughts: &mut ReasoningState,
         events: &mut VecDeque<ModelEvent>,
@@ -98,9 +104,7 @@ impl Calls {
             let mut whole = call.call();
             whole.provider_metadata =
                 provider_state::metadata(fingerprint, call.extra_content.take(), thoughts);
-            let arguments =
-                if is_truncated { truncated_arguments(call.arguments) } else { call.arguments };
-            events.push_back(ModelEvent::ToolCall(Box::new(whole), arguments));
+            events.push_back(ModelEvent::ToolCall(Box::new(whole), call.arguments));
         }
     }
 
@@ -197,25 +201,20 @@ impl Call {
     }
 }
 
-/// Returns the arguments as text. Some servers send a JSON value instead of a string.
-fn text(arguments: &RawValue) -> String {
-    match serde_json::from_str::<Option<String>>(arguments.get()) {
-        Ok(text) => text.unwrap_or_default(),
-        Err(_) => arguments.get().to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::LeftOut;
 
     /// Returns the calls assembled from fragments: id, name, arguments, and the number of deltas.
     fn calls(fragments: &[&str]) -> Vec<(String, String, String, usize)> {
         let (mut calls, mut events) = (Calls::default(), VecDeque::new());
         for fragment in fragments {
-            calls.push(serde_json::from_str(fragment).unwrap(), &mut events);
+            let fragment = serde_json::from_str(fragment).unwrap();
+            let (left_out, name) = (LeftOut::default(), "call");
+            calls.push(CallFragment::new(Fields::new(&fragment, name, &left_out)), &mut events);
         }
-        calls.end(false, "mark", &mut ReasoningState::default(), &mut events);
+        calls.end("mark", &mut ReasoningState::default(), &mut events);
         let deltas_for = |wanted: &str| {
             let deltas = events.iter().filter_map(|event| match event {
                 ModelEvent::Event(AgentEvent::ToolInputDelta { tool_call_id, delta }) => {

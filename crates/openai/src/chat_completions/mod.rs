@@ -12,7 +12,7 @@ use self::stream::ChunkReader;
 use crate::endpoint::Endpoint;
 use crate::files::{SupportedFiles, file_settings};
 use crate::request_overrides::RequestOverrides;
-use crate::response_stream::{FallbackRequest, ResponseStream};
+use crate::response_stream::{FallbackRequest, ReadEvent, ResponseStream};
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{Model, ModelRequest, ModelStream};
 
@@ -113,6 +113,11 @@ impl ChatCompletions {
     }
 
     file_settings!();
+
+    /// Returns a reader of a response.
+    pub(crate) fn reader(&self) -> impl ReadEvent + use<> {
+        ChunkReader::new(self.endpoint.model_fingerprint(&self.model))
+    }
 }
 
 impl Model for ChatCompletions {
@@ -120,8 +125,7 @@ impl Model for ChatCompletions {
         let fingerprint = self.endpoint.model_fingerprint(&self.model);
         let body = request::body(&request, self, &fingerprint);
         let path = &["chat", "completions"];
-        let reader = ChunkReader::new(fingerprint.clone());
-        let model = self.clone();
+        let (reader, model) = (self.reader(), self.clone());
         let fallback = FallbackRequest {
             can_help: |error| {
                 matches!(error.status(), Some(400 | 422)) && error.mentions(STREAM_OPTIONS)

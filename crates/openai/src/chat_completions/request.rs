@@ -4,12 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::provider_state::ProviderState;
 use super::{ChatCompletions, STREAM_OPTIONS, mistral};
+use crate::call_ids::adapt_call_id;
 use crate::files::{ReadableFile, SupportedFiles, placeholder};
-use crate::function_tools::parameters;
 use crate::strict_schema::output_format;
 use ui_message_stream::model::{
-    AssistantContent, FileContent, ModelMessage, ModelRequest, NotExecutedReason, ToolCallContent,
-    ToolContent, ToolDefinition, ToolResult, ToolResultContent, UserContent,
+    AssistantContent, CallIdRule, FileContent, ModelMessage, ModelRequest, NotExecutedReason,
+    ToolCallContent, ToolContent, ToolDefinition, ToolResult, ToolResultContent, UserContent,
 };
 
 pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, fingerprint: &str) -> Value {
@@ -32,14 +32,16 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, fingerprint:
             ModelMessage::Tool { content } => messages.extend(content.iter().map(result)),
         }
     }
+    let rule = if model.is_mistral { &mistral::CALL_IDS } else { &CALL_IDS };
     if model.is_mistral {
         messages = mistral::adapt_messages(messages);
     }
+    messages.iter_mut().for_each(|message| adapt_call_ids(message, rule));
     let mut body = Map::new();
     body.insert("model".into(), (&*model.model).into());
     body.insert("messages".into(), messages.into());
     if !request.tools.is_empty() {
-        body.insert("tools".into(), request.tools.iter().map(tool).collect());
+        body.insert("tools".into(), request.tools.iter().filter_map(tool).collect());
     }
     if let Some(output) = &request.output {
         let format = json!({"type": "json_schema", "json_schema": output_format(output)});
@@ -51,10 +53,18 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, fingerprint:
     body.into()
 }
 
-fn tool(tool: &ToolDefinition) -> Value {
-    json!({"type": "function", "function": {
-        "name": &*tool.name, "description": &*tool.description, "parameters": parameters(tool),
-    }})
+fn adapt_call_ids(message: &mut Value, rule: &CallIdRule) {
+    adapt_call_id(message, "tool_call_id", rule);
+    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+    calls.into_iter().flatten().for_each(|call| adapt_call_id(call, "id", rule));
+}
+
+/// Returns `None` if no provider accepts the tool, which no agent has.
+fn tool(tool: &ToolDefinition) -> Option<Value> {
+    let parameters: Value = tool.parameters()?.decode().ok()?;
+    Some(json!({"type": "function", "function": {
+        "name": &*tool.name, "description": &*tool.description, "parameters": parameters,
+    }}))
 }
 
 fn user_content(content: &[UserContent], supported_files: SupportedFiles) -> Value {
@@ -197,3 +207,6 @@ fn result(content: &ToolContent) -> Value {
 fn tool_message(tool_call_id: &str, result: &ToolResult) -> Value {
     json!({"role": "tool", "tool_call_id": tool_call_id, "content": result.text()})
 }
+
+/// OpenAI accepts call ids of at most 40 characters. Servers of some models read their own characters in them.
+const CALL_IDS: CallIdRule = CallIdRule::new(1..=40, |_| true);

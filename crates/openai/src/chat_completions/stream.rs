@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
-use serde::Deserialize;
-use serde_json::{Value, from_value};
+use serde_json::Value;
 
 use super::calls::{CallFragment, Calls};
 use super::fresh_id;
 use super::provider_state::ReasoningState;
 use crate::error::ProviderError;
+use crate::fields::{Fields, LeftOut};
+use crate::response_items::Item;
 use crate::response_stream::ReadEvent;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, Source};
@@ -25,101 +26,53 @@ pub(super) struct ChunkReader {
     /// The citations emitted so far. Some servers repeat them in every chunk.
     cited: Vec<Citation>,
     usage: Option<Usage>,
+    /// The usage of the whole response came last, in a chunk without a choice.
+    ends_with_usage: bool,
     finished: Option<FinishReason>,
 }
 
-#[derive(Deserialize)]
-struct Chunk {
-    choices: Option<Vec<Choice>>,
-    usage: Option<Tokens>,
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    index: Option<u64>,
-    delta: Option<Delta>,
-    finish_reason: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-struct Delta {
-    content: Option<Content>,
-    /// The field of DeepSeek and most other servers.
-    reasoning_content: Option<String>,
-    /// The field of vLLM, Groq and OpenRouter.
-    reasoning: Option<String>,
-    /// OpenRouter's field, sent in addition to the text.
-    reasoning_details: Option<Value>,
-    /// LiteLLM's field, sent in addition to the text.
-    thinking_blocks: Option<Value>,
-    refusal: Option<String>,
-    tool_calls: Option<Vec<CallFragment>>,
-    annotations: Option<Value>,
-}
-
-/// An annotation of the text. Only citations of web pages are read.
-#[derive(Deserialize)]
-struct Annotation {
-    url_citation: Option<Citation>,
-}
-
-#[derive(Debug, PartialEq, Deserialize)]
+/// A cited web page.
+#[derive(Debug, PartialEq)]
 struct Citation {
     url: Option<String>,
     title: Option<String>,
-    start_index: Option<Value>,
-    end_index: Option<Value>,
+    place: [Option<Value>; 2],
 }
 
-/// The content of a message. Mistral's reasoning models send pieces.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Pieces(Vec<Piece>),
-}
-
-#[derive(Deserialize)]
-struct Piece {
-    text: Option<String>,
-    thinking: Option<Vec<Piece>>,
-}
-
-#[derive(Deserialize)]
-struct Tokens {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-}
+type Events<'a> = &'a mut VecDeque<ModelEvent>;
 
 impl ReadEvent for ChunkReader {
-    fn read(&mut self, data: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        let chunk: Chunk = serde_json::from_str(data).map_err(ProviderError::malformed)?;
-        if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
-            return Err(ProviderError::from_error_event(&error));
-        }
-        if let Some(Tokens { prompt_tokens, completion_tokens }) = chunk.usage {
+    fn read(
+        &mut self,
+        chunk: &Item,
+        left_out: &LeftOut,
+        events: Events<'_>,
+    ) -> Result<(), ProviderError> {
+        let chunk = Fields::new(chunk, "chunk", left_out);
+        let mut choices = chunk.objects("choices").peekable();
+        let (usage, has_choices) = (chunk.object("usage"), choices.peek().is_some());
+        self.ends_with_usage = !has_choices && (usage.is_some() || self.ends_with_usage);
+        if let Some(usage) = usage {
+            let tokens = |name| usage.number(name).unwrap_or(0);
             // Some servers send the usage so far with every chunk.
             self.usage = Some(Usage {
-                input_tokens: prompt_tokens.unwrap_or(0),
-                output_tokens: completion_tokens.unwrap_or(0),
+                input_tokens: tokens("prompt_tokens"),
+                output_tokens: tokens("completion_tokens"),
             });
         }
-        let choices = chunk.choices.into_iter().flatten();
-        for choice in choices.filter(|choice| choice.index.unwrap_or(0) == 0) {
-            self.delta(choice.delta.unwrap_or_default(), events);
-            if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
-                self.finished = Some(finish_reason(&reason));
-                self.end_calls(events);
-            }
+        for choice in choices.filter(|choice| choice.number("index").unwrap_or(0) == 0) {
+            self.choice(choice, events)?;
         }
+        self.cite_results(chunk, events);
         Ok(())
     }
 
-    fn end(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<(), ProviderError> {
-        // `[DONE]` means that no event follows, not that the response is complete: some servers
-        // also send it after a failure.
-        let reason = self.finished.ok_or_else(ProviderError::truncated)?;
+    fn end(&mut self, is_done: bool, events: Events<'_>) -> Result<(), ProviderError> {
+        // `[DONE]` means that no event follows, not that the response is complete: some servers also send it after
+        // a failure. After the usage of the whole response it does, also without a reason.
+        let is_whole = is_done && self.ends_with_usage;
+        let reason = self.finished.or(is_whole.then_some(FinishReason::Stop));
+        let reason = reason.ok_or_else(ProviderError::truncated)?;
         self.end_calls(events);
         events.extend(self.usage.take().map(ModelEvent::Usage));
         events.push_back(ModelEvent::Finished(reason));
@@ -129,61 +82,110 @@ impl ReadEvent for ChunkReader {
 
 impl ChunkReader {
     pub(super) fn new(fingerprint: String) -> Self {
-        let (calls, thoughts) = (Calls::default(), ReasoningState::default());
-        ChunkReader { fingerprint, calls, thoughts, cited: Vec::new(), usage: None, finished: None }
+        ChunkReader {
+            fingerprint,
+            calls: Calls::default(),
+            thoughts: ReasoningState::default(),
+            cited: Vec::new(),
+            usage: None,
+            ends_with_usage: false,
+            finished: None,
+        }
     }
 
-    fn end_calls(&mut self, events: &mut VecDeque<ModelEvent>) {
-        // With any other reason, also an unknown one, the response may have ended within a call.
-        let is_complete =
-            matches!(self.finished, Some(FinishReason::Stop | FinishReason::ToolCalls));
-        self.calls.end(!is_complete, &self.fingerprint, &mut self.thoughts, events);
-    }
-
-    fn delta(&mut self, delta: Delta, events: &mut VecDeque<ModelEvent>) {
-        let mut emit = |text: Option<String>, event: fn(String) -> AgentEvent| {
-            let text = text.filter(|text| !text.is_empty());
-            events.extend(text.map(|text| ModelEvent::Event(event(text))));
-        };
-        // Servers that send both fields send the same text in both.
-        let reasoning = delta.reasoning_content.filter(|text| !text.is_empty());
-        emit(reasoning.or(delta.reasoning), AgentEvent::reasoning);
-        match delta.content {
-            Some(Content::Text(text)) => emit(Some(text), AgentEvent::text),
-            Some(Content::Pieces(pieces)) => {
-                for piece in pieces {
-                    for thought in piece.thinking.into_iter().flatten() {
-                        emit(thought.text, AgentEvent::reasoning);
-                    }
-                    emit(piece.text, AgentEvent::text);
-                }
+    fn choice(&mut self, choice: Fields<'_>, events: Events<'_>) -> Result<(), ProviderError> {
+        if let Some(error) = choice.value("error") {
+            return Err(ProviderError::from_error_event(error));
+        }
+        // A server that does not stream sends the whole message.
+        if let Some(delta) = choice.object("delta").or_else(|| choice.object("message")) {
+            self.delta(delta, events);
+        }
+        match choice.text("finish_reason") {
+            Some("error") => {
+                return Err(ProviderError::from_error_event(&"finish_reason: error".into()));
+            }
+            Some(reason) => {
+                self.finished = Some(finish_reason(reason));
+                self.end_calls(events);
             }
             None => {}
         }
-        emit(delta.refusal, AgentEvent::text);
-        self.thoughts.add_details(delta.reasoning_details.unwrap_or_default());
-        self.thoughts.add_blocks(delta.thinking_blocks.unwrap_or_default());
-        for piece in delta.tool_calls.into_iter().flatten() {
-            self.calls.push(piece, events);
+        Ok(())
+    }
+
+    fn end_calls(&mut self, events: Events<'_>) {
+        self.calls.end(&self.fingerprint, &mut self.thoughts, events);
+    }
+
+    fn delta(&mut self, delta: Fields<'_>, events: Events<'_>) {
+        let mut emit = |text: Option<&str>, event: fn(String) -> AgentEvent| {
+            events.extend(text.map(|text| ModelEvent::Event(event(text.to_owned()))));
+        };
+        // `reasoning_content` is the field of DeepSeek and most other servers, `reasoning` that of vLLM, Groq and
+        // OpenRouter. Servers that send both send the same text in both.
+        let reasoning = delta.text("reasoning_content").or_else(|| delta.text("reasoning"));
+        emit(reasoning, AgentEvent::reasoning);
+        // Mistral's reasoning models send pieces.
+        if let Some(Value::Array(_)) = delta.value("content") {
+            for piece in delta.objects("content") {
+                for thought in piece.objects("thinking") {
+                    emit(thought.text("text"), AgentEvent::reasoning);
+                }
+                emit(piece.text("text"), AgentEvent::text);
+            }
+        } else {
+            emit(delta.text("content"), AgentEvent::text);
         }
-        if let Some(Value::Array(annotations)) = delta.annotations {
-            let annotations = annotations.into_iter().filter_map(|value| from_value(value).ok());
-            annotations.for_each(|annotation| self.cite(annotation, events));
+        emit(delta.text("refusal"), AgentEvent::text);
+        // OpenRouter's field and LiteLLM's, sent in addition to the text.
+        let state = |name| delta.value(name).cloned().unwrap_or_default();
+        self.thoughts.add_details(state("reasoning_details"));
+        self.thoughts.add_blocks(state("thinking_blocks"));
+        for fragment in delta.objects("tool_calls") {
+            self.calls.push(CallFragment::new(fragment), events);
+        }
+        for annotation in delta.objects("annotations") {
+            if let Some(cited) = annotation.object("url_citation") {
+                let place = ["start_index", "end_index"].map(|name| cited.value(name).cloned());
+                self.cite(Citation { place, ..Citation::of(cited) }, events);
+            }
         }
     }
 
-    fn cite(&mut self, annotation: Annotation, events: &mut VecDeque<ModelEvent>) {
-        let Some(cited) = annotation.url_citation.filter(|cited| !self.cited.contains(cited))
-        else {
-            return;
+    /// Cites what a server with web search has found. Some repeat it in every chunk.
+    fn cite_results(&mut self, chunk: Fields<'_>, events: Events<'_>) {
+        let results: Vec<Citation> = chunk.objects("search_results").map(Citation::of).collect();
+        let urls = chunk.list("citations").iter().filter_map(Value::as_str);
+        let results = match results.is_empty() {
+            true => urls.map(Citation::of_url).collect(),
+            false => results,
         };
-        if let Some(url) = cited.url.clone().filter(|url| !url.is_empty()) {
-            let title = cited.title.clone().filter(|title| !title.is_empty());
+        results.into_iter().for_each(|cited| self.cite(cited, events));
+    }
+
+    fn cite(&mut self, cited: Citation, events: Events<'_>) {
+        if self.cited.contains(&cited) {
+            return;
+        }
+        if let Some(url) = cited.url.clone() {
             let source_id = fresh_id("source").into();
-            let source = Source::Url { source_id, url: url.into(), title: title.map(Into::into) };
+            let title = cited.title.clone().map(Into::into);
+            let source = Source::Url { source_id, url: url.into(), title };
             events.push_back(ModelEvent::Event(AgentEvent::Source(Box::new(source))));
         }
         self.cited.push(cited);
+    }
+}
+
+impl Citation {
+    fn of(cited: Fields<'_>) -> Self {
+        let text = |name| cited.text(name).map(str::to_owned);
+        Citation { url: text("url"), title: text("title"), place: [None, None] }
+    }
+
+    fn of_url(url: &str) -> Self {
+        Citation { url: Some(url.to_owned()), title: None, place: [None, None] }
     }
 }
 
@@ -193,7 +195,6 @@ fn finish_reason(reason: &str) -> FinishReason {
         "length" | "max_tokens" | "model_length" => FinishReason::Length,
         "content_filter" => FinishReason::ContentFilter,
         "tool_calls" | "tool_call" | "function_call" | "tool_use" => FinishReason::ToolCalls,
-        "error" => FinishReason::Error,
         _ => FinishReason::Other,
     }
 }

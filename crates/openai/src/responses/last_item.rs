@@ -35,8 +35,14 @@ impl LastItem {
         events.append(&mut self.0);
     }
 
-    /// Emits the delayed events with the id of the completed response.
-    pub(super) fn end(&mut self, response_id: Option<&str>, events: &mut VecDeque<ModelEvent>) {
+    /// Emits the delayed events, and those of the rest of the response, with the id of the completed response.
+    pub(super) fn end(
+        &mut self,
+        response_id: Option<&str>,
+        mut rest: VecDeque<ModelEvent>,
+        events: &mut VecDeque<ModelEvent>,
+    ) {
+        self.0.append(&mut rest);
         if let Some(id) = response_id {
             // Only the last event that can carry metadata gets the id.
             let _ = self.0.iter_mut().rev().any(|event| add_response_id(event, id));

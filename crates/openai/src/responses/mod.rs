@@ -16,10 +16,10 @@ use self::stream::EventReader;
 use crate::endpoint::Endpoint;
 use crate::files::{SupportedFiles, file_settings};
 use crate::request_overrides::RequestOverrides;
-use crate::response_stream::{FallbackRequest, ResponseStream};
+use crate::response_stream::{FallbackRequest, ReadEvent, ResponseStream};
 use crate::strict_schema::output_format;
 use ui_message_stream::json::Json;
-use ui_message_stream::model::{Model, ModelRequest, ModelStream, OutputSchema};
+use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ModelStream, OutputSchema};
 
 /// A model behind `POST …/responses`. This API preserves reasoning between calls, and the model can
 /// use tools that the provider executes.
@@ -172,6 +172,18 @@ impl Responses {
         }
     }
 
+    fn fingerprints(&self) -> Fingerprints {
+        Fingerprints {
+            endpoint: self.endpoint.model_fingerprint(""),
+            model: self.endpoint.model_fingerprint(&self.model),
+        }
+    }
+
+    /// Returns a reader of the response to these messages.
+    pub(crate) fn reader(&self, messages: &[ModelMessage]) -> impl ReadEvent + use<> {
+        EventReader::new(request::approved_calls(messages), self.is_stored, self.fingerprints())
+    }
+
     fn body(&self, request: &ModelRequest, prompt: Prompt) -> Value {
         let Prompt { input, previous_response_id, .. } = prompt;
         let mut body = serde_json::Map::new();
@@ -183,7 +195,7 @@ impl Responses {
         if let Some(id) = previous_response_id {
             body.insert("previous_response_id".into(), id.into());
         }
-        let functions = request.tools.iter().map(request::tool);
+        let functions = request.tools.iter().filter_map(request::tool);
         let tools: Vec<Value> = functions.chain(self.tools.iter().cloned()).collect();
         if !tools.is_empty() {
             body.insert("tools".into(), tools.into());
@@ -215,16 +227,9 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let fingerprints = Fingerprints {
-            endpoint: self.endpoint.model_fingerprint(""),
-            model: self.endpoint.model_fingerprint(&self.model),
-        };
+        let fingerprints = self.fingerprints();
         let prompt = Prompt::new(&request.messages, self.prompt_options(&fingerprints));
-        let reader = EventReader::new(
-            request::approved_calls(&request.messages),
-            self.is_stored,
-            fingerprints,
-        );
+        let reader = self.reader(&request.messages);
         let has_provider_state = prompt.has_provider_state;
         let body = self.body(&request, prompt);
         let fallback = has_provider_state.then(|| -> FallbackRequest {

@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::previous_response::PreviousResponse;
 use super::provider_state::ProviderState;
 use super::provider_tools;
+use crate::call_ids::adapt_call_id;
 use crate::files::{ReadableFile, SupportedFiles, placeholder};
-use crate::function_tools::parameters;
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::model::{
-    AssistantContent, FileContent, ModelMessage, ReasoningContent, ToolCallContent, ToolContent,
-    ToolDefinition, ToolResult, ToolResultContent, UserContent,
+    AssistantContent, CallIdRule, FileContent, ModelMessage, ReasoningContent, ToolCallContent,
+    ToolContent, ToolDefinition, ToolResult, ToolResultContent, UserContent,
 };
 
 /// The conversation as items of this API.
@@ -72,6 +72,7 @@ impl Prompt {
             items.push(at, message, messages.get(at + 1));
         }
         let mut input = items.input;
+        input.iter_mut().for_each(|item| adapt_call_id(item, "call_id", &CALL_IDS));
         // The provider rejects reasoning that it cannot read again.
         input.retain(|item| !is_reasoning(item) || !item["encrypted_content"].is_null());
         for thought in input.iter_mut().filter(|item| options.can_refer && is_reasoning(item)) {
@@ -116,11 +117,13 @@ pub(super) fn approved_calls(messages: &[ModelMessage]) -> HashMap<String, ToolC
     approved.collect()
 }
 
-pub(super) fn tool(tool: &ToolDefinition) -> Value {
-    json!({
+/// Returns `None` if no provider accepts the tool, which no agent has.
+pub(super) fn tool(tool: &ToolDefinition) -> Option<Value> {
+    let parameters: Value = tool.parameters()?.decode().ok()?;
+    Some(json!({
         "type": "function", "name": &*tool.name, "description": &*tool.description,
-        "parameters": parameters(tool), "strict": false,
-    })
+        "parameters": parameters, "strict": false,
+    }))
 }
 
 fn calls(content: &[AssistantContent]) -> impl Iterator<Item = &ToolCallContent> {
@@ -359,3 +362,7 @@ fn file_piece(file: &FileContent, supported_files: SupportedFiles) -> Value {
         }),
     }
 }
+
+/// The API accepts call ids of at most 64 letters, digits, `_` and `-`.
+const CALL_IDS: CallIdRule =
+    CallIdRule::new(1..=64, |it| it.is_ascii_alphanumeric() || matches!(it, '_' | '-'));

@@ -10,7 +10,7 @@ use super::provider_state::ProviderState;
 use super::provider_tools;
 use super::request::Fingerprints;
 use crate::error::ProviderError;
-use crate::function_tools::truncated_arguments;
+use crate::fields::LeftOut;
 use crate::response_items::{
     Item, mcp_result_event, mcp_tool_input, result_event, take_image, text_field, tool_input,
 };
@@ -31,9 +31,15 @@ pub(super) struct EventReader {
     last: Option<LastItem>,
     /// The open items by their output index.
     open: HashMap<u64, OpenItem>,
+    /// The output indexes of the items that are complete.
+    ended: HashSet<u64>,
+    /// Whether items were sent without an output index.
+    lacks_indexes: bool,
     /// Whether the response has calls or approval requests that must be answered before the model
     /// continues.
     has_open_calls: bool,
+    /// Whether a call of the response was cut off.
+    has_cut_call: bool,
     is_ended: bool,
 }
 
@@ -43,9 +49,13 @@ struct OpenItem {
     /// The first id of the item: some servers use another id in every event.
     id: String,
     /// The call that arguments are added to.
-    call: Option<ToolCallId>,
+    call: Option<ToolCall>,
+    /// The complete arguments of a function, before its item is complete.
+    arguments: Option<String>,
     /// The text or reasoning parts that were started.
     parts: HashSet<PartId>,
+    /// Whether reasoning was emitted as text.
+    has_reasoning_text: bool,
     /// The number of the last reasoning summary.
     summary: u64,
     /// What the text cites.
@@ -63,7 +73,10 @@ impl EventReader {
             fingerprints,
             last: is_stored.then(LastItem::default),
             open: HashMap::new(),
+            ended: HashSet::new(),
+            lacks_indexes: false,
             has_open_calls: false,
+            has_cut_call: false,
             is_ended: false,
         }
     }
@@ -72,22 +85,18 @@ impl EventReader {
 type Events<'a> = &'a mut VecDeque<ModelEvent>;
 
 impl ReadEvent for EventReader {
-    fn read(&mut self, data: &str, events: Events<'_>) -> Result<(), ProviderError> {
-        let event: Value = serde_json::from_str(data).map_err(ProviderError::malformed)?;
-        let Value::Object(event) = event else {
-            return Err(ProviderError::malformed("an event that is no object"));
-        };
+    fn read(&mut self, event: &Item, _: &LeftOut, events: Events<'_>) -> Result<(), ProviderError> {
         let mut fresh = VecDeque::new();
-        let read = self.handle_event(&event, &mut fresh);
+        let read = self.handle_event(event, &mut fresh);
         if let Some(last) = &mut self.last {
             let response = event.get("response");
-            match text_field(&event, "type") {
+            match text_field(event, "type") {
                 "response.output_item.done" if !fresh.is_empty() => {
                     last.replace(std::mem::take(&mut fresh), events);
                 }
                 "response.completed" => {
                     let id = response.and_then(|response| response.get("id")?.as_str());
-                    last.end(id, events);
+                    last.end(id, std::mem::take(&mut fresh), events);
                 }
                 kind => {
                     let is_begun = kind == "response.output_item.added";
@@ -101,7 +110,7 @@ impl ReadEvent for EventReader {
         read
     }
 
-    fn end(&mut self, events: Events<'_>) -> Result<(), ProviderError> {
+    fn end(&mut self, _: bool, events: Events<'_>) -> Result<(), ProviderError> {
         if let Some(last) = &mut self.last {
             last.release(events);
         }
@@ -111,17 +120,15 @@ impl ReadEvent for EventReader {
 
 impl EventReader {
     fn handle_event(&mut self, event: &Item, events: Events<'_>) -> Result<(), ProviderError> {
-        let at = event.get("output_index").and_then(Value::as_u64).unwrap_or(0);
+        let index = event.get("output_index").and_then(Value::as_u64);
+        let at = index.unwrap_or(0);
         let item = event.get("item").and_then(Value::as_object);
         match text_field(event, "type") {
             "response.output_item.added" => self.begin(at, item, events),
             "response.output_item.done" => {
-                let Some(mut item) = item.cloned() else { return Ok(()) };
-                let id = self.item_id(at, text_field(&item, "id"));
-                if !id.is_empty() {
-                    item.insert("id".into(), id.into());
-                }
-                self.end_item(at, &item, events);
+                let Some(item) = item else { return Ok(()) };
+                self.lacks_indexes |= index.is_none();
+                self.end_whole_item(at, item.clone(), events);
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 let id = part_id(&self.item_id(at, text_field(event, "item_id")), at);
@@ -140,13 +147,18 @@ impl EventReader {
                 let number = number.and_then(Value::as_u64).unwrap_or(0);
                 let item_id = self.item_id(at, text_field(event, "item_id"));
                 let id = self.reasoning_part(at, &item_id, number, events);
+                self.open.entry(at).or_default().has_reasoning_text = true;
                 emit(events, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(event) });
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
-                if let Some(id) = self.open.get(&at).and_then(|open| open.call.clone()) {
-                    let delta = delta(event);
-                    emit(events, AgentEvent::ToolInputDelta { tool_call_id: id, delta });
+                if let Some(call) = self.open.get(&at).and_then(|open| open.call.as_ref()) {
+                    let (tool_call_id, delta) = (call.id.clone(), delta(event));
+                    emit(events, AgentEvent::ToolInputDelta { tool_call_id, delta });
                 }
+            }
+            "response.function_call_arguments.done" => {
+                let arguments = text_field(event, "arguments").to_owned();
+                self.open.entry(at).or_default().arguments = Some(arguments);
             }
             kind @ ("response.completed" | "response.incomplete") => {
                 self.finish(kind == "response.completed", event.get("response"), events);
@@ -156,18 +168,11 @@ impl EventReader {
                 let error = response.and_then(|response| response.get("error"));
                 return Err(ProviderError::from_error_event(error.unwrap_or(&Value::Null)));
             }
-            "error" => {
-                let whole = Value::Object(event.clone());
-                let error = event.get("error").filter(|error| error.is_object());
-                return Err(ProviderError::from_error_event(error.unwrap_or(&whole)));
+            // A server that does not stream.
+            "" if text_field(event, "object") == "response" => {
+                let is_whole = text_field(event, "status") == "completed";
+                self.finish(is_whole, Some(&Value::Object(event.clone())), events);
             }
-            // Proxies report errors in the form of the other API.
-            "" => match event.get("error") {
-                Some(error) if !error.is_null() => {
-                    return Err(ProviderError::from_error_event(error));
-                }
-                _ => {}
-            },
             _ => {}
         }
         Ok(())
@@ -192,7 +197,7 @@ impl EventReader {
             _ => provider_tools::call(item),
         };
         let Some(call) = call.filter(|call| !call.id.is_empty()) else { return };
-        self.open.entry(at).or_default().call = Some(call.id.clone());
+        self.open.entry(at).or_default().call = Some(call.clone());
         emit(events, AgentEvent::tool_input_start(call));
     }
 
@@ -205,6 +210,40 @@ impl EventReader {
         open.id.clone()
     }
 
+    /// Handles a complete item.
+    fn end_whole_item(&mut self, at: u64, mut item: Item, events: Events<'_>) {
+        let id = self.item_id(at, text_field(&item, "id"));
+        if !id.is_empty() {
+            item.insert("id".into(), id.into());
+        }
+        self.end_item(at, &item, events);
+        self.ended.insert(at);
+    }
+
+    /// Handles the items that were not complete before the response was: some servers send them only with the whole
+    /// response, or only the arguments of a call.
+    fn end_rest(&mut self, output: &[Value], events: Events<'_>) {
+        let has_all = self.lacks_indexes && !self.ended.is_empty();
+        let items = (0..).zip(output).filter_map(|(at, item)| Some((at, item.as_object()?)));
+        for (at, item) in items.filter(|_| !has_all) {
+            if self.ended.contains(&at) {
+                continue;
+            }
+            if !self.open.contains_key(&at) {
+                self.begin(at, Some(item), events);
+            }
+            self.end_whole_item(at, item.clone(), events);
+        }
+        let mut open: Vec<(u64, OpenItem)> = self.open.drain().collect();
+        open.sort_by_key(|(at, _)| *at);
+        for (_, item) in open {
+            if let OpenItem { call: Some(call), arguments: Some(arguments), .. } = item {
+                self.has_open_calls = true;
+                events.push_back(ModelEvent::ToolCall(Box::new(call), arguments));
+            }
+        }
+    }
+
     /// Handles the end of an item.
     fn end_item(&mut self, at: u64, item: &Item, events: Events<'_>) {
         match text_field(item, "type") {
@@ -212,11 +251,9 @@ impl EventReader {
             "reasoning" => self.end_reasoning(at, item, events),
             "function_call" => {
                 self.has_open_calls = true;
+                self.has_cut_call |= text_field(item, "status") == "incomplete";
                 let call = self.function_call(item);
-                let mut arguments = text_field(item, "arguments").to_owned();
-                if text_field(item, "status") == "incomplete" {
-                    arguments = truncated_arguments(arguments);
-                }
+                let arguments = text_field(item, "arguments").to_owned();
                 events.push_back(ModelEvent::ToolCall(Box::new(call), arguments));
             }
             "tool_search_call" if text_field(item, "execution") == "client" => {
@@ -307,6 +344,21 @@ impl EventReader {
 
     fn end_reasoning(&mut self, at: u64, item: &Item, events: Events<'_>) {
         let item_id = text_field(item, "id");
+        if !self.open.get(&at).is_some_and(|open| open.has_reasoning_text) {
+            // A server may send the whole reasoning at the end, or none.
+            let pieces = |field| {
+                let list = item.get(field).and_then(Value::as_array).into_iter().flatten();
+                list.filter_map(|piece| piece.get("text")?.as_str()).collect::<Vec<&str>>()
+            };
+            let mut texts = pieces("summary");
+            if texts.is_empty() {
+                texts = pieces("content");
+            }
+            for (number, text) in (0..).zip(texts) {
+                let id = Some(self.reasoning_part(at, item_id, number, events));
+                emit(events, AgentEvent::ReasoningDelta { id, delta: text.to_owned().into() });
+            }
+        }
         let number = self.open.get(&at).map_or(0, |open| open.summary);
         let id = self.reasoning_part(at, item_id, number, events);
         let encrypted = item.get("encrypted_content").and_then(Value::as_str);
@@ -347,6 +399,8 @@ impl EventReader {
 
     fn finish(&mut self, is_whole: bool, response: Option<&Value>, events: Events<'_>) {
         let field = |name: &str| response.and_then(|response| response.get(name));
+        let output = field("output").and_then(Value::as_array);
+        self.end_rest(output.map(|output| &**output).unwrap_or_default(), events);
         let tokens = |name: &str| field("usage").and_then(|usage| usage.get(name)?.as_u64());
         let (input_tokens, output_tokens) = (tokens("input_tokens"), tokens("output_tokens"));
         if input_tokens.is_some() || output_tokens.is_some() {
@@ -357,6 +411,7 @@ impl EventReader {
         }
         let why = field("incomplete_details").and_then(|details| details.get("reason")?.as_str());
         let reason = match why {
+            _ if self.has_cut_call => FinishReason::Length,
             _ if is_whole && self.has_open_calls => FinishReason::ToolCalls,
             _ if is_whole => FinishReason::Stop,
             Some("max_output_tokens") => FinishReason::Length,

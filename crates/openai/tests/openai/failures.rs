@@ -42,7 +42,7 @@ impl<M: Model> Model for WithErrorLog<M> {
 }
 
 /// Runs a turn that fails. Returns the text before the failure, and the logged error.
-async fn fails(model: impl Model) -> (String, String) {
+pub(crate) async fn fails(model: impl Model) -> (String, String) {
     let logged = std::sync::Arc::default();
     let mut browser = conversation(agent(WithErrorLog(model, std::sync::Arc::clone(&logged))));
     browser.send("Hello").await;

@@ -15,7 +15,7 @@ use rig_core::tool::{ToolExecutionError, ToolResult};
 use super::RigAgent;
 use super::call_tracker::{CallTracker, CallUpdate};
 use super::outcome::{self, is_internal};
-use crate::model::{TRUNCATED_INPUT, is_complete, provider_approval_call, strip_sent_approvals};
+use crate::model::{is_complete, provider_approval_call, strip_sent_approvals};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{IssuedApproval, RequestApprovalError, ToolOutcome};
 use ui_message_stream::id::{ToolCallId, log_text};
@@ -33,30 +33,31 @@ pub(super) struct ApprovalHook {
     tracker: Arc<CallTracker>,
     /// Whether a request of this run has sent the history to the model.
     has_sent_history: AtomicBool,
-    /// Whether the last response may have ended before the input of a call.
-    may_lack_input: AtomicBool,
+    /// Whether the last response may have been cut off in a call. Its calls do not run.
+    was_cut_off: AtomicBool,
 }
 
 impl ApprovalHook {
     pub(super) fn new(host: RigAgent, turn: Arc<Turn>, tracker: Arc<CallTracker>) -> Self {
-        let (has_sent_history, may_lack_input) = (AtomicBool::new(false), AtomicBool::new(false));
-        ApprovalHook { host, turn, tracker, has_sent_history, may_lack_input }
+        let (has_sent_history, was_cut_off) = (AtomicBool::new(false), AtomicBool::new(false));
+        ApprovalHook { host, turn, tracker, has_sent_history, was_cut_off }
     }
 
-    /// Reports a call and its input. Returns the error message if the input is not usable JSON.
+    /// Reports a call and its input. Returns the error message if the call does not run: its input is not usable JSON,
+    /// or its response was cut off.
     fn announce(&self, id: &ToolCallId, tool: &str, args: &str) -> Result<Json, String> {
         let (id, tool) = (id.clone(), tool.to_owned());
-        match Json::parse(args) {
+        let why = match Json::parse(args) {
+            Ok(_) if self.was_cut_off.load(Ordering::Relaxed) => UserText::NotStarted.to_string(),
             Ok(input) => {
                 self.tracker.push(CallUpdate::Called { id, tool, input: input.clone() });
-                Ok(input)
+                return Ok(input);
             }
-            Err(error) => {
-                let (input, why) = (args.to_owned(), invalid_input_message(&error));
-                self.tracker.push(CallUpdate::InvalidInput { id, tool, input, why: why.clone() });
-                Err(why)
-            }
-        }
+            Err(error) => invalid_input_message(&error),
+        };
+        let (input, shown) = (args.to_owned(), why.clone());
+        self.tracker.push(CallUpdate::InvalidInput { id, tool, input, why: shown });
+        Err(why)
     }
 
     /// Requests approval from the user. Returns the error message if the request fails.
@@ -155,8 +156,6 @@ impl AgentHook for ApprovalHook {
             return self.without_sent_approvals(event.kind);
         };
         let id = self.tracker.dispatched_id(event.id, event.call_id, tool);
-        let is_missing = args.trim() == "{}" && self.may_lack_input.load(Ordering::Relaxed);
-        let args = if is_missing { TRUNCATED_INPUT } else { args };
         let input = match self.announce(&id, tool, args) {
             Ok(input) => input,
             Err(why) => return DispatchAction::skip(why),
@@ -190,8 +189,9 @@ impl AgentHook for ApprovalHook {
             self.tracker.push(CallUpdate::ResponseCompleted(origin, texts.collect()));
             // rig treats such a response as failed, after its hooks have run.
             let (stop, reason) = (response.stop(), response.finish_reason());
-            self.may_lack_input.store(!is_complete(reason.as_ref()), Ordering::Relaxed);
-            if turn_failure(&response.choice, Some(&stop), reason.as_ref()).is_none() {
+            let is_whole = is_complete(reason.as_ref());
+            self.was_cut_off.store(!is_whole, Ordering::Relaxed);
+            if is_whole && turn_failure(&response.choice, Some(&stop), reason.as_ref()).is_none() {
                 self.request_provider_approval(response).await;
             }
         }

@@ -15,7 +15,7 @@ use ui_message_stream::id::ToolCallId;
 use ui_message_stream::metadata::ProviderMetadata;
 use ui_message_stream::model::files::{as_text, is_http_url, media_type_essence, placeholder};
 use ui_message_stream::model::{
-    AssistantContent, FileContent, FileSource, ModelMessage, NotExecutedReason,
+    AssistantContent, CallIdRule, FileContent, FileSource, ModelMessage, NotExecutedReason,
     ToolApprovalResponseContent, ToolCallContent, ToolContent, ToolResult as ModelToolResult,
     UserContent,
 };
@@ -194,7 +194,9 @@ impl HistoryBuilder {
     ) -> Option<message::AssistantContent> {
         let name = ToolName::new(&*call.tool_name).ok()?;
         // If two responses use one id for two calls, rig gives one of them a new id.
-        let id = state.call.unwrap_or_else(|| CallId::from_wire(call.tool_call_id.as_str()));
+        // Another adapter may have made the call.
+        let id = || CallId::from_wire(&*CALL_IDS.apply(&call.tool_call_id));
+        let id = state.call.unwrap_or_else(id);
         self.calls.insert(call.tool_call_id.clone(), (id.clone(), name.clone()));
         let input: Value = call.input.decode().unwrap_or_default();
         let mut call = message::ToolCall::new(id, ToolFunction::new(name, input));
@@ -410,9 +412,15 @@ fn rig_file(file: &FileContent) -> Option<(MediaType, DocumentSourceKind)> {
     let kind = match &*media_type_essence(&file.media_type) {
         "audio/mpeg" => MediaType::Audio(AudioMediaType::MP3),
         "audio/x-wav" => MediaType::Audio(AudioMediaType::WAV),
-        "image/jpg" => MediaType::Image(ImageMediaType::JPEG),
         name => MediaType::from_mime_type(name)?,
     };
+    // The others, which not every provider reads. OpenAI refuses a conversation with one.
+    if matches!(
+        kind,
+        MediaType::Image(ImageMediaType::HEIC | ImageMediaType::HEIF | ImageMediaType::SVG)
+    ) {
+        return None;
+    }
     let is_document = matches!(kind, MediaType::Document(_));
     let is_text = is_document && !matches!(kind, MediaType::Document(DocumentMediaType::PDF));
     let data = match &file.source {
@@ -423,3 +431,7 @@ fn rig_file(file: &FileContent) -> Option<(MediaType, DocumentSourceKind)> {
     };
     Some((kind, data))
 }
+
+/// What every provider of rig accepts.
+const CALL_IDS: CallIdRule =
+    CallIdRule::new(1..=40, |it| it.is_ascii_alphanumeric() || matches!(it, '_' | '-'));

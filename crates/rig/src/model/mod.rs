@@ -24,7 +24,7 @@ use rig_core::operation::Completion;
 
 pub(crate) use self::messages::messages;
 pub(crate) use self::provider_tools::{awaited_calls, provider_approval_call};
-pub(crate) use self::response_stream::{TRUNCATED_INPUT, finish_reason, is_complete};
+pub(crate) use self::response_stream::{finish_reason, is_complete};
 pub(crate) use self::stream_parts::{CallRequest, ModelCall, PartReader, fresh_id};
 pub(crate) use self::strip_sent_approvals::strip_sent_approvals;
 
@@ -134,7 +134,7 @@ impl fmt::Debug for RigModel {
 
 fn tool(tool: &model::ToolDefinition) -> Option<ToolDefinition> {
     let name = ToolName::new(&*tool.name).ok()?;
-    // Creating the agent fails if a schema cannot be read.
-    let parameters = tool.input_schema.decode().unwrap_or_default();
+    // No agent has a tool that no provider accepts.
+    let parameters = tool.parameters()?.decode().ok()?;
     Some(ToolDefinition::new(name, &*tool.description, parameters))
 }

@@ -22,8 +22,7 @@ pub(super) struct ResponseStream {
     /// `None` after the end of the response.
     relayed: Option<StreamEvents>,
     parts: PartReader,
-    /// The calls, held until the response is complete: the calls of a failed response are not
-    /// executed.
+    /// The calls, held until the response is complete, which may change their metadata.
     calls: Vec<ModelCall>,
     /// The approval requests of the provider, held until the response is complete.
     approval_requests: Vec<Opaque>,
@@ -88,11 +87,8 @@ impl ResponseStream {
         self.events.extend(agent_events.into_iter().map(ModelEvent::Event));
         let has_calls = !self.calls.is_empty();
         let has_approval_requests = !self.approval_requests.is_empty();
-        let is_complete = is_complete(finish.as_ref());
         for call in self.calls.drain(..) {
-            let tool_call = self.parts.tool_call(&call);
-            let is_missing = !is_complete && call.has_empty_input();
-            let input = if is_missing { TRUNCATED_INPUT.to_owned() } else { call.input() };
+            let (tool_call, input) = (self.parts.tool_call(&call), call.input());
             self.events.push_back(ModelEvent::ToolCall(Box::new(tool_call), input));
         }
         for opaque in self.approval_requests.drain(..) {
@@ -122,10 +118,6 @@ impl ResponseStream {
 pub(crate) fn is_complete(finish: Option<&Finish>) -> bool {
     matches!(finish, None | Some(Finish::Stop | Finish::ToolCalls))
 }
-
-/// The input of a call whose response may have ended before it. It is not valid JSON: rig reads an
-/// input that is missing as `{}`, with which the tool would run.
-pub(crate) const TRUNCATED_INPUT: &str = "{";
 
 /// Returns why the model stopped. If the provider gives no reason, it depends on whether the
 /// response has tool calls.

@@ -431,12 +431,6 @@ pub(crate) enum CallRequest {
 }
 
 impl ModelCall {
-    /// Returns whether the input has no fields. rig does not tell whether it was received.
-    pub(super) fn has_empty_input(&self) -> bool {
-        let function = &self.call.function;
-        function.invalid_arguments.is_none() && function.arguments.is_empty()
-    }
-
     /// Returns the complete text of the input as the model wrote it. rig's repaired version of text
     /// that no tool accepts is not what the model wrote.
     pub(super) fn input(self) -> String {

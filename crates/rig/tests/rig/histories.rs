@@ -49,6 +49,43 @@ async fn a_random_history_never_makes_rig_send_what_a_provider_refuses() {
 
 const MODEL: &str = "claude-sonnet-4-5";
 
+#[tokio::test]
+async fn providers_get_only_ids_files_and_schemas_that_they_accept() {
+    let call = |id: &str| {
+        json!({"type": "tool-tides", "toolCallId": id, "state": "output-available", "input": {},
+            "output": "low"})
+    };
+    let file = |kind: &str| json!({"type": "file", "mediaType": kind, "url": format!("data:{kind};base64,AAAA")});
+    let files = ["image/heic", "image/heif", "image/svg+xml", "image/jpg", "image/x-png"];
+    let calls = [call("functions.tides:0"), call(&"x".repeat(83))];
+    let history = [
+        json!({"id": "u", "role": "user", "parts": files.map(file)}),
+        json!({"id": "a", "role": "assistant", "parts": calls}),
+    ];
+    let history = history.map(|message| UiMessage::parse(&message.to_string()).unwrap());
+    let messages = sent(&history, "anthropic/text", |provider| {
+        RigModel::new(provider.anthropic(MODEL)).map_request(|request| request.max_tokens(9))
+    })
+    .await;
+    check_messages(&messages);
+    let chat = sent(&history, "chat/text_is_joined", |it| RigModel::new(it.chat())).await;
+    check_chat(&chat);
+    let responses = sent(&history, "responses/text", |it| RigModel::new(it.responses())).await;
+    check_responses(&responses);
+    for body in [messages, chat, responses] {
+        let sent = body.to_string();
+        for (kind, times) in [("image/jpeg", 1), ("image/png", 1)] {
+            assert_eq!(sent.matches(kind).count(), times, "{kind}: {sent}");
+        }
+        assert_eq!(sent.matches("which cannot be shown here").count(), 3, "{sent}");
+        for tool in body["tools"].as_array().unwrap() {
+            let tool = tool.get("function").unwrap_or(tool);
+            let schema = tool.get("parameters").or(tool.get("input_schema")).unwrap();
+            assert!(schema["type"] == "object" && schema["properties"].is_object(), "{tool}");
+        }
+    }
+}
+
 fn history(dice: &mut Dice) -> Vec<UiMessage> {
     let mut messages = Vec::new();
     for _ in 0..1 + dice.below(5) {
@@ -139,6 +176,7 @@ fn check_messages(body: &Value) {
                 }
                 "tool_use" => {
                     assert!(block["input"].is_object(), "{block}");
+                    assert!(is_plain_id(&block["id"], 64), "{block}");
                     assert!(ids.insert(block["id"].to_string()), "two calls have the same id");
                     waiting.insert(block["id"].to_string());
                 }
@@ -170,7 +208,11 @@ fn check_chat(body: &Value) {
         }
         assert!(waiting.is_empty(), "calls without results: {waiting:?}");
         let calls = message["tool_calls"].as_array().into_iter().flatten();
-        waiting.extend(calls.map(|call| call["id"].as_str().unwrap().to_owned()));
+        waiting.extend(calls.map(|call| {
+            let id = call["id"].as_str().unwrap();
+            assert!(id.len() <= 40, "{call}");
+            id.to_owned()
+        }));
     }
     assert!(waiting.is_empty(), "calls without results: {waiting:?}");
 }
@@ -188,4 +230,10 @@ fn check_responses(body: &Value) {
     assert_eq!(called, results);
     called.dedup();
     assert_eq!(called.len(), results.len(), "two calls have the same id");
+    assert!(called.iter().all(|id| is_plain_id(&json!(id), 64)), "{called:?}");
+}
+
+fn is_plain_id(id: &Value, longest: usize) -> bool {
+    let id = id.as_str().unwrap();
+    id.len() <= longest && id.chars().all(|it| it.is_ascii_alphanumeric() || "_-".contains(it))
 }
