@@ -4,7 +4,6 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
@@ -13,7 +12,6 @@ use notify::{Mail, Webhook};
 use test_support::eventually;
 use test_support::external_processes::missing;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 use ui_message_stream::Json;
 use ui_message_stream::approval::{Approvals, Notifier, Principal, ToolList};
 
