@@ -7,12 +7,13 @@ use serde_json::{Map, Value, json};
 /// Providers reject the whole request for any other schema, and some for a `$schema`. A union of objects becomes one
 /// object that has the properties of all of them: it allows more than the original, against which the input is
 /// validated. Returns `None` if an input that fits the schema is no object.
+///
+/// The schema may be a stranger's. It is looked at in at most [`MAX_VISITS`] places.
 pub(super) fn parameters(schema: Value) -> Option<Value> {
-    let mut merged = merge(&schema, &schema, MAX_DEPTH)?;
+    let mut merged = merge(&schema, &schema, MAX_DEPTH, &mut MAX_VISITS.clone())?;
     let root = if let Value::Object(root) = schema { root } else { Map::new() };
-    let rest = root.into_iter().filter(|(name, value)| {
-        !value.is_null() && !matches!(&**name, "$schema" | "$ref" | "oneOf" | "anyOf" | "allOf")
-    });
+    let rest =
+        root.into_iter().filter(|(name, value)| !value.is_null() && !LEFT_OUT.contains(&&**name));
     for (name, value) in rest {
         merged.entry(name).or_insert(value);
     }
@@ -21,28 +22,36 @@ pub(super) fn parameters(schema: Value) -> Option<Value> {
     Some(merged.into())
 }
 
-/// Returns the properties of a schema of an object, and the required ones, its unions merged.
-fn merge(schema: &Value, root: &Value, depth: usize) -> Option<Map<String, Value>> {
+/// Returns the properties of a schema of an object, and the required ones, its unions merged. Beyond the depth and the
+/// visits that are left, a schema counts as one of any object.
+fn merge(
+    schema: &Value,
+    root: &Value,
+    depth: usize,
+    visits: &mut usize,
+) -> Option<Map<String, Value>> {
+    let (Some(depth), Some(left)) = (depth.checked_sub(1), visits.checked_sub(1)) else {
+        return Some(Map::new());
+    };
+    *visits = left;
     let may_be_object = match schema.get("type") {
         Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
         kind => kind.is_none_or(|kind| kind.is_null() || kind == "object"),
     };
-    let is_value = ["const", "enum"].iter().any(|name| schema.get(name).is_some());
-    if !may_be_object || is_value {
+    if !may_be_object || ["const", "enum"].iter().any(|name| schema.get(name).is_some()) {
         return None;
     }
-    if depth == 0 {
-        return Some(Map::new());
-    }
-    let merged_of = |schema| Some(Merged(merge(schema, root, depth - 1)?));
     let mut merged = Merged::of(schema);
     let target = schema.get("$ref").and_then(|target| target.as_str()?.strip_prefix('#'));
     if let Some(target) = target.and_then(|pointer| root.pointer(pointer)) {
-        merged.add_all([merged_of(target)?]);
+        merged.add_all([Merged(merge(target, root, depth, visits)?)]);
     }
     for name in ["allOf", "anyOf", "oneOf"] {
         let Some(branches) = schema.get(name).and_then(Value::as_array) else { continue };
-        let branches: Vec<Merged> = branches.iter().map(merged_of).collect::<Option<_>>()?;
+        // An input that may be missing is an object or `null`.
+        let branches = branches.iter().filter(|branch| branch.get("type") != Some(&"null".into()));
+        let branches = branches.map(|branch| Some(Merged(merge(branch, root, depth, visits)?)));
+        let branches: Vec<Merged> = branches.collect::<Option<_>>()?;
         match name {
             "allOf" => merged.add_all(branches),
             _ => merged.add_one_of(branches),
@@ -91,7 +100,7 @@ impl Merged {
             match properties.get_mut(name) {
                 None => drop(properties.insert(name.clone(), schema.clone())),
                 Some(known) if known == schema => {}
-                Some(known) => *known = json!({ "anyOf": [known.take(), schema] }),
+                Some(known) => add_choice(known, schema),
             }
         }
     }
@@ -110,8 +119,28 @@ impl Merged {
     }
 }
 
+/// Adds a schema to those of which a property may have any.
+fn add_choice(known: &mut Value, schema: &Value) {
+    let is_choice = known.as_object().is_some_and(|it| it.len() == 1 && it.contains_key("anyOf"));
+    match known.get_mut("anyOf") {
+        Some(Value::Array(choices)) if is_choice => {
+            if !choices.contains(schema) {
+                choices.push(schema.clone());
+            }
+        }
+        _ => *known = json!({ "anyOf": [known.take(), schema] }),
+    }
+}
+
+/// What is merged, and what providers refuse at the root.
+const LEFT_OUT: [&str; 8] =
+    ["$schema", "$ref", "oneOf", "anyOf", "allOf", "not", "properties", "required"];
+
 /// How deeply unions and references are followed. A reference may lead back to itself.
-const MAX_DEPTH: usize = 8;
+const MAX_DEPTH: usize = 16;
+
+/// In how many places a schema is looked at: references may multiply.
+const MAX_VISITS: usize = 1_000;
 
 #[cfg(test)]
 mod tests {
@@ -161,6 +190,16 @@ mod tests {
                 json!({"allOf": [{"properties": {"a": {}}, "required": ["a"]}, {"required": ["b"]}]}),
                 Some(json!({"type": "object", "properties": {"a": {}}, "required": ["a", "b"]})),
             ),
+            (
+                json!({"not": {"required": ["a"]}, "properties": [], "required": true}),
+                Some(object(json!({}))),
+            ),
+            (
+                json!({"anyOf": [{"type": "null"}, {"properties": {"a": {}}, "required": ["a"]}]}),
+                Some(json!({"type": "object", "properties": {"a": {}}, "required": ["a"]})),
+            ),
+            // Each reference would be followed for each of the others.
+            (json!({"allOf": vec![json!({"$ref": "#"}); 20]}), Some(object(json!({})))),
             (json!({"type": "string"}), None),
             (json!({"oneOf": [{"const": "all"}, {"type": "object"}]}), None),
             (json!({"enum": ["a"]}), None),
@@ -169,5 +208,15 @@ mod tests {
         ] {
             assert_eq!(parameters(schema.clone()), expected, "{schema}");
         }
+    }
+
+    #[test]
+    fn a_union_of_many_objects_stays_flat() {
+        let variant =
+            |n: usize| json!({"properties": {"kind": {"const": n}}, "required": ["kind"]});
+        let schema = json!({"oneOf": (0..100).map(variant).collect::<Vec<_>>()});
+        let merged = parameters(schema).unwrap();
+        assert_eq!(merged["properties"]["kind"]["anyOf"].as_array().unwrap().len(), 100);
+        assert!(crate::Json::from_serialize(&merged).is_ok());
     }
 }

@@ -139,7 +139,8 @@ impl Agent {
     ///
     /// The client receives the JSON while the model writes it, like any other text. Before that,
     /// tools are called and approvals are requested as usual. The last step is the one in which the
-    /// model calls no tools. If the output is not a `T`, the response ends with an error. If the
+    /// model calls no tools. If the output is not a `T`, the model is asked once more, and the client
+    /// has both texts; a second such output ends the response with an error. If the
     /// output was cut short by the token limit, by a content filter or by an error of the provider,
     /// it is not checked, and the response ends with that finish reason.
     ///

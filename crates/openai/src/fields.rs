@@ -1,6 +1,7 @@
 //! [`Fields`]: the fields of a provider's JSON object. What is not understood is left out.
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use serde_json::Value;
@@ -8,27 +9,33 @@ use serde_json::Value;
 use crate::response_items::Item;
 use ui_message_stream::id::log_text;
 
-/// What was not understood of a response, and was left out. The first of it is logged.
+/// What was not understood of a response, and was left out. The first of each kind is logged.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut(OnceCell<String>);
+pub(super) struct LeftOut(RefCell<BTreeMap<String, String>>);
 
 impl LeftOut {
-    pub(super) fn note(&self, place: impl Display, why: impl Display) {
-        self.0.get_or_init(|| {
-            let what = format!("{place}: {why}");
-            tracing::warn!(
-                what = &*log_text(&what),
-                "a part of the provider's response is not understood, and is left out"
-            );
-            what
-        });
+    /// Notes something at a place that has a line of the stream or not.
+    pub(super) fn note(&self, place: &str, why: impl Display) {
+        let mut known = self.0.borrow_mut();
+        if known.contains_key(place) || known.len() == MAX_KINDS {
+            return;
+        }
+        let what = format!("{place}: {why}");
+        tracing::warn!(
+            what = &*log_text(&what),
+            "a part of the provider's response is not understood, and is left out"
+        );
+        known.insert(place.to_owned(), what);
     }
 
-    /// Returns the place and the reason of the first part.
-    pub(super) fn first(&self) -> Option<&str> {
-        self.0.get().map(|what| &**what)
+    /// Returns the place and the reason of a part.
+    pub(super) fn first(&self) -> Option<String> {
+        self.0.borrow().values().next().cloned()
     }
 }
+
+/// How many kinds are logged.
+const MAX_KINDS: usize = 8;
 
 /// The fields of an object. A field of another type than it should have counts as missing, as `null` does.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +93,7 @@ impl<'v> Fields<'v> {
     }
 
     pub(super) fn leave_out(self, field: &str, why: &str) {
-        self.left_out.note(format_args!("`{}.{field}`", self.name), why);
+        self.left_out.note(&format!("`{}.{field}`", self.name), why);
     }
 
     fn read<T>(

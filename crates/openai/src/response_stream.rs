@@ -45,6 +45,8 @@ pub(super) struct ResponseStream<R> {
     state: State,
     reader: R,
     left_out: LeftOut,
+    /// Whether an event was understood.
+    has_read: bool,
     events: VecDeque<ModelEvent>,
 }
 
@@ -69,12 +71,19 @@ impl<R: ReadEvent> ResponseStream<R> {
     ) -> Self {
         let state = State::Requested(Box::pin(send(endpoint.clone(), path, body, fallback)));
         let (endpoint, left_out) = (endpoint.clone(), LeftOut::default());
-        ResponseStream { endpoint, state, reader, left_out, events: VecDeque::new() }
+        ResponseStream {
+            endpoint,
+            state,
+            reader,
+            left_out,
+            has_read: false,
+            events: VecDeque::new(),
+        }
     }
 
     /// Reads more of the response. Returns `false` if the response has ended.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, ProviderError>> {
-        let ResponseStream { reader, left_out, events, .. } = self;
+        let ResponseStream { reader, left_out, events, has_read, .. } = self;
         match &mut self.state {
             State::Requested(response) => {
                 let body = ready!(response.as_mut().poll(cx))?;
@@ -86,9 +95,14 @@ impl<R: ReadEvent> ResponseStream<R> {
                     Some(Ok(frame)) => {
                         if let Ok(bytes) = frame.into_data() {
                             decoder.push(&bytes);
-                            if let Some(plain) =
-                                plain.as_mut().filter(|plain| plain.len() < MAX_ERROR_BYTES)
-                            {
+                            // The whole answer of a server that does not stream, or an error.
+                            let is_json = |plain: &[u8]| plain.trim_ascii_start().starts_with(b"{");
+                            let has_room = |plain: &&mut Vec<u8>| {
+                                let max =
+                                    if is_json(plain) { MAX_EVENT_BYTES } else { MAX_ERROR_BYTES };
+                                plain.len() < max
+                            };
+                            if let Some(plain) = plain.as_mut().filter(has_room) {
                                 plain.extend_from_slice(&bytes);
                             }
                         }
@@ -101,7 +115,7 @@ impl<R: ReadEvent> ResponseStream<R> {
                                 is_done = true;
                                 break;
                             }
-                            read_event(&event, reader, left_out, events)?;
+                            *has_read |= read_event(&event, reader, left_out, events)?;
                         }
                         if !is_done {
                             return Poll::Ready(Ok(true));
@@ -118,7 +132,9 @@ impl<R: ReadEvent> ResponseStream<R> {
                 }
                 self.state = State::Ended;
                 reader.end(is_done, events).map_err(|error| match left_out.first() {
-                    Some(what) if error.is_truncated() => ProviderError::malformed(what),
+                    Some(what) if error.is_truncated() && !*has_read => {
+                        ProviderError::malformed(what)
+                    }
                     _ => error,
                 })?;
             }
@@ -163,28 +179,28 @@ fn may_run_tools(body: &Value) -> bool {
     any("tools", |tool| tool["type"] != "function") || any("input", |item| item["approve"] == true)
 }
 
-/// Reads an event of the stream. Data that is no JSON object and no error is left out: some servers send comments, or
+/// Reads an event of the stream. Returns whether it is understood. Data that is no JSON object and no error is left out: some servers send comments, or
 /// the state of their queue, to keep the connection open.
 fn read_event(
     event: &sse::Event,
     reader: &mut impl ReadEvent,
     left_out: &LeftOut,
     events: &mut VecDeque<ModelEvent>,
-) -> Result<(), ProviderError> {
+) -> Result<bool, ProviderError> {
     let is_error = event.event.as_deref() == Some("error");
     let why = match serde_json::from_str(&event.data) {
         Ok(Value::Object(object)) => {
-            return read_object(&object, is_error, reader, left_out, events);
+            return read_object(&object, is_error, reader, left_out, events).map(|()| true);
         }
         _ if is_error => {
             return Err(ProviderError::from_error_event(&event.data.trim().into()));
         }
-        _ if event.data.trim().is_empty() => return Ok(()),
+        _ if event.data.trim().is_empty() => return Ok(false),
         Ok(_) => "no object".to_owned(),
         Err(error) => error.to_string(),
     };
-    left_out.note(format_args!("line {} of the stream", event.line), why);
-    Ok(())
+    left_out.note("data", format_args!("{why}, in line {} of the stream", event.line));
+    Ok(false)
 }
 
 fn read_object(

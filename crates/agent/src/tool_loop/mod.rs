@@ -738,6 +738,15 @@ fn is_content(event: &AgentEvent) -> bool {
         | AgentEvent::ReasoningEnd { .. }
         | AgentEvent::TextEnd { .. }
         | AgentEvent::Metadata(_) => false,
+        AgentEvent::Chunk(chunk) => !matches!(
+            **chunk,
+            Chunk::TextStart { .. }
+                | Chunk::TextEnd { .. }
+                | Chunk::ReasoningStart { .. }
+                | Chunk::ReasoningEnd { .. }
+                | Chunk::MessageMetadata { .. }
+                | Chunk::ResetStep {}
+        ),
         _ => true,
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct ChunkReader {
     thoughts: ReasoningState,
     /// The citations emitted so far. Some servers repeat them in every chunk.
     cited: Vec<Citation>,
+    /// Whether a delta had content.
+    has_content: bool,
     usage: Option<Usage>,
     /// The usage of the whole response came last, in a chunk without a choice.
     ends_with_usage: bool,
@@ -87,6 +89,7 @@ impl ChunkReader {
             calls: Calls::default(),
             thoughts: ReasoningState::default(),
             cited: Vec::new(),
+            has_content: false,
             usage: None,
             ends_with_usage: false,
             finished: None,
@@ -97,9 +100,12 @@ impl ChunkReader {
         if let Some(error) = choice.value("error") {
             return Err(ProviderError::from_error_event(error));
         }
-        // A server that does not stream sends the whole message.
-        if let Some(delta) = choice.object("delta").or_else(|| choice.object("message")) {
+        // A server that does not stream sends the whole message. Others repeat it behind its deltas.
+        let whole = choice.object("message").filter(|_| !self.has_content);
+        if let Some(delta) = choice.object("delta").or(whole) {
+            let before = events.len();
             self.delta(delta, events);
+            self.has_content |= events.len() > before;
         }
         match choice.text("finish_reason") {
             Some("error") => {

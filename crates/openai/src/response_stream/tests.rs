@@ -135,7 +135,7 @@ fn read(endpoint: &Endpoint, name: &str, body: &[u8], dice: &mut Dice) -> Vec<In
 fn inputs(endpoint: Endpoint, body: Body, reader: impl ReadEvent) -> Vec<Input> {
     let state = State::Streaming(body, Box::default(), Some(Vec::new()));
     let (left_out, events) = (LeftOut::default(), VecDeque::new());
-    let stream = ResponseStream { endpoint, state, reader, left_out, events };
+    let stream = ResponseStream { endpoint, state, reader, left_out, has_read: false, events };
     let events: Vec<_> = stream.collect().now_or_never().unwrap();
     let input = |event: Result<ModelEvent, BoxError>| match event {
         Ok(event) => Input::Model(event),

@@ -1,6 +1,6 @@
 //! [`Prompt`]: converts model messages to the items of this API.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -72,7 +72,15 @@ impl Prompt {
             items.push(at, message, messages.get(at + 1));
         }
         let mut input = items.input;
-        input.iter_mut().for_each(|item| adapt_call_id(item, "call_id", &CALL_IDS));
+        // The provider knows the calls of a stored response by its own ids.
+        let is_call = |item: &&Value| {
+            item["type"] != "function_call_output" && item["type"] != "tool_search_output"
+        };
+        let calls: HashSet<Value> =
+            input.iter().filter(is_call).map(|item| item["call_id"].clone()).collect();
+        for item in input.iter_mut().filter(|item| calls.contains(&item["call_id"])) {
+            adapt_call_id(item, "call_id", &CALL_IDS);
+        }
         // The provider rejects reasoning that it cannot read again.
         input.retain(|item| !is_reasoning(item) || !item["encrypted_content"].is_null());
         for thought in input.iter_mut().filter(|item| options.can_refer && is_reasoning(item)) {

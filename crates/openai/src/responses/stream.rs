@@ -31,10 +31,8 @@ pub(super) struct EventReader {
     last: Option<LastItem>,
     /// The open items by their output index.
     open: HashMap<u64, OpenItem>,
-    /// The output indexes of the items that are complete.
-    ended: HashSet<u64>,
-    /// Whether items were sent without an output index.
-    lacks_indexes: bool,
+    /// The types of the items whose content was emitted, and the ids of the calls that are complete.
+    seen: HashSet<String>,
     /// Whether the response has calls or approval requests that must be answered before the model
     /// continues.
     has_open_calls: bool,
@@ -73,8 +71,7 @@ impl EventReader {
             fingerprints,
             last: is_stored.then(LastItem::default),
             open: HashMap::new(),
-            ended: HashSet::new(),
-            lacks_indexes: false,
+            seen: HashSet::new(),
             has_open_calls: false,
             has_cut_call: false,
             is_ended: false,
@@ -120,19 +117,18 @@ impl ReadEvent for EventReader {
 
 impl EventReader {
     fn handle_event(&mut self, event: &Item, events: Events<'_>) -> Result<(), ProviderError> {
-        let index = event.get("output_index").and_then(Value::as_u64);
-        let at = index.unwrap_or(0);
+        let at = event.get("output_index").and_then(Value::as_u64).unwrap_or(0);
         let item = event.get("item").and_then(Value::as_object);
         match text_field(event, "type") {
             "response.output_item.added" => self.begin(at, item, events),
             "response.output_item.done" => {
                 let Some(item) = item else { return Ok(()) };
-                self.lacks_indexes |= index.is_none();
                 self.end_whole_item(at, item.clone(), events);
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 let id = part_id(&self.item_id(at, text_field(event, "item_id")), at);
                 self.open.entry(at).or_default().parts.insert(id.clone());
+                self.seen.insert("message".to_owned());
                 emit(events, AgentEvent::TextDelta { id: Some(id), delta: delta(event) });
             }
             "response.output_text.annotation.added" => {
@@ -148,6 +144,7 @@ impl EventReader {
                 let item_id = self.item_id(at, text_field(event, "item_id"));
                 let id = self.reasoning_part(at, &item_id, number, events);
                 self.open.entry(at).or_default().has_reasoning_text = true;
+                self.seen.insert("reasoning".to_owned());
                 emit(events, AgentEvent::ReasoningDelta { id: Some(id), delta: delta(event) });
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
@@ -211,33 +208,40 @@ impl EventReader {
     }
 
     /// Handles a complete item.
-    fn end_whole_item(&mut self, at: u64, mut item: Item, events: Events<'_>) {
+    fn end_whole_item(&mut self, at: u64, item: Item, events: Events<'_>) {
         let id = self.item_id(at, text_field(&item, "id"));
-        if !id.is_empty() {
-            item.insert("id".into(), id.into());
-        }
+        let item = with_id(item, id);
+        self.seen.insert(identity(&item).to_owned());
         self.end_item(at, &item, events);
-        self.ended.insert(at);
     }
 
     /// Handles the items that were not complete before the response was: some servers send them only with the whole
-    /// response, or only the arguments of a call.
+    /// response, or only the arguments of a call. Servers number the items of both in different ways, and give them
+    /// other ids. So a call is known by its own id, and of every other type all items were sent, or none.
     fn end_rest(&mut self, output: &[Value], events: Events<'_>) {
-        let has_all = self.lacks_indexes && !self.ended.is_empty();
-        let items = (0..).zip(output).filter_map(|(at, item)| Some((at, item.as_object()?)));
-        for (at, item) in items.filter(|_| !has_all) {
-            if self.ended.contains(&at) {
+        for (number, item) in (FIRST_OF_REST..).zip(output) {
+            let Some(item) = item.as_object().filter(|it| !self.seen.contains(identity(it))) else {
                 continue;
+            };
+            let is_it = |open: &OpenItem| {
+                open.call.as_ref().is_some_and(|call| call.id.as_str() == identity(item))
+            };
+            let begun = self.open.iter().find(|(_, open)| is_it(open)).map(|(at, _)| *at);
+            if begun.is_none() {
+                self.begin(number, Some(item), events);
             }
-            if !self.open.contains_key(&at) {
-                self.begin(at, Some(item), events);
-            }
-            self.end_whole_item(at, item.clone(), events);
+            let (at, item) = (begun.unwrap_or(number), item.clone());
+            let id = self.item_id(at, text_field(&item, "id"));
+            self.end_item(at, &with_id(item, id), events);
         }
+        let seen = output.iter().filter_map(|item| Some(identity(item.as_object()?).to_owned()));
+        self.seen.extend(seen);
         let mut open: Vec<(u64, OpenItem)> = self.open.drain().collect();
         open.sort_by_key(|(at, _)| *at);
         for (_, item) in open {
-            if let OpenItem { call: Some(call), arguments: Some(arguments), .. } = item {
+            if let OpenItem { call: Some(call), arguments: Some(arguments), .. } = item
+                && !self.seen.contains(call.id.as_str())
+            {
                 self.has_open_calls = true;
                 events.push_back(ModelEvent::ToolCall(Box::new(call), arguments));
             }
@@ -430,6 +434,24 @@ impl EventReader {
         call
     }
 }
+
+/// Returns what an item is known by: the id of its call, or its type.
+fn identity(item: &Item) -> &str {
+    match text_field(item, "call_id") {
+        "" => text_field(item, "type"),
+        id => id,
+    }
+}
+
+fn with_id(mut item: Item, id: String) -> Item {
+    if !id.is_empty() {
+        item.insert("id".into(), id.into());
+    }
+    item
+}
+
+/// The number of the first item that was not sent before the whole response.
+const FIRST_OF_REST: u64 = 1 << 32;
 
 fn emit(events: Events<'_>, event: AgentEvent) {
     events.push_back(ModelEvent::Event(event));
