@@ -192,7 +192,9 @@ pub enum AgentEvent {
     },
     /// The server refused to run the call, without a question to a user. If the version is [`Version::V7`] or
     /// [`Version::V7Patch`], the client shows a denied call. In all other cases it shows a call that failed with this
-    /// reason: with another version, without approvals, or if the client executes the call.
+    /// reason: with another version, without approvals, if the client executes the call, or if it executes another call
+    /// of the step. It sends no outputs of a step with a denied call, so emit this event after the calls that the client
+    /// executes.
     ///
     /// [`Version::V7`]: crate::chunk::Version::V7
     /// [`Version::V7Patch`]: crate::chunk::Version::V7Patch

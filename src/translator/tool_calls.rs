@@ -463,6 +463,16 @@ impl ToolCalls {
         })
     }
 
+    /// Returns whether the client has to execute another call in the step of this one.
+    pub(super) fn client_executes_beside(&self, id: &ToolCallId) -> bool {
+        let Some(index) = self.index_named(id) else { return false };
+        let step = self.calls.get(index).map(|call| call.step);
+        self.calls.iter().enumerate().any(|(at, call)| {
+            let is_open = call.executed_by == Executor::Client && !call.is_settled();
+            at != index && is_open && Some(call.step) == step && call.step != EARLIER_STEP
+        })
+    }
+
     /// Returns the ids on the wire of the calls inside which other calls wait for the user's approval.
     pub(super) fn waiting_outer_calls(&self) -> HashSet<ToolCallId> {
         let asked = |call: &&Call| matches!(call.state, CallState::ApprovalRequested);
@@ -476,8 +486,9 @@ impl ToolCalls {
     /// Returns whether a client would resubmit automatically because of the tool calls in the last
     /// step. The client would answer such a response with the same request, again and again.
     ///
-    /// Evaluates both predicates of the SDK. Where versions differ, or read different chunks of the same run, it
-    /// takes the version that resubmits most easily.
+    /// Evaluates both predicates of the SDK, the second one also for pages that leave out denied calls, as
+    /// `docs/front-end.md` shows. Where versions differ, or read different chunks of the same run, it takes the
+    /// version that resubmits most easily.
     ///
     /// Source: `lastAssistantMessageIsCompleteWithApprovalResponses`, `…WithToolCalls`.
     pub(super) fn would_resubmit(&self, last_step: u32, version: Version) -> bool {
@@ -493,12 +504,11 @@ impl ToolCalls {
         };
         let by_approvals =
             in_step().any(answered) && in_step().all(|call| answered(call) || has_result(call));
-        let is_done = |call: &Call| {
-            has_result(call) && !matches!(call.state, CallState::Settled(ResultKind::Denied))
-        };
+        let is_denied = |call: &Call| matches!(call.state, CallState::Settled(ResultKind::Denied));
         let are_done = |is_relevant: &dyn Fn(&Call) -> bool| {
-            let mut relevant = in_step().filter(|call| is_relevant(call)).peekable();
-            relevant.peek().is_some() && relevant.all(is_done)
+            let is_counted = |call: &&Call| is_relevant(call) && !is_denied(call);
+            let mut counted = in_step().filter(is_counted).peekable();
+            counted.peek().is_some() && counted.all(has_result)
         };
         let is_own = |call: &Call| call.executed_by != Executor::Provider;
         let by_tool_calls = are_done(&is_own)

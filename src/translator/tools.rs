@@ -272,7 +272,8 @@ impl Translator {
     }
 
     /// Writes that the server has refused to run a call: as a denial by a policy, if the client knows it and the
-    /// call waits for nothing, and else as a failure.
+    /// call waits for nothing, and else as a failure. Beside a call that the client executes it is a failure too: the
+    /// client sends the outputs of a step only if all its calls have one, and a denied call has none.
     pub(super) fn refuse(
         &mut self,
         id: &ToolCallId,
@@ -293,7 +294,7 @@ impl Translator {
             provider_metadata: None,
         };
         let is_known = self.can_request_approval() && response.is_kind_known_to(out.version);
-        if !is_known || !is_ready {
+        if !is_known || !is_ready || self.calls.client_executes_beside(id) {
             return self.tool_failed(id, reason, CallMetadata::NONE, out);
         }
         let request = ApprovalRequest {

@@ -94,7 +94,8 @@ fn without_run_end<'a>(
 
 /// Whether a client of any version would send this message back automatically.
 ///
-/// These are the two predicates of the SDK, in the form of each version.
+/// These are the two predicates of the SDK, in the form of each version, and the second one on a page that leaves out
+/// denied calls.
 fn would_resubmit(parts: &[Value]) -> bool {
     let last_step = parts.rsplit(|part| part["type"] == "step-start").next().unwrap_or_default();
     let tools: Vec<&Value> = last_step.iter().filter(|part| is_tool(part)).collect();
@@ -115,6 +116,10 @@ fn would_resubmit(parts: &[Value]) -> bool {
         || asked_of(&tools, &|part| is_over(part) || state(part) == "output-denied")
         // Later versions also require that no text after the tools is unfinished.
         || (!not_the_providers.is_empty() && not_the_providers.iter().all(|part| has_result(part)))
+        || (not_the_providers.iter().any(|part| has_result(part))
+            && not_the_providers
+                .iter()
+                .all(|part| has_result(part) || state(part) == "output-denied"))
 }
 
 fn is_tool(part: &Value) -> bool {

@@ -75,6 +75,8 @@ pub(crate) struct Reading {
     metadata: Value,
     step: Step,
     steps: usize,
+    /// How many steps the continued message has.
+    held_steps: usize,
     /// The part that is being written, if it has no name.
     unnamed: Option<usize>,
     /// The named parts that are open, by kind and name.
@@ -163,6 +165,7 @@ impl Reading {
         self.id = message["id"].as_str().map(str::to_owned);
         self.metadata = message.get("metadata").cloned().unwrap_or_default();
         for part in message["parts"].as_array().into_iter().flatten() {
+            self.held_steps += usize::from(part["type"] == "step-start");
             let Some(call) = Call::held(part) else {
                 self.parts.push(Part::Plain(part.clone()));
                 continue;

@@ -242,10 +242,12 @@ impl Reading {
         }
     }
 
-    /// A policy refuses the call. A client that cannot show this shows a failure.
+    /// A policy refuses the call. A client that cannot show this shows a failure, and so does one that has to execute
+    /// another call of the step.
     pub(super) fn refused(&mut self, id: &str, reason: &str) -> Answers {
-        let is_shown = self.approvals && self.known.base;
         if let Some(number) = self.named_call(id) {
+            let is_shown =
+                self.approvals && self.known.base && !self.client_executes_beside(number);
             let call = &mut self.calls[number];
             if let Some(input) = call.whole_input() {
                 call.has_input(input);
@@ -259,6 +261,25 @@ impl Reading {
             }
         }
         self.failed(id, reason)
+    }
+
+    /// Whether the client has to execute another call in the step of this one.
+    fn client_executes_beside(&self, number: usize) -> bool {
+        let step = self.step_of(number);
+        (0..self.calls.len()).any(|other| {
+            let call = &self.calls[other];
+            let is_open = call.executed_by == Executor::Client && !call.has_result();
+            other != number && is_open && call.step != REMOVED && self.step_of(other) == step
+        }) && step >= self.held_steps
+    }
+
+    /// How many steps begin before the part of this call.
+    fn step_of(&self, number: usize) -> usize {
+        let is_it = |part: &Part| matches!(part, Part::Call(call) if *call == number);
+        let before = self.parts.iter().take_while(|part| !is_it(part));
+        before
+            .filter(|part| matches!(part, Part::Plain(part) if part["type"] == "step-start"))
+            .count()
     }
 
     /// The call, if its streamed input is not complete.
