@@ -127,6 +127,8 @@ enum CallState {
     /// The call was not announced yet.
     ValidatingInput,
     DecidingApproval,
+    /// The user may not make it. This is written after all calls of the step are announced.
+    Refused,
     /// The approval is requested together with those of the other calls of the step.
     NeedsApproval,
     RequestingApproval,
@@ -257,6 +259,9 @@ impl ToolLoop {
             }
             match &self.model {
                 ModelState::NotCalled => self.call_model(),
+                ModelState::Finished(_) if self.can_start(CallState::Refused) => {
+                    self.write_refusals()
+                }
                 ModelState::Finished(_) if self.can_start(CallState::RunsLast) => self.run_last(),
                 ModelState::Finished(_) if self.can_start(CallState::NeedsApproval) => {
                     self.request_approvals()
@@ -515,15 +520,24 @@ impl ToolLoop {
     /// Ends a call that is not permitted.
     fn refuse(&mut self, id: &ToolCallId) {
         let Some(call) = self.call(id, CallState::DecidingApproval) else { return };
-        let why = UserText::NotPermitted;
-        let event = match call.tool_call.executed_by {
-            Executor::Client => {
-                let (call, input) = (call.tool_call.clone(), call.pending.input.clone());
-                AgentEvent::tool_input_invalid(call, input, why)
-            }
-            _ => AgentEvent::tool_refused(id.clone(), why),
-        };
+        if call.tool_call.executed_by != Executor::Client {
+            call.state = CallState::Refused;
+            return;
+        }
+        let (call, input) = (call.tool_call.clone(), call.pending.input.clone());
+        let event = AgentEvent::tool_input_invalid(call, input, UserText::NotPermitted);
         self.finish_call(id, event);
+    }
+
+    /// Writes which calls the user may not make, after the calls of the client: beside one of these it is a failure
+    /// and not a denial.
+    fn write_refusals(&mut self) {
+        for call in self.calls.iter_mut().filter(|call| call.state == CallState::Refused) {
+            call.state = CallState::Finished;
+            let id = call.pending.tool_call_id.clone();
+            let event = AgentEvent::tool_refused(id, UserText::NotPermitted);
+            self.actions.push_back(Action::Emit(event));
+        }
     }
 
     /// Announces a call that the client executes once it is approved: with its input as a streamed one.

@@ -360,6 +360,38 @@ fn the_client_reads_the_input_of_its_call_when_the_call_is_decided() {
     }
 }
 
+/// Beside a call of the client that is announced already, a refusal is no denial, which would keep the client from
+/// sending the output.
+#[test]
+fn a_refusal_is_written_after_the_calls_of_the_client_are_announced() {
+    let refused = AgentEvent::tool_refused("refused", UserText::NotPermitted);
+    let is_refusal = |step: &Action| *step == Action::Emit(refused.clone());
+    let is_announced = |step: &Action| match step {
+        Action::Emit(AgentEvent::ToolInput { call, .. }) => &*call.id == "c",
+        _ => false,
+    };
+    let mut run = run_with_called_model();
+    call(&mut run, "refused");
+    let of_client = ToolCall::new("c", "locate").client_executed();
+    let event = ModelEvent::ToolCall(Box::new(of_client), "{}".to_owned());
+    emit_from_model(&mut run, event);
+    emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
+    let decide = |id: &str, decision| Input::ApprovalDecided { tool_call_id: id.into(), decision };
+    for input in
+        [valid_input("refused"), decide("refused", CallDecision::NotPermitted), valid_input("c")]
+    {
+        run.handle(input);
+        let begun = steps(&mut run);
+        assert!(!begun.iter().any(is_refusal), "{begun:?}");
+    }
+    run.handle(decide("c", CallDecision::ClientExecuted));
+    let rest = steps(&mut run);
+    let (announced, refused) =
+        (rest.iter().position(is_announced), rest.iter().position(is_refusal));
+    assert!(announced.is_some() && announced < refused, "{rest:?}");
+    assert!(matches!(rest.last(), Some(Action::End(_))), "{rest:?}");
+}
+
 #[test]
 fn token_counts_saturate_instead_of_overflowing() {
     let mut run = run_with_called_model();
