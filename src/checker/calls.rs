@@ -453,6 +453,24 @@ impl Calls {
         ids
     }
 
+    /// Returns the calls of the last step that the page has to execute and whose outputs it does not send: another
+    /// call was denied. An approval that the user answers in the step makes the page send them.
+    pub(super) fn ids_never_resubmitted(&self) -> Vec<Box<str>> {
+        let in_step = || self.by_id.values().filter(|call| call.step == self.shown_step);
+        let is_denied = |call: &Call| call.state == State::Denied && !call.is_provider_executed;
+        let is_asked = |call: &Call| {
+            matches!(call.state, State::ApprovalRequested | State::ApprovalResponded { .. })
+        };
+        if !in_step().any(is_denied) || in_step().any(is_asked) {
+            return Vec::new();
+        }
+        self.ids_where(|call| {
+            call.step == self.shown_step
+                && call.state == State::InputAvailable
+                && !call.is_provider_executed
+        })
+    }
+
     /// Returns whether one of the SDK's `sendAutomaticallyWhen` predicates holds for the last step.
     pub(super) fn would_resubmit(&self) -> bool {
         let in_step = || self.by_id.values().filter(|call| call.step == self.shown_step);

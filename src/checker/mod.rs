@@ -287,6 +287,11 @@ impl Checker {
         if self.end != Some(StreamEnd::Failed) && self.calls.would_resubmit() {
             self.report(Rule::EndlessResubmission, "the last step".to_owned());
         }
+        if matches!(self.end, Some(StreamEnd::Finished | StreamEnd::Aborted)) && !self.has_error {
+            for id in self.calls.ids_never_resubmitted() {
+                self.report(Rule::NeverResubmitted, format!("tool call {id:?} at the end"));
+            }
+        }
         self.found
     }
 

@@ -189,6 +189,10 @@ rules! {
     EndlessResubmission Warning "endless-resubmission"
         why "`sendAutomaticallyWhen` fires at once, and again after the same answer"
         remedy "follow tool results with a step that has content, or with `error`"
+    /// The page has to execute a call of the last step, beside a denied one.
+    NeverResubmitted Warning "never-resubmitted"
+        why "neither helper for `sendAutomaticallyWhen` counts a denied call as done, so the page never sends the output"
+        remedy "send `tool-output-error` where the server refuses; where a user denies, let the page leave out denied calls"
     /// The stream holds no chunk. The response may be an HTML page, or not a stream at all.
     NoChunks Warning "no-chunks"
         why "the client shows nothing, neither a message nor an error"

@@ -141,6 +141,47 @@ fn an_approved_call_whose_input_comes_again_has_an_output_in_its_step_or_waits_f
     }
 }
 
+/// The helpers of the SDK look at the last step: for one of them a denied call is never done, and the other one needs
+/// an approval that the user has answered.
+#[test]
+fn a_call_of_the_page_beside_a_denied_one_is_reported() {
+    let called = |id: &str, rest: &str| {
+        format!(
+            r#"{{"type":"tool-input-available","toolCallId":"{id}","toolName":"t","input":{{}}{rest}}}"#
+        )
+    };
+    let asked = |id: &str, rest: &str| {
+        format!(
+            r#"{{"type":"tool-approval-request","approvalId":"a-{id}","toolCallId":"{id}"{rest}}}"#
+        )
+    };
+    let refused = [
+        asked("c1", r#","isAutomatic":true"#),
+        r#"{"type":"tool-approval-response","approvalId":"a-c1","approved":false}"#.to_owned(),
+    ];
+    let denied = r#"{"type":"tool-output-denied","toolCallId":"c1"}"#.to_owned();
+    let failed = r#"{"type":"tool-output-error","toolCallId":"c1","errorText":"x"}"#.to_owned();
+    let step = r#"{"type":"start-step"}"#.to_owned();
+    let denial = [&refused[..], std::slice::from_ref(&denied)].concat();
+    for (rest, is_found) in [
+        ([&denial[..], &[called("c2", "")]].concat(), true),
+        ([&[called("c2", "")], &denial[..]].concat(), true),
+        // A user has denied it elsewhere.
+        (vec![asked("c1", ""), called("c2", ""), denied.clone()], true),
+        (vec![called("c2", ""), failed], false),
+        ([&denial[..], &[called("c2", r#","providerExecuted":true"#)]].concat(), false),
+        ([&denial[..], &[called("c2", ""), called("c3", ""), asked("c3", "")]].concat(), false),
+        ([&denial[..], &[step.clone(), called("c2", "")]].concat(), false),
+    ] {
+        let end = [r#"{"type":"finish-step"}"#, r#"{"type":"finish"}"#].map(str::to_owned);
+        let lines: Vec<String> = [&[step.clone(), called("c1", "")], &rest[..], &end[..]].concat();
+        let checker = Checker::new().with_oldest_client(Version::V7Patch(173));
+        let found = findings(checker, lines.iter().map(String::as_str));
+        let is_never_sent = |found: &(usize, Violation)| found.1.rule == Rule::NeverResubmitted;
+        assert_eq!(found.iter().any(is_never_sent), is_found, "{rest:?}: {found:?}");
+    }
+}
+
 #[test]
 fn an_input_that_a_step_leaves_open_is_reported_once() {
     let lines = [
