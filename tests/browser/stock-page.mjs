@@ -256,6 +256,36 @@ const CASES = {
     assert.deepEqual(await executed(visit), [{ precise: true }]);
   },
 
+  async 'a tool of the page runs beside a call that the server has refused'(visit) {
+    await visit.asks('Where is the gold?');
+    // A denial would keep the page from sending the output.
+    assert.equal(await stateOf(visit.call('vault')), 'output-error');
+    await visit.shoot('refused');
+    await visit.approve('locate');
+    await visit.isAnswered(/I read: .*not permitted.*, Bern$/s);
+    assert.deepEqual(await executed(visit), [{ precise: true }]);
+    assert.equal(visit.posts, 3, 'a question, an answer, an output');
+  },
+
+  async 'a tool of the page runs beside a call that was denied elsewhere'(visit) {
+    await visit.asks('Pay where I am', 2);
+    const { request } = visit.context;
+    const { approvals } = await (await request.get('/api/approvals?tool=transfer')).json();
+    const [{ approvalId }] = approvals.filter(({ chatId }) => chatId === visit.id);
+    const data = { decisions: [{ approvalId, approved: false }] };
+    const { decisions } = await (await request.post('/api/approvals', { data })).json();
+    assert.equal(decisions[0].accepted, true);
+    await visit.reload();
+    await visit.isAsked(1);
+    assert.equal(await stateOf(visit.call('transfer')), 'output-denied');
+    await visit.shoot('denied elsewhere');
+    await visit.approve('locate');
+    await visit.isAnswered(/I read: This tool call was denied.*, Bern$/s);
+    assert.deepEqual(await executed(visit), [{ precise: true }]);
+    assert.deepEqual(await visit.effects(), []);
+    assert.equal(visit.posts, 3, 'a question, an answer, an output');
+  },
+
   async 'a tool of the page that is denied does not run'(visit) {
     await visit.asks('Where am I?');
     const call = visit.call('locate');

@@ -7,6 +7,7 @@ mod adapter;
 mod canonical_json;
 mod check_differential;
 mod checker_warnings;
+mod outputs_beside_denials;
 mod random_streams;
 mod reconnecting_fetch;
 mod recordings;

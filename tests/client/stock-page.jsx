@@ -20,6 +20,18 @@ const transport = new DefaultChatTransport({
   body: () => ({ approvalInputs, clientTools }),
 });
 
+/** Leaves out denied calls: the helpers of the SDK wait for their outputs. */
+const isAnswered = ({ messages }) => {
+  const last = messages.slice(-1).map(message => ({
+    ...message,
+    parts: message.parts.filter(part => !isToolUIPart(part) || part.state !== 'output-denied'),
+  }));
+  return (
+    lastAssistantMessageIsCompleteWithApprovalResponses({ messages: last }) ||
+    lastAssistantMessageIsCompleteWithToolCalls({ messages: last })
+  );
+};
+
 /** The inputs of the calls that this page has executed. */
 window.executed = [];
 
@@ -28,9 +40,7 @@ function Page({ id, stored }) {
     id,
     messages: stored,
     transport,
-    sendAutomaticallyWhen: chat =>
-      lastAssistantMessageIsCompleteWithApprovalResponses(chat) ||
-      lastAssistantMessageIsCompleteWithToolCalls(chat),
+    sendAutomaticallyWhen: isAnswered,
     onToolCall: ({ toolCall }) => toolCall.toolName === 'locate' && locate(toolCall),
   });
   const locate = ({ toolCallId, input }) => {

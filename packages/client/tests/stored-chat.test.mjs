@@ -207,6 +207,19 @@ test('the output of a tool is sent again without what was given beside it', asyn
   assert.deepEqual(message.parts[0], { ...call, state: 'output-available', output: 5 });
 });
 
+test('the output of a tool is sent beside a call that was denied on another page', async t => {
+  const call = { type: 'tool-where', toolCallId: 'call', state: 'input-available', input: {} };
+  const server = await Server.start(t, [user('u', 'where'), assistant('a', question(1), call)]);
+  const page = server.open(t);
+  await shows(page, ['where', 'approval-requested input-available']);
+  const denied = { ...question(1, 'output-denied'), approval: { id: 'approval-1', approved: false } };
+  server.change([user('u', 'where'), assistant('a', denied, call)]);
+  await shows(page, ['where', 'output-denied input-available']);
+  await page.addToolOutput({ tool: 'where', toolCallId: 'call', output: 5 });
+  await shows(page, ['where', 'output-denied output-available']);
+  assert.deepEqual(server.posted, ['output-denied output-available']);
+});
+
 test('a page that is closed sends what the user has sent, and reads nothing more', async t => {
   const server = await Server.start(t, [user('u', 'hello'), assistant('a', 'yes')]);
   const [history, post] = [gate(), gate()];

@@ -124,6 +124,13 @@ impl Scripted {
             "Order a desk" => vec![("order", json!({"item": "desk"}))],
             "Build" => vec![("build", json!({"target": "site"}))],
             "Where am I?" => vec![("locate", json!({"precise": true}))],
+            "Where is the gold?" => {
+                vec![("vault", json!({"path": "gold"})), ("locate", json!({"precise": true}))]
+            }
+            "Pay where I am" => vec![
+                ("transfer", json!({"to": "bakery", "amount": 900})),
+                ("locate", json!({"precise": true})),
+            ],
             "Tidy up" => vec![("janitor", json!({"task": "Delete the logs"}))],
             // The janitor reads this.
             "Delete the logs" => {
@@ -220,10 +227,12 @@ impl World {
             async move { Ok::<_, ToolError>(done) }
         });
         let janitor = Agent::new(self.model.clone()).tool(delete.needs_approval());
+        let vault = Tool::new("vault", async |_: Delete| Ok::<_, ToolError>("gold"));
         Agent::new(self.model.clone())
             .tool(transfer.needs_approval().editable_fields(["amount"]))
             .tool(order.needs_approval().decided_by_others())
             .tool(build.needs_approval())
+            .tool(vault.authorize(|_, _| false))
             .tool(janitor.as_tool("janitor", "Tidies up."))
             .with_client_tools()
     }
