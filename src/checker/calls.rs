@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Rule, Violation};
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, InputEncoding};
 use crate::id::{ApprovalId, ToolCallId};
 use crate::message::{ToolPart, ToolState};
 
@@ -45,6 +45,8 @@ struct Call {
     is_of_stream: bool,
     /// Whether a chunk of the stream held the whole input.
     has_input: bool,
+    /// Whether the input is a text, a number, a boolean or a list. `None` if nothing of it is known.
+    is_hidden: Option<bool>,
     /// Whether the input of the call began with `tool-input-start`. In the continued message only
     /// an input of its last step counts: the client continues no other.
     has_started: bool,
@@ -109,6 +111,7 @@ impl Calls {
             is_provider_executed: part.provider_executed == Some(true),
             is_of_stream: false,
             has_input: false,
+            is_hidden: part.input().and_then(|input| is_hidden(input.as_str())),
             has_started: has_started || state == State::InputStreaming,
         };
         self.by_id.insert(id.as_str().into(), call);
@@ -183,18 +186,26 @@ impl Calls {
                 }
                 self.start_step();
             }
-            Chunk::ToolInputStart { tool_call_id, dynamic, provider_executed, .. } => {
+            Chunk::ToolInputStart {
+                tool_call_id,
+                dynamic,
+                provider_executed,
+                input_encoding,
+                ..
+            } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::InputStreaming;
+                call.is_hidden = (*input_encoding == Some(InputEncoding::Text)).then_some(true);
                 call.has_started = true;
                 self.started_in_step.insert(Box::from(&**tool_call_id));
             }
-            Chunk::ToolInputDelta { tool_call_id, .. } => {
+            Chunk::ToolInputDelta { tool_call_id, input_text_delta } => {
                 let call = self.by_id.get_mut(&**tool_call_id);
                 let Some(call) = call.filter(|call| call.has_started) else {
                     found.push(violation(Rule::InputNotStarted, chunk, tool_call_id));
                     return;
                 };
+                call.is_hidden = call.is_hidden.or_else(|| is_hidden(input_text_delta));
                 // In another step the client creates a second part of the call.
                 let rule = match (call.state == State::InputStreaming, call.step == self.step) {
                     (true, true) => return,
@@ -226,18 +237,20 @@ impl Calls {
                 dynamic,
                 provider_executed,
                 provider_metadata,
+                input,
                 ..
             } => {
                 let outer = provider_metadata.as_ref().and_then(|metadata| metadata.outer_call());
                 self.inner.extend(outer.map(|outer| (Box::from(&**tool_call_id), outer)));
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 (call.state, call.has_input) = (State::InputAvailable, true);
+                call.is_hidden = input.as_deref().and_then(|input| is_hidden(input.as_str()));
             }
             Chunk::ToolInputError { tool_call_id, dynamic, provider_executed, .. } => {
                 let call = self.announce(tool_call_id, *dynamic, *provider_executed, chunk, found);
                 call.state = State::Completed;
             }
-            Chunk::ToolApprovalRequest { approval_id, tool_call_id, .. } => {
+            Chunk::ToolApprovalRequest { approval_id, tool_call_id, is_automatic, .. } => {
                 let Some(step) = self.by_id.get(&**tool_call_id).map(|call| call.step) else {
                     self.approval_ids.insert(ApprovalId::new(&**approval_id));
                     found.push(violation(Rule::UnknownToolCall, chunk, tool_call_id));
@@ -254,6 +267,9 @@ impl Calls {
                 );
                 if !is_new || !can_request {
                     found.push(violation(Rule::UnanswerableApproval, chunk, tool_call_id));
+                }
+                if call.is_hidden == Some(true) && *is_automatic != Some(true) {
+                    found.push(violation(Rule::HiddenInput, chunk, tool_call_id));
                 }
                 call.state = State::ApprovalRequested;
             }
@@ -342,6 +358,7 @@ impl Calls {
             is_dynamic,
             is_provider_executed: false,
             has_input: false,
+            is_hidden: None,
             is_of_stream: true,
             has_started: false,
         });
@@ -484,6 +501,13 @@ impl Calls {
             && host_executed().all(|call| call.state == State::Completed);
         by_approvals || by_tool_calls
     }
+}
+
+/// Returns whether a page that draws the fields of an object shows nothing of an input, by its beginning. `None` if there
+/// is nothing to show.
+fn is_hidden(input: &str) -> Option<bool> {
+    let first = input.trim_start().bytes().next()?;
+    Some(!matches!(first, b'{' | b'n'))
 }
 
 fn violation(rule: Rule, chunk: &Chunk<'_>, id: &str) -> Violation {

@@ -173,6 +173,10 @@ rules! {
     UnanswerableApproval Warning "unanswerable-approval"
         why "nobody can answer it, or one answer is taken for both"
         remedy "ask once a call, under an id of its own, while the call has no result"
+    /// An approval request for a call whose input is no object.
+    HiddenInput Warning "hidden-input"
+        why "assistant-ui shows `{}` in place of such an input, and the user approves what is not shown"
+        remedy "give the tool an object as its input: `{\"path\":\"notes.txt\"}`"
     /// A denial that no user decided.
     DenialWithoutQuestion Warning "denial-without-question"
         why "`validateUIMessages` refuses a denied part whose approval is not a no"

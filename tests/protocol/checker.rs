@@ -10,7 +10,8 @@ use serde_json::Value;
 use test_support::fixture_files::fixture_files;
 use ui_message_stream::UiMessage;
 use ui_message_stream::checker::{Checker, ClientReader, Rule, Severity, Violation};
-use ui_message_stream::chunk::Version;
+use ui_message_stream::chunk::{Chunk, Version};
+use ui_message_stream::testing::conformance;
 
 #[test]
 fn every_violation_is_reported_at_its_chunk_with_its_remedy() {
@@ -138,6 +139,19 @@ fn an_approved_call_whose_input_comes_again_has_an_output_in_its_step_or_waits_f
         let found = findings(Checker::new(), lines);
         let is_repeated = |found: &(usize, Violation)| found.1.rule == Rule::RepeatedToolCall;
         assert_eq!(found.iter().any(is_repeated), is_found, "{rest:?}: {found:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_some_pages_do_not_show_is_conformant() {
+    for name in
+        ["a_question_about_an_input_that_is_no_object", "a_denial_beside_a_call_of_the_page"]
+    {
+        let path = fixture_files("violations", &format!("{name}.jsonl")).remove(0);
+        let text = fs::read_to_string(path).unwrap();
+        let chunks: Vec<Chunk<'_>> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(conformance(&chunks), [], "{name}");
     }
 }
 

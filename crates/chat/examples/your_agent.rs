@@ -1,8 +1,9 @@
 //! Your own agent behind `useChat`: it returns events, and the approvals know its tools. Run
 //! `cargo run --example your_agent`, then post to it as `useChat` does.
 //!
-//! Besides `ui-message-stream` the program needs `async-stream`, `axum`, `futures`, `tokio` with the
-//! features `macros`, `net` and `rt-multi-thread`, `tracing-subscriber`, and `uuid` with `v4`.
+//! Besides `ui-message-stream` the program needs `async-stream`, `axum`, `futures`, `serde` with `derive`,
+//! `serde_json`, `tokio` with the features `macros`, `net` and `rt-multi-thread`, `tracing-subscriber`, and `uuid` with
+//! `v4`.
 
 use std::error::Error;
 use std::future::ready;
@@ -29,6 +30,12 @@ type BoxError = Box<dyn Error + Send + Sync>;
 #[derive(Debug)]
 struct Files(Mutex<Vec<String>>);
 
+/// The input of the tool.
+#[derive(serde::Deserialize)]
+struct Deletion {
+    path: String,
+}
+
 impl Toolbox for Files {
     fn tool(&self, name: &str) -> Option<ToolInfo> {
         let definition = DefinitionDigest::new(name, "Deletes a file.", &Json::no_schema());
@@ -37,13 +44,14 @@ impl Toolbox for Files {
 
     /// Called again when the user responds, which may be an hour later.
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
-        Box::pin(ready(call.input.decode::<String>().is_ok()))
+        Box::pin(ready(call.input.decode::<Deletion>().is_ok()))
     }
 
     fn run(&self, call: ApprovedCall, _: Progress) -> BoxFuture<'static, ToolOutcome> {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = files.len();
-        files.retain(|file| call.input.decode().ok().as_ref() != Some(file));
+        let deletion = call.input.decode::<Deletion>().ok();
+        files.retain(|file| deletion.as_ref().is_none_or(|deletion| deletion.path != *file));
         let output = if files.len() < before { "deleted" } else { "it was not there" };
         Box::pin(ready(ToolOutcome::Output(Json::string(output))))
     }
@@ -57,7 +65,9 @@ fn respond(turn: Turn) -> impl Stream<Item = Result<AgentEvent, BoxError>> {
             Some(text) => match text.strip_prefix("delete ") {
                 Some(file) => {
                     let id = format!("call_{}", uuid::Uuid::new_v4().simple());
-                    let (call, input) = (ToolCall::new(id, "delete_file"), Json::string(file));
+                    let call = ToolCall::new(id, "delete_file");
+                    // An object: some pages show nothing of any other input.
+                    let input = Json::try_from(serde_json::json!({ "path": file }))?;
                     yield AgentEvent::text(format!("I would delete {file}."));
                     yield AgentEvent::tool_input(call.clone(), input.clone());
                     yield turn.approvals.request_approval_of(&call, &input).await;

@@ -321,14 +321,19 @@ impl ChatApprovals {
     /// ```
     /// use ui_message_stream::approval::ChatApprovals;
     /// use ui_message_stream::event::ToolCall;
+    /// use ui_message_stream::json::JsonError;
     /// use ui_message_stream::{AgentEvent, Json};
     ///
-    /// async fn ask(approvals: &ChatApprovals, path: &str) -> [AgentEvent; 2] {
-    ///     let (call, input) = (ToolCall::new("call_1", "delete_file"), Json::string(path));
+    /// async fn ask(approvals: &ChatApprovals, path: &str) -> Result<[AgentEvent; 2], JsonError> {
+    ///     let call = ToolCall::new("call_1", "delete_file");
+    ///     let input = Json::try_from(serde_json::json!({ "path": path }))?;
     ///     let asked = approvals.request_approval_of(&call, &input).await;
-    ///     [AgentEvent::tool_input(call, input), asked]
+    ///     Ok([AgentEvent::tool_input(call, input), asked])
     /// }
     /// ```
+    ///
+    /// The input should be an object: assistant-ui shows nothing of any other input, and its user approves what is not
+    /// shown.
     #[must_use = "the user is asked only if the agent emits the event"]
     pub async fn request_approval_of(&self, call: &ToolCall, input: &Json) -> AgentEvent {
         let message = &self.message_id;

@@ -44,8 +44,8 @@ use crate::request::{ChatRequest, Trigger};
 ///
 /// /// Requests an approval before it deletes.
 /// async fn handler(chat: ChatRequest) -> UiMessageStream {
-///     let path = Json::string("notes.txt");
-///     let asked = PendingToolCall::awaiting_approval("ap_1", "call_1", "delete_file", path.clone());
+///     let input = Json::parse(r#"{"path": "notes.txt"}"#).unwrap();
+///     let asked = PendingToolCall::awaiting_approval("ap_1", "call_1", "delete_file", input.clone());
 ///     let deferred = ResumePlan::new(chat.messages(), chat.continued_message()).settle(&[asked]);
 ///     let events = match deferred.results().first().map(|result| &result.outcome) {
 ///         Some(DeferredOutcome::Denied { reason }) => vec![
@@ -53,7 +53,7 @@ use crate::request::{ChatRequest, Trigger};
 ///             AgentEvent::text(format!("I leave it: {}.", reason.as_deref().unwrap_or("no"))),
 ///         ],
 ///         _ => vec![
-///             AgentEvent::tool_input(ToolCall::new("call_1", "delete_file"), path),
+///             AgentEvent::tool_input(ToolCall::new("call_1", "delete_file"), input),
 ///             AgentEvent::approval_requested("call_1", "ap_1"),
 ///         ],
 ///     };

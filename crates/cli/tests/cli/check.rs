@@ -79,6 +79,20 @@ fn input_without_a_chunk_is_reported() {
 }
 
 #[test]
+fn with_warnings_what_some_pages_do_not_show_or_send_is_named() {
+    for (name, rule) in [
+        ("a_question_about_an_input_that_is_no_object", "hidden-input"),
+        ("a_denial_beside_a_call_of_the_page", "never-resubmitted"),
+    ] {
+        let path = fixture_files("violations", &format!("{name}.jsonl")).remove(0);
+        let expected = fs::read_to_string(path.with_extension("txt")).unwrap();
+        assert!(expected.contains(&format!(": {rule}: ")), "{expected}");
+        assert_eq!(run(&["check", "--warnings", text(&path)]).out, expected, "{name}");
+        assert_eq!(run(&["check", text(&path)]).out, "", "{name}");
+    }
+}
+
+#[test]
 fn a_response_that_was_cut_off_is_reported_and_one_with_an_end_is_not() {
     let event = |chunk: &str| format!("data: {chunk}\n\n");
     let text = [
