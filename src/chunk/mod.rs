@@ -7,7 +7,8 @@
 //! which client.
 //!
 //! A [`Chunk`] is for writing: it cannot be of a kind or hold a field that the client refuses. A
-//! [`ReceivedChunk`] is for reading: it also keeps fields and kinds that this crate does not know.
+//! [`ReceivedChunk`] is for reading: it also keeps fields and kinds that this crate does not know. A [`ChunkReader`] reads
+//! all chunks of a stream.
 //!
 //! Wire: [stream protocol](https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol)
 
@@ -15,6 +16,7 @@ mod citations;
 mod field;
 mod finish_reason;
 mod input_encoding;
+mod reader;
 mod received;
 mod version;
 
@@ -27,6 +29,7 @@ use serde::{Serialize, Serializer};
 pub use self::citations::{Citations, CitationsError};
 pub use self::finish_reason::FinishReason;
 pub use self::input_encoding::InputEncoding;
+pub use self::reader::ChunkReader;
 pub use self::received::{ReadChunkError, ReceivedChunk};
 pub(crate) use self::version::NEWEST_V6;
 use self::version::Since;

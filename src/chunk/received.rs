@@ -49,7 +49,8 @@ impl<'a> ReceivedChunk<'a> {
     /// Reads one chunk from its JSON.
     ///
     /// Accepts what the schema of `ai@6.0.326` accepts, and also unknown kinds. Of several equal
-    /// keys of an object the last one counts, as in a browser.
+    /// keys of an object the last one counts, as in a browser. Half of a surrogate pair becomes U+FFFD: a
+    /// [`ChunkReader`](super::ChunkReader) joins two halves in two deltas.
     ///
     /// # Errors
     /// - [`ReadChunkError::Syntax`] if the text is not a JSON object.

@@ -93,12 +93,7 @@ impl Visitor<'_> for TextVisitor {
 /// Whether a string token holds a `\ud800` … `\udfff` without its other half.
 pub(super) fn has_lone_surrogate(token: &str) -> bool {
     let bytes = token.as_bytes();
-    let unit = |at: usize| -> Option<u16> {
-        let hex = token.get(at + 2..at + 6)?;
-        (bytes.get(at) == Some(&b'\\') && bytes.get(at + 1) == Some(&b'u'))
-            .then(|| u16::from_str_radix(hex, 16).ok())
-            .flatten()
-    };
+    let unit = |at| escaped_unit(token, at);
     let mut i = 0;
     while let Some(offset) = bytes.get(i..).and_then(|rest| memchr(b'\\', rest)) {
         i += offset;
@@ -113,6 +108,21 @@ pub(super) fn has_lone_surrogate(token: &str) -> bool {
         }
     }
     false
+}
+
+/// Returns the second half of a surrogate pair with which a string token begins, and the first half with which it ends.
+pub(crate) fn split_halves(token: &str) -> (Option<u16>, Option<u16>) {
+    let second = escaped_unit(token, 1).filter(|unit| (0xDC00..0xE000).contains(unit));
+    let at = token.len().saturating_sub(r#"\ud83d""#.len());
+    let backslashes = token.bytes().take(at).rev().take_while(|byte| *byte == b'\\').count();
+    let first = escaped_unit(token, at).filter(|_| backslashes % 2 == 0);
+    (second, first.filter(|unit| (0xD800..0xDC00).contains(unit)))
+}
+
+/// Returns the UTF-16 unit of the escape `\uXXXX` at this offset.
+fn escaped_unit(token: &str, at: usize) -> Option<u16> {
+    let hex = token.get(at..at + 6)?.strip_prefix("\\u")?;
+    u16::from_str_radix(hex, 16).ok()
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@
 //!
 //! There are three differences from a browser:
 //!
-//! - A browser's strings may hold half of a surrogate pair, and two halves in two deltas become one
-//!   character. Here each half becomes U+FFFD, except within a [`Json`](crate::Json), which stays
-//!   as it was sent.
+//! - A browser's strings may hold half of a surrogate pair. A [`ChunkReader`](crate::chunk::ChunkReader) joins two halves
+//!   in two deltas, as a browser does. Each other half becomes U+FFFD, or is left out at the end of a part, except within
+//!   a [`Json`](crate::Json), which stays as it was sent.
 //! - A browser's numbers are doubles. Here numbers keep their text.
 //! - A browser supports about 1 500 levels of nesting. Here only the depth of merged metadata is
 //!   limited.
@@ -52,24 +52,24 @@ use crate::message::{Part, Role, UiMessage};
 /// Reduces a stream, chunk by chunk, to the message that the client holds.
 ///
 /// ```
-/// use ui_message_stream::chunk::ReceivedChunk;
+/// use ui_message_stream::chunk::ChunkReader;
 /// use ui_message_stream::reducer::Reducer;
 ///
-/// let mut reducer = Reducer::new();
+/// let (mut reader, mut reducer) = (ChunkReader::default(), Reducer::new());
 /// for chunk in [
 ///     r#"{"type":"start","messageId":"msg_1"}"#,
 ///     r#"{"type":"text-start","id":"0"}"#,
 ///     r#"{"type":"text-delta","id":"0","delta":"Hel"}"#,
 ///     r#"{"type":"text-delta","id":"0","delta":"lo"}"#,
 /// ] {
-///     reducer.push(&ReceivedChunk::parse(chunk)?)?;
+///     reducer.push(&reader.read(chunk)?)?;
 /// }
 /// assert_eq!(
 ///     serde_json::to_string(reducer.message())?,
 ///     r#"{"id":"msg_1","role":"assistant","parts":[{"type":"text","text":"Hello","state":"streaming"}]}"#,
 /// );
 ///
-/// let error = reducer.push(&ReceivedChunk::parse(r#"{"type":"text-end","id":"1"}"#)?);
+/// let error = reducer.push(&reader.read(r#"{"type":"text-end","id":"1"}"#)?);
 /// assert_eq!(error.unwrap_err().to_string(), r#"`text-end` names part "1", which is not open"#);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ReduceError, Reducer};
-use crate::chunk::{Chunk, ReadChunkError, ReceivedChunk};
+use crate::chunk::{Chunk, ChunkReader, ReadChunkError, ReceivedChunk};
 use crate::message::UiMessage;
 use crate::sse::Decoder;
 
@@ -39,6 +39,7 @@ pub struct ResponseReader {
     /// The last message of the request.
     continued: UiMessage,
     decoder: Decoder,
+    chunks: ChunkReader,
     reducer: Reducer,
     last_event_id: Option<Arc<str>>,
     is_complete: bool,
@@ -52,6 +53,7 @@ impl ResponseReader {
     pub fn continuing(message: UiMessage) -> Self {
         ResponseReader {
             decoder: Decoder::default(),
+            chunks: ChunkReader::default(),
             reducer: Reducer::continuing(message.clone()),
             continued: message,
             last_event_id: None,
@@ -77,6 +79,7 @@ impl ResponseReader {
         self.connections += 1;
         self.decoder = Decoder::default();
         if self.last_event_id.is_none() {
+            self.chunks = ChunkReader::default();
             self.reducer = Reducer::continuing(self.continued.clone());
         }
         Ok(self.last_event_id.clone())
@@ -98,7 +101,7 @@ impl ResponseReader {
                 self.is_complete = true;
                 continue;
             }
-            let received = ReceivedChunk::parse(&event.data)?;
+            let received = self.chunks.read(&event.data)?;
             self.reducer.push(&received)?;
             match received {
                 ReceivedChunk::Known { chunk: Chunk::TextDelta { delta, .. }, .. } => {

@@ -7,7 +7,7 @@ use bytes::Buf;
 use http_body::Body;
 
 use crate::boxed::BoxError;
-use crate::chunk::{Chunk, ReadChunkError, ReceivedChunk};
+use crate::chunk::{Chunk, ChunkReader, ReadChunkError, ReceivedChunk};
 use crate::sse::{Decoder, Event};
 
 /// Reads the body of a response to its end and returns its chunks. Accepts a
@@ -40,12 +40,10 @@ where
     B::Error: Into<BoxError>,
 {
     let read = ReadBody::read(body, None).await;
-    let mut chunks = Vec::new();
+    let (mut reader, mut chunks) = (ChunkReader::default(), Vec::new());
     for Event { line, data, .. } in read.chunk_events() {
         let line = *line;
-        match ReceivedChunk::parse(data)
-            .map_err(|source| CollectError::NotAChunk { line, source })?
-        {
+        match reader.read(data).map_err(|source| CollectError::NotAChunk { line, source })? {
             ReceivedChunk::Known { chunk, extra } => {
                 if let Some((key, _)) = extra.into_iter().next() {
                     let kind = chunk.kind().into_owned();

@@ -13,6 +13,7 @@ import partialJson from './verify/partial-json.mjs';
 import predicates from './verify/predicates.mjs';
 import requests from './verify/requests.mjs';
 import server from './verify/server.mjs';
+import splitPairs from './verify/split-pairs.mjs';
 import sse from './verify/sse.mjs';
 import streams from './verify/streams.mjs';
 
@@ -20,6 +21,7 @@ const subjects = [
   chunks,
   messages,
   streams,
+  splitPairs,
   judge,
   olderClients,
   sse,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use ui_message_stream::chunk::ReceivedChunk;
+use ui_message_stream::chunk::ChunkReader;
 
 use crate::input::{Input, Item};
 use crate::reader::Reader;
@@ -24,20 +24,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CliError> {
     };
     // The message before the current stream.
     let mut before = input.message.clone();
-    let mut reducer = start(before.clone(), input.is_response());
+    let (mut reader, mut reducer) =
+        (ChunkReader::default(), start(before.clone(), input.is_response()));
     // Whether a chunk of the current stream failed, and whether any chunk of the file failed.
     let (mut has_failed, mut any_has_failed) = (false, false);
     input.for_each(|item| {
         match item {
             Item::StreamStart { message, is_response, .. } => {
                 before = message.clone();
-                reducer = start(message, is_response);
+                (reader, reducer) = (ChunkReader::default(), start(message, is_response));
                 has_failed = false;
             }
             Item::Data { line, data }
                 if !has_failed && !reducer.has_stopped() && data != "[DONE]" =>
             {
-                let result = match ReceivedChunk::parse(data) {
+                let result = match reader.read(data) {
                     Ok(received) => reducer.push(&received).map_err(|error| error.to_string()),
                     Err(error) => Err(error.to_string()),
                 };

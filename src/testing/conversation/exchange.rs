@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Conversation;
 use crate::checker::ClientReader;
-use crate::chunk::{Chunk, ReceivedChunk};
+use crate::chunk::{Chunk, ChunkReader, ReceivedChunk};
 use crate::id::{ChatId, MessageId};
 use crate::json::Json;
 use crate::message::{Role, ToolPart, ToolState, UiMessage};
@@ -176,8 +176,9 @@ impl Conversation<'_> {
         reducer: &mut Reducer,
         replaced_id: Option<&MessageId>,
     ) -> Result<(), String> {
+        let mut reader = ChunkReader::default();
         for event in reply.body.chunk_events() {
-            let received = match ReceivedChunk::parse(&event.data) {
+            let received = match reader.read(&event.data) {
                 Ok(received) => received,
                 // The client no longer reads the stream.
                 Err(_) if reducer.error_text().is_some() => continue,

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use test_support::js_numbers::as_doubles;
-use ui_message_stream::UiMessage;
-use ui_message_stream::chunk::ReceivedChunk;
-use ui_message_stream::reducer::{AfterError, PartialJson, ReduceError, Reducer, ResetOn};
+use ui_message_stream::chunk::{ChunkReader, ReceivedChunk};
+use ui_message_stream::message::Role;
+use ui_message_stream::reducer::{
+    AfterError, PartialJson, ReduceError, Reducer, ResetOn, ResponseReader,
+};
+use ui_message_stream::{AgentEvent, Translator, UiMessage};
 
 #[test]
 fn every_recorded_stream_gives_the_message_that_the_client_held() {
@@ -52,6 +55,48 @@ fn every_recorded_partial_tool_input_is_repaired_as_by_the_client() {
         let read: Option<Value> = read.map(|json| as_doubles(json.decode().unwrap()));
         let value = case.get("value").map(|value| as_doubles(value.clone()));
         assert_eq!(read, value, "{}", case["text"]);
+    }
+}
+
+#[test]
+fn a_character_that_is_split_over_two_deltas_is_read_as_by_the_client() {
+    let text = fs::read_to_string(upstream().join("split-pairs.jsonl")).unwrap();
+    assert!(text.lines().count() >= 10);
+    for line in text.lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let chunks = || case["chunks"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+        let (mut reader, mut reducer) = (ChunkReader::default(), Reducer::new());
+        for chunk in chunks() {
+            reducer.push(&reader.read(chunk).unwrap()).unwrap();
+        }
+        let message = serde_json::to_value(reducer.message()).unwrap();
+        assert_eq!(message, case["message"], "{}", case["note"]);
+
+        // A client in Rust, whose connection is lost after each frame.
+        let question = UiMessage::new("m", Role::User, Vec::new());
+        let mut response = ResponseReader::continuing(question);
+        for (number, chunk) in chunks().enumerate() {
+            response.connect().unwrap();
+            response.push(format!("id: {number}\ndata: {chunk}\n\n").as_bytes()).unwrap();
+        }
+        let message = serde_json::to_value(response.into_message()).unwrap();
+        assert_eq!(message, case["message"], "{}", case["note"]);
+
+        // An agent that passes on the stream.
+        let (mut translator, mut stored) = (Translator::new("msg-1"), Reducer::new());
+        let mut reader = ChunkReader::default();
+        for chunk in chunks() {
+            let ReceivedChunk::Known { chunk, .. } = reader.read(chunk).unwrap() else {
+                panic!("{chunk}")
+            };
+            let event = AgentEvent::Chunk(Box::new(chunk.into_owned()));
+            translator
+                .handle_event(&event, &mut |chunk| stored.push_chunk(&chunk).unwrap())
+                .unwrap();
+        }
+        let message = serde_json::to_value(stored.message()).unwrap().to_string();
+        assert!(!message.contains('\u{FFFD}'), "{}: {message}", case["note"]);
+        assert!(message.contains('😀'), "{}: {message}", case["note"]);
     }
 }
 

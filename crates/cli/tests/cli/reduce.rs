@@ -198,6 +198,17 @@ fn a_stream_without_a_message_is_reduced_to_null() {
     assert_eq!(run(&["reduce"]), RunResult { code: 0, out: "null\n".into(), err: String::new() });
 }
 
+#[test]
+fn a_character_that_is_split_over_two_deltas_is_joined() {
+    let stream = [
+        r#"{"type":"text-start","id":"0"}"#,
+        r#"{"type":"text-delta","id":"0","delta":"Hi \ud83d"}"#,
+        r#"{"type":"text-delta","id":"0","delta":"\ude00!"}"#,
+    ];
+    let result = run_with(&["reduce"], &stream.map(|chunk| format!("data: {chunk}\n\n")).concat());
+    assert_eq!(message(&result)["parts"][0]["text"], "Hi 😀!");
+}
+
 /// Returns the only printed line.
 fn message(result: &RunResult) -> Value {
     assert_eq!(result.out.lines().count(), 1, "{}", result.out);

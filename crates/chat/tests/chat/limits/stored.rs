@@ -1,11 +1,15 @@
 //! What a chat, a user and a store may hold, and what happens at each limit.
 
 use axum::http::{Method, StatusCode};
-use chat_test_support::test_server::{Answer, Client, Host};
+use chat_test_support::test_server::{Answer, Client, Host, Tools};
+use futures::stream;
 use serde_json::json;
-use ui_message_stream::approval::{ApprovalLimits, Principal};
+use ui_message_stream::AgentEvent;
+use ui_message_stream::approval::{ApprovalLimits, Approvals, Principal};
+use ui_message_stream::chunk::{ChunkReader, ReceivedChunk};
 use ui_message_stream_chat::Chat;
 use ui_message_stream_chat::ChatLimits;
+use ui_message_stream_chat::{ChatServer, Turn};
 
 /// A POST of one new message, which repeats no history.
 async fn post_text(host: &Host, user: &str, number: usize, text: &str) -> Answer {
@@ -84,6 +88,30 @@ async fn half_a_surrogate_pair_in_a_reason_is_replaced() {
     assert_eq!(denied.status, StatusCode::OK, "{}", denied.text);
     let stored = host.get("alice", "/api/chat/chat").await.text;
     assert!(stored.contains("no\u{FFFD}!"), "{stored}");
+}
+
+/// A back end in JavaScript or Java may split a text between the halves of a character.
+#[tokio::test]
+async fn a_character_that_another_server_has_split_is_stored_whole() {
+    let agent = |_: Turn| {
+        let mut reader = ChunkReader::default();
+        let chunks = [
+            r#"{"type":"text-start","id":"0"}"#,
+            r#"{"type":"text-delta","id":"0","delta":"Hi \ud83d"}"#,
+            r#"{"type":"text-delta","id":"0","delta":"\ude00!"}"#,
+            r#"{"type":"text-end","id":"0"}"#,
+        ];
+        stream::iter(chunks.map(|chunk| match reader.read(chunk).unwrap() {
+            ReceivedChunk::Known { chunk, .. } => AgentEvent::Chunk(Box::new(chunk.into_owned())),
+            other => panic!("{other:?}"),
+        }))
+    };
+    let chats = ChatServer::new(agent, Approvals::new(Tools::default()));
+    let host = Host::new().with_chats(|_| chats);
+    let answer = post_text(&host, "alice", 0, "Hi").await;
+    let stored = host.get("alice", "/api/chat/chat").await.text;
+    assert!(stored.contains("Hi 😀!"), "{stored}");
+    assert!(!answer.text.contains('\u{FFFD}'), "{}", answer.text);
 }
 
 #[tokio::test]
