@@ -36,9 +36,22 @@ pub enum PolicyError {
     )]
     CrossSite,
     /// The content type is not `application/json`.
-    #[error("the request must have `content-type: application/json`")]
+    #[error(
+        "the request must have `content-type: application/json`, as `DefaultChatTransport` sends it; \
+         `WorkflowChatTransport` needs two options: {}",
+        WORKFLOW_TRANSPORT.join(", ")
+    )]
     UnsupportedMediaType,
 }
+
+/// The options with which `WorkflowChatTransport` of `@ai-sdk/workflow` sends what `DefaultChatTransport` does, and takes the
+/// response of a server without workflow runs.
+const WORKFLOW_TRANSPORT: [&str; 2] = [
+    "`prepareSendMessagesRequest: ({ id, messages, trigger, messageId }) => \
+     ({ headers: { 'content-type': 'application/json' }, body: { id, messages, trigger, messageId } })`",
+    "`fetch: (...it) => fetch(...it).then(({ body, status, headers }) => \
+     new Response(body, { status, headers: [...headers, ['x-workflow-run-id', 'none']] }))`",
+];
 
 /// Returns what to write into the configuration of a development proxy, if the page is on this
 /// machine. The usual reason is a proxy that replaces the host, so that it differs from the origin.

@@ -73,7 +73,16 @@ async fn a_content_type_other_than_json_is_rejected_as_415() {
         }
         let (status, _, text) = answer(app(), request).await;
         assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{content_type:?}");
-        assert_eq!(text, "the request must have `content-type: application/json`");
+        let expected = "the request must have `content-type: application/json`, as \
+                        `DefaultChatTransport` sends it; `WorkflowChatTransport` needs two options: ";
+        let options = text.strip_prefix(expected).unwrap_or_else(|| panic!("{text}"));
+        // The page of the guide has them too.
+        let guide = include_str!("../../docs/client-versions.md");
+        let (_, options) = options.split_once('`').unwrap();
+        for option in options.trim_end_matches('`').split("`, `") {
+            assert!(guide.contains(option), "{option}");
+        }
+        assert_eq!(options.matches("`, `").count(), 1, "{options}");
     }
     let charset = Request::post("/api/chat")
         .header(header::CONTENT_TYPE, "Application/JSON; charset=utf-8")
