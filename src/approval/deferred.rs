@@ -375,6 +375,23 @@ impl DeferredToolResults {
         DeferredToolResults { results, ..self }
     }
 
+    /// Sets what is known now of a call with an approval request: its result, or `None` if the request is
+    /// pending. A response that does not count stays the result of a call whose request is pending.
+    #[cfg(feature = "approvals")]
+    pub(super) fn update(&mut self, call: &PendingToolCall, newest: Option<DeferredToolResult>) {
+        let DeferredToolResults { results, pending, .. } = self;
+        if let Some(newest) = newest {
+            results.retain(|result| result.approval_id != call.approval_id);
+            pending.retain(|other| other.approval_id != call.approval_id);
+            return results.push(newest);
+        }
+        let is_known = results.iter().any(|result| result.approval_id == call.approval_id)
+            || pending.iter().any(|other| other.approval_id == call.approval_id);
+        if !is_known {
+            pending.push(call.clone());
+        }
+    }
+
     /// Returns these results with the grant as the outcome of each of these approvals, which no model
     /// call has sent. A model call claims a grant before it sends it.
     #[cfg(feature = "approvals")]

@@ -103,6 +103,7 @@ impl PendingToolCall {
         let input = part.input().cloned().unwrap_or_else(Json::null);
         PendingToolCall {
             approval_id: part.approval_id().cloned(),
+            provider_executed: part.provider_executed == Some(true),
             ..Self::client_executed(id, name, input)
         }
     }

@@ -25,7 +25,7 @@ use crate::message::{
 ///
 /// | in the history | SDK | here |
 /// |---|---|---|
-/// | a call that waits, has no response, or was interrupted | no result | a result that states the reason |
+/// | a call that waits, runs, has no response, or was interrupted | no result | a result that states the reason |
 /// | a denial that the tool part does not show yet | no result until the server adds it | denied |
 /// | a preliminary output | is the result | outcome unknown, with that output |
 /// | several calls with one id | unchanged | a call without a result that has the same id as another call is left out as a repetition; all other calls get unique ids |

@@ -37,6 +37,9 @@ pub enum ToolResult {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// The tool is running: the user approved the call before another message. A later model call reads the
+    /// result.
+    Executing,
     /// The tool did not run.
     NotExecuted {
         /// The reason.
@@ -87,6 +90,7 @@ impl ToolResult {
                 None | Some("") => DENIED.into(),
                 Some(reason) => format!("{DENIED} Reason: {reason}").into(),
             },
+            ToolResult::Executing => EXECUTING.into(),
             ToolResult::NotExecuted { why } => why.text().into(),
             ToolResult::OutcomeUnknown { so_far: None } => UNKNOWN.into(),
             ToolResult::OutcomeUnknown { so_far: Some(output) } => {
@@ -111,7 +115,7 @@ impl ToolResult {
         match self {
             ToolResult::Output(_) => ToolResult::Output(Json::string(&text)),
             ToolResult::Error(_) => ToolResult::Error(text),
-            ToolResult::OutcomeUnknown { .. } => {
+            ToolResult::Executing | ToolResult::OutcomeUnknown { .. } => {
                 ToolResult::Error(format!("{} {CHANGED_BEFORE} {input}", self.text()))
             }
             other => other,
@@ -189,9 +193,9 @@ impl From<&DeferredOutcome> for ToolResult {
             DeferredOutcome::Executed { outcome: ToolOutcome::HandedToClient(_) } => {
                 NotExecutedReason::AwaitsClient.into()
             }
-            // The result is unknown for a call that has not completed.
+            DeferredOutcome::Executing { .. } => ToolResult::Executing,
+            // The caller has not said whether it executes the call.
             DeferredOutcome::Approved { .. }
-            | DeferredOutcome::Executing { .. }
             | DeferredOutcome::OutcomeUnknown
             | DeferredOutcome::ForwardedToProvider
             | DeferredOutcome::ForwardToProvider { approved: true, .. } => {
@@ -222,6 +226,8 @@ fn so_far<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Js
 }
 
 const DENIED: &str = "This tool call was denied. It was not executed, and it is not queued.";
+const EXECUTING: &str = "This tool call is running, and has no result yet. When it has ended, you read its result \
+                         here in place of this text. Do not repeat the call.";
 const UNVERIFIED: &str = "The client sent this result. The server has no record of this tool call, \
                           so the call and its result may be invented. The result is:";
 const CHANGED: &str = "The person changed the input of this call and approved it. It ran with this \

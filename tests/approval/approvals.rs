@@ -14,8 +14,9 @@ use ui_message_stream::approval::store::{
 };
 use ui_message_stream::approval::{
     ApprovalDecision, ApprovalRecord, AuditEvent, AuditEventKind, CallToApprove, ClaimResult,
-    DeferredOutcome, IssuedApproval, KeyRing, LeaseHolderId, Principal, RecordId, RecordedDecision,
-    RequestApprovalError, RevocationReason, ToolOutcome, Transition, UnixMillis,
+    DeferredOutcome, DeferredToolResults, IssuedApproval, KeyRing, LeaseHolderId, PendingToolCall,
+    Principal, RecordId, RecordedDecision, RequestApprovalError, RevocationReason, ToolOutcome,
+    Transition, UnixMillis,
 };
 
 use super::one_tool::{
@@ -185,6 +186,61 @@ async fn an_idempotent_tool_runs_again_when_its_lease_has_expired() {
     bench.complete(&lost, &ToolOutcome::Failed("too late".into())).await;
     assert_eq!(bench.outcomes(&body(&[call("call_1", &issued, true)])).await, outcomes);
     assert_eq!(audit_names(&bench, &issued), ["requested", "approved", "executed"]);
+}
+
+#[tokio::test]
+async fn the_newest_results_say_which_open_calls_wait_run_or_have_ended() {
+    let bench = Bench::new();
+    let mut open = Vec::new();
+    for at in 0..4 {
+        bench.tool(|tool| tool.is_idempotent = at == 2);
+        let id = format!("call_{at}");
+        let issued = bench.ask(&id, notes()).await;
+        let input = Json::from_serialize(&notes()).unwrap();
+        let id = issued.approval_id.clone();
+        let call =
+            PendingToolCall::awaiting_approval(id, format!("call_{at}"), "delete_file", input);
+        open.push((issued, call));
+    }
+    let [waits, runs, repeatable, ended] = &open[..] else { unreachable!() };
+    let calls: Vec<PendingToolCall> = open.iter().map(|(_, call)| call.clone()).collect();
+    for (issued, _) in [runs, repeatable] {
+        bench.claim_and_vanish(issued).await;
+    }
+    let claim = bench.claim_and_vanish(&ended.0).await;
+    let ada_chat = bench.approvals.for_chat(&ada(), &"chat".into());
+    let newest = async |known| ada_chat.with_newest_results(known, &calls).await.unwrap();
+    let outcomes = |results: &DeferredToolResults| -> Vec<_> {
+        let results =
+            calls.iter().map(|call| Some(results.get(&call.tool_call_id)?.outcome.clone()));
+        results.collect()
+    };
+    let executing = |of: &(IssuedApproval, PendingToolCall)| {
+        Some(DeferredOutcome::Executing { record: of.0.record })
+    };
+
+    let first = newest(DeferredToolResults::default()).await;
+    assert_eq!(outcomes(&first), [None, executing(runs), executing(repeatable), executing(ended)]);
+    assert_eq!(first.pending(), std::slice::from_ref(&waits.1));
+
+    // The lease of the calls passes, but one has ended.
+    let done = ToolOutcome::Output(Json::string("deleted"));
+    bench.complete(&claim, &done).await;
+    bench.wait(LEASE);
+    let (unknown, executed) =
+        (DeferredOutcome::OutcomeUnknown, DeferredOutcome::Executed { outcome: done });
+    let then = newest(first).await;
+    assert_eq!(outcomes(&then), [None, Some(unknown.clone()), Some(unknown), Some(executed)]);
+    assert_eq!(then.pending(), std::slice::from_ref(&waits.1));
+
+    bench.claim_and_vanish(&waits.0).await;
+    let last = newest(then).await;
+    assert_eq!(outcomes(&last)[0], executing(waits));
+    assert_eq!((last.results().len(), last.pending()), (4, &[][..]));
+
+    let chat_of_another = bench.approvals.for_chat(&Principal::new("eve"), &"chat".into());
+    let none = DeferredToolResults::default();
+    assert!(chat_of_another.with_newest_results(none, &calls).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

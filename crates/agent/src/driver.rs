@@ -18,7 +18,7 @@ use super::telemetry::{record_failure, record_usage, run_span, step_span};
 use super::tool_error::cannot_ask;
 use super::tool_run::ToolRun;
 use super::tool_set::ToolSet;
-use super::transcript::Transcript;
+use super::transcript::{Transcript, model_messages};
 use crate::metrics::count_tokens;
 use crate::tool_loop::{
     Action, CallDecision, Effect, InnerCall, Input, RunEnd, ToolEvent, ToolLoop,
@@ -26,8 +26,8 @@ use crate::tool_loop::{
 use ui_message_stream::BoxError;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{
-    CallToApprove, DeferredOutcome, DeferredToolResult, OuterCall, PendingToolCall, ToolOutcome,
-    log_refused,
+    CallToApprove, DeferredOutcome, DeferredToolResult, DeferredToolResults, OuterCall,
+    PendingToolCall, ToolOutcome, log_refused,
 };
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ApprovalRequestDetails};
@@ -214,14 +214,26 @@ impl AgentRun {
         let output_problem = &mut self.output_problem;
         match effect {
             Effect::CallModel { step } => {
-                let mut messages = transcript.model_messages(turn, step, tools);
-                messages.extend(output_problem.take().map(ModelMessage::user));
-                let mut request = ModelRequest::new(messages);
-                request.instructions = settings.instructions.clone();
-                request.tools = tools.definitions();
-                request.output = settings.output.as_ref().map(StructuredOutput::schema);
-                let chat = &turn.chat.id;
-                Box::pin(ModelInputs::new(&*settings.model, request, tools.clone(), chat))
+                let (chat, problem) = (transcript.chat(), output_problem.take());
+                if step == 1 || turn.chat.open_approvals().is_empty() {
+                    return call_model(settings, tools, chat, &turn.deferred, step, problem);
+                }
+                // The calls of older messages may have results since the last step.
+                let (settings, tools) = (Arc::clone(settings), tools.clone());
+                let (chat, turn) = (chat.clone(), Arc::clone(turn));
+                let calling = async move {
+                    match turn.newest_results().await {
+                        Ok(deferred) => {
+                            call_model(&settings, &tools, &chat, &deferred, step, problem)
+                        }
+                        Err(error) => {
+                            let error = log_causes(&error);
+                            tracing::error!(error, "the results of open calls cannot be read");
+                            single_input(ready(Input::ModelFailed(UserText::AnswerFailed.into())))
+                        }
+                    }
+                };
+                Box::pin(calling.in_current_span().flatten_stream())
             }
             Effect::ValidateInput(call) => {
                 let result = tools.validate_input(&call.tool_name, &call.input);
@@ -362,6 +374,24 @@ impl Stream for AgentRun {
             }
         }
     }
+}
+
+/// Calls the model with the messages of a chat.
+fn call_model(
+    settings: &Settings,
+    tools: &ToolSet,
+    chat: &Chat,
+    deferred: &DeferredToolResults,
+    step: u32,
+    output_problem: Option<String>,
+) -> InputStream {
+    let mut messages = model_messages(chat, deferred, step, tools);
+    messages.extend(output_problem.map(ModelMessage::user));
+    let mut request = ModelRequest::new(messages);
+    request.instructions = settings.instructions.clone();
+    request.tools = tools.definitions();
+    request.output = settings.output.as_ref().map(StructuredOutput::schema);
+    Box::pin(ModelInputs::new(&*settings.model, request, tools.clone(), &chat.id))
 }
 
 /// Returns the ids of the calls in the chat. The result of a call that the client executes refers

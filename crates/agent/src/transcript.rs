@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use super::tool_set::ToolSet;
+use ui_message_stream::approval::DeferredToolResults;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::message::{Part, Role, UiMessage};
@@ -79,24 +80,23 @@ impl Transcript {
         chat.messages.update(self.index, |message| message.parts.retain(|part| !is_call(part)));
         chat
     }
+}
 
-    /// Returns the messages that the model reads in this step.
-    pub(super) fn model_messages(
-        &mut self,
-        turn: &Turn,
-        step: u32,
-        tools: &ToolSet,
-    ) -> Vec<ModelMessage> {
-        let deferred = match step {
-            1 => Cow::Borrowed(&turn.deferred),
-            _ => Cow::Owned(turn.deferred.after_provider_notified()),
-        };
-        let chat = self.chat();
-        ToModelMessages::new()
-            .with_deferred(&deferred)
-            .with_call_outcomes(&chat.call_outcomes)
-            .with_unverified(|message, call| chat.is_unverified(message, call))
-            .with_outputs(|tool, output| tools.model_output(tool, output))
-            .model_messages(&chat.messages)
-    }
+/// Returns the messages that the model reads in this step.
+pub(super) fn model_messages(
+    chat: &Chat,
+    deferred: &DeferredToolResults,
+    step: u32,
+    tools: &ToolSet,
+) -> Vec<ModelMessage> {
+    let deferred = match step {
+        1 => Cow::Borrowed(deferred),
+        _ => Cow::Owned(deferred.after_provider_notified()),
+    };
+    ToModelMessages::new()
+        .with_deferred(&deferred)
+        .with_call_outcomes(&chat.call_outcomes)
+        .with_unverified(|message, call| chat.is_unverified(message, call))
+        .with_outputs(|tool, output| tools.model_output(tool, output))
+        .model_messages(&chat.messages)
 }

@@ -517,7 +517,7 @@ impl Driver {
         let has_approvals = self.client.answers_approvals();
         let turn = Turn::of_run(call, deferred, posted, &chats.approvals, has_approvals);
         let revoke = (!has_approvals).then(|| self.effects.revoker());
-        self.agent = Some(AgentEvents::new(&*chats.agent, turn, revoke));
+        self.agent = Some(AgentEvents::new(&chats.agent, turn, revoke));
     }
 
     /// Passes the events that are ready to the turn, so that they are appended together. Returns

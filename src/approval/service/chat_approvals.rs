@@ -20,9 +20,9 @@ use crate::approval::store::{
     LedgerStoreError, PendingLimit, PendingLimits, RecordList, Snapshot, system_time, update,
 };
 use crate::approval::{
-    ApprovalRecord, DeferredOutcome, DefinitionDigest, EditableInput, NewApprovalRequest,
-    NoticeDelivery, OnNewMessage, OuterCall, PendingToolCall, Principal, RecordId,
-    RecordedDecision, RejectionReason, ResumePlan, ResumedCall, UnixMillis,
+    ApprovalRecord, DeferredOutcome, DeferredToolResults, DefinitionDigest, EditableInput,
+    NewApprovalRequest, NoticeDelivery, OnNewMessage, OuterCall, PendingToolCall, Principal,
+    RecordId, RecordedDecision, RejectionReason, ResumePlan, ResumedCall, UnixMillis,
     UnverifiedApprovalResponse,
 };
 use crate::event::{AgentEvent, ToolCall};
@@ -166,6 +166,50 @@ impl ChatApprovals {
             self.resolved_request(id, expired.as_ref().unwrap_or(record), now, system_now)
         });
         Ok(known.collect())
+    }
+
+    /// Returns these results with what the ledger knows now of open calls of this chat: a call that was
+    /// pending may have been approved since, and one that was running may have a result. A call whose
+    /// server was lost has an unknown outcome, also if the next approval executes it again. Writes nothing.
+    ///
+    /// A model call that does not come at once after a redemption needs it.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails.
+    pub async fn with_newest_results(
+        &self,
+        mut results: DeferredToolResults,
+        open: &[PendingToolCall],
+    ) -> Result<DeferredToolResults, LedgerStoreError> {
+        let (keys, system_now) = (&self.inner.keys, system_time());
+        let asked = open.iter().filter_map(|call| {
+            let id = call.approval_id.as_ref()?;
+            Some((ApprovalRecord::record_id_from_token(id, keys, system_now)?, id, call))
+        });
+        let asked: Vec<_> = asked.collect();
+        if asked.is_empty() {
+            return Ok(results);
+        }
+        let ids: Vec<RecordId> = asked.iter().map(|(record, ..)| *record).collect();
+        let Snapshot { now, records } = self.inner.ledger.load(&ids).await?;
+        for (record, id, call) in asked {
+            let mut records = records.iter().map(|versioned| &versioned.record);
+            let found = records.find(|found| found.id == record);
+            let Some(record) = found.filter(|it| self.is_own_request(it, id, system_now)) else {
+                continue;
+            };
+            let expired = record.expire(now).next;
+            let record = expired.as_ref().unwrap_or(record);
+            let outcome = match record.can_be_executed_again(now) {
+                true => Some(DeferredOutcome::OutcomeUnknown),
+                false => record.outcome_at(now),
+            };
+            let descriptor = record.descriptor(now).ok();
+            let newest =
+                outcome.map(|outcome| call.with_outcome(outcome).described_by(descriptor.as_ref()));
+            results.update(call, newest);
+        }
+        Ok(results)
     }
 
     /// Returns the outcome of the request with this id. `None` if it is pending, if its call can be

@@ -60,6 +60,7 @@ fn result_text(result: &ToolResultContent) -> String {
         ToolResult::Error(error) => format!("failed: {error}"),
         ToolResult::Denied { reason: Some(reason) } => format!("denied: {reason}"),
         ToolResult::Denied { reason: None } => "denied".to_owned(),
+        ToolResult::Executing => "runs".to_owned(),
         ToolResult::NotExecuted { why } => format!("not executed: {why:?}"),
         ToolResult::OutcomeUnknown { so_far: Some(output) } => format!("unknown, so far {output}"),
         ToolResult::OutcomeUnknown { so_far: None } => "unknown".to_owned(),

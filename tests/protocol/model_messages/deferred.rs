@@ -117,6 +117,7 @@ fn the_outcome_of_an_open_call_reaches_the_model() {
         (json!({"executed": {"outcome": {"output": [1]}}}), "= [1]"),
         (json!({"executed": {"outcome": {"failed": "e"}}}), "failed: e"),
         (json!("outcome-unknown"), "unknown"),
+        (json!({"executing": {"record": "0123456789abcdef0123456789abcdef"}}), "runs"),
         (json!({"approved": {"input": {}}}), "unknown"),
         (json!({"denied": {"reason": "no"}}), "denied: no"),
         (json!("expired"), "not executed: Expired"),

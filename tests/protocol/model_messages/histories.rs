@@ -223,6 +223,8 @@ fn the_text_for_a_call_that_did_not_run_says_that_it_did_not_run() {
     let unknown =
         ToolResult::OutcomeUnknown { so_far: Some(Json::string("half")) }.text().into_owned();
     assert!(unknown.contains("not known") && unknown.ends_with(": half"), "{unknown}");
+    let executing = ToolResult::Executing.text().into_owned();
+    assert!(executing.contains("is running") && !executing.contains("not executed"), "{executing}");
     assert_eq!(ToolResult::Error("\n".into()).text(), "The tool failed.");
     assert_eq!(ToolResult::Output(Json::string("a\nb")).text(), "a\nb");
 }

@@ -15,6 +15,7 @@ mod incomplete_histories;
 mod inner_agents;
 mod limits;
 mod metrics;
+mod open_calls;
 mod provider_approvals;
 mod provider_approvals_multi_server;
 mod provider_double;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 use futures_util::future::BoxFuture;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 
 use super::{AgentEventStream, ChatAgent, Event, Turn};
 use ui_message_stream::BoxError;
@@ -31,12 +31,21 @@ impl AgentEvents {
     /// `revoke` is given if the client cannot answer approval requests. It is called for each request,
     /// before the event of the request is returned. The client is told that the call was not executed.
     /// If `revoke` fails, the events end with an error.
-    pub(crate) fn new(agent: &dyn ChatAgent, turn: Turn, revoke: Option<Revoke>) -> Self {
-        let events = catch_unwind(AssertUnwindSafe(|| agent.respond(turn)));
-        let events = events.unwrap_or_else(|panic| {
-            let panicked: Event = Err(panic_message(&*panic).into());
-            stream::iter([panicked]).boxed()
-        });
+    pub(crate) fn new(agent: &Arc<dyn ChatAgent>, turn: Turn, revoke: Option<Revoke>) -> Self {
+        let events = match turn.open_calls().is_empty() {
+            true => respond(&**agent, turn),
+            // An earlier turn may have left one of them running, or another one has decided it since.
+            false => {
+                let agent = Arc::clone(agent);
+                let responding = async move {
+                    match turn.newest_results().await {
+                        Ok(deferred) => respond(&*agent, Turn { deferred, ..turn }),
+                        Err(error) => failed(error.into()),
+                    }
+                };
+                responding.flatten_stream().boxed()
+            }
+        };
         let events = match revoke {
             None => events,
             Some(revoke) => events.then(move |event| revoke_request(revoke.clone(), event)).boxed(),
@@ -90,6 +99,16 @@ impl AgentEvents {
         }
         joined
     }
+}
+
+fn respond(agent: &dyn ChatAgent, turn: Turn) -> AgentEventStream {
+    let events = catch_unwind(AssertUnwindSafe(|| agent.respond(turn)));
+    events.unwrap_or_else(|panic| failed(panic_message(&*panic).into()))
+}
+
+fn failed(error: BoxError) -> AgentEventStream {
+    let failed: Event = Err(error);
+    stream::iter([failed]).boxed()
 }
 
 impl Stream for AgentEvents {

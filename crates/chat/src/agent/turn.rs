@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+
 use crate::Chat;
 use crate::log::turn_io::CallAgent;
+use ui_message_stream::approval::store::LedgerStoreError;
 use ui_message_stream::approval::{
-    Approvals, ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults, Principal,
+    Approvals, ChatApprovals, DeferredOutcome, DeferredToolResult, DeferredToolResults,
+    PendingToolCall, Principal,
 };
 use ui_message_stream::id::MessageId;
 use ui_message_stream::model::{ToModelMessages, Usage, UsageMetadata};
 use ui_message_stream::request::ChatRequest;
+use ui_message_stream::retry::{MAX_FAILURES, repeat};
 
 /// The input of an agent for one turn. It contains the conversation and the results of earlier tool
 /// calls, and it can request approvals.
@@ -166,6 +171,29 @@ impl Turn {
             turn.approvals = turn.approvals.without_requests();
         }
         Turn { deferred: deferred.with_results(results), request, ..turn }
+    }
+
+    /// Returns the [deferred results](Self::deferred) with what the ledger knows now of the calls that were
+    /// open when the turn began: one that was running may have a result, for example. The turn begins with
+    /// the newest results.
+    ///
+    /// An agent that calls the model several times in a turn passes them to
+    /// [`with_deferred`](ToModelMessages::with_deferred) for each further call, as `Agent` does.
+    ///
+    /// # Errors
+    /// [`LedgerStoreError`] if the ledger fails for half a minute. The model must not be called then: it would
+    /// read that a call was not executed which may run.
+    pub async fn newest_results(&self) -> Result<DeferredToolResults, LedgerStoreError> {
+        let (results, open) = (&self.deferred, self.open_calls());
+        let read = || self.approvals.with_newest_results(results.clone(), &open).boxed();
+        repeat("look up open calls", MAX_FAILURES, read).await
+    }
+
+    /// The calls that wait for a decision or are executed. Of its own calls the provider says it.
+    pub(super) fn open_calls(&self) -> Vec<PendingToolCall> {
+        let mut open = self.chat.open_approvals();
+        open.retain(|call| !call.provider_executed);
+        open
     }
 
     /// Returns the results of the calls whose approval responses were not accepted.

@@ -78,7 +78,10 @@ pub(super) fn result_items(
         // The call was or may have been approved and executed, under an id that is not known here.
         (
             "mcp_approval_request",
-            ToolResult::Output(_) | ToolResult::Error(_) | ToolResult::OutcomeUnknown { .. },
+            ToolResult::Output(_)
+            | ToolResult::Error(_)
+            | ToolResult::Executing
+            | ToolResult::OutcomeUnknown { .. },
         ) => function_items(call, result),
         ("mcp_approval_request", result) => {
             vec![approval_request(call, &state), denial(&state, result)]

@@ -176,6 +176,7 @@ impl HistoryBuilder {
                 Some(
                     ModelToolResult::Output(_)
                     | ModelToolResult::Error(_)
+                    | ModelToolResult::Executing
                     | ModelToolResult::OutcomeUnknown { .. },
                 ),
             ) => ApprovalState::Unknown,

@@ -204,7 +204,7 @@ async fn a_client_output_counts_that_is_sent_before_the_run_has_ended_that_made_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_message_during_an_approved_call_sends_its_outcome_to_the_model_as_unknown() {
+async fn a_new_message_during_an_approved_call_sends_it_to_the_model_as_executing() {
     let host = host();
     host.post(user_message("m1", "once")).await;
     host.approve("first").await;
@@ -212,7 +212,8 @@ async fn a_new_message_during_an_approved_call_sends_its_outcome_to_the_model_as
     host.agent.add_permits(9);
     host.post(user_message("m2", "and?")).await;
     let read = host.read.lock().unwrap().last().unwrap().clone();
-    assert!(read.contains("unknown") && !read.contains("not-executed"), "{read}");
+    assert!(read.contains(r#""result":"executing""#), "{read}");
+    assert!(!read.contains("unknown") && !read.contains("not-executed"), "{read}");
     host.tool.add_permits(1);
     wait_one_second().await;
     host.post(user_message("m3", "and now?")).await;

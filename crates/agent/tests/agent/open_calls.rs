@@ -1,0 +1,236 @@
+//! What the model reads of calls that are open, or are executed, while it is called.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures::stream;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use test_support::ledger_double::{Fault, LedgerDouble, Operation};
+use test_support::requests::{ada, say};
+use test_support::responses::text_of;
+use test_support::{eventually, within_patience};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use ui_message_stream::approval::{ApprovalDecision, Approvals, OnNewMessage};
+use ui_message_stream::chunk::FinishReason;
+use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::message::ToolState;
+use ui_message_stream::model::{
+    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
+};
+use ui_message_stream_agent::{Agent, Tool, ToolError};
+use ui_message_stream_chat::ChatServer;
+
+#[derive(Deserialize, JsonSchema)]
+struct Nothing {}
+
+/// A model that makes these calls, one step after the other, and says "Done." in a step without calls.
+#[derive(Debug, Clone)]
+struct Script {
+    steps: Arc<Mutex<VecDeque<&'static [&'static str]>>>,
+    /// The results of the calls that it has read, by step.
+    read: Arc<Mutex<Vec<String>>>,
+}
+
+impl Model for Script {
+    fn call(&self, request: ModelRequest) -> ModelStream {
+        let contents = request.messages.iter().filter_map(|message| match message {
+            ModelMessage::Tool { content } => Some(content),
+            _ => None,
+        });
+        let results = contents.flatten().filter_map(|content| match content {
+            ToolContent::Result(read) => {
+                Some(format!("{}: {}", read.tool_name, read.result.text()))
+            }
+            ToolContent::ProviderApproval(_) => None,
+        });
+        let mut read = self.read.lock().unwrap();
+        read.push(results.collect::<Vec<_>>().join("\n"));
+        let calls = self.steps.lock().unwrap().pop_front().unwrap_or_default();
+        let mut events: Vec<_> = calls
+            .iter()
+            .map(|tool| {
+                let call = ToolCall::new(format!("{tool}_{}", read.len()), *tool);
+                Ok(ModelEvent::ToolCall(Box::new(call), json!({}).to_string()))
+            })
+            .collect();
+        if calls.is_empty() {
+            events.push(Ok(ModelEvent::Event(AgentEvent::text("Done."))));
+        }
+        let reason = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
+        events.push(Ok(ModelEvent::Finished(reason)));
+        Box::pin(stream::iter(events))
+    }
+}
+
+/// Holds a tool until it is opened.
+#[derive(Debug, Clone)]
+struct Gate {
+    begun: Arc<Semaphore>,
+    open: Arc<Semaphore>,
+}
+
+impl Gate {
+    fn new() -> Self {
+        let closed = || Arc::new(Semaphore::new(0));
+        Gate { begun: closed(), open: closed() }
+    }
+
+    fn tool(&self, name: &'static str) -> Tool<Nothing> {
+        let gate = self.clone();
+        Tool::new(name, move |_: Nothing| {
+            let gate = gate.clone();
+            async move {
+                gate.begun.add_permits(1);
+                gate.open.acquire().await.unwrap().forget();
+                Ok::<_, ToolError>(format!("{name} has ended"))
+            }
+        })
+    }
+
+    async fn begun(&self) {
+        within_patience(self.begun.acquire()).await.unwrap().forget();
+    }
+
+    fn open(&self) {
+        self.open.add_permits(1);
+    }
+}
+
+/// A chat with the gated tools `build`, which asks for approval and stays open when the user sends a message,
+/// and `look`. The tool `send` asks and runs at once.
+struct Host {
+    chats: ChatServer,
+    model: Script,
+    build: Gate,
+    look: Gate,
+    /// Nothing can be loaded from the ledger.
+    is_unreadable: Arc<AtomicBool>,
+}
+
+impl Host {
+    fn new(steps: &[&'static [&'static str]]) -> Self {
+        let steps = Arc::new(Mutex::new(steps.iter().copied().collect()));
+        let model = Script { steps, read: Arc::default() };
+        let (build, look) = (Gate::new(), Gate::new());
+        let send = Tool::new("send", async |_: Nothing| Ok::<_, ToolError>("sent"));
+        let agent = Agent::new(model.clone())
+            .tool(build.tool("build").needs_approval().on_new_message(OnNewMessage::Run))
+            .tool(look.tool("look"))
+            .tool(send.needs_approval());
+        let is_unreadable = Arc::new(AtomicBool::new(false));
+        let fails = Arc::clone(&is_unreadable);
+        let ledger = LedgerDouble::new(move |operation| match operation {
+            Operation::Load(_) => fails.load(Ordering::SeqCst).then_some(Fault::NotDone("away")),
+            _ => None,
+        });
+        let approvals = Approvals::new(agent.clone()).with_ledger(Arc::new(ledger));
+        let chats = ChatServer::new(agent, approvals);
+        Host { chats, model, build, look, is_unreadable }
+    }
+
+    /// Sends a message, and reads the answer while it is written.
+    async fn begin(&self, id: &str) -> JoinHandle<String> {
+        let answer = self.chats.stream_response(&ada(), say("chat", id, "Go")).await.unwrap();
+        tokio::spawn(text_of(answer))
+    }
+
+    async fn say(&self, id: &str) {
+        within_patience(self.begin(id).await).await.unwrap();
+    }
+
+    async fn approve(&self, tool: &str) {
+        let pending = self.chats.approvals().pending(&ada()).await.unwrap();
+        let asked = pending.iter().find(|pending| &*pending.record.tool_name == tool).unwrap();
+        let yes = ApprovalDecision::new(asked.approval_id.clone(), true);
+        assert!(self.chats.decide(&ada(), vec![yes]).await.unwrap()[0].accepted);
+    }
+
+    /// Lets the approved call end, and waits until it has its result.
+    async fn end_build(&self) {
+        self.build.open();
+        eventually(async || {
+            let chat = self.chats.chat(&ada(), &"chat".into()).await.unwrap();
+            let mut parts = chat.messages.iter().flat_map(|message| message.tool_parts());
+            let build = parts.find(|part| &*part.tool_name == "build").unwrap();
+            matches!(build.state, ToolState::OutputAvailable { .. })
+        })
+        .await;
+    }
+
+    /// Returns what the model has read in each call.
+    fn read(&self) -> Vec<String> {
+        self.model.read.lock().unwrap().clone()
+    }
+}
+
+#[tokio::test]
+async fn a_message_during_an_approved_call_finds_it_running_and_the_next_model_call_has_its_result()
+{
+    let host = Host::new(&[&["build"], &["look"]]);
+    host.say("u1").await;
+    host.approve("build").await;
+    host.build.begun().await;
+    let answer = host.begin("u2").await;
+    host.look.begun().await;
+    let read = host.read();
+    assert!(read[1].starts_with("build: This tool call is running"), "{read:#?}");
+    // The next model call of the same answer.
+    host.end_build().await;
+    host.look.open();
+    within_patience(answer).await.unwrap();
+    let read = host.read();
+    assert_eq!(read[2], "build: build has ended\nlook: look has ended");
+    host.say("u3").await;
+    assert_eq!(host.read()[3], read[2]);
+}
+
+#[tokio::test]
+async fn an_answer_that_goes_on_with_another_approval_reads_that_an_older_call_runs() {
+    let host = Host::new(&[&["build"], &["send"]]);
+    host.say("u1").await;
+    host.approve("build").await;
+    host.build.begun().await;
+    host.say("u2").await;
+    host.approve("send").await;
+    eventually(async || host.read().len() == 3).await;
+    let read = host.read();
+    assert!(read[2].starts_with("build: This tool call is running"), "{read:#?}");
+    assert!(read[2].ends_with("\nsend: sent"), "{read:#?}");
+    host.end_build().await;
+    host.say("u3").await;
+    assert_eq!(host.read()[3], "build: build has ended\nsend: sent");
+}
+
+#[tokio::test]
+async fn a_call_that_is_approved_while_a_later_answer_is_written_runs_for_its_next_model_call() {
+    let host = Host::new(&[&["build"], &["look"]]);
+    host.say("u1").await;
+    let answer = host.begin("u2").await;
+    host.look.begun().await;
+    let read = host.read();
+    assert!(read[1].contains("waits for the person to approve it"), "{read:#?}");
+    host.approve("build").await;
+    host.build.begun().await;
+    host.look.open();
+    within_patience(answer).await.unwrap();
+    let read = host.read();
+    assert!(read[2].starts_with("build: This tool call is running"), "{read:#?}");
+    host.end_build().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_is_not_called_while_it_is_not_known_whether_an_open_call_runs() {
+    let host = Host::new(&[&["build"], &["look"]]);
+    host.say("u1").await;
+    let answer = host.begin("u2").await;
+    host.look.begun().await;
+    host.is_unreadable.store(true, Ordering::SeqCst);
+    host.look.open();
+    let answer = within_patience(answer).await.unwrap();
+    assert!(answer.contains(r#""type":"error""#), "{answer}");
+    assert_eq!(host.read().len(), 2);
+}
