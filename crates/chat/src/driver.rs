@@ -189,9 +189,9 @@ impl Driver {
 
     /// Stores what the ledger knows about the open calls of this log, and does not wait for it.
     pub(crate) fn settle_calls(chats: &Arc<Inner>, key: LogKey) {
-        let client = chats.clients.any_client();
+        let (client, goal) = (chats.clients.any_client(), Goal::Settle { has_expired: false });
         // The next one who loads the chat tries again.
-        tokio::spawn(Self::mend(Arc::clone(chats), key, client, Goal::Settle).map(drop));
+        tokio::spawn(Self::mend(Arc::clone(chats), key, client, goal).map(drop));
     }
 
     /// Performs the actions of the turn until it has to wait, or has ended.

@@ -1,4 +1,5 @@
-//! Approval requests expire when their time has passed, and their chats show it without a request.
+//! Approval requests expire when their time has passed, and their chats and the readers of a live run show it
+//! without a request.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -46,7 +47,8 @@ async fn expire(chats: &Arc<Inner>) -> Option<Duration> {
         let client = chats.clients.any_client();
         for _ in 0..MAX_TURNS_BEFORE {
             // Another turn may mend the chat, and may have read the ledger before.
-            let mended = Driver::mend(Arc::clone(chats), key.clone(), client, Goal::Settle).await;
+            let goal = Goal::Settle { has_expired: true };
+            let mended = Driver::mend(Arc::clone(chats), key.clone(), client, goal).await;
             // After a failure the next one who loads the chat tries again.
             if !matches!(mended, Ok(false)) {
                 return;

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use futures::stream;
+use futures::{StreamExt, stream};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -14,12 +15,13 @@ use test_support::responses::text_of;
 use test_support::{eventually, within_patience};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use ui_message_stream::approval::{ApprovalDecision, Approvals, OnNewMessage};
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
 use ui_message_stream::message::ToolState;
 use ui_message_stream::model::{
-    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolContent,
+    Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, NotExecutedReason, ToolContent,
 };
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
@@ -113,6 +115,10 @@ struct Host {
 
 impl Host {
     fn new(steps: &[&'static [&'static str]]) -> Self {
+        Self::with(steps, |approvals| approvals)
+    }
+
+    fn with(steps: &[&'static [&'static str]], set: impl FnOnce(Approvals) -> Approvals) -> Self {
         let steps = Arc::new(Mutex::new(steps.iter().copied().collect()));
         let model = Script { steps, read: Arc::default() };
         let (build, look) = (Gate::new(), Gate::new());
@@ -128,7 +134,7 @@ impl Host {
             _ => None,
         });
         let approvals = Approvals::new(agent.clone()).with_ledger(Arc::new(ledger));
-        let chats = ChatServer::new(agent, approvals);
+        let chats = ChatServer::new(agent, set(approvals));
         Host { chats, model, build, look, is_unreadable }
     }
 
@@ -233,4 +239,27 @@ async fn the_model_is_not_called_while_it_is_not_known_whether_an_open_call_runs
     let answer = within_patience(answer).await.unwrap();
     assert!(answer.contains(r#""type":"error""#), "{answer}");
     assert_eq!(host.read().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_expires_while_another_call_of_its_step_runs_and_the_model_reads_both_results() {
+    // Shorter than a tool may take.
+    let ttl = Duration::from_secs(10);
+    let host = Host::with(&[&["look", "send"]], |approvals| approvals.with_approval_ttl(ttl));
+    let mut answer = host.chats.stream_response(&ada(), say("chat", "u1", "Go")).await.unwrap();
+    let (mut text, begun) = (String::new(), Instant::now());
+    while !text.contains("tool-output-error") && begun.elapsed() < ttl * 2 {
+        let page = answer.next().await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(&page).unwrap());
+    }
+    assert!(text.contains("tool-output-error"), "{text}");
+    assert_eq!(host.read().len(), 1, "the other call runs");
+    host.look.open();
+    let rest = within_patience(text_of(answer)).await;
+    assert!(rest.contains("Done.") && !rest.contains("tool-output-error"), "{rest}");
+    let read = host.read();
+    let [_, results] = &read[..] else { panic!("{read:#?}") };
+    let (look, send) = results.split_once('\n').unwrap();
+    assert_eq!(look, "look: look has ended");
+    assert_eq!(send, format!("send: {}", NotExecutedReason::Expired));
 }

@@ -7,7 +7,7 @@ use super::entry::Entry;
 use super::join::{join, join_or_stored};
 use super::writer::accepted;
 use crate::conversation::request_change::{NoChange, change_of};
-use crate::conversation::{Chat, RequestEffect, approval_status};
+use crate::conversation::{Chat, ReceivedResult, RequestEffect, approval_status};
 use ui_message_stream::approval::{ApprovalStatus, ResumePlan};
 use ui_message_stream::id::MessageId;
 use ui_message_stream::message::{ToolState, UiMessage};
@@ -75,14 +75,17 @@ pub(crate) fn answer(
 
 /// Appends the outcomes that the ledger has for open calls: they have expired, or the turn that was to append
 /// them was lost. If a user has decided, the run begins that reads them, also if there was no place for it
-/// when the results came.
-pub(crate) fn settle(view: &View, mine: &Mine) -> Decision {
+/// when the results came. If a request `has_expired`, the readers of a live run are shown what was closed without a
+/// decision. The turns of those who decide append the other outcomes.
+pub(crate) fn settle(view: &View, mine: &Mine, has_expired: bool) -> Decision {
     let (state, open) = (&view.state, view.state.chat().undecided_calls());
-    if state.live().is_some() {
+    let is_live = state.live().is_some();
+    if is_live && !has_expired {
         return Decision::Done(Response::Nothing);
     }
     let Some(known) = mine.known_of(&open) else { return Decision::FindDecided(open) };
-    let results = accepted(state.chat(), &known.results);
+    let is_due = |known: &&ReceivedResult| !is_live || known.result.outcome.is_closed_undecided();
+    let results = accepted(state.chat(), known.results.iter().filter(is_due));
     if !results.is_empty() {
         return append_results(view, mine, results, None);
     }

@@ -50,7 +50,7 @@ pub(crate) fn decide(view: Option<&View>, goal: &Goal, mine: &Mine) -> Decision 
             Some(live) if live.run == *run && view.head.is_lost => end_lost(view, live, mine),
             _ => Decision::Done(Response::Nothing),
         },
-        Goal::Settle => settle(view, mine),
+        Goal::Settle { has_expired } => settle(view, mine, *has_expired),
     }
 }
 

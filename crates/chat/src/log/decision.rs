@@ -33,8 +33,11 @@ pub(crate) enum Goal {
     Follow,
     /// A reader, or a load of the chat, has seen that the lease of this run has passed.
     Mend(RunId),
-    /// A load of the chat has seen that the ledger knows the outcome of a call that the chat holds as open.
-    Settle,
+    /// The ledger knows the outcome of a call that the chat holds as open: its request has just expired, or a
+    /// load of the chat has seen it.
+    Settle {
+        has_expired: bool,
+    },
     /// The lease of this run has passed long ago: the run is ended, and not resumed.
     Expire(RunId),
 }

@@ -119,7 +119,7 @@ impl Simulation {
                 self.post(Goal::Follow);
             } else if !is_loaded && world.unstored_decisions().next().is_some() {
                 is_loaded = true;
-                self.post(Goal::Settle);
+                self.post(Goal::Settle { has_expired: false });
             } else {
                 return self.world.check_end();
             }
@@ -251,7 +251,10 @@ impl Simulation {
             13 if self.random.one_in(2) => self.post(Goal::Stop),
             13 if self.random.one_in(3) => self.post(Goal::Delete),
             13 if self.random.one_in(2) => self.post(Goal::Follow),
-            13 => self.post(Goal::Settle),
+            13 => {
+                let has_expired = self.random.one_in(2);
+                self.post(Goal::Settle { has_expired });
+            }
             14 if self.random.one_in(2) => self.world.pass(LEASE * 2),
             15 if self.random.one_in(2) => self.crash(),
             16 if self.random.one_in(4) => {

@@ -5,16 +5,20 @@ use std::time::Duration;
 
 use async_stream::stream;
 use futures::StreamExt;
-use tokio::time::sleep;
-use ui_message_stream::AgentEvent;
+use serde_json::{Value, json};
+use test_support::responses::chunks_of;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
     Approvals, AuditEvent, AuditEventKind, AuditSink, KeyRing, ToolList,
 };
 use ui_message_stream::event::ToolCall;
-use ui_message_stream::json::Json;
+use ui_message_stream::id::ChatId;
+use ui_message_stream::message::ToolState;
+use ui_message_stream::{AgentEvent, Json, UserText};
 use ui_message_stream_chat::store::{InMemoryLogStore, ListChats};
-use ui_message_stream_chat::{ChatServer, Turn};
+use ui_message_stream_chat::{ChatAgent, ChatServer, ChatStream, Turn};
 
 use super::bell_ringer::ring;
 use crate::endings::faults::{ada, post, text_of};
@@ -42,6 +46,10 @@ impl Audit {
 
 /// Two servers on the same stores, whose agents ask for an approval in each turn.
 fn servers() -> ([ChatServer; 2], Audit) {
+    servers_of(ring)
+}
+
+fn servers_of(agent: impl ChatAgent + Clone) -> ([ChatServer; 2], Audit) {
     let (logs, ledger) = (Arc::new(InMemoryLogStore::new()), Arc::new(InMemoryLedger::new()));
     let audit = Audit::default();
     let servers = [(); 2].map(|()| {
@@ -49,7 +57,7 @@ fn servers() -> ([ChatServer; 2], Audit) {
         let keys = KeyRing::new(1, &test_support::secret(7)).unwrap();
         let approvals = Approvals::new(tools).with_approval_ttl(TTL).with_keys(keys);
         let approvals = approvals.with_ledger(ledger.clone()).with_audit(audit.clone());
-        ChatServer::new(ring, approvals).with_store(logs.clone())
+        ChatServer::new(agent.clone(), approvals).with_store(logs.clone())
     });
     (servers, audit)
 }
@@ -119,4 +127,91 @@ async fn a_request_may_expire_before_an_older_one() {
     sleep(Duration::from_secs(11)).await;
     let waited = audit.expired_after();
     assert!(matches!(waited[..], [one] if (10_000..11_000).contains(&one)), "{waited:?}");
+}
+
+/// A page that reads a live answer.
+struct Page {
+    response: ChatStream,
+    text: String,
+}
+
+impl Page {
+    fn new(response: ChatStream) -> Self {
+        Page { response, text: String::new() }
+    }
+
+    /// Reads until the response has this text. Returns when it had, after the begin of the test.
+    async fn read_until(&mut self, wanted: &str, begun: Instant) -> Duration {
+        while !self.text.contains(wanted) && begun.elapsed() < TTL * 2 {
+            let Some(page) = self.response.next().await else { break };
+            self.text.push_str(std::str::from_utf8(&page.unwrap()).unwrap());
+        }
+        assert!(self.text.contains(wanted), "no {wanted}: {}", self.text);
+        begun.elapsed()
+    }
+
+    async fn read_to_end(self) -> Vec<Value> {
+        chunks_of(&(self.text + &text_of(self.response).await))
+    }
+}
+
+/// The agent goes on after its question, and has not ended when the question expires.
+#[tokio::test(start_paused = true)]
+async fn the_readers_of_a_live_answer_learn_in_time_that_its_question_has_expired() {
+    let (gate, read) = (Arc::new(Semaphore::new(0)), Arc::new(Mutex::new(Vec::<String>::new())));
+    let (permits, prompts) = (Arc::clone(&gate), Arc::clone(&read));
+    let agent = move |turn: Turn| {
+        let (permits, prompts) = (Arc::clone(&permits), Arc::clone(&prompts));
+        stream! {
+            let messages = turn.to_model_messages().model_messages(&turn.chat.messages);
+            prompts.lock().unwrap().push(serde_json::to_string(&messages).unwrap());
+            if turn.chat.messages.len() > 1 {
+                yield AgentEvent::text("Then not.");
+                return;
+            }
+            let call = ToolCall::new("call", "ring");
+            yield AgentEvent::tool_input(call.clone(), Json::null());
+            yield turn.approvals.request_approval_of(&call, &Json::null()).await;
+            yield AgentEvent::text("Wait");
+            permits.acquire().await.unwrap().forget();
+            yield AgentEvent::text("ing.");
+        }
+    };
+    let ([first, second], audit) = servers_of(agent);
+    let begun = Instant::now();
+    let mut page = Page::new(first.stream_response(&ada(), post("m1", "Ring")).await.unwrap());
+    page.read_until("Wait", begun).await;
+    let chat = ChatId::from("chat");
+    let other = second.resume_stream(&ada(), &chat, None).await.unwrap().unwrap();
+    let mut other = Page::new(other);
+    let expired = "tool-output-error";
+    let (here, there) =
+        futures::join!(page.read_until(expired, begun), other.read_until(expired, begun));
+    for learned in [here, there] {
+        assert!((TTL..TTL + Duration::from_secs(1)).contains(&learned), "{learned:?}");
+    }
+    assert!(!has_questions(&second).await, "the store shows it");
+
+    gate.add_permits(1);
+    for chunks in [page.read_to_end().await, other.read_to_end().await] {
+        let of =
+            |kind: &str| chunks.iter().filter(|chunk| chunk["type"] == kind).collect::<Vec<_>>();
+        let [error] = of(expired)[..] else { panic!("{chunks:#?}") };
+        assert_eq!(error["errorText"], UserText::Expired.text());
+        let [asked, expired] = of("data-approval")[..] else { panic!("{chunks:#?}") };
+        assert_eq!(
+            (&asked["data"]["state"], &expired["data"]["state"]),
+            (&json!("pending"), &json!("expired"))
+        );
+        assert_eq!(chunks.last().unwrap()["type"], "finish");
+    }
+    let read = read.lock().unwrap().clone();
+    assert!(read.len() == 2 && read[1].contains(r#""why":"expired""#), "{read:#?}");
+    assert_eq!(audit.expired_after().len(), 1);
+    let stored = first.chat(&ada(), &chat).await.unwrap();
+    let call = stored.messages[1].tool_parts().next().unwrap();
+    assert!(
+        matches!(&call.state, ToolState::OutputError { error_text, .. } if error_text == UserText::Expired.text()),
+        "{call:?}"
+    );
 }
