@@ -1,10 +1,16 @@
 //! [`Readers`]: how many responses each user reads, and what large responses share.
 
 use std::collections::HashMap;
+#[cfg(feature = "axum")]
+use std::hash::Hasher;
 use std::hash::{BuildHasher, RandomState};
+#[cfg(feature = "axum")]
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
+#[cfg(feature = "axum")]
+use serde::Serialize;
 
 use super::error::ChatError;
 use crate::metrics;
@@ -64,35 +70,54 @@ impl Reader {
     ///
     /// # Errors
     /// [`ChatError::TooManyReaders`] if the user does not read what all these responses hold.
-    pub(crate) fn pieces(
-        self,
-        body: Vec<u8>,
-    ) -> Result<impl Iterator<Item = Bytes> + Send + use<>, ChatError> {
-        let body = match body.len() > PIECE_BYTES {
-            true => self.share(body)?,
-            false => Arc::new(body),
-        };
-        Ok((0..body.len()).step_by(PIECE_BYTES).map(move |at| {
-            let _reader = &self;
-            // A copy, because a slice in a buffer of the connection would keep the whole body.
-            Bytes::copy_from_slice(&body[at..body.len().min(at + PIECE_BYTES)])
-        }))
+    pub(crate) fn pieces(self, mut body: Vec<u8>) -> Result<Pieces, ChatError> {
+        body.shrink_to_fit();
+        let hash = self.0.readers.0.hasher.hash_one(&body);
+        let body = self.share(body, hash)?;
+        Ok(Pieces { _reader: self, body, at: 0 })
     }
 
-    fn share(&self, body: Vec<u8>) -> Result<Arc<Vec<u8>>, ChatError> {
+    /// Returns the JSON of a value as [`pieces`](Self::pieces) does. The value is written several times: it is first
+    /// measured, and then compared with another response, because a body that is shared must not be in memory
+    /// twice.
+    #[cfg(feature = "axum")]
+    pub(crate) fn json_pieces(self, value: &impl Serialize) -> Result<Pieces, JsonPiecesError> {
         let Counted { readers, user } = &*self.0;
-        let hash = readers.0.hasher.hash_one(&body);
-        let mut by_user = readers.lock();
-        let Some(of_user) = by_user.get_mut(user) else { return Ok(Arc::new(body)) };
-        let (mut same, mut held) = (None, 0);
-        of_user.copies.retain(|(hash_of_copy, copy)| {
-            let Some(copy) = copy.upgrade() else { return false };
-            held += copy.capacity();
-            if *hash_of_copy == hash && copy.len() == body.len() {
-                same = Some(copy);
-            }
+        let (mut hasher, mut len) = (readers.0.hasher.build_hasher(), 0);
+        let measure = |bytes: &[u8]| {
+            hasher.write(bytes);
+            len += bytes.len();
             true
+        };
+        serde_json::to_writer(Written(measure), value)?;
+        let hash = hasher.finish();
+        let known = readers.lock().get_mut(user).and_then(|of_user| of_user.copy_of(hash, len).0);
+        let known = known.filter(|body| {
+            let mut rest = &***body;
+            let is_next = |bytes: &[u8]| {
+                let next = rest.strip_prefix(bytes);
+                rest = next.unwrap_or_default();
+                next.is_some()
+            };
+            serde_json::to_writer(Written(is_next), value).is_ok()
         });
+        let body = match known {
+            Some(body) => body,
+            None => {
+                let mut body = Vec::with_capacity(len);
+                serde_json::to_writer(&mut body, value)?;
+                self.share(body, hash)?
+            }
+        };
+        Ok(Pieces { _reader: self, body, at: 0 })
+    }
+
+    fn share(&self, body: Vec<u8>, hash: u64) -> Result<Arc<Vec<u8>>, ChatError> {
+        let Counted { readers, user } = &*self.0;
+        let mut by_user = readers.lock();
+        let of_user = by_user.get_mut(user).filter(|_| body.len() > PIECE_BYTES);
+        let Some(of_user) = of_user else { return Ok(Arc::new(body)) };
+        let (same, held) = of_user.copy_of(hash, body.len());
         // Compares without the lock.
         if let Some(same) = same {
             drop(by_user);
@@ -104,6 +129,77 @@ impl Reader {
         let body = Arc::new(body);
         of_user.copies.push((hash, Arc::downgrade(&body)));
         Ok(body)
+    }
+}
+
+impl OfUser {
+    /// Returns the body with this hash and length, and the bytes of all bodies.
+    fn copy_of(&mut self, hash: u64, len: usize) -> (Option<Arc<Vec<u8>>>, usize) {
+        let (mut same, mut held) = (None, 0);
+        self.copies.retain(|(hash_of_copy, copy)| {
+            let Some(copy) = copy.upgrade() else { return false };
+            held += copy.capacity();
+            if *hash_of_copy == hash && copy.len() == len {
+                same = Some(copy);
+            }
+            true
+        });
+        (same, held)
+    }
+}
+
+/// A response that is in memory as a whole, in small pieces.
+pub(crate) struct Pieces {
+    _reader: Reader,
+    body: Arc<Vec<u8>>,
+    at: usize,
+}
+
+#[cfg(feature = "axum")]
+impl Pieces {
+    /// The bytes of the whole response.
+    pub(crate) fn total(&self) -> usize {
+        self.body.len()
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let rest = self.body.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let piece = &rest[..rest.len().min(PIECE_BYTES)];
+        self.at += piece.len();
+        // A copy, because a slice in a buffer of the connection would keep the whole body.
+        Some(Bytes::copy_from_slice(piece))
+    }
+}
+
+/// Why there are no pieces of a value.
+#[cfg(feature = "axum")]
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JsonPiecesError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+}
+
+/// A writer that passes what is written to a function, and fails if it returns `false`.
+#[cfg(feature = "axum")]
+struct Written<F>(F);
+
+#[cfg(feature = "axum")]
+impl<F: FnMut(&[u8]) -> bool> Write for Written<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match (self.0)(bytes) {
+            true => Ok(bytes.len()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

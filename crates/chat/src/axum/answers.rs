@@ -9,7 +9,7 @@ use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Serialize;
 
-use crate::readers::Reader;
+use crate::readers::{JsonPiecesError, Reader};
 use ui_message_stream::axum::ChatRejection;
 use ui_message_stream::id::ChatId;
 use ui_message_stream::request::Limits;
@@ -21,10 +21,17 @@ pub(super) fn chat_id(id: String, limits: &Limits) -> Result<ChatId, ChatRejecti
 }
 
 /// Returns a response with a large body, which counts among those that the user reads.
-pub(super) fn pieces(reader: Reader, body: Vec<u8>) -> Result<Response, ChatRejection> {
-    let length = [(CONTENT_LENGTH, body.len())];
-    let pieces = reader.pieces(body)?.map(Ok::<_, Infallible>);
-    let body = Body::from_stream(stream::iter(pieces));
+pub(super) fn large_json(
+    reader: Reader,
+    value: &impl Serialize,
+) -> Result<Response, ChatRejection> {
+    let pieces = match reader.json_pieces(value) {
+        Ok(pieces) => pieces,
+        Err(JsonPiecesError::Json(error)) => return Ok(unserializable(&error)),
+        Err(JsonPiecesError::Chat(error)) => return Err(error.into()),
+    };
+    let length = [(CONTENT_LENGTH, pieces.total())];
+    let body = Body::from_stream(stream::iter(pieces.map(Ok::<_, Infallible>)));
     Ok((JSON_HEADERS, length, body).into_response())
 }
 

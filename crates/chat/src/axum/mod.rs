@@ -13,11 +13,11 @@ use http::header::{ACCEPT, CACHE_CONTROL};
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use self::answers::{JSON_HEADERS, NOT_CACHED, chat_id, json, pieces, unserializable};
+use self::answers::{NOT_CACHED, chat_id, json, large_json};
 use self::history::{HistoryPage, query_parameter};
 use self::user_chats::{decoded, delete, delete_all, list, rename};
-use crate::conversation::check_decisions;
 use crate::conversation::model_ids::without_model_ids;
+use crate::conversation::{check_decisions, json_len};
 use crate::{ChatError, ChatServer, ChatStream, ClientAnswers, DecisionReceipt, StopReason};
 use ui_message_stream::approval::{
     ApprovalDecision, EditableInput, InboxQuery, PendingApproval, Principal, UnixMillis,
@@ -193,7 +193,7 @@ async fn respond(
         let message = response.message.as_ref().map(|message| client.shown(message));
         let message = message.as_deref();
         let without_ids = message.and_then(without_model_ids);
-        let body = serde_json::to_vec(&ResponseBody {
+        let body = ResponseBody {
             message: without_ids.as_ref().or(message),
             output: response.output.as_ref(),
             stop_reason: match response.outcome {
@@ -215,12 +215,8 @@ async fn respond(
                     input: &call.input,
                 })
                 .collect(),
-        });
-        let body = match body {
-            Ok(body) => body,
-            Err(error) => return Ok(unserializable(&error)),
         };
-        return pieces(reader, body);
+        return large_json(reader, &body);
     }
     let response = chats.stream_response(principal, request).await?;
     Ok(response.into_response())
@@ -239,10 +235,9 @@ async fn history(
     let (chat, version) = chats.chat_and_version(&principal, &id).await?;
     let page = HistoryPage::new(&chat.messages, query.as_deref().unwrap_or_default());
     let page = page?.of_chat(version, chat.answer_end()).for_client_of(&chats);
-    match serde_json::to_vec(&page) {
-        Ok(body) if body.len() <= MAX_UNCOUNTED_BYTES => Ok((JSON_HEADERS, body).into_response()),
-        Ok(body) => pieces(chats.reader(&principal)?, body),
-        Err(error) => Ok(unserializable(&error)),
+    match json_len(&page) <= MAX_UNCOUNTED_BYTES {
+        true => Ok(json(&page)),
+        false => large_json(chats.reader(&principal)?, &page),
     }
 }
 
