@@ -10,18 +10,13 @@ use ui_message_stream_agent::ToolError;
 /// content blocks unchanged.
 ///
 /// # Errors
-/// The error text of the server as a [`ToolError`], cut to 2000 characters, because the protocol
-/// intends it for the model. Another error if the text is empty or the result cannot be written as
-/// JSON.
+/// The error text of the server as a [`ToolError`], because the protocol intends it for the model.
+/// Another error if the text is empty or the result cannot be written as JSON.
 pub(super) fn output(result: CallToolResult) -> Result<Json, BoxError> {
     let texts = result.content.iter().map(|block| block.as_text().map(|text| text.text.as_str()));
     if result.is_error == Some(true) {
-        let text = texts.flatten().collect::<Vec<_>>().join("\n");
-        let message: String = text.chars().take(MAX_ERROR_CHARS).collect();
-        return Err(match message.trim() {
-            "" => "the tool says that it failed, and not why".into(),
-            message => ToolError(message.to_owned()).into(),
-        });
+        let texts = texts.flatten().collect::<Vec<_>>().join("\n");
+        return Err(error(&texts, "the tool says that it failed, and not why"));
     }
     if let Some(structured) = &result.structured_content {
         return Ok(Json::from_serialize(structured)?);
@@ -30,6 +25,16 @@ pub(super) fn output(result: CallToolResult) -> Result<Json, BoxError> {
         Some(texts) => Json::string(&texts.join("\n")),
         None => Json::from_serialize::<[ContentBlock]>(&result.content)?,
     })
+}
+
+/// Returns the error text of a server for the model and the user, cut to 2000 characters. If it is
+/// empty, returns an error for the log.
+pub(super) fn error(text: &str, if_empty: &'static str) -> BoxError {
+    let message: String = text.chars().take(MAX_ERROR_CHARS).collect();
+    match message.trim() {
+        "" => if_empty.into(),
+        message => ToolError(message.to_owned()).into(),
+    }
 }
 
 /// Returns an output of content blocks in which a text replaces each image and each sound. The text

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::rmcp::ServiceError;
-use ::rmcp::model::{CallToolRequestParams, CallToolResponse, JsonObject, Tool, ToolAnnotations};
+use ::rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ErrorCode, JsonObject, Tool, ToolAnnotations,
+};
 
 use super::{Connection, result};
 use ui_message_stream::UserText;
@@ -30,7 +32,7 @@ use ui_message_stream_agent::{
 ///
 /// The model reads the current definition. Inputs are not validated against the schema here: the
 /// server validates them, and the schema of a server can be written so that its evaluation takes
-/// unbounded time. In the name that the model reads, `_` replaces characters that model providers do
+/// unbounded time. The server's refusal of an input is shown to the model and the user. In the name that the model reads, `_` replaces characters that model providers do
 /// not accept.
 ///
 /// [requires approval by default]: ui_message_stream_agent::Agent::require_approval_by_default
@@ -302,6 +304,10 @@ impl DynTool for McpTool {
             match server.peer().call_tool_once(params).await {
                 Ok(CallToolResponse::Complete(result)) => result::output(result),
                 Ok(_) => Err("the server answered with a question or a task".into()),
+                // Only the server validates the input, so only here the model learns what is wrong.
+                Err(ServiceError::McpError(error)) if error.code == ErrorCode::INVALID_PARAMS => {
+                    Err(result::error(&error.message, "the server refuses the input, and not why"))
+                }
                 Err(ServiceError::TransportClosed) => {
                     Err(ToolError(UserText::ToolServerLost.to_string()).into())
                 }

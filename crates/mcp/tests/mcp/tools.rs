@@ -71,6 +71,34 @@ async fn the_result_of_a_tool_is_its_output_and_its_error_text_is_shown() {
 }
 
 #[tokio::test]
+async fn the_refusal_of_an_input_is_read_by_the_model_and_the_user() {
+    let secret = || Some(json!({"backtrace": "secret"}));
+    let invalid = |message: &'static str| ErrorData::invalid_params(message, secret());
+    let missing = "failed to deserialize parameters: missing field `path`";
+    let long: &'static str = "long ".repeat(1_000_000).leak();
+    for (error, shown) in [
+        (invalid(missing), missing),
+        (invalid(""), "The tool failed."),
+        (invalid(long), long[..2000].trim()),
+        // The server may say anything in these.
+        (ErrorData::internal_error("secret", secret()), "The tool failed."),
+        (ErrorData::invalid_request("secret", secret()), "The tool failed."),
+        (ErrorData::resource_not_found("secret", secret()), "The tool failed."),
+    ] {
+        let (server, connected, _running) = Server::start(vec![read_only_tool("read")]).await;
+        *server.0.returns.lock().unwrap() = Some(Err(error));
+        let model = Calls::of(&[("read", json!({}))]);
+        let mut page = page(Agent::new(model.clone()).tools(connected.tools().await.unwrap()));
+        page.send("Go").await;
+        assert_eq!(outcomes(&chunks(&page)), [shown]);
+        assert!(model.read().contains(shown), "{}", model.read());
+        assert!(
+            !model.read().contains("secret") && !format!("{:?}", chunks(&page)).contains("secret")
+        );
+    }
+}
+
+#[tokio::test]
 async fn images_are_shown_to_the_user_and_described_as_text_to_the_model() {
     let (server, connected, _running) = Server::start(vec![read_only_tool("look")]).await;
     server.returns(CallToolResult::success(vec![
