@@ -11,6 +11,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RunningService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use ui_message_stream_mcp::McpClient;
 
 /// A server. Clones share their state.
@@ -123,4 +124,33 @@ pub(crate) fn tool_with_schema(name: &'static str, schema: Value) -> Tool {
 
 pub(crate) fn read_only_tool(name: &'static str) -> Tool {
     tool(name).annotate(ToolAnnotations::new().read_only(true))
+}
+
+/// Connects to a server that is not made with `rmcp`, which leaves out what an older client would not
+/// know. It has a tool `read`, with this result.
+pub(crate) async fn written_server(result: Value) -> McpClient {
+    let (client, end) = tokio::io::duplex(1 << 16);
+    tokio::spawn(async move {
+        let (reader, mut writer) = tokio::io::split(end);
+        let mut lines = BufReader::new(reader).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let request: Value = serde_json::from_str(&line).unwrap();
+            let result = match request["method"].as_str().unwrap() {
+                "initialize" => json!({
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "written", "version": "1"},
+                }),
+                "tools/list" => {
+                    json!({"tools": [{"name": "read", "inputSchema": {"type": "object"}}]})
+                }
+                "tools/call" => result.clone(),
+                // A notification.
+                _ => continue,
+            };
+            let response = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+            writer.write_all(format!("{response}\n").as_bytes()).await.unwrap();
+        }
+    });
+    McpClient::connect((), client).await.unwrap()
 }

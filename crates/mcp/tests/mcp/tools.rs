@@ -17,7 +17,9 @@ use ui_message_stream::testing::Conversation;
 use ui_message_stream_agent::{Agent, DynTool};
 use ui_message_stream_mcp::{McpClient, McpError, McpTool};
 
-use super::server::{Listing, Running, Server, read_only_tool, tool, tool_with_schema};
+use super::server::{
+    Listing, Running, Server, read_only_tool, tool, tool_with_schema, written_server,
+};
 
 pub(crate) fn path_input() -> Value {
     json!({"path": "notes.txt"})
@@ -96,6 +98,94 @@ async fn the_refusal_of_an_input_is_read_by_the_model_and_the_user() {
             !model.read().contains("secret") && !format!("{:?}", chunks(&page)).contains("secret")
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn structured_content_is_shown_with_the_content_that_says_more_than_it() {
+    let text = |text: &str| ContentBlock::text(text);
+    let image = || ContentBlock::image("AAAA", "image/png");
+    let shown_image = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
+    let shown_text = |text: &str| json!({"type": "text", "text": text});
+    let size = json!({"size": 3, "unit": "m"});
+    let both = |structured: &Value, content: Value| json!({"structuredContent": structured, "content": content});
+    for (structured, content, shown) in [
+        (&size, vec![], size.clone()),
+        // The same JSON as text, also with other spaces and in another order.
+        (&size, vec![text(&size.to_string())], size.clone()),
+        (&size, vec![text("{\n  \"unit\": \"m\", \"size\": 3\n}")], size.clone()),
+        (&size, vec![text("It is large.")], both(&size, json!("It is large."))),
+        (&size, vec![text("one"), text("two")], both(&size, json!("one\ntwo"))),
+        (
+            &size,
+            vec![text(&size.to_string()), text("It is large.")],
+            both(&size, json!("It is large.")),
+        ),
+        (&size, vec![image(), text(&size.to_string())], both(&size, json!([shown_image]))),
+        (&size, vec![text("seen"), image()], both(&size, json!([shown_text("seen"), shown_image]))),
+        (&size, vec![text("3")], both(&size, json!("3"))),
+        // A value that the server has made an object of.
+        (&json!({"result": "a\nb"}), vec![text("a\nb")], json!({"result": "a\nb"})),
+        (&json!({"result": 3}), vec![text("3")], json!({"result": 3})),
+        (&json!({"result": ["a", 1]}), vec![text("a"), text("1")], json!({"result": ["a", 1]})),
+        (
+            &json!({"result": ["a", "b"]}),
+            vec![text("a"), text("c")],
+            both(&json!({"result": ["a", "b"]}), json!("a\nc")),
+        ),
+        (&json!({"result": "a"}), vec![text("b")], both(&json!({"result": "a"}), json!("b"))),
+    ] {
+        let mut result = CallToolResult::success(content);
+        result.structured_content = Some(structured.clone());
+        assert_eq!(outcome(Some(Ok(result.clone()))).await, shown, "{result:?}");
+    }
+}
+
+#[tokio::test]
+async fn structured_content_that_is_no_object_is_shown_and_null_is_none() {
+    let texts = |texts: &[&str]| {
+        let text = |text: &&str| json!({"type": "text", "text": text});
+        texts.iter().map(text).collect::<Vec<_>>()
+    };
+    for (result, shown) in [
+        (
+            json!({"structuredContent": ["a", "b"], "content": texts(&["a", "b"])}),
+            json!(["a", "b"]),
+        ),
+        (
+            json!({"structuredContent": 3, "content": texts(&["three"])}),
+            json!({"structuredContent": 3, "content": "three"}),
+        ),
+        (json!({"structuredContent": null, "content": texts(&["one"])}), json!("one")),
+        (json!({"structuredContent": null, "content": []}), Value::Null),
+        (json!({"structuredContent": {"a": 1}}), json!({"a": 1})),
+    ] {
+        let tools = written_server(result.clone()).await.tools().await.unwrap();
+        let tools = tools.into_iter().map(McpTool::never_needs_approval);
+        let mut page = page(Agent::new(Calls::of(&[("read", json!({}))])).tools(tools));
+        page.send("Go").await;
+        let output =
+            chunks(&page).into_iter().find(|chunk| chunk["type"] == "tool-output-available");
+        assert_eq!(output.map(|output| output["output"].clone()), Some(shown), "{result}");
+    }
+}
+
+#[tokio::test]
+async fn the_model_reads_structured_content_and_content_and_images_as_text() {
+    let (server, connected, _running) = Server::start(vec![read_only_tool("look")]).await;
+    let mut result = CallToolResult::structured(json!({"boats": 3}));
+    result.content =
+        vec![ContentBlock::text("the harbour"), ContentBlock::image("AAAA", "image/png")];
+    server.returns(result);
+    let model = Calls::of(&[("look", path_input())]);
+    let agent = Agent::new(model.clone()).tools(connected.tools().await.unwrap());
+    let mut page = page(agent);
+    page.send("Look").await;
+    let shown = outcomes(&chunks(&page))[0].to_string();
+    assert!(["boats", "the harbour", "AAAA"].iter().all(|part| shown.contains(part)), "{shown}");
+    let read = model.read();
+    let described = "(image of type image/png, which is not shown here)";
+    assert!(["boats", "the harbour", described].iter().all(|part| read.contains(part)), "{read}");
+    assert!(!read.contains("AAAA"), "{read}");
 }
 
 #[tokio::test]
