@@ -32,8 +32,14 @@ use ui_message_stream_agent::{
 ///
 /// The model reads the current definition. Inputs are not validated against the schema here: the
 /// server validates them, and the schema of a server can be written so that its evaluation takes
-/// unbounded time. The server's refusal of an input is shown to the model and the user. In the name that the model reads, `_` replaces characters that model providers do
-/// not accept.
+/// unbounded time. The server's refusal of an input is shown to the model and the user.
+///
+/// A name that model providers accept stays as it is. In other names, `_` replaces each ASCII character
+/// that they do not accept. A name that is too long, or has characters that are not ASCII, is what
+/// remains of its ASCII letters and digits, and a hash of the whole name: `größe` is called
+/// `gr_e_cd38f49a`. It depends on no other tool, so it is the same on each server of the host:
+/// approvals are bound to it. The title of a tool with another name than on its server is the name
+/// there, unless the server has sent a title.
 ///
 /// [requires approval by default]: ui_message_stream_agent::Agent::require_approval_by_default
 ///
@@ -62,6 +68,8 @@ use ui_message_stream_agent::{
 #[derive(Clone)]
 pub struct McpTool {
     server: Arc<Connection>,
+    /// The prefix of the name, of accepted characters.
+    prefix: Box<str>,
     /// The name by which the model calls the tool.
     name: Box<str>,
     /// The tool as it was when the host received it.
@@ -77,7 +85,8 @@ impl McpTool {
         policy.approval = ApprovalRequirement::Unspecified { needs_approval };
         McpTool {
             server: Arc::clone(server),
-            name: sanitize_name(&listed.tool.name),
+            prefix: "".into(),
+            name: callable_name("", &listed.tool.name),
             listed: Arc::clone(listed),
             title: None,
             policy,
@@ -95,7 +104,10 @@ impl McpTool {
     /// Model providers accept 64 characters for the prefix and the name together.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> Self {
-        self.name = sanitize_name(&format!("{prefix}{}", self.name));
+        if !prefix.is_empty() {
+            self.prefix = sanitize_tool_name(&format!("{prefix}{}", self.prefix));
+            self.name = callable_name(&self.prefix, &self.listed.tool.name);
+        }
         self
     }
 
@@ -234,6 +246,15 @@ impl McpTool {
     pub(super) fn callable_name(&self) -> &str {
         &self.name
     }
+
+    /// Returns the title that the server sent, or the name on the server if the model reads another
+    /// one.
+    fn claimed_title(&self) -> Option<Box<str>> {
+        let Tool { name, title, annotations, .. } = &self.listed.tool;
+        let sent = title.as_deref().or_else(|| annotations.as_ref()?.title.as_deref());
+        let is_renamed = self.name.strip_prefix(&*self.prefix) != Some(name);
+        sent.or(is_renamed.then_some(name)).map(Into::into)
+    }
 }
 
 impl fmt::Debug for McpTool {
@@ -263,9 +284,7 @@ impl DynTool for McpTool {
         let schema = current.input_schema.clone();
         let model = ToolDefinition::new(self.name.clone(), description, schema);
         let mut definition = DynToolDefinition::new(model);
-        let Tool { title, annotations, .. } = &self.listed.tool;
-        let claimed = || title.as_deref().or_else(|| annotations.as_ref()?.title.as_deref());
-        definition.title = self.title.clone().or_else(|| claimed().map(Into::into));
+        definition.title = self.title.clone().or_else(|| self.claimed_title());
         definition.extras = Some(current.claims.clone());
         definition.has_changed = !current.is_equivalent(&self.listed);
         definition.is_dynamic = true;
@@ -355,7 +374,32 @@ fn is_read_only(annotations: Option<&ToolAnnotations>) -> bool {
     })
 }
 
-/// Returns a name that model providers accept, or an empty name if `name` is empty.
-fn sanitize_name(name: &str) -> Box<str> {
-    if name.is_empty() { name.into() } else { sanitize_tool_name(name) }
+/// Returns a name that model providers accept for the tool that a server lists under this name, or an
+/// empty name if the server's is empty. It depends on nothing but the two names.
+fn callable_name(prefix: &str, listed: &str) -> Box<str> {
+    if listed.is_empty() {
+        return listed.into();
+    }
+    let name = format!("{prefix}{listed}");
+    let accepted = sanitize_tool_name(&name);
+    if accepted.len() == name.len() {
+        return accepted;
+    }
+    // Several names would become this one, for example all of four characters in another script.
+    let mut words =
+        accepted.split('_').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_");
+    let hash = format!("_{:08x}", hash(listed));
+    words.truncate(MAX_NAME_CHARS - hash.len());
+    let words = if words.is_empty() { "tool" } else { &words };
+    format!("{words}{hash}").into()
 }
+
+/// Returns the 32 bits of FNV-1a, which are the same in each build, as those of the standard library
+/// need not be.
+fn hash(name: &str) -> u32 {
+    let add = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    name.bytes().fold(0x811c_9dc5, add)
+}
+
+/// The maximum length of the name of a tool, as OpenAI and Anthropic define it.
+const MAX_NAME_CHARS: usize = 64;

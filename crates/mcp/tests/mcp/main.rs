@@ -1,5 +1,6 @@
 //! The tools of a Model Context Protocol server, in a chat with an agent.
 
 mod host;
+mod names;
 mod server;
 mod tools;

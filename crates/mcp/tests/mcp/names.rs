@@ -1,0 +1,71 @@
+//! The names of a server's tools, as the model reads them.
+
+use chat_test_support::calling_model::{Calls, chunks, outcomes, page};
+use serde_json::json;
+use ui_message_stream_agent::{Agent, DynTool};
+use ui_message_stream_mcp::McpTool;
+
+use super::server::{Server, tool};
+use super::tools::path_input;
+
+fn name_and_title(tool: &McpTool) -> (&str, Option<String>) {
+    (tool.name(), tool.definition().unwrap().title.map(Into::into))
+}
+
+#[tokio::test]
+async fn names_that_are_not_ascii_are_distinct_and_have_the_original_as_title() {
+    let long: &'static str = "a".repeat(80).leak();
+    let tools = ["größe", "天気", "時間", "日本.read_file", "files.read", long, "read"];
+    let titled = tool("données").with_title("Données du fichier");
+    let tools = tools.map(tool).into_iter().chain([titled]).collect();
+    let (server, connected, _running) = Server::start(tools).await;
+    let tools = connected.tools().await.unwrap();
+    let title = |title: &str| Some(title.to_owned());
+    let cut = format!("{}_5143e6d5", "a".repeat(55));
+    let expected = [
+        ("gr_e_cd38f49a", title("größe")),
+        ("tool_de4aced2", title("天気")),
+        ("tool_127aafa6", title("時間")),
+        ("read_file_85ca6b10", title("日本.read_file")),
+        ("files_read", title("files.read")),
+        (&*cut, title(long)),
+        ("read", None),
+        ("donn_es_b387a094", title("Données du fichier")),
+    ];
+    assert_eq!(tools.iter().map(name_and_title).collect::<Vec<_>>(), expected);
+
+    // The hash is of the name on the server, also if there is a prefix.
+    let prefixed = |prefix: &str, at: usize| tools[at].clone().with_prefix(prefix);
+    let weather = prefixed("files_", 1);
+    assert_eq!(name_and_title(&weather), ("files_de4aced2", title("天気")));
+    assert_eq!(name_and_title(&prefixed("files_", 6)), ("files_read", None));
+    assert_eq!(prefixed(&"p".repeat(62), 6).name(), format!("{}_cedfa3c5", "p".repeat(55)));
+
+    let model = Calls::of(&[("files_de4aced2", path_input())]);
+    let mut page = page(Agent::new(model).tool(weather.never_needs_approval()));
+    page.send("Go").await;
+    let chunks = chunks(&page);
+    assert_eq!(outcomes(&chunks), [json!({"ok": true})]);
+    assert_eq!(server.called_tools(), ["天気"]);
+    let input = chunks.iter().find(|chunk| chunk["type"] == "tool-input-available").unwrap();
+    assert_eq!(input["title"], "天気");
+}
+
+#[tokio::test]
+async fn the_name_of_a_tool_does_not_depend_on_the_other_tools_of_its_server() {
+    let names = ["日", "月", "日月"];
+    let mut alone = Vec::new();
+    for name in names {
+        let (_server, connected, _running) = Server::start(vec![tool(name)]).await;
+        alone.push(connected.tools().await.unwrap()[0].name().to_owned());
+    }
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let (_server, connected, _running) =
+            Server::start(order.map(|at| tool(names[at])).to_vec()).await;
+        let tools = connected.tools().await.unwrap();
+        assert_eq!(
+            order.map(|at| alone[at].as_str()).to_vec(),
+            tools.iter().map(DynTool::name).collect::<Vec<_>>()
+        );
+    }
+}
