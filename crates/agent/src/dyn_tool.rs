@@ -65,6 +65,13 @@ pub trait DynTool: Send + Sync + fmt::Debug + 'static {
     /// not available. Its calls then do not run.
     fn definition(&self) -> Option<DynToolDefinition>;
 
+    /// Returns why the tool cannot be called now, although it is offered to the model. The model and
+    /// the user read it as the error of the call, and no approval is requested. An approved call is
+    /// revoked. The default is `None`.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
+
     /// Returns when a call needs approval, and the limits of a call.
     fn policy(&self) -> &ToolPolicy;
 

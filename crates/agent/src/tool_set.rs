@@ -286,6 +286,9 @@ impl ToolSet {
         let Some((tool, compiled)) = registered else {
             return Err(format!("there is no tool named {name:?}"));
         };
+        if let Some(reason) = tool.unavailable() {
+            return Err(reason);
+        }
         // A reader that builds a tree would show this input differently, so the user has not seen
         // the input itself.
         if let Err(error @ InexactInputError::ReservedKey) = CanonicalJson::new(input) {

@@ -19,6 +19,12 @@
 //! The schema of a tool is sent to the model and is not evaluated here, because a server can write a
 //! schema whose evaluation takes unbounded time. The server validates the inputs of its tools. A
 //! server that reports changes of its tools all the time is queried once in 5 seconds.
+//!
+//! A server that goes away takes its tools with it, unless the client is made with
+//! [`McpClient::reconnecting`]: it connects again until the server is back, and a call of a tool fails
+//! meanwhile with a text that names the server. No call is sent twice: a call that was running when the
+//! connection was lost fails, and what it did is not known. [`McpClient::is_connected`] is for the
+//! readiness check of a host.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
@@ -27,21 +33,23 @@
 mod result;
 mod tool;
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Once, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use ::rmcp::model::{
     ClientConfig, ClientRequest, ClientResult, Cursor, ErrorData, ListToolsRequest,
     PaginatedRequestParams, ProtocolVersion, ServerNotification, ServerRequest, ServerResult,
 };
-use ::rmcp::service::{NotificationContext, PeerRequestOptions, RequestContext};
+use ::rmcp::service::{
+    DynService, NotificationContext, PeerRequestOptions, RequestContext, RunningService,
+};
 use ::rmcp::transport::IntoTransport;
 use ::rmcp::{Peer, RoleClient, Service, ServiceError, ServiceExt};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -50,8 +58,8 @@ pub use ::rmcp;
 pub use self::tool::McpTool;
 
 use self::tool::ListedTool;
-use ui_message_stream::BoxError;
 use ui_message_stream::id::log_text;
+use ui_message_stream::{BoxError, UserText};
 
 /// A client of a Model Context Protocol server, with the server's list of tools.
 ///
@@ -77,14 +85,19 @@ pub struct McpClient(Arc<Connection>);
 
 /// A connection to a server, and the tools that the server listed last.
 pub(crate) struct Connection {
-    peer: Peer<RoleClient>,
+    /// The name that the server gave itself.
+    server: Box<str>,
+    /// The connection, or the one that was lost last.
+    peer: watch::Sender<Peer<RoleClient>>,
+    /// Whether a lost connection is replaced.
+    reconnects: bool,
     tools: RwLock<Arc<[Arc<ListedTool>]>>,
     /// Serializes refreshes, so that an older list never replaces a newer one. Holds the time at
     /// which the request of the last list began.
     refresh_lock: tokio::sync::Mutex<Option<Instant>>,
-    /// Keeps the connection open while it is stored here. `None` if the host keeps the connection.
-    service: Mutex<Option<Box<dyn Any + Send>>>,
-    refresh_task: Option<AbortOnDropHandle<()>>,
+    /// They keep the connection open and the tools up to date. Empty if the host keeps the
+    /// connection.
+    tasks: OnceLock<[AbortOnDropHandle<()>; 2]>,
     /// Ensures that the warning about a closed connection is logged once.
     closed_warning: Once,
 }
@@ -113,8 +126,9 @@ impl McpClient {
     ///
     /// `handler` handles the requests of the server to its client, as in `rmcp`; use `()` for none.
     ///
-    /// A lost connection is not established again. The tools of the server are then not available,
-    /// for the model and for approved calls, until the host connects again and builds a new agent.
+    /// A transport connects once, so a lost connection is not established again. The tools of the
+    /// server are then not available, for the model and for approved calls, until the host connects
+    /// again and builds a new agent. [`reconnecting`](Self::reconnecting) makes a new transport.
     ///
     /// # Errors
     /// - [`McpError::Connect`] if the server cannot be reached or does not speak the protocol.
@@ -125,24 +139,92 @@ impl McpClient {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let changed = Arc::new(Notify::new());
-        let listener = ChangeListener { handler, changed: Arc::clone(&changed) };
-        let running = timeout(CONNECT_TIMEOUT, listener.serve(transport)).await;
-        let running = running.map_err(|_| McpError::Timeout)?;
-        let running = running.map_err(|error| McpError::Connect(error.into()))?;
-        Ok(McpClient(Arc::new_cyclic(|connection| {
-            let refresh_task = tokio::spawn(refresh_on_change(Weak::clone(connection), changed));
-            let mut connection = Connection::new(running.peer().clone());
-            connection.service = Mutex::new(Some(Box::new(running)));
-            connection.refresh_task = Some(AbortOnDropHandle::new(refresh_task));
-            connection
-        })))
+        let listener = ChangeListener::new(handler);
+        let changed = Arc::clone(&listener.changed);
+        let running = listener.connect(transport).await?;
+        let connection = Arc::new(Connection::new(running.peer().clone(), false));
+        // The task keeps the connection open.
+        let kept = tokio::spawn(async move { drop(running.waiting().await) });
+        connection.keep(kept, changed);
+        Ok(McpClient(connection))
+    }
+
+    /// Connects to a server as [`connect`](Self::connect), and connects again when the connection is
+    /// lost. `transport` is called for each connection.
+    ///
+    /// The first attempt begins a second after the connection was lost. The time between two attempts
+    /// doubles up to 30 seconds; it is a second again after a connection that lasted longer than that.
+    /// The tools of the new connection are listed before it is used. The log names the server, at
+    /// warning level when it goes away and when an attempt fails, and at info level when it is back.
+    ///
+    /// While the server is away, the model is offered the tools that it listed last. Their calls are
+    /// not sent, nor is an approval requested: the model and the user read which server is away. An
+    /// approved call waits for 10 seconds, and is then revoked, because the definition of its tool
+    /// cannot be [compared](crate). A call that was running fails, and is not sent again, because what
+    /// it did is not known.
+    ///
+    /// Over HTTP there is no connection that could be lost: each request is sent, and it is the call
+    /// that fails.
+    ///
+    /// ```no_run
+    /// use tokio::process::Command;
+    /// use rmcp::transport::TokioChildProcess;
+    /// use ui_message_stream_mcp::McpClient;
+    ///
+    /// # async fn start() -> Result<(), Box<dyn std::error::Error>> {
+    /// let start = || async { Ok(TokioChildProcess::new(Command::new("files-server"))?) };
+    /// let files = McpClient::reconnecting((), start).await?;
+    ///
+    /// // For the readiness check of the host.
+    /// if !files.is_connected() {
+    ///     println!("the tool server {} is away", files.server_name());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), for the first connection. An error of `transport` is
+    /// [`McpError::Connect`].
+    pub async fn reconnecting<S, F, Fut, T, E, A>(
+        handler: S,
+        mut transport: F,
+    ) -> Result<Self, McpError>
+    where
+        S: Service<RoleClient>,
+        F: FnMut() -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T, BoxError>> + Send + 'static,
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+        A: 'static,
+    {
+        let listener = ChangeListener::new(handler);
+        let changed = Arc::clone(&listener.changed);
+        let running = listener.connect_with(&mut transport).await?;
+        let connection = Arc::new(Connection::new(running.peer().clone(), true));
+        let weak = Arc::downgrade(&connection);
+        connection.keep(tokio::spawn(reconnect(weak, listener, transport, running)), changed);
+        Ok(McpClient(connection))
     }
 
     /// Creates a client for a connection that the host keeps. The host must call
     /// [`refresh`](Self::refresh) when the server sends `tools/list_changed`.
     pub fn from_peer(peer: Peer<RoleClient>) -> Self {
-        McpClient(Arc::new(Connection::new(peer)))
+        McpClient(Arc::new(Connection::new(peer, false)))
+    }
+
+    /// Returns the name that the server gave itself when it was connected first, by which the log and
+    /// the texts of failed calls name it.
+    pub fn server_name(&self) -> &str {
+        &self.0.server
+    }
+
+    /// Returns whether the connection to the server is open, for the readiness check of a host.
+    ///
+    /// A connection over HTTP stays open while the server does not answer:
+    /// [`refresh`](Self::refresh) asks the server.
+    pub fn is_connected(&self) -> bool {
+        self.0.peer().is_some()
     }
 
     /// Returns the current tools of the server.
@@ -181,19 +263,44 @@ impl McpClient {
 }
 
 impl Connection {
-    fn new(peer: Peer<RoleClient>) -> Self {
+    fn new(peer: Peer<RoleClient>, reconnects: bool) -> Self {
         Connection {
-            peer,
+            server: server_name(&peer),
+            peer: watch::Sender::new(peer),
+            reconnects,
             tools: RwLock::new(Arc::new([])),
             refresh_lock: tokio::sync::Mutex::default(),
-            service: Mutex::default(),
-            refresh_task: None,
+            tasks: OnceLock::new(),
             closed_warning: Once::new(),
         }
     }
 
-    fn peer(&self) -> &Peer<RoleClient> {
-        &self.peer
+    /// Keeps the task that holds the connection, and refreshes the tools when the server reports a
+    /// change, until this is dropped.
+    fn keep(self: &Arc<Self>, kept: JoinHandle<()>, changed: Arc<Notify>) {
+        let refreshed = tokio::spawn(refresh_on_change(Arc::downgrade(self), changed));
+        let _ = self.tasks.set([kept, refreshed].map(AbortOnDropHandle::new));
+    }
+
+    /// Returns the connection, or `None` if it is closed.
+    fn peer(&self) -> Option<Peer<RoleClient>> {
+        Some(self.peer.borrow().clone()).filter(|peer| !peer.is_transport_closed())
+    }
+
+    /// Returns whether the connection is lost and will be replaced.
+    fn is_away(&self) -> bool {
+        self.reconnects && self.peer().is_none()
+    }
+
+    /// Returns this text with the name of the server, for the model and the user.
+    fn named(&self, text: UserText) -> String {
+        format!("{}: {text}", self.server)
+    }
+
+    /// Logs an error of the server.
+    fn warn(&self, error: &dyn std::error::Error, what: &str) {
+        let (server, error) = (&*log_text(&self.server), error.to_string());
+        tracing::warn!(server, error = &*log_text(&error), "{what}");
     }
 
     fn tools(&self) -> Arc<[Arc<ListedTool>]> {
@@ -201,11 +308,13 @@ impl Connection {
     }
 
     /// Returns the tool that the server listed last under this name. `None` if there is none, or if
-    /// the connection is closed.
+    /// the connection is closed for good.
     fn tool(&self, name: &str) -> Option<Arc<ListedTool>> {
-        if self.peer.is_transport_closed() {
-            self.closed_warning
-                .call_once(|| tracing::warn!("a tool server is gone, and its tools with it"));
+        if !self.reconnects && self.peer().is_none() {
+            let server = &*log_text(&self.server);
+            self.closed_warning.call_once(|| {
+                tracing::warn!(server, "a tool server is gone, and its tools with it")
+            });
             return None;
         }
         self.tools().iter().find(|listed| *listed.tool.name == *name).cloned()
@@ -213,59 +322,99 @@ impl Connection {
 
     /// Requests the list of tools. If another call requested it after this one had begun, that list
     /// is used, so that calls at the same time cause two lists and not one each.
+    ///
+    /// If the connection is lost and will be replaced, this waits for the new one.
     async fn refresh(&self) -> Result<(), McpError> {
         let called = Instant::now();
+        if self.is_away() {
+            let mut peer = self.peer.subscribe();
+            let is_back = peer.wait_for(|peer| !peer.is_transport_closed());
+            timeout(LIST_TIMEOUT, is_back).await.map(drop).map_err(|_| McpError::Timeout)?;
+        }
         let list = async {
             let mut last_begun = self.refresh_lock.lock().await;
             if last_begun.is_some_and(|last_begun| last_begun > called) {
                 return Ok(());
             }
-            let begun = Instant::now();
-            let deadline = begun + LIST_TIMEOUT;
-            let tools = timeout_at(deadline, self.list(deadline)).await;
-            let tools = tools.unwrap_or(Err(McpError::Timeout))?;
-            *self.tools.write().unwrap_or_else(PoisonError::into_inner) = tools.into();
-            *last_begun = Some(begun);
-            Ok(())
+            let peer = self.peer.borrow().clone();
+            self.update(&peer, &mut last_begun).await
         };
         // A list that began before this call may end first.
         timeout(2 * LIST_TIMEOUT, list).await.unwrap_or(Err(McpError::Timeout))
     }
 
-    /// Requests all pages of the list of tools. It does not use `list_tools` of the peer, because
-    /// that method may return a cached list for as long as the server allows.
-    async fn list(&self, deadline: Instant) -> Result<Vec<Arc<ListedTool>>, McpError> {
-        let (mut tools, mut cursor) = (Vec::new(), None);
-        for _ in 0..MAX_PAGES {
-            let page = self.page(cursor, deadline).await;
-            let page = page.map_err(|error| McpError::List(error.into()))?;
-            tools.extend(page.tools);
-            cursor = page.next_cursor;
-            if tools.len() > MAX_TOOLS {
-                return Err(McpError::TooMany);
-            }
-            if cursor.is_none() {
-                return Ok(tools.into_iter().filter_map(ListedTool::new).map(Arc::new).collect());
-            }
-        }
-        Err(McpError::TooMany)
+    /// Lists the tools of a new connection, and replaces the lost one by it. So no call is sent to a
+    /// server whose tools are not known.
+    async fn replace(&self, peer: &Peer<RoleClient>) -> Result<(), McpError> {
+        let mut last_begun = self.refresh_lock.lock().await;
+        self.update(peer, &mut last_begun).await?;
+        self.peer.send_replace(peer.clone());
+        Ok(())
     }
 
-    async fn page(
+    /// Requests the list of tools, and stores it.
+    async fn update(
         &self,
-        cursor: Option<Cursor>,
-        deadline: Instant,
-    ) -> Result<::rmcp::model::ListToolsResult, ServiceError> {
-        let params = PaginatedRequestParams::default().with_cursor(cursor);
-        let request = ListToolsRequest::with_param(params);
-        let options =
-            PeerRequestOptions::with_timeout(deadline.saturating_duration_since(Instant::now()));
-        let request = ClientRequest::ListToolsRequest(request);
-        let response = self.peer.send_request_with_option(request, options).await?;
-        match response.await_response().await? {
-            ServerResult::ListToolsResult(page) => Ok(page),
-            _ => Err(ServiceError::UnexpectedResponse),
+        peer: &Peer<RoleClient>,
+        last_begun: &mut Option<Instant>,
+    ) -> Result<(), McpError> {
+        let begun = Instant::now();
+        let deadline = begun + LIST_TIMEOUT;
+        let tools = timeout_at(deadline, list(peer, deadline)).await;
+        let tools = tools.unwrap_or(Err(McpError::Timeout))?;
+        *self.tools.write().unwrap_or_else(PoisonError::into_inner) = tools.into();
+        *last_begun = Some(begun);
+        Ok(())
+    }
+}
+
+/// Requests all pages of the list of tools. It does not use `list_tools` of the peer, because
+/// that method may return a cached list for as long as the server allows.
+async fn list(
+    peer: &Peer<RoleClient>,
+    deadline: Instant,
+) -> Result<Vec<Arc<ListedTool>>, McpError> {
+    let (mut tools, mut cursor) = (Vec::new(), None);
+    for _ in 0..MAX_PAGES {
+        let page = page(peer, cursor, deadline).await;
+        let page = page.map_err(|error| McpError::List(error.into()))?;
+        tools.extend(page.tools);
+        cursor = page.next_cursor;
+        if tools.len() > MAX_TOOLS {
+            return Err(McpError::TooMany);
         }
+        if cursor.is_none() {
+            return Ok(tools.into_iter().filter_map(ListedTool::new).map(Arc::new).collect());
+        }
+    }
+    Err(McpError::TooMany)
+}
+
+async fn page(
+    peer: &Peer<RoleClient>,
+    cursor: Option<Cursor>,
+    deadline: Instant,
+) -> Result<::rmcp::model::ListToolsResult, ServiceError> {
+    let params = PaginatedRequestParams::default().with_cursor(cursor);
+    let request = ListToolsRequest::with_param(params);
+    let options =
+        PeerRequestOptions::with_timeout(deadline.saturating_duration_since(Instant::now()));
+    let request = ClientRequest::ListToolsRequest(request);
+    let response = peer.send_request_with_option(request, options).await?;
+    match response.await_response().await? {
+        ServerResult::ListToolsResult(page) => Ok(page),
+        _ => Err(ServiceError::UnexpectedResponse),
+    }
+}
+
+/// Returns the name that the server gave itself, without control characters.
+fn server_name(peer: &Peer<RoleClient>) -> Box<str> {
+    let info = peer.peer_info();
+    let name = info.as_deref().and_then(|info| Some(&*info.server_info.as_ref()?.name));
+    let name: String = name.into_iter().flat_map(str::chars).filter(|c| !c.is_control()).collect();
+    match name.trim() {
+        "" => "unnamed".into(),
+        name => name.chars().take(MAX_SERVER_NAME_CHARS).collect::<String>().into(),
     }
 }
 
@@ -273,7 +422,10 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tools = self.tools();
         let names: Vec<_> = tools.iter().map(|tool| log_text(&tool.tool.name)).collect();
-        f.debug_struct("McpClient").field("tools", &names).finish_non_exhaustive()
+        f.debug_struct("McpClient")
+            .field("server", &log_text(&self.server))
+            .field("tools", &names)
+            .finish_non_exhaustive()
     }
 }
 
@@ -284,22 +436,99 @@ async fn refresh_on_change(connection: Weak<Connection>, changed: Arc<Notify>) {
         changed.notified().await;
         let Some(connection) = connection.upgrade() else { return };
         if let Err(error) = connection.refresh().await {
-            let error = error.to_string();
-            let error = &*log_text(&error);
-            tracing::warn!(error, "cannot refresh the tools of a server");
+            connection.warn(&error, "cannot refresh the tools of a server");
         }
         drop(connection);
         sleep(REFRESH_INTERVAL).await;
     }
 }
 
+/// Holds a connection, and replaces it when it is lost.
+async fn reconnect<F, Fut, T, E, A>(
+    connection: Weak<Connection>,
+    listener: ChangeListener,
+    mut transport: F,
+    mut running: Running,
+) where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, BoxError>>,
+    T: IntoTransport<RoleClient, E, A>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let mut delay = FIRST_DELAY;
+    loop {
+        let connected = Instant::now();
+        let ended = running.waiting().await;
+        // A server that ends at once again and again is started less and less often.
+        if connected.elapsed() > LONGEST_DELAY {
+            delay = FIRST_DELAY;
+        }
+        if let Some(lost) = connection.upgrade() {
+            let server = &*log_text(&lost.server);
+            tracing::warn!(server, ?ended, "a tool server is away: it is connected again");
+        }
+        running = loop {
+            sleep(delay).await;
+            delay = LONGEST_DELAY.min(2 * delay);
+            let Some(lost) = connection.upgrade() else { return };
+            let replaced = async {
+                let running = listener.connect_with(&mut transport).await?;
+                lost.replace(running.peer()).await?;
+                Ok::<_, McpError>(running)
+            };
+            match replaced.await {
+                Ok(running) => {
+                    let server = &*log_text(&lost.server);
+                    tracing::info!(server, "a tool server is back");
+                    break running;
+                }
+                Err(error) => lost.warn(&error, "a tool server is away, and cannot be connected"),
+            }
+        };
+    }
+}
+
 /// A handler that reports changes of the tools, and forwards everything to the host's handler.
-struct ChangeListener<S> {
-    handler: S,
+#[derive(Clone)]
+struct ChangeListener {
+    handler: Arc<dyn DynService<RoleClient>>,
     changed: Arc<Notify>,
 }
 
-impl<S: Service<RoleClient>> Service<RoleClient> for ChangeListener<S> {
+/// An open connection.
+type Running = RunningService<RoleClient, ChangeListener>;
+
+impl ChangeListener {
+    fn new(handler: impl Service<RoleClient>) -> Self {
+        ChangeListener { handler: Arc::new(handler), changed: Arc::default() }
+    }
+
+    /// Connects with this handler.
+    async fn connect<T, E, A>(&self, transport: T) -> Result<Running, McpError>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let running = timeout(CONNECT_TIMEOUT, self.clone().serve(transport)).await;
+        let running = running.map_err(|_| McpError::Timeout)?;
+        running.map_err(|error| McpError::Connect(error.into()))
+    }
+
+    /// Makes a transport, and connects.
+    async fn connect_with<F, Fut, T, E, A>(&self, transport: &mut F) -> Result<Running, McpError>
+    where
+        F: FnMut() -> Fut,
+        Fut: Future<Output = Result<T, BoxError>>,
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let transport = timeout(CONNECT_TIMEOUT, transport()).await;
+        let transport = transport.map_err(|_| McpError::Timeout)?.map_err(McpError::Connect)?;
+        self.connect(transport).await
+    }
+}
+
+impl Service<RoleClient> for ChangeListener {
     async fn handle_request(
         &self,
         request: ServerRequest,
@@ -334,11 +563,20 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum time for a server to list its tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The time between the loss of a connection and the first attempt to replace it.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+
+/// The longest time between two attempts.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
 /// The minimum time between two refreshes because of reported changes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The maximum number of pages that are read.
 const MAX_PAGES: usize = 100;
+
+/// The maximum length of the name of a server, as the model and the user read it.
+const MAX_SERVER_NAME_CHARS: usize = 100;
 
 /// The maximum number of tools of a server.
 const MAX_TOOLS: usize = 1000;

@@ -292,6 +292,10 @@ impl DynTool for McpTool {
         Some(definition)
     }
 
+    fn unavailable(&self) -> Option<String> {
+        self.server.is_away().then(|| self.server.named(UserText::ToolServerGone))
+    }
+
     fn policy(&self) -> &ToolPolicy {
         &self.policy
     }
@@ -300,9 +304,7 @@ impl DynTool for McpTool {
         Box::pin(async {
             let refreshed = self.server.refresh().await;
             if let Err(error) = &refreshed {
-                let error = error.to_string();
-                let error = &*log_text(&error);
-                tracing::warn!(error, tool = &*self.name, "cannot refresh the tools of a server");
+                self.server.warn(error, "cannot refresh the tools of a server");
             }
             refreshed.is_ok()
         })
@@ -316,23 +318,33 @@ impl DynTool for McpTool {
         let server = Arc::clone(&self.server);
         let params = CallToolRequestParams::new(self.listed.tool.name.clone());
         Box::pin(async move {
-            if server.peer().is_transport_closed() {
-                return Err(ToolError(UserText::ToolServerGone.to_string()).into());
-            }
+            let Some(peer) = server.peer() else {
+                return Err(ToolError(server.named(UserText::ToolServerGone)).into());
+            };
             let params = params.with_arguments(input.decode::<JsonObject>()?);
-            match server.peer().call_tool_once(params).await {
+            match peer.call_tool_once(params).await {
                 Ok(CallToolResponse::Complete(result)) => result::output(result),
                 Ok(_) => Err("the server answered with a question or a task".into()),
                 // Only the server validates the input, so only here the model learns what is wrong.
                 Err(ServiceError::McpError(error)) if error.code == ErrorCode::INVALID_PARAMS => {
                     Err(result::error(&error.message, "the server refuses the input, and not why"))
                 }
-                Err(ServiceError::TransportClosed) => {
-                    Err(ToolError(UserText::ToolServerLost.to_string()).into())
+                Err(error) if is_lost(&error) => {
+                    server.warn(&error, "a tool server went away while a tool ran");
+                    Err(ToolError(server.named(UserText::ToolServerLost)).into())
                 }
                 Err(error) => Err(error.into()),
             }
         })
+    }
+}
+
+/// Returns whether the server may have received the call, and cannot answer it any more.
+fn is_lost(error: &ServiceError) -> bool {
+    match error {
+        ServiceError::TransportClosed => true,
+        ServiceError::TransportSend(_) => !error.is_authorization_required(),
+        _ => false,
     }
 }
 

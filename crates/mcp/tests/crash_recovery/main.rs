@@ -12,8 +12,8 @@ use chat_test_support::calling_model::{
     Calls, chunks, finishes_without_error, outcomes, page, requests_approval,
 };
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ErrorData, ListToolsResult, PaginatedRequestParams,
-    ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, ErrorData, Implementation, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::{TokioChildProcess, stdio};
@@ -82,6 +82,7 @@ struct HangingServer;
 impl ServerHandler for HangingServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("files", "1"))
     }
 
     async fn list_tools(
@@ -107,4 +108,5 @@ impl ServerHandler for HangingServer {
     }
 }
 
-const SERVER_CLOSED: &str = "The tool server went away. What the tool did until then is not known.";
+const SERVER_CLOSED: &str =
+    "files: The tool server went away. What the tool did until then is not known.";

@@ -2,5 +2,6 @@
 
 mod host;
 mod names;
+mod reconnecting;
 mod server;
 mod tools;

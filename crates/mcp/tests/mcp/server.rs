@@ -1,17 +1,20 @@
 //! A Model Context Protocol server in this process, whose tools and results a test can change.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, Implementation,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    ToolAnnotations,
 };
 use rmcp::service::{RequestContext, RunningService};
 use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use test_support::eventually;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use ui_message_stream::BoxError;
 use ui_message_stream_mcp::McpClient;
 
 /// A server. Clones share their state.
@@ -28,6 +31,12 @@ pub(crate) struct State {
     /// How the server answers a request for its tools.
     pub(crate) listing: Mutex<Listing>,
     pub(crate) listed: AtomicUsize,
+    /// Whether it accepts no further connection.
+    pub(crate) refuses: AtomicBool,
+    /// How often it was connected, with and without success.
+    pub(crate) attempts: AtomicUsize,
+    /// Its side of the last connection of a client that reconnects.
+    running: Mutex<Option<Running>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -47,13 +56,57 @@ impl Server {
     /// Starts a server with these tools. Returns it, a connection to it, and its side of the
     /// connection.
     pub(crate) async fn start(tools: Vec<Tool>) -> (Self, McpClient, Running) {
-        let server = Server::default();
-        *server.0.tools.lock().unwrap() = tools;
-        server.returns(CallToolResult::structured(json!({"ok": true})));
+        let server = Server::with_tools(tools);
         let (client, end) = tokio::io::duplex(1 << 16);
         let serving = tokio::spawn(server.clone().serve(end));
         let connected = McpClient::connect((), client).await.unwrap();
         (server, connected, serving.await.unwrap().unwrap())
+    }
+
+    /// Starts a server with these tools, and a client that connects again.
+    pub(crate) async fn start_reconnecting(tools: Vec<Tool>) -> (Self, McpClient) {
+        let server = Server::with_tools(tools);
+        let this = server.clone();
+        let transport = move || {
+            let this = this.clone();
+            async move { this.accept() }
+        };
+        let connected = McpClient::reconnecting((), transport).await.unwrap();
+        (server, connected)
+    }
+
+    fn with_tools(tools: Vec<Tool>) -> Self {
+        let server = Server::default();
+        server.set_tools(tools);
+        server.returns(CallToolResult::structured(json!({"ok": true})));
+        server
+    }
+
+    fn accept(&self) -> Result<DuplexStream, BoxError> {
+        self.0.attempts.fetch_add(1, Ordering::SeqCst);
+        if self.0.refuses.load(Ordering::SeqCst) {
+            return Err("nothing listens here".into());
+        }
+        let (client, end) = tokio::io::duplex(1 << 16);
+        let server = self.clone();
+        tokio::spawn(async move {
+            let running = server.clone().serve(end).await.unwrap();
+            *server.0.running.lock().unwrap() = Some(running);
+        });
+        Ok(client)
+    }
+
+    /// Ends the last connection of a client that reconnects.
+    pub(crate) async fn hang_up(&self) {
+        // The client may have been connected before the server knows.
+        eventually(async || self.0.running.lock().unwrap().is_some()).await;
+        let running = self.0.running.lock().unwrap().take();
+        running.unwrap().cancel().await.unwrap();
+    }
+
+    /// Sets whether it accepts no further connection.
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.0.refuses.store(refuses, Ordering::SeqCst);
     }
 
     pub(crate) fn returns(&self, result: CallToolResult) {
@@ -76,6 +129,7 @@ impl ServerHandler for Server {
         ServerConfig::new(
             ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build(),
         )
+        .with_server_info(Implementation::new("files", "1"))
     }
 
     async fn list_tools(

@@ -446,6 +446,7 @@ async fn the_tools_of_a_closed_server_do_not_run_and_are_not_offered() {
     assert!(finishes_without_error(&chunks));
     assert!(calls.offered().is_empty());
     assert!(matches!(connected.tools().await, Err(McpError::List(_))));
+    assert!(!connected.is_connected());
 }
 
 #[tokio::test]
