@@ -205,6 +205,9 @@ impl Agent {
 
     /// Adds a tool.
     ///
+    /// If the agent already has a tool with this name, and a tool server chose the name of one of the
+    /// two, that one is left out with a warning. See [`DynTool::origin`](super::DynTool::origin).
+    ///
     /// # Panics
     /// Panics if the agent already has a tool with this name, if model providers do not accept the
     /// name, or if the schema is invalid. An invalid tool is therefore found when the server

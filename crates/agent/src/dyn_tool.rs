@@ -65,6 +65,15 @@ pub trait DynTool: Send + Sync + fmt::Debug + 'static {
     /// not available. Its calls then do not run.
     fn definition(&self) -> Option<DynToolDefinition>;
 
+    /// Returns where the tool comes from, if its name is not the host's choice: its name there and,
+    /// for example, the name of a tool server. The default is `None`, for a tool of the host.
+    ///
+    /// A tool of the host takes the name of such a tool, which the agent then leaves out. Of two such
+    /// tools, the agent leaves out the one that is added later. The log has a warning with both.
+    fn origin(&self) -> Option<String> {
+        None
+    }
+
     /// Returns why the tool cannot be called now, although it is offered to the model. The model and
     /// the user read it as the error of the call, and no approval is requested. An approved call is
     /// revoked. The default is `None`.

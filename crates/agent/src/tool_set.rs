@@ -23,6 +23,7 @@ use ui_message_stream::approval::{
     PendingToolCall, Principal, Progress, ToolInfo, ToolOutcome,
 };
 use ui_message_stream::event::{Executor, Text, ToolCall};
+use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{ToolDefinition, sanitize_tool_name};
 use ui_message_stream_chat::{Chat, Turn};
@@ -106,13 +107,30 @@ impl RegisteredTool {
 
 impl ToolSet {
     /// Adds a tool. Panics if the name is taken or cannot be called, or if the schema is invalid.
+    ///
+    /// A name that a tool server chose is not a reason to panic: a server may list a new tool at any
+    /// time.
     #[track_caller]
     pub(super) fn add(&mut self, tool: Arc<dyn DynTool>) {
         let registered = RegisteredTool::checked(tool);
         let name = registered.tool.name();
-        assert!(self.find_asked(name).is_none(), "there are two tools named {name:?}");
+        if let (Some(origin), Some(kept)) = (registered.tool.origin(), self.find_asked(name)) {
+            warn_left_out(name, kept.tool.origin().as_deref(), &origin);
+            return;
+        }
+        self.make_room(name);
         self.tools.push(registered.clone());
         self.add_inner(name, &*registered.tool);
+    }
+
+    /// Leaves out the tool with this name, if the host did not choose the name. Panics if it did.
+    #[track_caller]
+    fn make_room(&mut self, name: &str) {
+        if let Some(origin) = self.find(name).and_then(|other| other.tool.origin()) {
+            warn_left_out(name, None, &origin);
+            self.tools.retain(|other| other.tool.name() != name);
+        }
+        assert!(self.find_asked(name).is_none(), "there are two tools named {name:?}");
     }
 
     /// Adds the tools that a call of this tool may ask for, and those that their calls may ask for.
@@ -120,7 +138,7 @@ impl ToolSet {
     fn add_inner(&mut self, name: &str, tool: &dyn DynTool) {
         for tool in tool.inner_tools() {
             let name = inner_name(name, tool.name());
-            assert!(self.find_asked(&name).is_none(), "there are two tools named {name:?}");
+            self.make_room(&name);
             assert!(
                 is_callable(&name),
                 "{name:?}, a tool of an agent, is longer than 64 characters"
@@ -446,6 +464,11 @@ pub(super) fn of_client(info: ToolInfo) -> ToolInfo {
         _ => OnNewMessage::Lapse,
     };
     info.client_executed().idempotent().on_new_message(closes)
+}
+
+fn warn_left_out(name: &str, kept: Option<&str>, left_out: &str) {
+    let (kept, left_out) = (&*log_text(kept.unwrap_or("this agent")), &*log_text(left_out));
+    tracing::warn!(tool = name, kept, left_out, "two tools have one name, and one is left out");
 }
 
 /// Returns whether model providers accept this name for a tool.

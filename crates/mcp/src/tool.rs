@@ -292,6 +292,11 @@ impl DynTool for McpTool {
         Some(definition)
     }
 
+    fn origin(&self) -> Option<String> {
+        let tool = &*log_text(&self.listed.tool.name);
+        Some(format!("{tool} of the tool server {}", log_text(&self.server.server)))
+    }
+
     fn unavailable(&self) -> Option<String> {
         self.server.is_away().then(|| self.server.named(UserText::ToolServerGone))
     }

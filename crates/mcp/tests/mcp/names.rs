@@ -1,11 +1,14 @@
-//! The names of a server's tools, as the model reads them.
+//! The names of a server's tools: as the model reads them, and beside the names of other tools.
 
 use chat_test_support::calling_model::{Calls, chunks, outcomes, page};
-use serde_json::json;
-use ui_message_stream_agent::{Agent, DynTool};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use test_support::thread_subscriber::{CapturedLog, subscribe};
+use ui_message_stream_agent::{Agent, DynTool, Tool as OwnTool, ToolError};
 use ui_message_stream_mcp::McpTool;
 
-use super::server::{Server, tool};
+use super::server::{Server, read_only_tool, tool};
 use super::tools::path_input;
 
 fn name_and_title(tool: &McpTool) -> (&str, Option<String>) {
@@ -68,4 +71,56 @@ async fn the_name_of_a_tool_does_not_depend_on_the_other_tools_of_its_server() {
             tools.iter().map(DynTool::name).collect::<Vec<_>>()
         );
     }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Input {}
+
+fn own(name: &str) -> OwnTool<Input> {
+    OwnTool::new(name, async |_: Input| Ok::<_, ToolError>("own"))
+}
+
+/// Returns the outcome of a call of the tool `read` of an agent, and the warnings while it was built.
+async fn call_read(build: impl FnOnce(Agent) -> Agent) -> (Value, String) {
+    let log = CapturedLog::default();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(log.writer());
+    let agent = {
+        let _subscribed = subscribe(subscriber.finish());
+        build(Agent::new(Calls::of(&[("read", json!({}))])))
+    };
+    let mut page = page(agent);
+    page.send("Go").await;
+    (outcomes(&chunks(&page)).remove(0), log.text())
+}
+
+#[tokio::test]
+async fn an_own_tool_takes_the_name_of_a_servers_tool_with_a_warning_that_names_both() {
+    let tools = [read_only_tool("read"), read_only_tool("other")].to_vec();
+    let (server, connected, _running) = Server::start(tools).await;
+    let foreign = connected.tools().await.unwrap();
+    for is_own_first in [true, false] {
+        let (outcome, log) = call_read(|agent| match is_own_first {
+            true => agent.tool(own("read")).tools(foreign.clone()),
+            false => agent.tools(foreign.clone()).tool(own("read")),
+        })
+        .await;
+        assert_eq!(outcome, "own");
+        assert!(log.contains("WARN") && log.contains(r#"tool="read""#), "{log}");
+        assert!(log.contains(r#"kept="this agent""#), "{log}");
+        assert!(log.contains(r#"left_out="read of the tool server files""#), "{log}");
+        assert_eq!(log.lines().count(), 1, "{log}");
+    }
+    assert!(server.called_tools().is_empty());
+}
+
+#[tokio::test]
+async fn of_two_servers_tools_with_one_name_the_first_one_is_called() {
+    let (first, first_client, _first) = Server::start(vec![read_only_tool("read")]).await;
+    let (second, second_client, _second) = Server::start(vec![read_only_tool("read")]).await;
+    let tools = [first_client.tools().await.unwrap(), second_client.tools().await.unwrap()];
+    let [first_tools, second_tools] = tools;
+    let (outcome, log) = call_read(|agent| agent.tools(first_tools).tools(second_tools)).await;
+    assert_eq!(outcome, json!({"ok": true}));
+    assert_eq!((first.called_tools(), second.called_tools()), (vec!["read".to_owned()], vec![]));
+    assert!(log.contains(r#"kept="read of the tool server files""#), "{log}");
 }
