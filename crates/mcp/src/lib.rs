@@ -30,26 +30,30 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used))]
 #![deny(clippy::disallowed_methods)]
 
+mod input;
 mod result;
 mod tool;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
+use std::future::pending;
 use std::sync::{Arc, Once, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use ::rmcp::model::{
     ClientConfig, ClientRequest, ClientResult, Cursor, ErrorData, ListToolsRequest,
     PaginatedRequestParams, ProtocolVersion, ServerNotification, ServerRequest, ServerResult,
+    SubscriptionFilter,
 };
 use ::rmcp::service::{
-    DynService, NotificationContext, PeerRequestOptions, RequestContext, RunningService,
+    ClientLifecycleMode, ClientServiceExt, DynService, NotificationContext, PeerRequestOptions,
+    QuitReason, RequestContext, RunningService,
 };
 use ::rmcp::transport::IntoTransport;
-use ::rmcp::{Peer, RoleClient, Service, ServiceError, ServiceExt};
+use ::rmcp::{Peer, RoleClient, Service, ServiceError};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -91,6 +95,8 @@ pub(crate) struct Connection {
     peer: watch::Sender<Peer<RoleClient>>,
     /// Whether a lost connection is replaced.
     reconnects: bool,
+    /// Answers what a server asks for during a call. `None` if the host keeps the connection.
+    handler: Option<Arc<dyn DynService<RoleClient>>>,
     tools: RwLock<Arc<[Arc<ListedTool>]>>,
     /// Serializes refreshes, so that an older list never replaces a newer one. Holds the time at
     /// which the request of the last list began.
@@ -124,7 +130,14 @@ impl McpClient {
     /// Connects to a server, and refreshes the tools when the server reports that they have
     /// changed, at most once in 5 seconds.
     ///
-    /// `handler` handles the requests of the server to its client, as in `rmcp`; use `()` for none.
+    /// `handler` handles the requests of the server to its client, as in `rmcp`, and answers what a
+    /// tool asks for during a call; use `()` for none, which declines.
+    ///
+    /// The newest version of the protocol that both sides know is used: the first request is
+    /// `server/discover`, and a server that refuses it gets `initialize`. Some older servers end at a
+    /// first request that they do not know. For them, use [`reconnecting`](Self::reconnecting), which
+    /// then begins a new connection with `initialize`, or a handler that
+    /// [supports](Service::supported_protocol_versions) no version after 2025-11-25.
     ///
     /// A transport connects once, so a lost connection is not established again. The tools of the
     /// server are then not available, for the model and for approved calls, until the host connects
@@ -141,10 +154,11 @@ impl McpClient {
     {
         let listener = ChangeListener::new(handler);
         let changed = Arc::clone(&listener.changed);
-        let running = listener.connect(transport).await?;
-        let connection = Arc::new(Connection::new(running.peer().clone(), false));
+        let running = listener.connect(transport, listener.lifecycle()).await?;
+        let handler = Some(Arc::clone(&listener.handler));
+        let connection = Arc::new(Connection::new(running.peer().clone(), false, handler));
         // The task keeps the connection open.
-        let kept = tokio::spawn(async move { drop(running.waiting().await) });
+        let kept = tokio::spawn(async move { drop(listener.hold(running).await) });
         connection.keep(kept, changed);
         Ok(McpClient(connection))
     }
@@ -201,7 +215,8 @@ impl McpClient {
         let listener = ChangeListener::new(handler);
         let changed = Arc::clone(&listener.changed);
         let running = listener.connect_with(&mut transport).await?;
-        let connection = Arc::new(Connection::new(running.peer().clone(), true));
+        let handler = Some(Arc::clone(&listener.handler));
+        let connection = Arc::new(Connection::new(running.peer().clone(), true, handler));
         let weak = Arc::downgrade(&connection);
         connection.keep(tokio::spawn(reconnect(weak, listener, transport, running)), changed);
         Ok(McpClient(connection))
@@ -210,7 +225,7 @@ impl McpClient {
     /// Creates a client for a connection that the host keeps. The host must call
     /// [`refresh`](Self::refresh) when the server sends `tools/list_changed`.
     pub fn from_peer(peer: Peer<RoleClient>) -> Self {
-        McpClient(Arc::new(Connection::new(peer, false)))
+        McpClient(Arc::new(Connection::new(peer, false, None)))
     }
 
     /// Returns the name that the server gave itself when it was connected first, by which the log and
@@ -263,8 +278,13 @@ impl McpClient {
 }
 
 impl Connection {
-    fn new(peer: Peer<RoleClient>, reconnects: bool) -> Self {
+    fn new(
+        peer: Peer<RoleClient>,
+        reconnects: bool,
+        handler: Option<Arc<dyn DynService<RoleClient>>>,
+    ) -> Self {
         Connection {
+            handler,
             server: server_name(&peer),
             peer: watch::Sender::new(peer),
             reconnects,
@@ -458,7 +478,7 @@ async fn reconnect<F, Fut, T, E, A>(
     let mut delay = FIRST_DELAY;
     loop {
         let connected = Instant::now();
-        let ended = running.waiting().await;
+        let ended = listener.hold(running).await;
         // A server that ends at once again and again is started less and less often.
         if connected.elapsed() > LONGEST_DELAY {
             delay = FIRST_DELAY;
@@ -504,14 +524,63 @@ impl ChangeListener {
     }
 
     /// Connects with this handler.
-    async fn connect<T, E, A>(&self, transport: T) -> Result<Running, McpError>
+    async fn connect<T, E, A>(
+        &self,
+        transport: T,
+        lifecycle: ClientLifecycleMode,
+    ) -> Result<Running, McpError>
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let running = timeout(CONNECT_TIMEOUT, self.clone().serve(transport)).await;
+        let running = self.clone().serve_with_lifecycle(transport, lifecycle);
+        let running = timeout(CONNECT_TIMEOUT, running).await;
         let running = running.map_err(|_| McpError::Timeout)?;
         running.map_err(|error| McpError::Connect(error.into()))
+    }
+
+    /// Returns how a connection begins: with `server/discover` if the handler knows a version that
+    /// has it, and with `initialize` if the server does not.
+    fn lifecycle(&self) -> ClientLifecycleMode {
+        let versions = self.handler.supported_protocol_versions();
+        let has_discover = |version: &&ProtocolVersion| !version.has_initialize();
+        // The last one is the newest.
+        let preferred: Vec<_> = versions.iter().rev().filter(has_discover).cloned().collect();
+        match preferred.is_empty() {
+            true => ClientLifecycleMode::Initialize,
+            false => {
+                ClientLifecycleMode::Auto { preferred_versions: preferred, legacy_version: None }
+            }
+        }
+    }
+
+    /// Keeps a connection open until it ends, and listens to changes of the tools.
+    async fn hold(&self, running: Running) -> Result<QuitReason, JoinError> {
+        let peer = running.peer().clone();
+        tokio::select! {
+            ended = running.waiting() => ended,
+            () = self.listen(&peer) => unreachable!("it never ends"),
+        }
+    }
+
+    /// Subscribes to changes of the tools. A server with `initialize` sends them to each client.
+    async fn listen(&self, peer: &Peer<RoleClient>) {
+        let info = peer.peer_info();
+        let is_offered = info.is_some_and(|info| {
+            let tools = info.capabilities.tools.as_ref();
+            !info.protocol_version.has_initialize()
+                && tools.is_some_and(|tools| tools.list_changed == Some(true))
+        });
+        let filter = || SubscriptionFilter::builder().tools_list_changed().build();
+        while is_offered && let Ok(mut subscription) = peer.listen(filter()).await {
+            while let Ok(Some(_)) = subscription.next().await {
+                self.changed.notify_one();
+            }
+            sleep(REFRESH_INTERVAL).await;
+            // What changed meanwhile was not reported.
+            self.changed.notify_one();
+        }
+        pending().await
     }
 
     /// Makes a transport, and connects.
@@ -522,9 +591,19 @@ impl ChangeListener {
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let transport = timeout(CONNECT_TIMEOUT, transport()).await;
-        let transport = transport.map_err(|_| McpError::Timeout)?.map_err(McpError::Connect)?;
-        self.connect(transport).await
+        let mut transport = async || {
+            let transport = timeout(CONNECT_TIMEOUT, transport()).await;
+            transport.map_err(|_| McpError::Timeout)?.map_err(McpError::Connect)
+        };
+        let lifecycle = self.lifecycle();
+        let has_fallback = lifecycle != ClientLifecycleMode::Initialize;
+        match self.connect(transport().await?, lifecycle).await {
+            // Some older servers end at a first request that they do not know.
+            Err(McpError::Connect(_)) if has_fallback => {
+                self.connect(transport().await?, ClientLifecycleMode::Initialize).await
+            }
+            connected => connected,
+        }
     }
 }
 

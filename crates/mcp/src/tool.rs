@@ -9,7 +9,7 @@ use ::rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorCode, JsonObject, Tool, ToolAnnotations,
 };
 
-use super::{Connection, result};
+use super::{Connection, input, result};
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{OnNewMessage, Principal};
 use ui_message_stream::id::log_text;
@@ -327,9 +327,9 @@ impl DynTool for McpTool {
                 return Err(ToolError(server.named(UserText::ToolServerGone)).into());
             };
             let params = params.with_arguments(input.decode::<JsonObject>()?);
-            match peer.call_tool_once(params).await {
+            match input::call(&peer, server.handler.as_deref(), params).await {
                 Ok(CallToolResponse::Complete(result)) => result::output(result),
-                Ok(_) => Err("the server answered with a question or a task".into()),
+                Ok(_) => Err("the server answered with a task, or asks again and again".into()),
                 // Only the server validates the input, so only here the model learns what is wrong.
                 Err(ServiceError::McpError(error)) if error.code == ErrorCode::INVALID_PARAMS => {
                     Err(result::error(&error.message, "the server refuses the input, and not why"))

@@ -5,3 +5,4 @@ mod names;
 mod reconnecting;
 mod server;
 mod tools;
+mod versions;

@@ -183,28 +183,56 @@ pub(crate) fn read_only_tool(name: &'static str) -> Tool {
 /// Connects to a server that is not made with `rmcp`, which leaves out what an older client would not
 /// know. It has a tool `read`, with this result.
 pub(crate) async fn written_server(result: Value) -> McpClient {
+    let server = answer(move |request| {
+        let result = match request["method"].as_str().unwrap() {
+            "initialize" => initialized(),
+            "tools/list" => {
+                json!({"tools": [{"name": "read", "inputSchema": {"type": "object"}}]})
+            }
+            "tools/call" => result.clone(),
+            _ => return Some(refusal_of(&request)),
+        };
+        Some(vec![response_to(&request, result)])
+    });
+    McpClient::connect((), server).await.unwrap()
+}
+
+/// Returns the result of `initialize` of an older server.
+pub(crate) fn initialized() -> Value {
+    json!({
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "written", "version": "1"},
+    })
+}
+
+pub(crate) fn response_to(request: &Value, result: Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": request["id"], "result": result})
+}
+
+/// Returns the response to a request of an unknown method, and none to a notification.
+pub(crate) fn refusal_of(request: &Value) -> Vec<Value> {
+    let error = json!({"code": -32601, "message": "unknown method"});
+    match request["id"].is_null() {
+        true => vec![],
+        false => vec![json!({"jsonrpc": "2.0", "id": request["id"], "error": error})],
+    }
+}
+
+/// Starts a server that answers each message with these, until its closure returns `None`.
+pub(crate) fn answer(
+    mut answers: impl FnMut(Value) -> Option<Vec<Value>> + Send + 'static,
+) -> DuplexStream {
     let (client, end) = tokio::io::duplex(1 << 16);
     tokio::spawn(async move {
         let (reader, mut writer) = tokio::io::split(end);
         let mut lines = BufReader::new(reader).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            let request: Value = serde_json::from_str(&line).unwrap();
-            let result = match request["method"].as_str().unwrap() {
-                "initialize" => json!({
-                    "protocolVersion": "2025-11-25",
-                    "capabilities": {"tools": {}},
-                    "serverInfo": {"name": "written", "version": "1"},
-                }),
-                "tools/list" => {
-                    json!({"tools": [{"name": "read", "inputSchema": {"type": "object"}}]})
-                }
-                "tools/call" => result.clone(),
-                // A notification.
-                _ => continue,
-            };
-            let response = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
-            writer.write_all(format!("{response}\n").as_bytes()).await.unwrap();
+            let Some(answers) = answers(serde_json::from_str(&line).unwrap()) else { return };
+            for answer in answers {
+                writer.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            }
         }
     });
-    McpClient::connect((), client).await.unwrap()
+    client
 }
