@@ -165,7 +165,7 @@ async fn run(
         Some(RunEnd::StepLimit) => {
             return Err(ToolError(UserText::InnerAgentStepLimit.to_string()).into());
         }
-        Some(RunEnd::Failed) | None => {
+        Some(RunEnd::Failed | RunEnd::Empty) | None => {
             return Err(ToolError(UserText::InnerAgentFailed.to_string()).into());
         }
     }

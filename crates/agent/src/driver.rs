@@ -368,6 +368,9 @@ impl Stream for AgentRun {
                     }
                 }
                 Action::End(end) => {
+                    if end == RunEnd::Empty {
+                        tracing::warn!("the model gave an empty answer");
+                    }
                     this.end = Some(end);
                     return Poll::Ready(None);
                 }

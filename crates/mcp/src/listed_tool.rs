@@ -4,6 +4,7 @@ use ::rmcp::model::Tool;
 
 use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
+use ui_message_stream::model::ToolDefinition;
 
 /// A tool that a server listed, if it can be called.
 pub(super) struct ListedTool {
@@ -15,10 +16,11 @@ pub(super) struct ListedTool {
 
 impl ListedTool {
     pub(super) fn new(tool: Tool) -> Option<Self> {
-        // The protocol requires an object. A model provider could reject a request with another
+        // The protocol requires an object. A model provider would reject a request with another
         // type, and all tools with it.
-        let is_object = tool.input_schema.get("type").is_none_or(|kind| kind == "object");
-        let input_schema = Json::from_serialize(&*tool.input_schema).ok().filter(|_| is_object);
+        let is_object =
+            |schema: &Json| ToolDefinition::new("", "", schema.clone()).parameters().is_some();
+        let input_schema = Json::from_serialize(&*tool.input_schema).ok().filter(is_object);
         if input_schema.is_none() {
             let tool = &*log_text(&tool.name);
             tracing::warn!(tool, "a tool whose schema cannot be sent to a model is left out");

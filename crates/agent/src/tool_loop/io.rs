@@ -48,6 +48,8 @@ pub enum RunEnd {
     StepLimit,
     /// The model failed.
     Failed,
+    /// The model ended its answer without text, reasoning, a file or a call. The user reads an error.
+    Empty,
 }
 
 /// An operation for the driver to start.

@@ -669,8 +669,8 @@ impl ToolLoop {
             return self.start_inner_step();
         }
         if !self.has_content {
-            tracing::warn!(?reason, "the model gave an empty answer");
-            self.model = ModelState::Interrupted(AgentEvent::error(UserText::AnswerEmpty));
+            self.emit(AgentEvent::error(UserText::AnswerEmpty));
+            self.end = Some(RunEnd::Empty);
             return;
         }
         if self.resume_calls() {

@@ -175,7 +175,7 @@ impl Answer {
                 Action::End(end) => {
                     answer.end = match end {
                         RunEnd::Finished => "finished",
-                        RunEnd::Failed => "failed",
+                        RunEnd::Failed | RunEnd::Empty => "failed",
                         RunEnd::StepLimit if answer.runs > 0 => "ran",
                         _ => "not run",
                     }

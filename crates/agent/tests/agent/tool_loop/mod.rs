@@ -294,7 +294,7 @@ fn an_empty_answer_is_a_failure() {
         }
         emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
         let is_empty = text != Some("Hello") && !has_begun;
-        let end = if is_empty { RunEnd::Failed } else { RunEnd::Finished };
+        let end = if is_empty { RunEnd::Empty } else { RunEnd::Finished };
         let actions = steps(&mut run);
         assert_eq!(actions.last(), Some(&Action::End(end)), "{text:?}, {has_begun}: {actions:?}");
         let failure = Action::Emit(AgentEvent::error(UserText::AnswerEmpty));

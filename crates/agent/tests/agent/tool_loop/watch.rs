@@ -218,7 +218,7 @@ impl LoopObserver {
                 assert!(!waiting.is_empty());
                 assert_eq!(open, waiting, "every call ended or is pending");
             }
-            RunEnd::Failed => {}
+            RunEnd::Failed | RunEnd::Empty => {}
             RunEnd::StepLimit => {
                 assert_eq!(self.model_calls, self.most_steps);
                 assert!(open.is_empty(), "{open:?}");
@@ -249,7 +249,7 @@ impl Coverage {
             RunEnd::AwaitingApproval { .. } => self.awaiting_approval += 1,
             RunEnd::AwaitingClient { .. } => self.awaiting_client += 1,
             RunEnd::StepLimit => self.step_limit += u64::from(observer.most_steps > 0),
-            RunEnd::Failed => self.failed += 1,
+            RunEnd::Failed | RunEnd::Empty => self.failed += 1,
             other => panic!("{other:?}"),
         }
         self.several_steps += u64::from(observer.model_calls > 1);
