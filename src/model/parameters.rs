@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 ///
 /// The schema may be a stranger's. It is looked at in at most [`MAX_VISITS`] places.
 pub(super) fn parameters(schema: Value) -> Option<Value> {
-    let mut merged = merge(&schema, &schema, MAX_DEPTH, &mut MAX_VISITS.clone())?;
+    let mut visits = MAX_VISITS;
+    let mut merged = merge(&schema, &schema, MAX_DEPTH, &mut visits)?;
     let root = if let Value::Object(root) = schema { root } else { Map::new() };
     let rest =
         root.into_iter().filter(|(name, value)| !value.is_null() && !LEFT_OUT.contains(&&**name));

@@ -210,8 +210,17 @@ impl AgentRun {
 
     /// Performs an effect and returns the inputs that it produces.
     fn perform(&mut self, effect: Effect) -> InputStream {
-        let AgentRun { settings, tools, turn, transcript, approver, suspended, inner, .. } = self;
-        let output_problem = &mut self.output_problem;
+        let AgentRun {
+            settings,
+            tools,
+            turn,
+            transcript,
+            approver,
+            suspended,
+            inner,
+            output_problem,
+            ..
+        } = self;
         match effect {
             Effect::CallModel { step } => {
                 let (chat, problem) = (transcript.chat(), output_problem.take());

@@ -85,13 +85,12 @@ impl RegisteredTool {
         let definition = self.tool.definition()?;
         let mut last = self.last_definition.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref().is_none_or(|last| last.definition != definition) {
-            let schema = definition.model.input_schema.decode().ok();
-            let schema = schema.filter(|_| definition.model.parameters().is_some());
-            let validator = match definition.validates_schema {
-                _ if schema.is_none() => None,
-                true => schema.and_then(|schema| compile_validator(&schema)).map(Some),
+            let is_object = definition.model.parameters().is_some();
+            let schema = definition.model.input_schema.decode().ok().filter(|_| is_object);
+            let validator = schema.and_then(|schema| match definition.validates_schema {
+                true => compile_validator(&schema).map(Some),
                 false => Some(None),
-            };
+            });
             *last =
                 validator.map(|validator| Arc::new(CompiledDefinition { definition, validator }));
         }

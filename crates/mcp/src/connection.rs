@@ -99,7 +99,7 @@ impl Connection {
     }
 
     /// Returns the tool that the server listed last under this name. `None` if there is none, or if
-    /// the connection is closed for good.
+    /// the connection is closed and is not made again.
     pub(super) fn tool(&self, name: &str) -> Option<Arc<ListedTool>> {
         if !self.reconnects && self.peer().is_none() {
             let server = &*log_text(&self.server);

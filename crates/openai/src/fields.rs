@@ -14,7 +14,7 @@ use ui_message_stream::id::log_text;
 pub(super) struct LeftOut(RefCell<BTreeMap<String, String>>);
 
 impl LeftOut {
-    /// Notes something at a place that has a line of the stream or not.
+    /// Notes that what is at this place was left out. Each place is logged once.
     pub(super) fn note(&self, place: &str, why: impl Display) {
         let mut known = self.0.borrow_mut();
         if known.contains_key(place) || known.len() == MAX_KINDS {

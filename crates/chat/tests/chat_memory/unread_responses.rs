@@ -76,21 +76,9 @@ async fn unread_responses_share_one_copy_of_a_stored_message() {
 #[tokio::test]
 async fn unread_histories_share_one_copy_of_the_messages() {
     let _alone = ALONE.lock().await;
-    let store = Arc::new(InMemoryLogStore::new());
-    let server = || {
-        let agent = |_: Turn| stream::iter([AgentEvent::text("x".repeat(LENGTH / ANSWERS))]);
-        ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone())
-    };
-    let (ada, first) = (Principal::new("ada"), server());
-    for number in 0..ANSWERS {
-        let message = json!({"id": format!("u{number}"), "role": "user", "parts": []});
-        let body = json!({"id": "chat", "messages": [message]}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        first.complete_response(&ada, request).await.unwrap();
-    }
+    let server = stored_chat(LENGTH / ANSWERS).await;
     let before = HEAP.current_usage();
-    // It has not read the chat.
-    let routes = chat_routes(server()).layer(Extension(ada));
+    let routes = chat_routes(server()).layer(Extension(Principal::new("ada")));
     let mut unread = Vec::new();
     for _ in 0..UNREAD {
         let request = Request::get("/chat").body(Body::empty()).unwrap();
@@ -117,20 +105,8 @@ const LARGE: usize = 16 << 20;
 #[tokio::test]
 async fn slow_readers_of_a_large_chat_never_take_more_than_twice_its_bytes() {
     let _alone = ALONE.lock().await;
-    let store = Arc::new(InMemoryLogStore::new());
-    let server = || {
-        let length = LARGE / ANSWERS - OWN;
-        let agent = move |_: Turn| stream::iter([AgentEvent::text("x".repeat(length))]);
-        ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone())
-    };
-    let (ada, first) = (Principal::new("ada"), server());
-    for number in 0..ANSWERS {
-        let message = json!({"id": format!("u{number}"), "role": "user", "parts": []});
-        let body = json!({"id": "chat", "messages": [message]}).to_string();
-        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
-        first.complete_response(&ada, request).await.unwrap();
-    }
-    let routes = chat_routes(server()).layer(Extension(ada));
+    let server = stored_chat(LARGE / ANSWERS - OWN).await;
+    let routes = chat_routes(server()).layer(Extension(Principal::new("ada")));
     let before = HEAP.current_usage();
     HEAP.reset_peak_usage();
     let mut slow = Vec::new();
@@ -145,4 +121,21 @@ async fn slow_readers_of_a_large_chat_never_take_more_than_twice_its_bytes() {
     let peak = HEAP.peak_usage() - before;
     println!("{SLOW} slow readers of a chat of {LARGE} bytes: {peak} bytes at most");
     assert!(peak <= 2 * LARGE + SLOW * OWN, "{peak} bytes");
+}
+
+/// Stores a chat with answers of this length. Returns what makes a server that has not read it.
+async fn stored_chat(length: usize) -> impl Fn() -> ChatServer {
+    let store = Arc::new(InMemoryLogStore::new());
+    let server = move || {
+        let agent = move |_: Turn| stream::iter([AgentEvent::text("x".repeat(length))]);
+        ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone())
+    };
+    let (ada, first) = (Principal::new("ada"), server());
+    for number in 0..ANSWERS {
+        let message = json!({"id": format!("u{number}"), "role": "user", "parts": []});
+        let body = json!({"id": "chat", "messages": [message]}).to_string();
+        let request = ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+        first.complete_response(&ada, request).await.unwrap();
+    }
+    server
 }

@@ -208,9 +208,11 @@ impl EventReader {
     }
 
     /// Handles a complete item.
-    fn end_whole_item(&mut self, at: u64, item: Item, events: Events<'_>) {
+    fn end_whole_item(&mut self, at: u64, mut item: Item, events: Events<'_>) {
         let id = self.item_id(at, text_field(&item, "id"));
-        let item = with_id(item, id);
+        if !id.is_empty() {
+            item.insert("id".into(), id.into());
+        }
         self.seen.insert(identity(&item).to_owned());
         self.end_item(at, &item, events);
     }
@@ -219,10 +221,9 @@ impl EventReader {
     /// response, or only the arguments of a call. Servers number the items of both in different ways, and give them
     /// other ids. So a call is known by its own id, and of every other type all items were sent, or none.
     fn end_rest(&mut self, output: &[Value], events: Events<'_>) {
-        for (number, item) in (FIRST_OF_REST..).zip(output) {
-            let Some(item) = item.as_object().filter(|it| !self.seen.contains(identity(it))) else {
-                continue;
-            };
+        let items = output.iter().filter_map(Value::as_object);
+        let rest: Vec<&Item> = items.filter(|it| !self.seen.contains(identity(it))).collect();
+        for (number, item) in (FIRST_OF_REST..).zip(rest) {
             let is_it = |open: &OpenItem| {
                 open.call.as_ref().is_some_and(|call| call.id.as_str() == identity(item))
             };
@@ -230,12 +231,8 @@ impl EventReader {
             if begun.is_none() {
                 self.begin(number, Some(item), events);
             }
-            let (at, item) = (begun.unwrap_or(number), item.clone());
-            let id = self.item_id(at, text_field(&item, "id"));
-            self.end_item(at, &with_id(item, id), events);
+            self.end_whole_item(begun.unwrap_or(number), item.clone(), events);
         }
-        let seen = output.iter().filter_map(|item| Some(identity(item.as_object()?).to_owned()));
-        self.seen.extend(seen);
         let mut open: Vec<(u64, OpenItem)> = self.open.drain().collect();
         open.sort_by_key(|(at, _)| *at);
         for (_, item) in open {
@@ -441,13 +438,6 @@ fn identity(item: &Item) -> &str {
         "" => text_field(item, "type"),
         id => id,
     }
-}
-
-fn with_id(mut item: Item, id: String) -> Item {
-    if !id.is_empty() {
-        item.insert("id".into(), id.into());
-    }
-    item
 }
 
 /// The number of the first item that was not sent before the whole response.
