@@ -277,7 +277,8 @@ impl Reducer {
         let State { message, texts, reasonings, .. } = &self.state;
         let open = texts.iter().chain(reasonings.iter());
         let open: HashMap<usize, &str> = open.map(|(id, at)| (at, id)).collect();
-        compact::rebuild(message, Some(&open))
+        let chunks = compact::rebuild(message, Some(&open))?;
+        Ok(chunks.into_iter().map(Chunk::into_owned).collect())
     }
 
     /// Returns the finish reason of the `finish` chunk, or `None` if there was no such chunk or it

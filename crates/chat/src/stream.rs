@@ -56,13 +56,18 @@ impl ChatStream {
         client: Client,
         reader: Reader,
     ) -> Result<Self, ChatError> {
-        let message = chat.message(id).cloned();
-        let message =
-            message.unwrap_or_else(|| UiMessage::new(id.clone(), Role::Assistant, Vec::new()));
+        let removed;
+        let message = match chat.message(id) {
+            Some(message) => message,
+            None => {
+                removed = UiMessage::new(id.clone(), Role::Assistant, Vec::new());
+                &removed
+            }
+        };
         let end = chat.early_end(id);
         let unsent: Vec<_> =
             chat.unsent_approvals.iter().map(|unsent| unsent.tool_call_id.clone()).collect();
-        let [first, rest] = whole_response(posted, &message, (end, &unsent), client);
+        let [first, rest] = whole_response(posted, message, (end, &unsent), client);
         let frames = std::iter::once(first.into()).chain(reader.pieces(rest)?);
         Ok(ChatStream(stream::iter(frames).map(Ok).boxed()))
     }

@@ -53,7 +53,7 @@ use crate::metadata::ProviderMetadata;
 /// assert_eq!(*reducer.message(), message);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn compact(message: &UiMessage) -> Result<Vec<Chunk<'static>>, CompactError> {
+pub fn compact(message: &UiMessage) -> Result<Vec<Chunk<'_>>, CompactError> {
     rebuild(message, None)
 }
 
@@ -86,10 +86,10 @@ impl CompactError {
 
 /// Returns the chunks of a message after checking that they rebuild it. If `open` is given, each
 /// part that is incomplete and not in `open` is closed.
-pub(super) fn rebuild(
-    message: &UiMessage,
+pub(super) fn rebuild<'a>(
+    message: &'a UiMessage,
     open: Option<&HashMap<usize, &str>>,
-) -> Result<Vec<Chunk<'static>>, CompactError> {
+) -> Result<Vec<Chunk<'a>>, CompactError> {
     let mut chunks = Chunks::default();
     chunks.add(Chunk::Start {
         message_id: Some(Cow::Owned(message.id.as_str().to_owned())),
@@ -169,30 +169,30 @@ impl<'a> TextIds<'a> {
 
 /// The chunks collected so far, each with the index of the part that it belongs to.
 #[derive(Default)]
-struct Chunks {
-    list: Vec<(usize, Chunk<'static>)>,
+struct Chunks<'a> {
+    list: Vec<(usize, Chunk<'a>)>,
     /// Chunks that must wait for the next step, because within their own step they would reach
     /// another part of the same call.
-    next_step: Vec<(usize, Chunk<'static>)>,
+    next_step: Vec<(usize, Chunk<'a>)>,
     at: usize,
     /// The ids of the calls in the current step.
     calls: HashSet<Box<str>>,
 }
 
-impl Chunks {
-    fn add(&mut self, chunk: Chunk<'static>) {
+impl<'a> Chunks<'a> {
+    fn add(&mut self, chunk: Chunk<'a>) {
         self.list.push((self.at, chunk));
     }
 
     /// Adds the chunks of a part. Returns `None` if no chunks produce this part.
-    fn add_part(&mut self, part: &Part, id: &str) -> Option<()> {
+    fn add_part(&mut self, part: &'a Part, id: &str) -> Option<()> {
         let owned = |text: &str| Cow::Owned(text.to_owned());
         match part {
             Part::Text(part) => {
                 let start = |id, provider_metadata| Chunk::TextStart { id, provider_metadata };
-                self.add(start(owned(id), owned_metadata(&part.provider_metadata)));
+                self.add(start(owned(id), borrowed(&part.provider_metadata)));
                 if !part.text.is_empty() {
-                    let (id, delta) = (owned(id), owned(&part.text));
+                    let (id, delta) = (owned(id), Cow::Borrowed(&*part.text));
                     self.add(Chunk::TextDelta { id, delta, provider_metadata: None });
                 }
                 if part.state == Some(TextState::Done) {
@@ -208,9 +208,9 @@ impl Chunks {
             Part::Reasoning(part) => {
                 let id = part.id.as_deref()?;
                 let start = |id, provider_metadata| Chunk::ReasoningStart { id, provider_metadata };
-                self.add(start(owned(id), owned_metadata(&part.provider_metadata)));
+                self.add(start(owned(id), borrowed(&part.provider_metadata)));
                 if !part.text.is_empty() {
-                    let (id, delta) = (owned(id), owned(&part.text));
+                    let (id, delta) = (owned(id), Cow::Borrowed(&*part.text));
                     self.add(Chunk::ReasoningDelta { id, delta, provider_metadata: None });
                 }
                 if part.state == Some(TextState::Done) {
@@ -218,31 +218,31 @@ impl Chunks {
                 }
             }
             Part::SourceUrl(part) => self.add(Chunk::SourceUrl {
-                source_id: owned(&part.source_id),
-                url: owned(&part.url),
-                title: part.title.as_deref().map(owned),
-                provider_metadata: owned_metadata(&part.provider_metadata),
+                source_id: Cow::Borrowed(&part.source_id),
+                url: Cow::Borrowed(&part.url),
+                title: part.title.as_deref().map(Cow::Borrowed),
+                provider_metadata: borrowed(&part.provider_metadata),
             }),
             Part::SourceDocument(part) => self.add(Chunk::SourceDocument {
-                source_id: owned(&part.source_id),
-                media_type: owned(&part.media_type),
-                title: owned(&part.title),
-                filename: part.filename.as_deref().map(owned),
-                provider_metadata: owned_metadata(&part.provider_metadata),
+                source_id: Cow::Borrowed(&part.source_id),
+                media_type: Cow::Borrowed(&part.media_type),
+                title: Cow::Borrowed(&part.title),
+                filename: part.filename.as_deref().map(Cow::Borrowed),
+                provider_metadata: borrowed(&part.provider_metadata),
             }),
             Part::File(part) => self.add(Chunk::File {
-                url: owned(&part.url),
-                media_type: owned(&part.media_type),
-                provider_metadata: owned_metadata(&part.provider_metadata),
+                url: Cow::Borrowed(&part.url),
+                media_type: Cow::Borrowed(&part.media_type),
+                provider_metadata: borrowed(&part.provider_metadata),
             }),
             Part::ReasoningFile(part) => self.add(Chunk::ReasoningFile {
-                url: owned(&part.url),
-                media_type: owned(&part.media_type),
-                provider_metadata: owned_metadata(&part.provider_metadata),
+                url: Cow::Borrowed(&part.url),
+                media_type: Cow::Borrowed(&part.media_type),
+                provider_metadata: borrowed(&part.provider_metadata),
             }),
             Part::Custom(part) => self.add(Chunk::Custom {
-                content_kind: owned(&part.kind),
-                provider_metadata: owned_metadata(&part.provider_metadata),
+                content_kind: Cow::Borrowed(&part.kind),
+                provider_metadata: borrowed(&part.provider_metadata),
             }),
             Part::StepStart { .. } => {
                 self.add(Chunk::StartStep {});
@@ -250,9 +250,9 @@ impl Chunks {
                 self.calls.clear();
             }
             Part::Data(part) => self.add(Chunk::Data {
-                name: owned(&part.name),
-                id: part.id.as_deref().map(owned),
-                data: part.data.clone().map(Cow::Owned),
+                name: Cow::Borrowed(&part.name),
+                id: part.id.as_deref().map(Cow::Borrowed),
+                data: part.data.as_ref().map(Cow::Borrowed),
                 transient: part.extra.get("transient").and_then(|flag| flag.decode().ok()),
             }),
             Part::Tool(part) => self.add_call(part),
@@ -293,8 +293,8 @@ impl Chunks {
     }
 }
 
-fn owned_metadata(metadata: &Option<ProviderMetadata>) -> Option<Cow<'static, ProviderMetadata>> {
-    metadata.clone().map(Cow::Owned)
+fn borrowed(metadata: &Option<ProviderMetadata>) -> Option<Cow<'_, ProviderMetadata>> {
+    metadata.as_ref().map(Cow::Borrowed)
 }
 
 /// Returns the `type` of a part.

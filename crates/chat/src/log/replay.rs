@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::client::Client;
 use super::held_position::{content, held_parts, is_held_as};
+use crate::conversation::json_len;
 use crate::conversation::model_ids::without_model_ids;
 use ui_message_stream::UserText;
 use ui_message_stream::chunk::{Chunk, Version};
@@ -36,7 +37,12 @@ pub(crate) fn whole_response(
     let denied = denied.map(|part| part.tool_call_id.clone());
     let left: Vec<ToolCallId> = unsent.iter().cloned().chain(denied).collect();
     translator.set_answered(&left);
-    let (mut first, mut rest, mut encoder) = (Vec::new(), Vec::new(), Encoder::default());
+    let (mut first, mut encoder) = (Vec::new(), Encoder::default());
+    // A message may be large, and a vector that grows takes twice its bytes.
+    let mut rest = match posted {
+        None => Vec::with_capacity(json_len(message) + BYTES_OF_FRAMES * message.parts.len()),
+        Some(_) => Vec::new(),
+    };
     translator.start(&mut |chunk| encoder.encode(&chunk, &mut first));
     let mut out = |chunk: Chunk<'_>| replay(stored, chunk, version, &mut encoder, &mut rest);
     inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
@@ -44,9 +50,11 @@ pub(crate) fn whole_response(
         posted.is_some_and(|posted| !is_same_json(posted.metadata.as_ref(), Some(*metadata)))
     });
     let metadata = metadata.map(|metadata| AgentEvent::Metadata(metadata.clone()));
-    for event in catch_up(posted, message, version).into_iter().chain(metadata).chain(end) {
+    let mut handle = |event| {
         let _ = translator.handle_event(&event, &mut out);
-    }
+    };
+    catch_up(posted, message, version, &mut handle);
+    metadata.into_iter().chain(end).for_each(handle);
     // Writes nothing after another end.
     translator.finish(&mut out);
     rest.extend_from_slice(DONE);
@@ -63,19 +71,20 @@ pub(crate) fn front(
     let (message, version) = (&*client.shown(stored), client.version());
     let (held, inputs) = complete_inputs(posted, message, version);
     let posted = posted.map(|posted| held.as_ref().unwrap_or(posted));
-    let mut events = catch_up(posted, message, version);
-    if !events.is_empty() {
-        events.push(AgentEvent::StepFinish);
-    } else if inputs.is_empty() {
-        return None;
-    }
     let mut translator = translator_for(posted, message, version);
     let (mut frames, mut encoder) = (Vec::new(), Encoder::default());
     let mut out = |chunk: Chunk<'_>| replay(stored, chunk, version, &mut encoder, &mut frames);
     translator.start(&mut out);
+    let (has_inputs, mut has_events) = (!inputs.is_empty(), false);
     inputs.into_iter().for_each(|chunk| out(chunk.for_version(version)));
-    for event in events {
+    catch_up(posted, message, version, &mut |event| {
+        has_events = true;
         let _ = translator.handle_event(&event, &mut out);
+    });
+    if has_events {
+        let _ = translator.handle_event(&AgentEvent::StepFinish, &mut out);
+    } else if !has_inputs {
+        return None;
     }
     Some(frames)
 }
@@ -163,7 +172,8 @@ fn complete_inputs(
             continue;
         };
         let call = UiMessage::new(message.id.clone(), Role::Assistant, vec![stored.clone()]);
-        let mut of_call = chunks_of(&call, version);
+        let mut of_call = Vec::new();
+        each_chunk_of(&call, version, |chunk| of_call.push(chunk));
         of_call.retain(|chunk| !matches!(chunk, Chunk::Start { .. }));
         if !of_call.is_empty() && of_call.iter().all(|chunk| chunk.is_kind_known_to(version)) {
             held.get_or_insert_with(|| posted.clone()).parts[at] = stored;
@@ -173,14 +183,17 @@ fn complete_inputs(
     (held, chunks)
 }
 
-/// Returns the events that make the message that a client has posted the whole message: the results of
+/// Calls `each` with the events that make the message that a client has posted the whole message: the results of
 /// its calls, new data, and the parts that it lacks.
-fn catch_up(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -> Vec<AgentEvent> {
-    let to_event = |chunk| AgentEvent::Chunk(Box::new(chunk));
+fn catch_up(
+    posted: Option<&UiMessage>,
+    message: &UiMessage,
+    version: Version,
+    each: &mut impl FnMut(AgentEvent),
+) {
     let Some(posted) = posted else {
-        return chunks_of(message, version).into_iter().map(to_event).collect();
+        return each_chunk_of(message, version, |chunk| each(AgentEvent::Chunk(Box::new(chunk))));
     };
-    let mut events = Vec::new();
     for part in &message.parts {
         match part {
             Part::Tool(part) if part.is_settled() => {
@@ -188,7 +201,7 @@ fn catch_up(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -
                     posted.tool_call_id == part.tool_call_id && !posted.is_settled()
                 };
                 if posted.tool_parts().any(|posted| is_it(&posted)) {
-                    events.extend(events_of_result(part));
+                    events_of_result(part).into_iter().for_each(&mut *each);
                 }
             }
             Part::Tool(part) => {
@@ -200,7 +213,7 @@ fn catch_up(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -
                 };
                 let Some(asked) = asked.next() else { continue };
                 let tool_call_id = part.tool_call_id.clone();
-                events.push(match is_denied(asked) {
+                each(match is_denied(asked) {
                     true => AgentEvent::DenialOverruled { tool_call_id },
                     false => AgentEvent::HandedToClient { tool_call_id, input: input.clone() },
                 });
@@ -215,15 +228,15 @@ fn catch_up(posted: Option<&UiMessage>, message: &UiMessage, version: Version) -
                     _ => false,
                 };
                 if posted.parts.iter().any(is_other) {
-                    events.extend(data_event(part));
+                    data_event(part).into_iter().for_each(&mut *each);
                 }
             }
             _ => {}
         }
     }
-    let rest = rest_of(message, posted);
-    events.extend(rest.iter().flat_map(|rest| chunks_of(rest, version)).map(to_event));
-    events
+    if let Some(rest) = rest_of(message, posted) {
+        each_chunk_of(&rest, version, |chunk| each(AgentEvent::Chunk(Box::new(chunk))));
+    }
 }
 
 /// Returns the events that show the result of a call.
@@ -305,8 +318,9 @@ fn overlap(posted: &UiMessage, message: &UiMessage) -> usize {
     (1..=held.len().min(parts.len())).rev().find(is_overlap).unwrap_or(0)
 }
 
-/// Returns the chunks that rebuild a message, without the ids that the model gave to its calls.
-fn chunks_of(message: &UiMessage, version: Version) -> Vec<Chunk<'static>> {
+/// Calls `each` with the chunks that rebuild a message, without the ids that the model gave to its calls. Each chunk
+/// is made when the one before it has been dropped, because a message may be large.
+fn each_chunk_of(message: &UiMessage, version: Version, each: impl FnMut(Chunk<'static>)) {
     let without_ids = without_model_ids(message);
     let message = without_ids.as_ref().unwrap_or(message);
     // Some fields cannot be streamed.
@@ -314,12 +328,21 @@ fn chunks_of(message: &UiMessage, version: Version) -> Vec<Chunk<'static>> {
         let is_decision = |chunk: &Chunk<'_>| matches!(chunk, Chunk::ToolApprovalResponse { .. });
         chunks.iter().all(|chunk| !is_decision(chunk) || chunk.is_kind_known_to(version))
     });
-    if let Some(chunks) = decided {
-        return chunks;
-    }
-    let parts = || UiMessage::new(message.id.clone(), message.role, message.parts.clone());
-    let chunks = compact(&without_decisions(message.clone()));
-    chunks.or_else(|_| compact(&without_decisions(parts()))).unwrap_or_default()
+    let (undecided, bare);
+    let chunks = match decided {
+        Some(chunks) => chunks,
+        None => {
+            undecided = without_decisions(message.clone());
+            match compact(&undecided) {
+                Ok(chunks) => chunks,
+                Err(_) => {
+                    bare = UiMessage::new(undecided.id.clone(), undecided.role, undecided.parts);
+                    compact(&bare).unwrap_or_default()
+                }
+            }
+        }
+    };
+    chunks.into_iter().map(Chunk::into_owned).for_each(each);
 }
 
 /// Removes the decisions of the user, for which clients before `ai@7` have no chunk. The result of a call shows what
@@ -341,6 +364,9 @@ fn without_decisions(mut message: UiMessage) -> UiMessage {
     }
     message
 }
+
+/// How many bytes the frames of a part have more than its JSON. A wrong number costs memory for a moment.
+const BYTES_OF_FRAMES: usize = 128;
 
 #[cfg(test)]
 mod tests {

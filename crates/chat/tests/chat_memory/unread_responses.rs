@@ -123,6 +123,38 @@ async fn slow_readers_of_a_large_chat_never_take_more_than_twice_its_bytes() {
     assert!(peak <= 2 * LARGE + SLOW * OWN, "{peak} bytes");
 }
 
+#[tokio::test]
+async fn a_repeated_answer_never_takes_more_than_three_times_its_bytes() {
+    let _alone = ALONE.lock().await;
+    let store = Arc::new(InMemoryLogStore::new());
+    let server = || {
+        let agent = |_: Turn| {
+            let answer = (0..ANSWERS).map(|part| {
+                let delta = "x".repeat(LARGE / ANSWERS - OWN);
+                AgentEvent::TextDelta { id: Some(part.to_string().into()), delta: delta.into() }
+            });
+            stream::iter(answer.collect::<Vec<_>>())
+        };
+        ChatServer::new(agent, Approvals::new(EmptyToolbox)).with_store(store.clone())
+    };
+    let message = json!({"id": "u1", "role": "user", "parts": []});
+    let body = json!({"id": "chat", "messages": [message]}).to_string();
+    let request = || ChatRequest::parse(body.as_bytes(), &Limits::default()).unwrap();
+    let (ada, second) = (Principal::new("ada"), server());
+    server().complete_response(&ada, request()).await.unwrap();
+    let before = HEAP.current_usage();
+    HEAP.reset_peak_usage();
+    let mut response = second.stream_response(&ada, request()).await.unwrap();
+    let mut read = 0;
+    while let Some(piece) = response.next().await {
+        read += piece.unwrap().len();
+    }
+    let peak = HEAP.peak_usage() - before;
+    println!("a repeated answer of {read} bytes: {peak} bytes at most");
+    assert!(read > LARGE - ANSWERS * 2 * OWN, "{read} bytes");
+    assert!(peak <= 3 * LARGE, "{peak} bytes");
+}
+
 /// Stores a chat with answers of this length. Returns what makes a server that has not read it.
 async fn stored_chat(length: usize) -> impl Fn() -> ChatServer {
     let store = Arc::new(InMemoryLogStore::new());
