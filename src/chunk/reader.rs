@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::{Chunk, ReadChunkError, ReceivedChunk};
-use crate::json::{Object, split_halves};
+use crate::json::{Object, SplitText};
 
 /// Reads the chunks of one stream, in their order.
 ///
@@ -45,7 +45,7 @@ pub struct ChunkReader {
     inputs: Halves,
 }
 
-type Halves = HashMap<Box<str>, u16>;
+type Halves = HashMap<Box<str>, SplitText>;
 
 debug_without_content!(ChunkReader { ; texts, reasonings, inputs });
 
@@ -89,29 +89,15 @@ impl ChunkReader {
         if delta.is_empty() || !may_be_split && halves.is_empty() {
             return;
         }
-        let raw = may_be_split.then(|| Object::parse(data).ok()?.take(field)).flatten();
-        let (second, first) = raw.map_or((None, None), |raw| split_halves(raw.get()));
-        let begun = halves.remove(&**id);
-        let mut text = String::with_capacity(delta.len() + REPLACED.len_utf8());
-        let mut rest = &**delta;
-        if let Some(begun) = begun {
-            let whole = second.and_then(|second| joined(begun, second));
-            text.push(whole.unwrap_or(REPLACED));
-            if whole.is_some() {
-                rest = rest.strip_prefix(REPLACED).unwrap_or(rest);
-            }
+        let mut text = halves.remove(&**id).unwrap_or_default();
+        let raw = Object::parse(data).ok().and_then(|mut chunk| chunk.take(field));
+        if let Some(joined) = raw.and_then(|raw| text.push(raw)) {
+            *delta = Cow::Owned(joined.into_owned());
         }
-        if let Some(first) = first {
-            rest = rest.strip_suffix(REPLACED).unwrap_or(rest);
-            halves.insert((&**id).into(), first);
+        if text.first.is_some() {
+            halves.insert((&**id).into(), text);
         }
-        text.push_str(rest);
-        *delta = Cow::Owned(text);
     }
-}
-
-fn joined(first: u16, second: u16) -> Option<char> {
-    char::decode_utf16([first, second]).next()?.ok()
 }
 
 const REPLACED: char = char::REPLACEMENT_CHARACTER;

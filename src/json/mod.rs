@@ -44,8 +44,8 @@ pub(crate) use self::object::{Key, entry_if_any, without};
 
 use self::check::{Lines, Strictness, check};
 use self::repeated_keys::without_repeated_keys;
-pub use self::string_token::optional_text;
-pub(crate) use self::string_token::{split_halves, string_end, unescaped, with_replacements};
+pub use self::string_token::{SplitText, optional_text, with_replaced_halves};
+pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 
 /// A JSON value, stored as checked text on one line. Cheap to clone, never parsed into a tree.
 ///

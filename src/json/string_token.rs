@@ -6,6 +6,7 @@ use std::fmt;
 use memchr::{memchr, memchr2};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 /// Returns the offset behind the closing quote of the string that opens at `from`.
 pub(crate) fn string_end(bytes: &[u8], from: usize) -> usize {
@@ -32,16 +33,7 @@ pub(crate) fn unescaped(token: &str) -> Cow<'_, str> {
     if memchr(b'\\', inner.as_bytes()).is_none() {
         return inner.into();
     }
-    match serde_json::from_str::<String>(token) {
-        Ok(text) => text.into(),
-        Err(_) => lossy(token).into(),
-    }
-}
-
-/// Reads a string token that holds half a surrogate pair, as a browser's string may.
-fn lossy(token: &str) -> String {
-    let mut deserializer = serde_json::Deserializer::from_str(token);
-    deserializer.deserialize_bytes(TextVisitor).unwrap_or_default()
+    serde_json::from_str::<String>(&with_replaced_halves(token)).unwrap_or_default().into()
 }
 
 /// Decodes the bytes of a JSON string as `serde_json` passes them to a visitor: UTF-8, except for
@@ -92,26 +84,93 @@ impl Visitor<'_> for TextVisitor {
 
 /// Whether a string token holds a `\ud800` … `\udfff` without its other half.
 pub(super) fn has_lone_surrogate(token: &str) -> bool {
-    let bytes = token.as_bytes();
-    let unit = |at| escaped_unit(token, at);
-    let mut i = 0;
-    while let Some(offset) = bytes.get(i..).and_then(|rest| memchr(b'\\', rest)) {
-        i += offset;
-        match unit(i) {
-            Some(0xD800..=0xDBFF) => match unit(i + 6) {
-                Some(0xDC00..=0xDFFF) => i += 12,
-                _ => return true,
-            },
-            Some(0xDC00..=0xDFFF) => return true,
-            Some(_) => i += 6,
-            None => i += 2,
-        }
-    }
-    false
+    lone_surrogates(token).next().is_some()
 }
 
+/// Returns a JSON text with `\ufffd` in place of each `\ud800` … `\udfff` without its other half, which `serde_json`
+/// does not accept in a string.
+pub fn with_replaced_halves(json: &str) -> Cow<'_, str> {
+    let mut replaced = Cow::Borrowed(json);
+    for at in lone_surrogates(json) {
+        replaced.to_mut().replace_range(at..at + 6, r"\ufffd");
+    }
+    replaced
+}
+
+/// Returns the offset of each `\ud800` … `\udfff` without its other half. A JSON text has escapes only in its strings.
+fn lone_surrogates(json: &str) -> impl Iterator<Item = usize> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            at += memchr(b'\\', json.as_bytes().get(at..)?)?;
+            let found = at;
+            let unit = |at| escaped_unit(json, at);
+            match unit(at) {
+                Some(0xD800..=0xDBFF) if matches!(unit(at + 6), Some(0xDC00..=0xDFFF)) => at += 12,
+                Some(0xD800..=0xDFFF) => {
+                    at += 6;
+                    return Some(found);
+                }
+                Some(_) => at += 6,
+                None => at += 2,
+            }
+        }
+    })
+}
+
+/// A text that arrives in pieces, which another program may have split between the two halves of a character.
+///
+/// Texts in JavaScript and Java are UTF-16, where a character such as 😀 has two halves, `\ud83d` and `\ude00`. No Rust
+/// string can hold one of them. If a piece ends with the first half, the half is kept, and the whole character stands
+/// before the next piece. U+FFFD stands for a half without the other one.
+#[derive(Debug, Default, Clone)]
+pub struct SplitText {
+    /// The half with which the last piece ended.
+    pub(crate) first: Option<u16>,
+}
+
+impl SplitText {
+    /// Reads the next piece. Returns `None` if it is not a string.
+    pub fn push<'t>(&mut self, piece: &'t RawValue) -> Option<Cow<'t, str>> {
+        let token = piece.get();
+        if !token.starts_with('"') {
+            return None;
+        }
+        let read = unescaped(token);
+        let (second, first) = split_halves(token);
+        if read.is_empty() || self.first.is_none() && first.is_none() {
+            return Some(read);
+        }
+        let mut text = String::with_capacity(read.len() + REPLACED.len_utf8());
+        let mut rest = &*read;
+        if let Some(begun) = std::mem::replace(&mut self.first, first) {
+            let whole = second.and_then(|second| joined(begun, second));
+            text.push(whole.unwrap_or(REPLACED));
+            if whole.is_some() {
+                rest = rest.strip_prefix(REPLACED).unwrap_or(rest);
+            }
+        }
+        if first.is_some() {
+            rest = rest.strip_suffix(REPLACED).unwrap_or(rest);
+        }
+        text.push_str(rest);
+        Some(text.into())
+    }
+
+    /// Ends the text. Returns U+FFFD if the second half of its last character is missing.
+    pub fn end(&mut self) -> Option<char> {
+        self.first.take().map(|_| REPLACED)
+    }
+}
+
+fn joined(first: u16, second: u16) -> Option<char> {
+    char::decode_utf16([first, second]).next()?.ok()
+}
+
+const REPLACED: char = char::REPLACEMENT_CHARACTER;
+
 /// Returns the second half of a surrogate pair with which a string token begins, and the first half with which it ends.
-pub(crate) fn split_halves(token: &str) -> (Option<u16>, Option<u16>) {
+fn split_halves(token: &str) -> (Option<u16>, Option<u16>) {
     let second = escaped_unit(token, 1).filter(|unit| (0xDC00..0xE000).contains(unit));
     let at = token.len().saturating_sub(r#"\ud83d""#.len());
     let backslashes = token.bytes().take(at).rev().take_while(|byte| *byte == b'\\').count();
@@ -134,5 +193,33 @@ mod tests {
         assert_eq!(unescaped(r#""a\ud800b""#), "a\u{FFFD}b");
         assert_eq!(unescaped(r#""\udc00\ud800é""#), "\u{FFFD}\u{FFFD}é");
         assert_eq!(unescaped(r#""\ud83d\ude00\n""#), "😀\n");
+    }
+
+    #[test]
+    fn an_unpaired_surrogate_in_a_json_text_is_replaced() {
+        for (json, expected) in [
+            (
+                r#"{"a":"\ud800","b":["x\uDC00\ud83d\ude00"]}"#,
+                r#"{"a":"\ufffd","b":["x\ufffd\ud83d\ude00"]}"#,
+            ),
+            (r#""\\ud800\ud800\ud83d\ude00""#, r#""\\ud800\ufffd\ud83d\ude00""#),
+            (r#""\ud83d"#, r#""\ufffd"#),
+        ] {
+            assert_eq!(with_replaced_halves(json), expected);
+        }
+        assert!(matches!(with_replaced_halves(r#""\ud83d\ude00""#), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_text_that_ends_with_half_a_character_ends_with_a_replacement_character() {
+        let mut text = SplitText::default();
+        let mut push = |piece: &str| {
+            let piece = RawValue::from_string(piece.to_owned()).unwrap();
+            text.push(&piece).map(Cow::into_owned)
+        };
+        assert_eq!(push(r#""a\ud83d""#).as_deref(), Some("a"));
+        assert_eq!(push("12"), None);
+        assert_eq!(push(r#""\ude00\ud83d""#).as_deref(), Some("😀"));
+        assert_eq!((text.end(), text.end()), (Some('\u{FFFD}'), None));
     }
 }
