@@ -38,6 +38,8 @@ mod fields;
 #[cfg(feature = "client")]
 mod files;
 #[cfg(feature = "client")]
+mod request_forms;
+#[cfg(feature = "client")]
 mod request_overrides;
 pub mod response_items;
 #[cfg(feature = "client")]

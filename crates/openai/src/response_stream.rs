@@ -12,6 +12,7 @@ use serde_json::{Value, from_slice};
 use crate::endpoint::Endpoint;
 use crate::error::ProviderError;
 use crate::fields::LeftOut;
+use crate::request_forms::RequestForms;
 use crate::response_items::{Item, text_field};
 use ui_message_stream::BoxError;
 use ui_message_stream::event::AgentEvent;
@@ -60,16 +61,9 @@ enum State {
 }
 
 impl<R: ReadEvent> ResponseStream<R> {
-    /// Creates the stream. The request is sent when the stream is first polled. If the provider
-    /// rejects it and the fallback applies to that error, the fallback request is sent once.
-    pub(super) fn new(
-        endpoint: &Endpoint,
-        path: &'static [&'static str],
-        body: Value,
-        fallback: Option<FallbackRequest>,
-        reader: R,
-    ) -> Self {
-        let state = State::Requested(Box::pin(send(endpoint.clone(), path, body, fallback)));
+    /// Creates the stream. The request is sent when the stream is first polled.
+    pub(super) fn new(endpoint: &Endpoint, request: RequestForms, reader: R) -> Self {
+        let state = State::Requested(Box::pin(request.send(endpoint.clone())));
         let (endpoint, left_out) = (endpoint.clone(), LeftOut::default());
         ResponseStream {
             endpoint,
@@ -142,41 +136,6 @@ impl<R: ReadEvent> ResponseStream<R> {
         }
         Poll::Ready(Ok(true))
     }
-}
-
-/// A second request for the case that the provider rejects the first one.
-pub(super) struct FallbackRequest {
-    /// Whether the second request may succeed after this error of the first one.
-    pub(super) can_help: fn(&ProviderError) -> bool,
-    pub(super) body: Box<dyn FnOnce() -> Value + Send>,
-}
-
-async fn send(
-    endpoint: Endpoint,
-    path: &[&str],
-    body: Value,
-    fallback: Option<FallbackRequest>,
-) -> Result<Body, ProviderError> {
-    let may_run_tools = may_run_tools(&body);
-    match (endpoint.post(path, &body, may_run_tools).await, fallback) {
-        (Err(error), Some(fallback)) if (fallback.can_help)(&error) => {
-            let second = (fallback.body)();
-            if second == body {
-                return Err(error);
-            }
-            tracing::warn!(%error, "the provider rejected the request; sending the fallback request");
-            endpoint.post(path, &second, may_run_tools).await
-        }
-        (answer, _) => answer,
-    }
-}
-
-/// Whether the provider may execute a tool because of this request.
-fn may_run_tools(body: &Value) -> bool {
-    let any = |list: &str, is_it: fn(&Value) -> bool| {
-        body.get(list).and_then(Value::as_array).is_some_and(|list| list.iter().any(is_it))
-    };
-    any("tools", |tool| tool["type"] != "function") || any("input", |item| item["approve"] == true)
 }
 
 /// Reads an event of the stream. Returns whether it is understood. Data that is no JSON object and no error is left out: some servers send comments, or

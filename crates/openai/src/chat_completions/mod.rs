@@ -11,8 +11,9 @@ use uuid::Uuid;
 use self::stream::ChunkReader;
 use crate::endpoint::Endpoint;
 use crate::files::{SupportedFiles, file_settings};
+use crate::request_forms::{FirstForm, Form, RequestForms};
 use crate::request_overrides::RequestOverrides;
-use crate::response_stream::{FallbackRequest, ReadEvent, ResponseStream};
+use crate::response_stream::{ReadEvent, ResponseStream};
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{Model, ModelRequest, ModelStream};
 
@@ -43,6 +44,7 @@ pub struct ChatCompletions {
     is_mistral: bool,
     supported_files: SupportedFiles,
     extra: RequestOverrides,
+    first_form: FirstForm,
 }
 
 impl ChatCompletions {
@@ -57,14 +59,15 @@ impl ChatCompletions {
             is_mistral,
             supported_files: SupportedFiles::ALL,
             extra,
+            first_form: FirstForm::default(),
         }
     }
 
     /// Sets a field of the request, which replaces the adapter's own value. `null` removes the
     /// field.
     ///
-    /// Examples are `temperature` and `reasoning_effort`. Set `stream_options` to `null` for a
-    /// server that rejects it; otherwise each rejected request is sent a second time without it.
+    /// Examples are `temperature` and `reasoning_effort`. If the server rejects `stream_options`, the
+    /// request is sent a second time without it, and later requests do not contain it.
     ///
     /// ```
     /// # use ui_message_stream::Json;
@@ -116,26 +119,24 @@ impl ChatCompletions {
 
     /// Returns a reader of a response.
     pub(crate) fn reader(&self) -> impl ReadEvent + use<> {
-        ChunkReader::new(self.endpoint.model_fingerprint(&self.model))
+        ChunkReader::new(self.fingerprint())
+    }
+
+    fn fingerprint(&self) -> String {
+        self.endpoint.model_fingerprint(&self.model)
     }
 }
 
 impl Model for ChatCompletions {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let fingerprint = self.endpoint.model_fingerprint(&self.model);
-        let body = request::body(&request, self, &fingerprint);
-        let path = &["chat", "completions"];
-        let (reader, model) = (self.reader(), self.clone());
-        let fallback = FallbackRequest {
-            can_help: |error| {
-                matches!(error.status(), Some(400 | 422)) && error.mentions(STREAM_OPTIONS)
-            },
-            body: Box::new(move || {
-                let model = model.with_field(STREAM_OPTIONS, &Json::null());
-                request::body(&request, &model, &fingerprint)
-            }),
+        let model = self.clone();
+        let forms = RequestForms {
+            path: &["chat", "completions"],
+            others: FORMS,
+            first: self.first_form.clone(),
+            body: Box::new(move |form| request::body(&request, &model, form == 0)),
         };
-        Box::pin(ResponseStream::new(&self.endpoint, path, body, Some(fallback), reader))
+        Box::pin(ResponseStream::new(&self.endpoint, forms, self.reader()))
     }
 
     fn name(&self) -> Option<&str> {
@@ -154,6 +155,15 @@ impl Model for ChatCompletions {
 fn fresh_id(kind: &str) -> String {
     format!("{kind}_{}", Uuid::new_v4().simple())
 }
+
+/// The forms of a request that follow the whole one.
+const FORMS: &[Form] = &[Form {
+    left_out: STREAM_OPTIONS,
+    can_help: |error, _| {
+        matches!(error.status(), Some(400 | 422)) && error.mentions(STREAM_OPTIONS)
+    },
+    is_remembered: true,
+}];
 
 /// The field that requests token usage in the stream.
 const STREAM_OPTIONS: &str = "stream_options";

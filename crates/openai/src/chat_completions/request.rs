@@ -12,7 +12,12 @@ use ui_message_stream::model::{
     ToolCallContent, ToolContent, ToolDefinition, ToolResult, ToolResultContent, UserContent,
 };
 
-pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, fingerprint: &str) -> Value {
+pub(super) fn body(
+    request: &ModelRequest,
+    model: &ChatCompletions,
+    has_stream_options: bool,
+) -> Value {
+    let fingerprint = &model.fingerprint();
     let mut messages = Vec::new();
     if let Some(instructions) = request.instructions.as_deref() {
         messages.push(json!({"role": "system", "content": instructions}));
@@ -50,6 +55,9 @@ pub(super) fn body(request: &ModelRequest, model: &ChatCompletions, fingerprint:
     body.insert("stream".into(), true.into());
     body.insert(STREAM_OPTIONS.into(), json!({"include_usage": true}));
     model.extra.apply_to(&mut body);
+    if !has_stream_options {
+        body.remove(STREAM_OPTIONS);
+    }
     body.into()
 }
 

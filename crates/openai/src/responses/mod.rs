@@ -14,9 +14,11 @@ use serde_json::{Value, json};
 use self::request::{Fingerprints, Prompt, PromptOptions, ReadableReasoning};
 use self::stream::EventReader;
 use crate::endpoint::Endpoint;
+use crate::error::ProviderError;
 use crate::files::{SupportedFiles, file_settings};
+use crate::request_forms::{FirstForm, Form, RequestForms};
 use crate::request_overrides::RequestOverrides;
-use crate::response_stream::{FallbackRequest, ReadEvent, ResponseStream};
+use crate::response_stream::{ReadEvent, ResponseStream};
 use crate::strict_schema::output_format;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ModelStream, OutputSchema};
@@ -38,9 +40,14 @@ use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ModelStream, O
 ///
 /// The provider stores no responses unless [`with_stored_responses`](Self::with_stored_responses)
 /// is set. The state that the provider needs back is stored as provider metadata in the messages,
-/// and is sent to the endpoint that produced it. If the provider can no longer read that state and
-/// rejects the request (status 400 or 404), the request is sent once more without reasoning, and
-/// with the calls that the provider executed as calls that were executed elsewhere.
+/// and is sent to the endpoint that produced it. If the provider rejects the request (status 400 or
+/// 404), it is sent once more, with the calls that the provider executed as calls that were executed
+/// elsewhere:
+///
+/// - With the encrypted reasoning and without its id, if the error names an id of the request. Some
+///   servers look for each id in what they have stored, also if nothing is stored. Unless responses
+///   are stored, the later requests of this model and its clones have this form from the start.
+/// - Without reasoning after any other error, and if the provider rejects the form without ids.
 #[derive(Clone)]
 pub struct Responses {
     endpoint: Endpoint,
@@ -51,6 +58,7 @@ pub struct Responses {
     is_stored: bool,
     supported_files: SupportedFiles,
     extra: RequestOverrides,
+    first_form: FirstForm,
 }
 
 impl Responses {
@@ -65,6 +73,7 @@ impl Responses {
             is_stored: false,
             supported_files: SupportedFiles::ALL,
             extra: RequestOverrides::default(),
+            first_form: FirstForm::default(),
         }
     }
 
@@ -140,27 +149,6 @@ impl Responses {
         self
     }
 
-    /// Returns what a request may contain if the provider can read its own state.
-    fn prompt_options<'m>(&self, reader: &'m Fingerprints) -> PromptOptions<'m> {
-        let is_configured = self.has_reasoning();
-        PromptOptions {
-            has_provider_items: true,
-            can_refer: self.is_stored,
-            reasoning: Some(ReadableReasoning { reader, is_configured }),
-            files: self.supported_files,
-        }
-    }
-
-    /// Returns what a request may contain that any provider can read.
-    fn portable_prompt_options(&self) -> PromptOptions<'static> {
-        PromptOptions {
-            has_provider_items: false,
-            can_refer: false,
-            reasoning: None,
-            files: self.supported_files,
-        }
-    }
-
     /// Whether the model is configured to reason.
     fn has_reasoning(&self) -> bool {
         match self.extra.value("reasoning") {
@@ -184,8 +172,16 @@ impl Responses {
         EventReader::new(request::approved_calls(messages), self.is_stored, self.fingerprints())
     }
 
-    fn body(&self, request: &ModelRequest, prompt: Prompt) -> Value {
-        let Prompt { input, previous_response_id, .. } = prompt;
+    /// Returns the body of a form of a request: the whole one, or one of `FORMS`.
+    fn body(&self, request: &ModelRequest, form: usize) -> Value {
+        let (reader, is_configured) = (&self.fingerprints(), self.has_reasoning());
+        let options = PromptOptions {
+            has_provider_items: form == 0,
+            can_refer: form == 0 && self.is_stored,
+            reasoning: (form <= WITHOUT_IDS).then_some(ReadableReasoning { reader, is_configured }),
+            files: self.supported_files,
+        };
+        let Prompt { input, previous_response_id } = Prompt::new(&request.messages, options);
         let mut body = serde_json::Map::new();
         body.insert("model".into(), (&*self.model).into());
         if let Some(instructions) = request.instructions.as_deref() {
@@ -227,20 +223,15 @@ impl Responses {
 
 impl Model for Responses {
     fn call(&self, request: ModelRequest) -> ModelStream {
-        let fingerprints = self.fingerprints();
-        let prompt = Prompt::new(&request.messages, self.prompt_options(&fingerprints));
-        let reader = self.reader(&request.messages);
-        let has_provider_state = prompt.has_provider_state;
-        let body = self.body(&request, prompt);
-        let fallback = has_provider_state.then(|| -> FallbackRequest {
-            let model = self.clone();
-            let body = Box::new(move || {
-                let prompt = Prompt::new(&request.messages, model.portable_prompt_options());
-                model.body(&request, prompt)
-            });
-            FallbackRequest { can_help: |error| matches!(error.status(), Some(400 | 404)), body }
-        });
-        Box::pin(ResponseStream::new(&self.endpoint, &["responses"], body, fallback, reader))
+        let (model, reader) = (self.clone(), self.reader(&request.messages));
+        let forms = RequestForms {
+            path: &["responses"],
+            others: FORMS,
+            // What is stored, and no longer found, differs between conversations.
+            first: if self.is_stored { FirstForm::default() } else { self.first_form.clone() },
+            body: Box::new(move |form| model.body(&request, form)),
+        };
+        Box::pin(ResponseStream::new(&self.endpoint, forms, reader))
     }
 
     fn name(&self) -> Option<&str> {
@@ -256,6 +247,36 @@ fn text_format(output: &OutputSchema) -> Value {
     let mut format = output_format(output);
     format["type"] = "json_schema".into();
     format
+}
+
+/// The forms of a request that follow the whole one.
+const FORMS: &[Form] = &[
+    Form {
+        left_out: "the ids of the provider's items",
+        can_help: names_an_id,
+        is_remembered: true,
+    },
+    // The key of the reasoning may be an old one. Other conversations may have reasoning of the current key.
+    Form {
+        left_out: "reasoning, and the ids of the provider's items",
+        can_help: |error, _| is_rejection(error),
+        is_remembered: false,
+    },
+];
+
+/// The number of the form that has reasoning without its ids.
+const WITHOUT_IDS: usize = 1;
+
+fn is_rejection(error: &ProviderError) -> bool {
+    matches!(error.status(), Some(400 | 404))
+}
+
+/// Whether the error is about an id of the request: it names the id or its place, as `input[3].id` does.
+fn names_an_id(error: &ProviderError, body: &Value) -> bool {
+    let items = body["input"].as_array().into_iter().flatten();
+    let ids = items.map(|item| &item["id"]).chain([&body["previous_response_id"]]);
+    let mut ids = ids.filter_map(Value::as_str).filter(|id| !id.is_empty());
+    is_rejection(error) && (error.mentions("].id") || ids.any(|id| error.mentions(id)))
 }
 
 /// The value of `include` that requests the encrypted reasoning.

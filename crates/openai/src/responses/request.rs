@@ -20,15 +20,12 @@ pub(super) struct Prompt {
     pub(super) input: Vec<Value>,
     /// The id of the response that the request continues from, if the provider stores responses.
     pub(super) previous_response_id: Option<String>,
-    /// Whether the input contains references or state that only the provider which produced them
-    /// can read, and may no longer be able to read.
-    pub(super) has_provider_state: bool,
 }
 
 /// What a request may contain for this provider.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PromptOptions<'m> {
-    /// Whether items that the provider produced are sent in their original form.
+    /// Whether items that the provider produced are sent in their original form, with their ids.
     pub(super) has_provider_items: bool,
     /// Whether stored items may be referred to by id.
     pub(super) can_refer: bool,
@@ -83,18 +80,13 @@ impl Prompt {
         }
         // The provider rejects reasoning that it cannot read again.
         input.retain(|item| !is_reasoning(item) || !item["encrypted_content"].is_null());
-        for thought in input.iter_mut().filter(|item| options.can_refer && is_reasoning(item)) {
+        let has_ids = options.has_provider_items && !options.can_refer;
+        for thought in input.iter_mut().filter(|item| !has_ids && is_reasoning(item)) {
             // Reasoning that is sent with its stored id must be followed by the stored ids of all
             // items it led to, so the id is left out.
             thought.as_object_mut().map(|thought| thought.remove("id"));
         }
-        let is_made_there = |item: &Value| is_reasoning(item) || !item["id"].is_null();
-        let has_provider_state = previous.is_some() || input.iter().any(is_made_there);
-        Prompt {
-            input,
-            previous_response_id: previous.map(|previous| previous.response_id),
-            has_provider_state,
-        }
+        Prompt { input, previous_response_id: previous.map(|previous| previous.response_id) }
     }
 }
 

@@ -181,8 +181,8 @@ async fn a_request_is_repeated_without_stream_options_if_the_server_refuses_them
         (StatusCode::UNAUTHORIZED, &refusal, 1),
         (StatusCode::BAD_REQUEST, &other_error, 1),
     ] {
-        let responses =
-            [(status, body.to_string()), (StatusCode::OK, fixture("chat/text_is_joined"))];
+        let text = || (StatusCode::OK, fixture("chat/text_is_joined"));
+        let responses = [(status, body.to_string()), text(), text()];
         let provider = Provider::with_responses(responses).await;
         let model = ChatCompletions::new(Endpoint::new(&provider.address).unwrap(), "a-model");
         let mut browser = conversation(agent(model));
@@ -194,6 +194,11 @@ async fn a_request_is_repeated_without_stream_options_if_the_server_refuses_them
             assert!(first.body.get("stream_options").is_some());
             assert_eq!(second.body.get("stream_options"), None);
             assert_eq!(first.body["messages"], second.body["messages"]);
+            browser.send("And now?").await;
+            assert_eq!(browser.error(), None);
+            let requests = provider.requests();
+            assert_eq!(requests.len(), 3, "the server is not asked again");
+            assert_eq!(requests[2].body.get("stream_options"), None);
         }
     }
 }

@@ -155,6 +155,20 @@ async fn if_the_stored_response_is_not_found_the_whole_history_is_sent_once() {
 }
 
 #[tokio::test]
+async fn a_stored_response_that_is_not_found_does_not_change_later_requests() {
+    let not_found = (StatusCode::NOT_FOUND, "Response 'resp_t' not found.".to_owned());
+    let text = || (StatusCode::OK, fixture("responses/text"));
+    let provider = Provider::with_responses([text(), not_found, text(), text()]).await;
+    let mut browser = conversation(agent(model(&provider)));
+    for text in ["One", "Two", "Three"] {
+        browser.send(text).await;
+    }
+    let bodies = bodies(&provider);
+    let ids = bodies.iter().map(|body| body["previous_response_id"].as_str());
+    assert_eq!(ids.collect::<Vec<_>>(), [None, Some("resp_t"), None, Some("resp_t")]);
+}
+
+#[tokio::test]
 async fn the_request_is_not_repeated_after_other_errors() {
     let server_error = (StatusCode::INTERNAL_SERVER_ERROR, String::new());
     let bad_request = (StatusCode::BAD_REQUEST, String::new());

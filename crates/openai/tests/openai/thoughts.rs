@@ -2,7 +2,8 @@
 
 use axum::http::StatusCode;
 use chat_test_support::browser::{Turns, agent, conversation};
-use serde_json::json;
+use serde_json::{Value, json};
+use test_support::thread_subscriber::{CapturedLog, subscribe};
 use ui_message_stream::Json;
 use ui_message_stream_openai::{Endpoint, Responses};
 
@@ -129,6 +130,74 @@ async fn reasoning_that_the_provider_cannot_decrypt_any_more_is_left_out() {
         input.iter().map(|item| item["type"].as_str().unwrap_or("message")).collect();
     let (call, output) = ("function_call", "function_call_output");
     assert_eq!(kinds, ["message", call, output, call, output, "message", "message"]);
+}
+
+fn refusal(message: &str) -> (StatusCode, String) {
+    (StatusCode::BAD_REQUEST, json!({"error": {"message": message}}).to_string())
+}
+
+/// Returns the reasoning of a request.
+fn reasoning(body: &Value) -> Option<&Value> {
+    body["input"].as_array().unwrap().iter().find(|item| item["type"] == "reasoning")
+}
+
+#[tokio::test]
+async fn reasoning_that_the_server_refuses_by_its_id_is_sent_without_it_from_then_on() {
+    let text = || (StatusCode::OK, fixture("responses/text"));
+    let provider = Provider::with_responses([
+        (StatusCode::OK, fixture("responses/reasoning_and_a_function_call")),
+        refusal("Item with id 'rs_1' not found. Items are not persisted when `store` is false."),
+        text(),
+        text(),
+    ])
+    .await;
+    let log = CapturedLog::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
+    let _guard = subscribe(subscriber.finish());
+    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
+    browser.send("How is the weather?").await;
+    browser.send("Thanks").await;
+    assert_eq!(last_contents(&browser).text, THE_TEXT);
+    let requests = provider.requests();
+    assert_eq!(requests.len(), 4, "the last one is accepted at once");
+    assert_eq!(reasoning(&requests[1].body).unwrap()["id"], "rs_1");
+    for request in &requests[2..] {
+        let reasoning = reasoning(&request.body).unwrap();
+        assert_eq!(
+            (&reasoning["encrypted_content"], reasoning.get("id")),
+            (&json!("gAAA-whole"), None)
+        );
+        assert_eq!(reasoning["summary"].as_array().unwrap().len(), 2);
+    }
+    let log = log.text();
+    assert_eq!(log.matches("the provider refused the request").count(), 1, "{log}");
+    assert!(log.contains("left_out=\"the ids of the provider's items\""), "{log}");
+}
+
+#[tokio::test]
+async fn reasoning_that_is_also_refused_without_its_id_is_left_out_of_this_request() {
+    let text = || (StatusCode::OK, fixture("responses/text"));
+    let other_key = || refusal("The encrypted content could not be verified.");
+    let provider = Provider::with_responses([
+        (StatusCode::OK, fixture("responses/reasoning_and_a_function_call")),
+        refusal("Item with id 'rs_1' not found."),
+        other_key(),
+        text(),
+        other_key(),
+        text(),
+    ])
+    .await;
+    let mut browser = conversation(agent(model(&provider).with_reasoning("low")));
+    browser.send("How is the weather?").await;
+    browser.send("Thanks").await;
+    assert_eq!(last_contents(&browser).text, THE_TEXT);
+    let requests = provider.requests();
+    let sent = requests
+        .iter()
+        .map(|request| reasoning(&request.body).map(|reasoning| reasoning.get("id").is_some()));
+    // Another conversation may have reasoning that the server can read.
+    let (with_id, without_id) = (Some(true), Some(false));
+    assert_eq!(sent.collect::<Vec<_>>(), [None, with_id, without_id, None, without_id, None]);
 }
 
 #[tokio::test]
