@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::response_items::Item;
 use ui_message_stream::id::log_text;
+use ui_message_stream::json::{Object, SplitText, with_replaced_halves};
 
 /// What was not understood of a response, and was left out. The first of each kind is logged.
 #[derive(Debug, Default)]
@@ -37,75 +39,134 @@ impl LeftOut {
 /// How many kinds are logged.
 const MAX_KINDS: usize = 8;
 
-/// The fields of an object. A field of another type than it should have counts as missing, as `null` does.
-#[derive(Debug, Clone, Copy)]
+/// The fields of an object, still text: numbers keep their digits. A field of another type than it should have counts as
+/// missing, as `null` does.
+#[derive(Debug)]
 pub(super) struct Fields<'v> {
-    object: &'v Item,
+    object: Object<'v>,
     name: &'static str,
     left_out: &'v LeftOut,
 }
 
 impl<'v> Fields<'v> {
-    pub(super) fn new(object: &'v Item, name: &'static str, left_out: &'v LeftOut) -> Self {
-        Fields { object, name, left_out }
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// The text is not a JSON object.
+    pub(super) fn parse(
+        text: &'v str,
+        name: &'static str,
+        left_out: &'v LeftOut,
+    ) -> Result<Self, serde_json::Error> {
+        Ok(Fields { object: Object::parse(text)?, name, left_out })
+    }
+
+    /// Returns the text of a field that is not `null`.
+    pub(super) fn raw(&self, field: &str) -> Option<&'v RawValue> {
+        let (_, raw) = self.object.rest().filter(|(name, _)| *name == field).last()?;
+        (raw.get() != "null").then_some(raw)
     }
 
     /// Returns a field that is not `null`.
-    pub(super) fn value(self, field: &str) -> Option<&'v Value> {
-        self.object.get(field).filter(|value| !value.is_null())
+    pub(super) fn value(&self, field: &str) -> Option<Value> {
+        self.read(field, "JSON of this depth", value)
+    }
+
+    /// Returns a string that is not empty, and may begin or end with half a character.
+    pub(super) fn string(&self, field: &str) -> Option<&'v RawValue> {
+        let is_string = |raw: &'v RawValue| raw.get().starts_with('"').then_some(raw);
+        self.read(field, "a string", is_string).filter(|raw| raw.get() != r#""""#)
     }
 
     /// Returns a text that is not empty.
-    pub(super) fn text(self, field: &str) -> Option<&'v str> {
-        self.read(field, "a string", Value::as_str).filter(|text| !text.is_empty())
+    pub(super) fn text(&self, field: &str) -> Option<String> {
+        text(self.string(field)?)
+    }
+
+    /// Returns JSON in a string. From some servers it is not in a string.
+    pub(super) fn json_text(&self, field: &str) -> Option<String> {
+        self.raw(field).map(|raw| text(raw).unwrap_or_else(|| raw.get().to_owned()))
     }
 
     /// Returns a count. Some servers write numbers as strings, or with a fraction.
-    pub(super) fn number(self, field: &str) -> Option<u64> {
-        self.read(field, "a number", |value| match value {
-            Value::String(text) => text.trim().parse().ok(),
-            // The largest count that a number with a fraction holds exactly.
-            _ => value.as_u64().or_else(|| {
-                let number = value.as_f64()?;
+    pub(super) fn number(&self, field: &str) -> Option<u64> {
+        self.read(field, "a number", |raw| {
+            let digits = raw.get().trim_matches('"').trim();
+            digits.parse().ok().or_else(|| {
+                let number: f64 = digits.parse().ok()?;
+                // The largest count that a number with a fraction holds exactly.
                 (0.0..=9_007_199_254_740_992.0).contains(&number).then_some(number as u64)
-            }),
+            })
         })
     }
 
-    pub(super) fn object(self, field: &'static str) -> Option<Fields<'v>> {
-        let object = self.read(field, "an object", Value::as_object)?;
-        Some(Fields { object, name: field, ..self })
-    }
-
-    pub(super) fn list(self, field: &str) -> &'v [Value] {
-        self.read(field, "a list", Value::as_array).map(|list| &**list).unwrap_or_default()
+    pub(super) fn object(&self, field: &'static str) -> Option<Self> {
+        self.read(field, "an object", |raw| self.inner(field, raw))
     }
 
     /// Returns the objects of a list.
-    pub(super) fn objects(self, field: &'static str) -> impl Iterator<Item = Fields<'v>> {
-        self.list(field).iter().filter_map(move |value| {
-            let object = value.as_object();
-            if object.is_none() {
-                self.leave_out(field, "its entries are no objects");
-            }
-            Some(Fields { object: object?, name: field, ..self })
-        })
+    pub(super) fn objects(&self, field: &'static str) -> Vec<Self> {
+        self.entries(field, "objects", |raw| self.inner(field, raw))
     }
 
-    pub(super) fn leave_out(self, field: &str, why: &str) {
+    /// Returns the texts of a list.
+    pub(super) fn texts(&self, field: &'static str) -> Vec<String> {
+        self.entries(field, "strings", text)
+    }
+
+    /// Returns the whole object.
+    pub(super) fn to_item(&self) -> Item {
+        let fields = self.object.rest();
+        fields.filter_map(|(name, raw)| Some((name.to_owned(), value(raw)?))).collect()
+    }
+
+    pub(super) fn leave_out(&self, field: &str, why: &str) {
         self.left_out.note(&format!("`{}.{field}`", self.name), why);
     }
 
+    fn inner(&self, name: &'static str, raw: &'v RawValue) -> Option<Self> {
+        Fields::parse(raw.get(), name, self.left_out).ok()
+    }
+
+    fn entries<T>(
+        &self,
+        field: &'static str,
+        expected: &str,
+        read: impl Fn(&'v RawValue) -> Option<T>,
+    ) -> Vec<T> {
+        let list = |raw: &'v RawValue| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok();
+        let list = self.read(field, "a list", list).unwrap_or_default().into_iter();
+        let entries = list.filter_map(|raw| {
+            let entry = read(raw);
+            if entry.is_none() {
+                self.leave_out(field, &format!("its entries are not all {expected}"));
+            }
+            entry
+        });
+        entries.collect()
+    }
+
     fn read<T>(
-        self,
+        &self,
         field: &str,
         expected: &str,
-        read: impl FnOnce(&'v Value) -> Option<T>,
+        read: impl FnOnce(&'v RawValue) -> Option<T>,
     ) -> Option<T> {
-        let read = read(self.value(field)?);
+        let read = read(self.raw(field)?);
         if read.is_none() {
             self.leave_out(field, &format!("it is not {expected}"));
         }
         read
     }
+}
+
+fn value(raw: &RawValue) -> Option<Value> {
+    serde_json::from_str(&with_replaced_halves(raw.get())).ok()
+}
+
+fn text(raw: &RawValue) -> Option<String> {
+    let mut text = SplitText::default();
+    let mut read = text.push(raw)?.into_owned();
+    read.extend(text.end());
+    Some(read)
 }

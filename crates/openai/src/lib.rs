@@ -30,6 +30,8 @@ mod call_ids;
 #[cfg(feature = "client")]
 mod chat_completions;
 #[cfg(feature = "client")]
+mod deltas;
+#[cfg(feature = "client")]
 mod endpoint;
 #[cfg(feature = "client")]
 mod error;

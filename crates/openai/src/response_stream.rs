@@ -7,13 +7,12 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use http_body::Body as _;
 use reqwest::Body;
-use serde_json::{Value, from_slice};
+use serde_json::Value;
 
 use crate::endpoint::Endpoint;
 use crate::error::ProviderError;
-use crate::fields::LeftOut;
+use crate::fields::{Fields, LeftOut};
 use crate::request_forms::RequestForms;
-use crate::response_items::{Item, text_field};
 use ui_message_stream::BoxError;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::model::ModelEvent;
@@ -24,8 +23,7 @@ pub(super) trait ReadEvent: Send + Unpin + 'static {
     /// Reads one event, which reports no error, and appends the model events that it produces.
     fn read(
         &mut self,
-        event: &Item,
-        left_out: &LeftOut,
+        event: &Fields<'_>,
         events: &mut VecDeque<ModelEvent>,
     ) -> Result<(), ProviderError>;
 
@@ -117,10 +115,12 @@ impl<R: ReadEvent> ResponseStream<R> {
                     }
                     Some(Err(error)) => return Poll::Ready(Err(self.endpoint.unreachable(error))),
                     None => {
-                        let body = plain.as_deref().and_then(|body| from_slice(body).ok());
-                        if let Some(Value::Object(whole)) = body {
+                        let body = plain.as_deref().and_then(|body| str::from_utf8(body).ok());
+                        if let Some(Ok(whole)) =
+                            body.map(|body| Fields::parse(body, "response", left_out))
+                        {
                             // An error, or a server that does not stream.
-                            read_object(&whole, false, reader, left_out, events)?;
+                            read_object(&whole, false, reader, events)?;
                         }
                     }
                 }
@@ -138,8 +138,10 @@ impl<R: ReadEvent> ResponseStream<R> {
     }
 }
 
-/// Reads an event of the stream. Returns whether it is understood. Data that is no JSON object and no error is left out: some servers send comments, or
-/// the state of their queue, to keep the connection open.
+/// Reads an event of the stream. Returns whether it is understood.
+///
+/// Data that is no JSON object and no error is left out: some servers send comments, or the state of their queue, to keep
+/// the connection open.
 fn read_event(
     event: &sse::Event,
     reader: &mut impl ReadEvent,
@@ -147,42 +149,37 @@ fn read_event(
     events: &mut VecDeque<ModelEvent>,
 ) -> Result<bool, ProviderError> {
     let is_error = event.event.as_deref() == Some("error");
-    let why = match serde_json::from_str(&event.data) {
-        Ok(Value::Object(object)) => {
-            return read_object(&object, is_error, reader, left_out, events).map(|()| true);
-        }
+    let why = match Fields::parse(&event.data, "event", left_out) {
+        Ok(object) => return read_object(&object, is_error, reader, events).map(|()| true),
         _ if is_error => {
             return Err(ProviderError::from_error_event(&event.data.trim().into()));
         }
         _ if event.data.trim().is_empty() => return Ok(false),
-        Ok(_) => "no object".to_owned(),
-        Err(error) => error.to_string(),
+        Err(error) => error,
     };
     left_out.note("data", format_args!("{why}, in line {} of the stream", event.line));
     Ok(false)
 }
 
 fn read_object(
-    object: &Item,
+    object: &Fields<'_>,
     is_error: bool,
     reader: &mut impl ReadEvent,
-    left_out: &LeftOut,
     events: &mut VecDeque<ModelEvent>,
 ) -> Result<(), ProviderError> {
     match reported_error(object, is_error) {
         Some(error) => Err(error),
-        None => reader.read(object, left_out, events),
+        None => reader.read(object, events),
     }
 }
 
 /// Returns the error that an object reports, in the form of either API: it has an `error`, or is one.
-fn reported_error(object: &Item, is_error: bool) -> Option<ProviderError> {
-    let is_any =
-        |error: &&Value| !matches!(error, Value::Null | Value::Bool(false)) && **error != "";
-    let inner = object.get("error").filter(is_any);
-    let is_error = is_error || inner.is_some() || text_field(object, "type") == "error";
-    let whole = || Value::Object(object.clone());
-    is_error.then(|| ProviderError::from_error_event(&inner.cloned().unwrap_or_else(whole)))
+fn reported_error(object: &Fields<'_>, is_error: bool) -> Option<ProviderError> {
+    let is_any = |error: &Value| *error != Value::Bool(false) && *error != "";
+    let inner = object.value("error").filter(is_any);
+    let is_error = is_error || inner.is_some() || object.text("type").as_deref() == Some("error");
+    is_error
+        .then(|| ProviderError::from_error_event(&inner.unwrap_or_else(|| object.to_item().into())))
 }
 
 impl<R: ReadEvent> Stream for ResponseStream<R> {

@@ -11,43 +11,42 @@
 //!
 //! State that some servers need back with a call is stored in its provider metadata.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::fresh_id;
 use super::provider_state::{self, ReasoningState};
 use crate::fields::Fields;
 use crate::response_items::Item;
 use ui_message_stream::event::{AgentEvent, ToolCall};
+use ui_message_stream::json::SplitText;
 use ui_message_stream::model::ModelEvent;
 
 /// A fragment of a tool call.
 #[derive(Debug)]
 pub(super) struct CallFragment<'f> {
     index: Option<u64>,
-    id: Option<&'f str>,
-    name: Option<&'f str>,
-    arguments: Cow<'f, str>,
-    extra_content: Option<&'f Item>,
+    id: Option<String>,
+    name: Option<String>,
+    /// A string, which may begin or end with half a character. From some servers the arguments as a JSON value.
+    arguments: Option<&'f RawValue>,
+    extra_content: Option<Item>,
 }
 
 impl<'f> CallFragment<'f> {
-    pub(super) fn new(fragment: Fields<'f>) -> Self {
+    pub(super) fn new(fragment: &Fields<'f>) -> Self {
         let function = fragment.object("function");
+        let function = function.as_ref();
         CallFragment {
             index: fragment.number("index"),
             id: fragment.text("id"),
             name: function.and_then(|function| function.text("name")),
-            arguments: match function.and_then(|function| function.value("arguments")) {
-                None => "".into(),
-                Some(Value::String(text)) => (&**text).into(),
-                // From some servers they are a JSON value.
-                Some(value) => value.to_string().into(),
-            },
-            extra_content: fragment.value("extra_content").and_then(Value::as_object),
+            arguments: function
+                .and_then(|function| function.raw("arguments"))
+                .filter(|arguments| arguments.get() != r#""""#),
+            extra_content: fragment.object("extra_content").map(|extra| extra.to_item()),
         }
     }
 }
@@ -65,6 +64,8 @@ struct Call {
     id: String,
     name: String,
     arguments: String,
+    /// Reads the fragments of the arguments.
+    fragments: SplitText,
     /// State that the server needs back with the call.
     extra_content: Option<Item>,
     /// The number of bytes of the arguments that were emitted. `None` before the start of the call
@@ -75,16 +76,17 @@ struct Call {
 impl Calls {
     pub(super) fn push(&mut self, fragment: CallFragment<'_>, events: &mut VecDeque<ModelEvent>) {
         let CallFragment { index, id, name, arguments, extra_content } = fragment;
-        let place = self.position(index, id, name, &arguments);
-        let place = place.unwrap_or_else(|| self.begin(index, id.map(str::to_owned)));
+        let place = self.position(index, id.as_deref(), name.as_deref(), arguments.is_some());
+        let place = place.unwrap_or_else(|| self.begin(index, id));
         let Some(call) = self.0.get_mut(place) else { return };
         if let Some(name) = name.filter(|_| call.name.is_empty()) {
-            name.clone_into(&mut call.name);
+            call.name = name;
         }
-        call.arguments.push_str(&arguments);
-        if let Some(extra) = extra_content {
-            call.extra_content = Some(extra.clone());
+        if let Some(json) = arguments {
+            let text = call.fragments.push(json);
+            call.arguments.push_str(text.as_deref().unwrap_or(json.get()));
         }
+        call.extra_content = extra_content.or(call.extra_content.take());
         call.emit_input(events);
     }
 
@@ -101,6 +103,8 @@ impl Calls {
         for (at, mut call) in self.0.drain(..).enumerate() {
             let thoughts =
                 if at == last { std::mem::take(thoughts) } else { ReasoningState::default() };
+            call.arguments.extend(call.fragments.end());
+            call.emit_input(events);
             let mut whole = call.call();
             whole.provider_metadata =
                 provider_state::metadata(fingerprint, call.extra_content.take(), thoughts);
@@ -115,7 +119,7 @@ impl Calls {
         index: Option<u64>,
         id: Option<&str>,
         name: Option<&str>,
-        arguments: &str,
+        has_arguments: bool,
     ) -> Option<usize> {
         let same_index = |call: &Call| index.is_some() && call.index == index;
         let same_id = |call: &Call| id.is_some() && call.provider_id.as_deref() == id;
@@ -139,7 +143,7 @@ impl Calls {
             (None, None) if name.is_none() || call.name.is_empty() => false,
             // Some servers repeat the name in each fragment, and the last fragment may be empty.
             (None, None) if index.is_some() => {
-                let has_more = !arguments.is_empty() || name != Some(&*call.name);
+                let has_more = has_arguments || name != Some(&*call.name);
                 has_more && call.is_complete()
             }
             (None, None) => true,
@@ -160,9 +164,16 @@ impl Calls {
         let is_free = |id: &String| self.0.iter().all(|call| call.id != *id);
         let id = provider_id.clone().filter(is_free);
         let id = id.unwrap_or_else(|| fresh_id("call"));
-        let (name, arguments) = (String::new(), String::new());
-        let (extra_content, emitted_bytes) = (None, None);
-        self.0.push(Call { index, provider_id, id, name, arguments, extra_content, emitted_bytes });
+        self.0.push(Call {
+            index,
+            provider_id,
+            id,
+            name: String::new(),
+            arguments: String::new(),
+            fragments: SplitText::default(),
+            extra_content: None,
+            emitted_bytes: None,
+        });
         self.0.len() - 1
     }
 }
@@ -210,9 +221,9 @@ mod tests {
     fn calls(fragments: &[&str]) -> Vec<(String, String, String, usize)> {
         let (mut calls, mut events) = (Calls::default(), VecDeque::new());
         for fragment in fragments {
-            let fragment = serde_json::from_str(fragment).unwrap();
-            let (left_out, name) = (LeftOut::default(), "call");
-            calls.push(CallFragment::new(Fields::new(&fragment, name, &left_out)), &mut events);
+            let left_out = LeftOut::default();
+            let fragment = Fields::parse(fragment, "call", &left_out).unwrap();
+            calls.push(CallFragment::new(&fragment), &mut events);
         }
         calls.end("mark", &mut ReasoningState::default(), &mut events);
         let deltas_for = |wanted: &str| {
@@ -273,6 +284,24 @@ mod tests {
             calls(&always_index_zero),
             [call("a", "f", r#"{"n":1}"#, 1), call("b", "f", "", 0)]
         );
+    }
+
+    #[test]
+    fn arguments_that_are_a_json_value_keep_their_text() {
+        let arguments = r#"{"a":12345678901234567890.10,"b": [1e2, "\ud83d\ude00"],"a0":-0.0}"#;
+        let fragment = format!(r#"{{"id":"a","function":{{"name":"f","arguments":{arguments}}}}}"#);
+        assert_eq!(calls(&[&fragment]), [call("a", "f", arguments, 1)]);
+    }
+
+    #[test]
+    fn arguments_may_be_split_inside_a_character() {
+        let fragments = [
+            r#"{"index":0,"id":"a","function":{"name":"f","arguments":"{\"n\":\"\ud83d"}}"#,
+            r#"{"index":1,"id":"b","function":{"name":"g","arguments":"\ud83d"}}"#,
+            r#"{"index":0,"function":{"arguments":"\ude00\"}"}}"#,
+        ];
+        let expected = [call("a", "f", r#"{"n":"😀"}"#, 2), call("b", "g", "\u{FFFD}", 1)];
+        assert_eq!(calls(&fragments), expected);
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::calls::{CallFragment, Calls};
 use super::fresh_id;
 use super::provider_state::ReasoningState;
+use crate::deltas::{Deltas, Target};
 use crate::error::ProviderError;
-use crate::fields::{Fields, LeftOut};
-use crate::response_items::Item;
+use crate::fields::Fields;
 use crate::response_stream::ReadEvent;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, Source};
@@ -20,6 +21,7 @@ use ui_message_stream::model::{ModelEvent, Usage};
 pub(super) struct ChunkReader {
     /// The fingerprint of the model.
     fingerprint: String,
+    deltas: Deltas,
     calls: Calls,
     /// The reasoning state that the server needs back.
     thoughts: ReasoningState,
@@ -44,16 +46,9 @@ struct Citation {
 type Events<'a> = &'a mut VecDeque<ModelEvent>;
 
 impl ReadEvent for ChunkReader {
-    fn read(
-        &mut self,
-        chunk: &Item,
-        left_out: &LeftOut,
-        events: Events<'_>,
-    ) -> Result<(), ProviderError> {
-        let chunk = Fields::new(chunk, "chunk", left_out);
-        let mut choices = chunk.objects("choices").peekable();
-        let (usage, has_choices) = (chunk.object("usage"), choices.peek().is_some());
-        self.ends_with_usage = !has_choices && (usage.is_some() || self.ends_with_usage);
+    fn read(&mut self, chunk: &Fields<'_>, events: Events<'_>) -> Result<(), ProviderError> {
+        let (choices, usage) = (chunk.objects("choices"), chunk.object("usage"));
+        self.ends_with_usage = choices.is_empty() && (usage.is_some() || self.ends_with_usage);
         if let Some(usage) = usage {
             let tokens = |name| usage.number(name).unwrap_or(0);
             // Some servers send the usage so far with every chunk.
@@ -62,7 +57,7 @@ impl ReadEvent for ChunkReader {
                 output_tokens: tokens("completion_tokens"),
             });
         }
-        for choice in choices.filter(|choice| choice.number("index").unwrap_or(0) == 0) {
+        for choice in choices.iter().filter(|choice| choice.number("index").unwrap_or(0) == 0) {
             self.choice(choice, events)?;
         }
         self.cite_results(chunk, events);
@@ -74,6 +69,7 @@ impl ReadEvent for ChunkReader {
         // a failure. After the usage of the whole response it does, also without a reason.
         let is_whole = is_done && self.ends_with_usage;
         let reason = self.finished.or(is_whole.then_some(FinishReason::Stop));
+        self.deltas.end(|_| true, events);
         let reason = reason.ok_or_else(ProviderError::truncated)?;
         self.end_calls(events);
         events.extend(self.usage.take().map(ModelEvent::Usage));
@@ -86,6 +82,7 @@ impl ChunkReader {
     pub(super) fn new(fingerprint: String) -> Self {
         ChunkReader {
             fingerprint,
+            deltas: Deltas::default(),
             calls: Calls::default(),
             thoughts: ReasoningState::default(),
             cited: Vec::new(),
@@ -96,18 +93,18 @@ impl ChunkReader {
         }
     }
 
-    fn choice(&mut self, choice: Fields<'_>, events: Events<'_>) -> Result<(), ProviderError> {
+    fn choice(&mut self, choice: &Fields<'_>, events: Events<'_>) -> Result<(), ProviderError> {
         if let Some(error) = choice.value("error") {
-            return Err(ProviderError::from_error_event(error));
+            return Err(ProviderError::from_error_event(&error));
         }
         // A server that does not stream sends the whole message. Others repeat it behind its deltas.
         let whole = choice.object("message").filter(|_| !self.has_content);
         if let Some(delta) = choice.object("delta").or(whole) {
             let before = events.len();
-            self.delta(delta, events);
+            self.delta(&delta, events);
             self.has_content |= events.len() > before;
         }
-        match choice.text("finish_reason") {
+        match choice.text("finish_reason").as_deref() {
             Some("error") => {
                 return Err(ProviderError::from_error_event(&"finish_reason: error".into()));
             }
@@ -124,49 +121,56 @@ impl ChunkReader {
         self.calls.end(&self.fingerprint, &mut self.thoughts, events);
     }
 
-    fn delta(&mut self, delta: Fields<'_>, events: Events<'_>) {
-        let mut emit = |text: Option<&str>, event: fn(String) -> AgentEvent| {
-            events.extend(text.map(|text| ModelEvent::Event(event(text.to_owned()))));
-        };
+    fn delta(&mut self, delta: &Fields<'_>, events: Events<'_>) {
         // `reasoning_content` is the field of DeepSeek and most other servers, `reasoning` that of vLLM, Groq and
         // OpenRouter. Servers that send both send the same text in both.
-        let reasoning = delta.text("reasoning_content").or_else(|| delta.text("reasoning"));
-        emit(reasoning, AgentEvent::reasoning);
+        let reasoning = delta.string("reasoning_content").or_else(|| delta.string("reasoning"));
+        self.emit(Target::Reasoning(None), reasoning, events);
         // Mistral's reasoning models send pieces.
-        if let Some(Value::Array(_)) = delta.value("content") {
+        if delta.raw("content").is_some_and(|content| content.get().starts_with('[')) {
             for piece in delta.objects("content") {
                 for thought in piece.objects("thinking") {
-                    emit(thought.text("text"), AgentEvent::reasoning);
+                    self.emit(Target::Reasoning(None), thought.string("text"), events);
                 }
-                emit(piece.text("text"), AgentEvent::text);
+                self.emit(Target::Text(None), piece.string("text"), events);
             }
         } else {
-            emit(delta.text("content"), AgentEvent::text);
+            self.emit(Target::Text(None), delta.string("content"), events);
         }
-        emit(delta.text("refusal"), AgentEvent::text);
+        self.emit(Target::Text(None), delta.string("refusal"), events);
         // OpenRouter's field and LiteLLM's, sent in addition to the text.
-        let state = |name| delta.value(name).cloned().unwrap_or_default();
+        let state = |name| delta.value(name).unwrap_or_default();
         self.thoughts.add_details(state("reasoning_details"));
         self.thoughts.add_blocks(state("thinking_blocks"));
-        for fragment in delta.objects("tool_calls") {
-            self.calls.push(CallFragment::new(fragment), events);
+        let fragments = delta.objects("tool_calls");
+        if !fragments.is_empty() {
+            self.deltas.end(|_| true, events);
+        }
+        for fragment in fragments {
+            self.calls.push(CallFragment::new(&fragment), events);
         }
         for annotation in delta.objects("annotations") {
             if let Some(cited) = annotation.object("url_citation") {
-                let place = ["start_index", "end_index"].map(|name| cited.value(name).cloned());
-                self.cite(Citation { place, ..Citation::of(cited) }, events);
+                let place = ["start_index", "end_index"].map(|name| cited.value(name));
+                self.cite(Citation { place, ..Citation::of(&cited) }, events);
             }
         }
     }
 
+    /// Emits a delta. Text ends the reasoning before it, and reasoning the text.
+    fn emit(&mut self, target: Target, delta: Option<&RawValue>, events: Events<'_>) {
+        let Some(delta) = delta else { return };
+        self.deltas.end(|other| *other != target, events);
+        self.deltas.push(target, delta, events);
+    }
+
     /// Cites what a server with web search has found. Some repeat it in every chunk.
-    fn cite_results(&mut self, chunk: Fields<'_>, events: Events<'_>) {
-        let results: Vec<Citation> = chunk.objects("search_results").map(Citation::of).collect();
-        let urls = chunk.list("citations").iter().filter_map(Value::as_str);
-        let results = match results.is_empty() {
-            true => urls.map(Citation::of_url).collect(),
-            false => results,
-        };
+    fn cite_results(&mut self, chunk: &Fields<'_>, events: Events<'_>) {
+        let results = chunk.objects("search_results");
+        let mut results: Vec<Citation> = results.iter().map(Citation::of).collect();
+        if results.is_empty() {
+            results.extend(chunk.texts("citations").into_iter().map(Citation::of_url));
+        }
         results.into_iter().for_each(|cited| self.cite(cited, events));
     }
 
@@ -185,13 +189,12 @@ impl ChunkReader {
 }
 
 impl Citation {
-    fn of(cited: Fields<'_>) -> Self {
-        let text = |name| cited.text(name).map(str::to_owned);
-        Citation { url: text("url"), title: text("title"), place: [None, None] }
+    fn of(cited: &Fields<'_>) -> Self {
+        Citation { url: cited.text("url"), title: cited.text("title"), place: [None, None] }
     }
 
-    fn of_url(url: &str) -> Self {
-        Citation { url: Some(url.to_owned()), title: None, place: [None, None] }
+    fn of_url(url: String) -> Self {
+        Citation { url: Some(url), title: None, place: [None, None] }
     }
 }
 

@@ -3,10 +3,12 @@
 
 use axum::http::StatusCode;
 use chat_test_support::browser::{agent, conversation};
+use futures::StreamExt;
 use test_support::message_contents::MessageContents;
 use test_support::recorded_streams::lines_of;
-use ui_message_stream::UserText;
-use ui_message_stream::model::{Model, ModelRequest, ModelStream};
+use test_support::thread_subscriber::{CapturedLog, subscribe};
+use ui_message_stream::model::{Model, ModelEvent, ModelMessage, ModelRequest, ModelStream};
+use ui_message_stream::{AgentEvent, UserText};
 use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 
 use super::failures::fails;
@@ -52,6 +54,7 @@ async fn what_is_understood_of_a_stream_arrives() {
         ("chat/search_results_of_the_response", "", 2),
         ("chat/citations_of_the_response", "", 1),
         ("responses/keep_alives_as_data", "", 0),
+        ("responses/fields_of_other_types", "", 0),
         ("responses/text_whose_item_does_not_end", "", 0),
     ] {
         let (contents, error, _) = contents_of(name, fixture(name)).await;
@@ -107,6 +110,80 @@ async fn a_call_of_a_response_that_was_cut_off_does_not_run() {
         };
         assert_eq!((&**tool, &**state, error), ("tides", "output-error", None), "{name}");
         assert_eq!(*result, UserText::NotStarted.in_english(), "{name}");
+    }
+}
+
+/// Returns the deltas of tool inputs, and the arguments of the calls and approval requests.
+async fn inputs_of(name: &str) -> (String, Vec<String>) {
+    let provider = Provider::with_streams([fixture(name)]).await;
+    let request = ModelRequest::new(vec![ModelMessage::user("Tides?")]);
+    let (mut deltas, mut inputs) = (String::new(), Vec::new());
+    for event in model(name, &provider).call(request).collect::<Vec<_>>().await {
+        match event.unwrap() {
+            ModelEvent::Event(AgentEvent::ToolInputDelta { delta, .. }) => deltas += &delta,
+            ModelEvent::ToolCall(_, input) | ModelEvent::ProviderApprovalRequest(_, input) => {
+                inputs.push(input);
+            }
+            _ => {}
+        }
+    }
+    (deltas, inputs)
+}
+
+#[tokio::test]
+async fn a_character_that_is_split_over_two_deltas_is_joined() {
+    for api in ["chat", "responses"] {
+        let name = &*format!("{api}/a_character_split_over_two_deltas");
+        let (contents, error, _) = contents_of(name, fixture(name)).await;
+        assert_eq!((&*contents.reasoning, error), ("Hm 😀.", None), "{name}");
+        assert!(contents.text.starts_with("It 😀 is\u{FFFD}"), "{name}: {contents:?}");
+        assert_eq!(contents.text.matches('\u{FFFD}').count(), 1, "{name}: {contents:?}");
+        let (deltas, inputs) = inputs_of(name).await;
+        let input = r#"{"at":"😀"}"#;
+        assert_eq!(deltas, input, "{name}");
+        let [sent] = &inputs[..] else { panic!("{name}: {inputs:?}") };
+        let [sent, input] =
+            [sent, input].map(|json| serde_json::from_str::<serde_json::Value>(json).unwrap());
+        assert_eq!(sent, input, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_that_are_a_json_value_keep_each_digit() {
+    for (api, calls) in [("chat", 1), ("responses", 2)] {
+        let (_, inputs) = inputs_of(&format!("{api}/arguments_as_a_json_value")).await;
+        let input = r#"{"at": 12345678901234567890, "height": 1.10}"#;
+        assert_eq!(inputs, vec![input; calls], "{api}");
+    }
+}
+
+#[tokio::test]
+async fn each_field_of_another_type_is_logged_once() {
+    for (name, fields) in [
+        (
+            "chat/fields_of_other_types",
+            &[
+                "choices.finish_reason",
+                "delta.reasoning_content",
+                "delta.tool_calls",
+                "event.usage",
+            ][..],
+        ),
+        (
+            "responses/fields_of_other_types",
+            &["event.delta", "event.item", "event.item_id", "item.id", "response.output"],
+        ),
+    ] {
+        let log = CapturedLog::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
+        let guard = subscribe(subscriber.finish());
+        inputs_of(name).await;
+        drop(guard);
+        let log = log.text();
+        let lines = log.lines().filter(|line| line.contains("is not understood"));
+        let mut logged: Vec<&str> = lines.map(|line| line.split('`').nth(1).unwrap()).collect();
+        logged.sort_unstable();
+        assert_eq!(logged, fields, "{name}: {log}");
     }
 }
 
