@@ -1,5 +1,6 @@
 //! Streams that are changed as providers change them: nothing panics, no answer is empty in silence, no call of a
-//! response that was cut off runs, and each call has one result.
+//! response that was cut off runs, and each call has one result. How a response ended is read from the changed stream
+//! here, without the readers.
 //!
 //! `STREAM_CASES` sets the number of cases (3 000), `STREAM_SEED` the seed.
 
@@ -36,28 +37,121 @@ fn of_any_stream_no_cut_off_call_runs_and_no_empty_answer_is_silent() {
         for _ in 0..dice.below(4) {
             change(&mut events, &mut dice);
         }
-        let mut body: Vec<u8> =
-            events.iter().flat_map(|event| format!("data: {event}\n\n").into_bytes()).collect();
-        if dice.chance(80) {
-            body.extend(b"data: [DONE]\n\n");
-        }
-        if dice.chance(20) {
-            body.truncate(dice.below(body.len() + 1));
-        }
+        let body = body(&events, &mut dice);
+        let said = Said::by(name, &body);
         let answer = Answer::of(read(&endpoint, name, &body, &mut dice));
-        *ends.entry(answer.end.clone()).or_insert(0) += 1;
-        assert!(
-            answer.end != "finished" || answer.has_content,
-            "an empty answer in silence: {events:?}"
-        );
-        assert!(answer.has_ended_well || answer.runs == 0, "{events:?}");
+        *ends.entry(answer.end).or_insert(0) += 1;
+        assert!(answer.has_content || answer.end != "finished" && !said.has_text, "{body}");
+        assert!(answer.has_ended_well || answer.runs == 0, "{body}");
+        match said.end {
+            // It may be empty, or its calls may be invalid.
+            Some(Ok(true)) => assert_ne!(answer.end, "failed", "{body}"),
+            Some(Ok(false)) => assert_eq!(answer.runs, 0, "{body}"),
+            Some(Err(())) | None => assert_eq!((answer.end, answer.runs), ("failed", 0), "{body}"),
+        }
         for (call, results) in answer.results {
-            assert_eq!(results, 1, "results of {call}: {events:?}");
+            assert_eq!(results, 1, "results of {call}: {body}");
         }
     }
     println!("{cases} streams: {ends:?}");
     let is_seen = |end: &str| ends.get(end).is_some_and(|count| *count > 10);
-    assert!(cases < 1_000 || ["finished", "failed", "ran"].into_iter().all(is_seen), "{ends:?}");
+    let all = ["finished", "failed", "empty", "ran", "not run"];
+    assert!(cases < 1_000 || all.into_iter().all(is_seen), "{ends:?}");
+}
+
+/// Returns the body of a response with these events. It may end anywhere.
+fn body(events: &[String], dice: &mut Dice) -> String {
+    let mut body = String::new();
+    for event in events {
+        if dice.chance(5) {
+            let others =
+                [": keepalive\n\n", "event: ping\ndata: {}\n\n", "\n", "id: 7\n", "retry: 10\n\n"];
+            body.push_str(dice.pick(&others));
+        }
+        body.push_str(&format!("data: {event}\n\n"));
+    }
+    if dice.chance(80) {
+        body.push_str("data: [DONE]\n\n");
+    }
+    if dice.chance(20) {
+        let end = dice.below(body.len() + 1);
+        body.truncate((0..=end).rfind(|at| body.is_char_boundary(*at)).unwrap());
+    }
+    body
+}
+
+/// What a stream says.
+#[derive(Default)]
+struct Said {
+    has_text: bool,
+    /// Whether the response is complete, if it ended; or an error.
+    end: Option<Result<bool, ()>>,
+}
+
+impl Said {
+    fn by(name: &str, body: &str) -> Self {
+        let mut said = Said::default();
+        let (mut ends_with_usage, mut is_done) = (false, false);
+        // An event that does not end does not count.
+        let (whole, _) = body.rsplit_once("\n\n").unwrap_or_default();
+        for data in whole.lines().filter_map(|line| line.strip_prefix("data: ")) {
+            if data == "[DONE]" {
+                is_done = true;
+                break;
+            }
+            // Half a character is no error.
+            let Ok(event) = serde_json::from_str::<Value>(&data.replace("\\ud", "\\u0")) else {
+                continue;
+            };
+            if !event.is_object() {
+                continue;
+            }
+            if ![Value::Null, false.into(), "".into()].contains(&event["error"]) {
+                said.end = Some(Err(()));
+                return said;
+            }
+            if name.starts_with("responses") {
+                said.response_event(&event);
+                continue;
+            }
+            let choices = event["choices"].as_array().into_iter().flatten();
+            let choices: Vec<_> = choices.filter(|choice| choice.is_object()).collect();
+            ends_with_usage = choices.is_empty() && (ends_with_usage || event["usage"].is_object());
+            choices.into_iter().for_each(|choice| said.choice(choice));
+        }
+        if said.end.is_none() && is_done && ends_with_usage {
+            said.end = Some(Ok(true));
+        }
+        said
+    }
+
+    fn choice(&mut self, choice: &Value) {
+        if matches!(choice["index"].as_u64(), Some(1..)) || choice["index"] == "7" {
+            return;
+        }
+        let is_delta = choice["delta"].is_object();
+        let text = &choice[if is_delta { "delta" } else { "message" }]["content"];
+        self.has_text |= is_delta && text.as_str().is_some_and(|text| !text.trim().is_empty());
+        match choice["finish_reason"].as_str() {
+            None | Some("") => {}
+            reason => self.end = Some(Ok(matches!(reason, Some("stop" | "tool_calls")))),
+        }
+    }
+
+    fn response_event(&mut self, event: &Value) {
+        if self.end.is_some() {
+            return;
+        }
+        match event["type"].as_str() {
+            Some("response.output_text.delta") => {
+                let delta = event["delta"].as_str();
+                self.has_text |= delta.is_some_and(|delta| !delta.trim().is_empty());
+            }
+            Some("response.completed") => self.end = Some(Ok(true)),
+            Some("response.incomplete") => self.end = Some(Ok(false)),
+            _ => {}
+        }
+    }
 }
 
 /// Changes one thing of a stream.
@@ -66,7 +160,7 @@ fn change(events: &mut Vec<String>, dice: &mut Dice) {
         return;
     }
     let at = dice.below(events.len());
-    match dice.below(7) {
+    match dice.below(10) {
         0 => drop(events.remove(at)),
         1 => events.insert(at, events[at].clone()),
         2 => events.truncate(at),
@@ -79,6 +173,15 @@ fn change(events: &mut Vec<String>, dice: &mut Dice) {
             let other = dice.below(events.len());
             events.swap(at, other);
         }
+        // An item comes only when it is complete, or only with the whole response.
+        5 => {
+            let kind =
+                |event: &String| serde_json::from_str::<Value>(event).ok()?.get("type").cloned();
+            let dropped = kind(&events[at]);
+            events.retain(|event| dropped.is_none() || kind(event) != dropped);
+        }
+        6 => events[at] = events[at].replacen("\"delta\":{", "\"message\":{", 1),
+        7 => split(events, at, dice),
         _ => {
             let Ok(mut event) = serde_json::from_str(&events[at]) else { return };
             change_value(&mut event, dice);
@@ -86,6 +189,29 @@ fn change(events: &mut Vec<String>, dice: &mut Dice) {
         }
     }
 }
+
+/// Splits the delta of an event in two, at any place of its UTF-16.
+fn split(events: &mut Vec<String>, at: usize, dice: &mut Dice) {
+    let Ok(mut event) = serde_json::from_str::<Value>(&events[at]) else { return };
+    let places =
+        ["/delta", "/choices/0/delta/content", "/choices/0/delta/tool_calls/0/function/arguments"];
+    let Some(place) =
+        places.into_iter().find(|place| event.pointer(place).is_some_and(Value::is_string))
+    else {
+        return;
+    };
+    let delta = std::mem::replace(event.pointer_mut(place).unwrap(), MARK.into());
+    let units: Vec<u16> = delta.as_str().unwrap().encode_utf16().collect();
+    let (first, second) = units.split_at(dice.below(units.len() + 1));
+    let event = event.to_string();
+    let with = |units: &[u16]| {
+        let escaped: String = units.iter().map(|unit| format!("\\u{unit:04x}")).collect();
+        event.replace(MARK, &escaped)
+    };
+    events.splice(at..=at, [with(first), with(second)]);
+}
+
+const MARK: &str = "<delta>";
 
 /// Changes a field somewhere in a value: it is missing, `null`, or of another type.
 fn change_value(value: &mut Value, dice: &mut Dice) {
@@ -120,15 +246,20 @@ fn change_value(value: &mut Value, dice: &mut Dice) {
 }
 
 /// Reads a body that arrives in pieces.
-fn read(endpoint: &Endpoint, name: &str, body: &[u8], dice: &mut Dice) -> Vec<Input> {
+fn read(endpoint: &Endpoint, name: &str, body: &str, dice: &mut Dice) -> Vec<Input> {
     let endpoint = endpoint.clone();
+    let body = if dice.chance(10) { body.replace('\n', "\r\n") } else { body.to_owned() };
     let size = 1 + dice.below(200);
     let frame = |piece: &[u8]| Ok::<_, BoxError>(Frame::data(Bytes::copy_from_slice(piece)));
-    let frames: Vec<_> = body.chunks(size).map(frame).collect();
+    let frames: Vec<_> = body.as_bytes().chunks(size).map(frame).collect();
     let body = Body::wrap(StreamBody::new(futures::stream::iter(frames)));
     match name.starts_with("chat") {
         true => inputs(endpoint.clone(), body, ChatCompletions::new(endpoint, "m").reader()),
-        false => inputs(endpoint.clone(), body, Responses::new(endpoint, "m").reader(&[])),
+        false => {
+            let model = Responses::new(endpoint.clone(), "m");
+            let model = if dice.chance(50) { model.with_stored_responses() } else { model };
+            inputs(endpoint, body, model.reader(&[]))
+        }
     }
 }
 
@@ -147,10 +278,11 @@ fn inputs(endpoint: Endpoint, body: Body, reader: impl ReadEvent) -> Vec<Input> 
 /// What an agent whose tools all run makes of the events of one response.
 #[derive(Default)]
 struct Answer {
-    end: String,
+    end: &'static str,
     has_content: bool,
     has_ended_well: bool,
     runs: usize,
+    /// The number of results of each call.
     results: HashMap<String, usize>,
 }
 
@@ -175,11 +307,11 @@ impl Answer {
                 Action::End(end) => {
                     answer.end = match end {
                         RunEnd::Finished => "finished",
-                        RunEnd::Failed | RunEnd::Empty => "failed",
+                        RunEnd::Failed => "failed",
+                        RunEnd::Empty => "empty",
                         RunEnd::StepLimit if answer.runs > 0 => "ran",
                         _ => "not run",
-                    }
-                    .to_owned();
+                    };
                     return answer;
                 }
                 other => panic!("{other:?}"),
@@ -196,9 +328,12 @@ impl Answer {
             | AgentEvent::ToolFailed { tool_call_id: id, .. } => {
                 *self.results.entry(id.to_string()).or_default() += 1;
             }
+            AgentEvent::ToolInput { call, .. } => {
+                self.has_content = true;
+                self.results.entry(call.id.to_string()).or_default();
+            }
             // A call that does not end is shown with an error.
             AgentEvent::ToolInputStart { .. }
-            | AgentEvent::ToolInput { .. }
             | AgentEvent::ToolInputInvalid { .. }
             | AgentEvent::File(_)
             | AgentEvent::Source(_) => self.has_content = true,
@@ -232,7 +367,7 @@ impl Answer {
     }
 }
 
-const FIXTURES: [&str; 12] = [
+const FIXTURES: [&str; 19] = [
     "chat/text_is_joined",
     "chat/reasoning_then_arguments_in_pieces",
     "chat/two_calls_whose_pieces_alternate",
@@ -245,4 +380,11 @@ const FIXTURES: [&str; 12] = [
     "responses/output_only_in_the_last_event",
     "responses/web_search_with_sources",
     "responses/mcp_calls",
+    "chat/a_call_cut_off_before_its_arguments",
+    "chat/a_call_without_a_finish_reason",
+    "chat/keep_alives_as_data",
+    "responses/a_call_cut_off_before_its_arguments",
+    "responses/arguments_without_the_end_of_the_item",
+    "responses/keep_alives_as_data",
+    "responses/mcp_approval_asked",
 ];
