@@ -56,8 +56,9 @@ user_texts! {
     OutputTooLarge = "The tool returned more than can be shown.",
     /// The output of a tool is of a kind that the protocol does not have.
     OutputNotShown = "The tool returned what cannot be shown.",
-    /// The server of an MCP tool was lost before the call. The name of the server precedes the text.
-    ToolServerGone = "This tool call was not executed: the tool server is away.",
+    /// The server of an MCP tool does not answer, or was lost before the call. The name of the server precedes
+    /// the text.
+    ToolServerGone = "This tool call was not executed: the tool server is away. Try again later.",
     /// The server of an MCP tool was lost during the call. The name of the server precedes the text.
     ToolServerLost = "The tool server went away. What the tool did until then is not known.",
 

@@ -20,7 +20,7 @@ use ui_message_stream::approval::{
 };
 
 use super::one_tool::{
-    Bench, LEASE, Panics, RecordedAudit, Tool, body, body_with_new_message, call, unanswered,
+    AWAY, Bench, LEASE, Panics, RecordedAudit, Tool, body, body_with_new_message, call, unanswered,
 };
 
 #[tokio::test]
@@ -260,8 +260,9 @@ async fn an_idempotent_tool_runs_again_when_its_lease_expires_during_the_wait() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_does_not_run_again_when_it_changed_or_is_not_permitted_any_more() {
-    let changes: [fn(&mut Tool); 3] = [
+async fn a_tool_does_not_run_again_when_it_changed_is_away_or_is_not_permitted_any_more() {
+    let changes: [fn(&mut Tool); 4] = [
+        |tool| tool.is_away = true,
         |tool| tool.is_permitted = false,
         |tool| tool.description = "deletes all files",
         |tool| tool.is_idempotent = false,
@@ -296,6 +297,37 @@ async fn a_tool_does_not_run_again_when_it_changed_or_is_not_permitted_any_more(
             );
         }
     }
+}
+
+#[tokio::test]
+async fn an_approved_call_of_a_tool_that_is_away_fails_and_never_runs() {
+    for is_idempotent in [true, false] {
+        let bench = Bench::new();
+        bench.tool(|tool| tool.is_idempotent = is_idempotent);
+        let issued = bench.ask("call_1", notes()).await;
+        let answer = body(&[call("call_1", &issued, true)]);
+        for is_away in [true, true, false] {
+            bench.tool(|tool| tool.is_away = is_away);
+            let outcome = ToolOutcome::Failed(AWAY.to_owned());
+            assert_eq!(bench.outcomes(&answer).await, [DeferredOutcome::Executed { outcome }]);
+            bench.wait(LEASE);
+        }
+        assert!(bench.effects().is_empty());
+        assert_eq!(audit_names(&bench, &issued), ["requested", "approved", "executed"]);
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_is_away_changes_neither_a_denial_nor_an_expiry() {
+    let bench = Bench::new();
+    bench.tool(|tool| tool.is_away = true);
+    let issued = bench.ask("call_1", notes()).await;
+    let denied = bench.outcomes(&body(&[call("call_1", &issued, false)])).await;
+    assert_eq!(denied, [DeferredOutcome::Denied { reason: None }]);
+    let issued = bench.ask("call_2", notes()).await;
+    bench.wait(Duration::from_secs(60 * 60));
+    let expired = bench.outcomes(&body(&[call("call_2", &issued, true)])).await;
+    assert_eq!(expired, [DeferredOutcome::Expired]);
 }
 
 #[tokio::test(start_paused = true)]

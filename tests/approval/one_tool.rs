@@ -20,12 +20,16 @@ use ui_message_stream::{BoxFuture, ChatRequest, Json};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Effects(pub(crate) Arc<Mutex<Vec<String>>>, pub(crate) Arc<Mutex<Tool>>);
 
+/// The error of a call while the tool is away.
+pub(crate) const AWAY: &str = "the tool is away";
+
 /// The current properties of the tool.
 #[derive(Debug, Clone)]
 pub(crate) struct Tool {
     pub(crate) description: &'static str,
     pub(crate) is_idempotent: bool,
     pub(crate) is_permitted: bool,
+    pub(crate) is_away: bool,
     pub(crate) panics: Option<Panics>,
     pub(crate) on_new_message: Option<OnNewMessage>,
     pub(crate) decided_by_others: bool,
@@ -46,6 +50,7 @@ impl Default for Tool {
             description: "deletes a file",
             is_idempotent: false,
             is_permitted: true,
+            is_away: false,
             panics: None,
             on_new_message: None,
             decided_by_others: false,
@@ -70,6 +75,11 @@ impl Toolbox for Effects {
         info.decided_by_others = tool.decided_by_others;
         info.editable = tool.editable;
         (name == "delete_file").then_some(info)
+    }
+
+    fn refresh<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        let refreshed = if self.tool().is_away { Err(AWAY.to_owned()) } else { Ok(()) };
+        Box::pin(std::future::ready(refreshed))
     }
 
     fn check_input(&self, _: &str, input: &Json) -> Result<(), String> {

@@ -263,7 +263,7 @@ impl Toolbox for Agent {
         }
     }
 
-    fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
+    fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(self.0.tools.refresh(name))
     }
 

@@ -74,9 +74,9 @@ pub trait DynTool: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Returns why the tool cannot be called now, although it is offered to the model. The model and
-    /// the user read it as the error of the call, and no approval is requested. An approved call is
-    /// revoked. The default is `None`.
+    /// Returns why the tool cannot be called now, although the model may know it. The model and the user
+    /// read it as the error of the call, and no approval is requested. For an approved call,
+    /// [`refresh`](Self::refresh) decides instead. The default is `None`.
     fn unavailable(&self) -> Option<String> {
         None
     }
@@ -84,14 +84,16 @@ pub trait DynTool: Send + Sync + fmt::Debug + 'static {
     /// Returns when a call needs approval, and the limits of a call.
     fn policy(&self) -> &ToolPolicy;
 
-    /// Fetches the current definition, if the tool is defined elsewhere. Returns `false` if its
-    /// origin cannot be reached. The default does nothing and returns `true`.
+    /// Fetches the current definition, if the tool is defined elsewhere. The default does nothing.
     ///
     /// This method is called immediately before an approved call is claimed. The call does not run
-    /// if the definition differs from the one in the approval request, or if this method returns
-    /// `false`.
-    fn refresh(&self) -> BoxFuture<'_, bool> {
-        Box::pin(ready(true))
+    /// if the definition differs from the one in the approval request.
+    ///
+    /// # Errors
+    /// The reason why its origin cannot be reached. The model and the user read it as the error of the
+    /// approved call, which has used up its approval, and never runs.
+    fn refresh(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(ready(Ok(())))
     }
 
     /// Checks an input that matches the schema, for rules that the schema cannot express.

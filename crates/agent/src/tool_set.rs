@@ -169,12 +169,14 @@ impl ToolSet {
         self.find_asked(name).is_some()
     }
 
-    /// Updates the definition of a tool from its origin. Returns `false` if the origin cannot be
-    /// reached.
-    pub(super) async fn refresh(&self, name: &str) -> bool {
+    /// Updates the definition of a tool from its origin.
+    ///
+    /// # Errors
+    /// The text for the model and the user if the origin cannot be reached.
+    pub(super) async fn refresh(&self, name: &str) -> Result<(), String> {
         match self.find_asked(name) {
             Some(registered) => registered.tool.refresh().await,
-            None => true,
+            None => Ok(()),
         }
     }
 
@@ -262,15 +264,16 @@ impl ToolSet {
         self.find_asked(name)?.tool.policy().approval_description(name, input)
     }
 
-    /// Validates an input against the schema of a tool and with the tool's own check.
+    /// Validates an input of the model against the schema of a tool and with the tool's own check.
     ///
     /// # Errors
-    /// The reason why the tool does not accept the input. The model and the user read it.
+    /// The reason why the tool cannot be called now, or does not accept the input. The model and the
+    /// user read it.
     pub(super) fn validate_input(&self, name: &str, input: &Json) -> Result<(), String> {
-        Self::validate(self.find(name), name, input)
+        Self::validate_call(self.find(name), name, input)
     }
 
-    /// Validates the input of a call that the user is asked for, or has approved.
+    /// Validates the input of a call that the user has approved.
     pub(super) fn validate_asked(&self, name: &str, input: &Json) -> Result<(), String> {
         Self::validate(self.find_asked(name), name, input)
     }
@@ -285,11 +288,22 @@ impl ToolSet {
         principal: &Principal,
     ) -> Result<(), String> {
         let (name, input) = (&*call.tool_name, &call.input);
-        self.validate_asked(name, input)?;
-        let policy = self.find_asked(name).map(|registered| registered.tool.policy());
-        match policy {
+        let registered = self.find_asked(name);
+        Self::validate_call(registered, name, input)?;
+        match registered.map(|registered| registered.tool.policy()) {
             Some(policy) if policy.authorizes(name, principal, input).await => Ok(()),
             _ => Err(UserText::NotPermitted.to_string()),
+        }
+    }
+
+    fn validate_call(
+        registered: Option<&RegisteredTool>,
+        name: &str,
+        input: &Json,
+    ) -> Result<(), String> {
+        match registered.and_then(|registered| registered.tool.unavailable()) {
+            Some(reason) => Err(reason),
+            None => Self::validate(registered, name, input),
         }
     }
 
@@ -303,9 +317,6 @@ impl ToolSet {
         let Some((tool, compiled)) = registered else {
             return Err(format!("there is no tool named {name:?}"));
         };
-        if let Some(reason) = tool.unavailable() {
-            return Err(reason);
-        }
         // A reader that builds a tree would show this input differently, so the user has not seen
         // the input itself.
         if let Err(error @ InexactInputError::ReservedKey) = CanonicalJson::new(input) {

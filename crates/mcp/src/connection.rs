@@ -78,11 +78,6 @@ impl Connection {
         Some(self.peer.borrow().clone()).filter(|peer| !peer.is_transport_closed())
     }
 
-    /// Returns whether the connection is lost and will be replaced.
-    pub(super) fn is_away(&self) -> bool {
-        self.reconnects && self.peer().is_none()
-    }
-
     /// Returns this text with the name of the server, for the model and the user.
     pub(super) fn named(&self, text: UserText) -> String {
         format!("{}: {text}", self.server)
@@ -117,7 +112,7 @@ impl Connection {
     /// If the connection is lost and will be replaced, this waits for the new one.
     pub(super) async fn refresh(&self) -> Result<(), McpError> {
         let called = Instant::now();
-        if self.is_away() {
+        if self.reconnects && self.peer().is_none() {
             let mut peer = self.peer.subscribe();
             let is_back = peer.wait_for(|peer| !peer.is_transport_closed());
             timeout(LIST_TIMEOUT, is_back).await.map(drop).map_err(|_| McpError::Timeout)?;

@@ -300,20 +300,19 @@ impl DynTool for McpTool {
     }
 
     fn unavailable(&self) -> Option<String> {
-        self.server.is_away().then(|| self.server.named(UserText::ToolServerGone))
+        self.server.peer().is_none().then(|| self.server.named(UserText::ToolServerGone))
     }
 
     fn policy(&self) -> &ToolPolicy {
         &self.policy
     }
 
-    fn refresh(&self) -> BoxFuture<'_, bool> {
+    fn refresh(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
-            let refreshed = self.server.refresh().await;
-            if let Err(error) = &refreshed {
-                self.server.warn(error, "cannot refresh the tools of a server");
-            }
-            refreshed.is_ok()
+            self.server.refresh().await.map_err(|error| {
+                self.server.warn(&error, "cannot refresh the tools of a server");
+                self.server.named(UserText::ToolServerGone)
+            })
         })
     }
 

@@ -38,8 +38,8 @@ pub(super) async fn check_changed_inputs(
         if decision.changed_input.is_none() {
             continue;
         }
-        // A request of a tool that is gone is revoked.
-        let Some(tool) = current_tool(approvals, record).await else { continue };
+        // A request of a tool that is gone is revoked, and the call of one that is away fails.
+        let Ok(Some(tool)) = current_tool(approvals, record).await else { continue };
         if let Some(Refusal::Input(problem)) =
             refusal(approvals, record, decision, Some(tool)).await
         {

@@ -8,7 +8,7 @@ use super::{ApprovedCall, AuditEventKind, ChatApprovals, ToolInfo};
 use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
     ApprovalRecord, Claim, ClaimResult, DenyResult, LeaseHolderId, LedgerAction, LedgerRequest,
-    LedgerResponse, RecordedDecision, RejectionReason, RevocationReason, UnixMillis,
+    LedgerResponse, RecordedDecision, RejectionReason, RevocationReason, ToolOutcome, UnixMillis,
 };
 use crate::id::log_causes;
 
@@ -59,7 +59,8 @@ pub(super) async fn send_to_ledger(
 
 /// Claims a call, for the first time or because the lease of the last claim has ended.
 ///
-/// If the call is no longer permitted, the approval request is revoked instead.
+/// If the call is no longer permitted, the approval request is revoked instead. If the source of its tool
+/// is not available, the claimed call fails at once.
 pub(super) async fn claim(
     approvals: &ChatApprovals,
     record: &ApprovalRecord,
@@ -75,9 +76,18 @@ pub(super) async fn claim(
     };
     let tool = match is_checked(record) {
         true => current_tool(approvals, record).await,
-        false => None,
+        false => Ok(None),
     };
-    let revocation = match refusal(approvals, record, decide(system_time()), tool).await {
+    let (tool, unavailable) = match tool {
+        // It does not run, so it need not be permitted.
+        Err(problem) if record.is_pending() => (None, Some(ToolOutcome::Failed(problem))),
+        tool => (tool.ok().flatten(), None),
+    };
+    let refused = match unavailable {
+        Some(_) => None,
+        None => refusal(approvals, record, decide(system_time()), tool).await,
+    };
+    let revocation = match refused {
         Some(Refusal::Input(_)) => {
             let cause = RejectionReason::InputNotAccepted;
             let kind = AuditEventKind::Rejected { cause };
@@ -111,6 +121,13 @@ pub(super) async fn claim(
     };
     if let Some(kind) = kind {
         inner.audit_record(at, &record, &approvals.principal, kind);
+    }
+    if let (ClaimResult::Granted(granted), Some(failure)) = (&result, unavailable) {
+        let fail = |record: &ApprovalRecord, now| record.complete(granted, &failure, now);
+        let failed = inner.update_record(principal, record.id, fail).await?;
+        let RecordUpdate { record, at, .. } = failed.ok_or_else(record_missing)?;
+        let result = claim(&record, at).output;
+        return Ok((record, result));
     }
     Ok((record, result))
 }
@@ -164,14 +181,17 @@ fn is_checked(record: &ApprovalRecord) -> bool {
 }
 
 /// Returns the tool of a record, if it is still the one that the user was asked about.
+///
+/// # Errors
+/// The text for the model and the user if the source of the tool is not available.
 pub(super) async fn current_tool(
     approvals: &ChatApprovals,
     record: &ApprovalRecord,
-) -> Option<ToolInfo> {
+) -> Result<Option<ToolInfo>, String> {
     let toolbox = &approvals.inner.toolbox;
-    let is_available = toolbox.refresh(&record.tool_name).await;
-    let tool = toolbox.tool(&record.tool_name).filter(|_| is_available)?;
-    (tool.definition == record.definition).then_some(tool)
+    toolbox.refresh(&record.tool_name).await?;
+    let tool = toolbox.tool(&record.tool_name);
+    Ok(tool.filter(|tool| tool.definition == record.definition))
 }
 
 /// Renews the lease of a claim. A failure is logged.

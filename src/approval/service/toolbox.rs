@@ -54,13 +54,16 @@ pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
     fn tool(&self, name: &str) -> Option<ToolInfo>;
 
     /// Fetches the current definition of a tool from its source, for example a remote server, so
-    /// that [`tool`](Self::tool) returns it. Returns `false` if the source is not available.
+    /// that [`tool`](Self::tool) returns it.
     ///
-    /// Called just before an approved call is claimed. If this returns `false`, the approval
-    /// request is closed as if the tool had been removed. The default does nothing and returns
-    /// `true`.
-    fn refresh<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, bool> {
-        Box::pin(ready(true))
+    /// Called just before an approved call is claimed. The default does nothing.
+    ///
+    /// # Errors
+    /// The text that the model and the user read if the source is not available. The call is then
+    /// claimed, so that it never runs later, and fails with this text: [`run`](Self::run) is not
+    /// called.
+    fn refresh<'a>(&'a self, _name: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(ready(Ok(())))
     }
 
     /// Returns whether this call may be executed now: by the policy, the schema of the input and
@@ -104,7 +107,7 @@ impl<T: Toolbox + ?Sized> Toolbox for Arc<T> {
         (**self).tool(name)
     }
 
-    fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, bool> {
+    fn refresh<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), String>> {
         (**self).refresh(name)
     }
 

@@ -24,7 +24,8 @@ use ui_message_stream_mcp::{McpClient, McpError, McpTool};
 use super::server::{Server, read_only_tool, tool};
 use super::tools::{delete_tool, path_input};
 
-const AWAY: &str = "files: This tool call was not executed: the tool server is away.";
+pub(crate) const AWAY: &str =
+    "files: This tool call was not executed: the tool server is away. Try again later.";
 
 const LOST: &str = "files: The tool server went away. What the tool did until then is not known.";
 
@@ -146,10 +147,11 @@ async fn a_call_that_a_transport_cannot_send_names_the_server_and_not_the_reason
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approved_call_waits_for_a_server_that_comes_back_and_is_revoked_otherwise() {
+async fn an_approved_call_waits_for_a_server_that_comes_back_and_names_it_otherwise() {
     for comes_back in [true, false] {
         let (server, connected, tools) = start().await;
-        let mut page = page(Agent::new(Calls::of(&[("delete", path_input())])).tools(tools));
+        let model = Calls::of(&[("delete", path_input())]);
+        let mut page = page(Agent::new(model.clone()).tools(tools));
         page.send("Go").await;
         assert!(requests_approval(&chunks(&page)));
         server.refuse(!comes_back);
@@ -157,9 +159,11 @@ async fn an_approved_call_waits_for_a_server_that_comes_back_and_is_revoked_othe
         page.approve("delete").await;
         let (outcome, called): (_, &[&str]) = match comes_back {
             true => (json!({"ok": true}), &["delete"]),
-            false => (json!(UserText::Revoked.text()), &[]),
+            false => (json!(AWAY), &[]),
         };
         assert_eq!(outcomes(&chunks(&page)), [outcome]);
+        assert!(finishes_without_error(&chunks(&page)));
+        assert_eq!(model.read().contains(AWAY), !comes_back, "{}", model.read());
         assert_eq!(server.called_tools(), called);
     }
 }

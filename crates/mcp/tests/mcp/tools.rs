@@ -17,6 +17,7 @@ use ui_message_stream::testing::Conversation;
 use ui_message_stream_agent::{Agent, DynTool};
 use ui_message_stream_mcp::{McpClient, McpError, McpTool};
 
+use super::reconnecting::AWAY;
 use super::server::{
     Listing, Running, Server, read_only_tool, tool, tool_with_schema, written_server,
 };
@@ -285,7 +286,7 @@ async fn an_approved_tool_does_not_run_if_the_server_does_not_list_it_in_time() 
     let (server, _running, _connected, mut page, _) = pending_approval().await;
     *server.0.listing.lock().unwrap() = Listing::Silent;
     page.approve("delete").await;
-    assert_eq!(outcomes(&chunks(&page)), [UserText::Revoked.text()]);
+    assert_eq!(outcomes(&chunks(&page)), [AWAY]);
     assert!(server.called_tools().is_empty());
 }
 
@@ -439,14 +440,19 @@ async fn two_servers_may_have_tools_with_the_same_name() {
 #[tokio::test]
 async fn the_tools_of_a_closed_server_do_not_run_and_are_not_offered() {
     let (_server, running, connected, mut page, calls) = pending_approval().await;
+    let tools = connected.tools().await.unwrap();
     running.cancel().await.unwrap();
     page.approve("delete").await;
     let chunks = chunks(&page);
-    assert_eq!(outcomes(&chunks), [UserText::Revoked.text()]);
+    assert_eq!(outcomes(&chunks), [AWAY]);
     assert!(finishes_without_error(&chunks));
     assert!(calls.offered().is_empty());
     assert!(matches!(connected.tools().await, Err(McpError::List(_))));
     assert!(!connected.is_connected());
+    // Nor is one that the model calls all the same.
+    let mut page = self::page(Agent::new(Calls::of(&[("delete", path_input())])).tools(tools));
+    page.send("Go").await;
+    assert_eq!(outcomes(&self::chunks(&page)), [AWAY]);
 }
 
 #[tokio::test]
