@@ -102,7 +102,7 @@ pub(crate) fn apply_change(chat: &mut Chat, change: RequestChange) {
         if chat.regenerated.as_ref() == Some(&message.id) {
             chat.regenerated = None;
         }
-        chat.end_outer_calls(false);
+        chat.end_all_outer_calls();
         chat.messages.push(message);
     }
     if regenerated.is_some() {

@@ -318,7 +318,7 @@ impl Chat {
         let is_new = is_last && !before && self.is_known(&result.result);
         self.runs.has_unread_results |= is_new && counts;
         if !counts && self.message_to_continue().is_none() {
-            self.end_outer_calls(true);
+            self.end_closed_outer_calls();
         }
     }
 
@@ -363,9 +363,18 @@ impl Chat {
         self.message_to_continue().filter(|_| is_free)
     }
 
-    /// Ends the calls that wait for calls inside them, which are closed without an answer: a newer message of the
-    /// user follows. With `only_closed`, those that no longer wait for one.
-    pub(super) fn end_outer_calls(&mut self, only_closed: bool) {
+    /// Ends all calls that wait for calls inside them: a newer message of the user follows.
+    pub(super) fn end_all_outer_calls(&mut self) {
+        self.end_outer_calls_if(|_| true);
+    }
+
+    /// Ends the calls whose inner calls are all closed, without an answer that would resume them.
+    fn end_closed_outer_calls(&mut self) {
+        self.end_outer_calls_if(|waits| !waits);
+    }
+
+    /// Ends calls that have calls inside them, by whether one of these is open.
+    fn end_outer_calls_if(&mut self, is_to_end: impl Fn(bool) -> bool) {
         loop {
             // Whether an inner call is open, by the call that waits for it.
             let mut outer: HashMap<ToolCallId, bool> = HashMap::new();
@@ -373,7 +382,7 @@ impl Chat {
             for (id, part) in parts.filter_map(|part| Some((part.outer_call()?, part))) {
                 *outer.entry(id).or_default() |= !part.is_settled();
             }
-            outer.retain(|_, is_open| !(only_closed && *is_open));
+            outer.retain(|_, is_open| is_to_end(*is_open));
             if outer.is_empty() {
                 return;
             }
