@@ -87,8 +87,9 @@ impl Agent {
     /// ```
     ///
     /// # Panics
-    /// The agent that gets the tool panics if a name `<name>__<tool>` is longer than 64 characters or the
-    /// name of another tool, and if the client executes a tool of this agent.
+    /// The agent that gets the tool panics under the conditions of [`tool`](Self::tool), if a name
+    /// `<name>__<tool>` that the host chose is that of another tool, and if the client executes a tool of
+    /// this agent.
     pub fn as_tool(
         &self,
         name: impl Into<Box<str>>,

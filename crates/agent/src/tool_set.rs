@@ -113,35 +113,38 @@ impl ToolSet {
     pub(super) fn add(&mut self, tool: Arc<dyn DynTool>) {
         let registered = RegisteredTool::checked(tool);
         let name = registered.tool.name();
-        if let (Some(origin), Some(kept)) = (registered.tool.origin(), self.find_asked(name)) {
-            warn_left_out(name, kept.tool.origin().as_deref(), &origin);
-            return;
+        if self.has_room(name, &*registered.tool) {
+            self.tools.push(registered.clone());
+            self.add_inner(name, &*registered.tool);
         }
-        self.make_room(name);
-        self.tools.push(registered.clone());
-        self.add_inner(name, &*registered.tool);
     }
 
-    /// Leaves out the tool with this name, if the host did not choose the name. Panics if it did.
+    /// Returns whether this tool gets the name. Of two tools with one name, one is left out whose name the
+    /// host did not choose. Panics if the host chose both.
     #[track_caller]
-    fn make_room(&mut self, name: &str) {
-        if let Some(origin) = self.find(name).and_then(|other| other.tool.origin()) {
-            warn_left_out(name, None, &origin);
-            self.tools.retain(|other| other.tool.name() != name);
+    fn has_room(&mut self, name: &str, tool: &dyn DynTool) -> bool {
+        let Some(known) = self.find_asked(name) else { return true };
+        let known = known.tool.origin();
+        if let Some(origin) = tool.origin() {
+            warn_left_out(name, known.as_deref(), &origin);
+            return false;
         }
-        assert!(self.find_asked(name).is_none(), "there are two tools named {name:?}");
+        let Some(origin) = known else { panic!("there are two tools named {name:?}") };
+        warn_left_out(name, None, &origin);
+        self.tools.retain(|other| other.tool.name() != name);
+        self.inner.retain(|(inner, _)| **inner != *name);
+        true
     }
 
     /// Adds the tools that a call of this tool may ask for, and those that their calls may ask for.
     #[track_caller]
     fn add_inner(&mut self, name: &str, tool: &dyn DynTool) {
         for tool in tool.inner_tools() {
+            // No model reads this name, so it may be longer than providers accept.
             let name = inner_name(name, tool.name());
-            self.make_room(&name);
-            assert!(
-                is_callable(&name),
-                "{name:?}, a tool of an agent, is longer than 64 characters"
-            );
+            if !self.has_room(&name, &**tool) {
+                continue;
+            }
             assert!(
                 !tool.definition().is_some_and(|it| it.is_client_executed),
                 "{name:?} is executed by the client, which an agent that is a tool has not"

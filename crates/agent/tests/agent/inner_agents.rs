@@ -249,6 +249,26 @@ async fn agents_two_levels_down_ask_with_their_path_and_both_go_on() {
 }
 
 #[tokio::test]
+async fn an_agent_asks_for_tools_whose_names_are_as_long_as_a_provider_accepts() {
+    const DELETE: &str = "delete_something_else_in_a_folder_with_a_name_of_64_characters_x";
+    assert_eq!(DELETE.len(), 64);
+    let world = World::default();
+    let inner = Steps::of([vec![(DELETE, path("x"))]]);
+    let outer = Steps::of([vec![("janitor", task("Delete x"))]]);
+    let janitor = Agent::new(inner).tool(world.tool(DELETE).needs_approval());
+    let agent = Agent::new(outer.clone()).tool(janitor.as_tool("janitor", "Deletes."));
+    let mut page = page(&Stores::default().server(agent));
+    page.send("Go").await;
+    let asked = page.messages().last().unwrap().tool_parts().last().unwrap().clone();
+    assert_eq!(*asked.tool_name, format!("janitor__{DELETE}"));
+    page.approve(&asked.tool_call_id).await;
+    assert_eq!(world.effects(), [format!("{DELETE} x")]);
+    // No provider has to accept the name.
+    let read = outer.read.lock().unwrap().join("\n");
+    assert!(!read.contains(&*asked.tool_name), "{read}");
+}
+
+#[tokio::test]
 async fn an_agent_may_ask_again_after_an_answer() {
     let world = World::default();
     let inner = Steps::of([vec![("delete", path("a"))], vec![("delete", path("b"))]]);

@@ -114,6 +114,29 @@ async fn an_own_tool_takes_the_name_of_a_servers_tool_with_a_warning_that_names_
 }
 
 #[tokio::test]
+async fn a_servers_tool_in_an_agent_that_is_a_tool_gives_way_to_one_with_its_name() {
+    let long: &'static str = "a".repeat(64).leak();
+    let (_server, connected, _running) = Server::start(vec![tool("read"), tool(long)]).await;
+    let foreign = connected.tools().await.unwrap();
+    for is_own_first in [true, false] {
+        let (outcome, log) = call_read(|agent| {
+            let inner = Agent::new(Calls::of(&[])).tools(foreign.clone());
+            let inner = inner.as_tool("files", "Reads files.");
+            match is_own_first {
+                true => agent.tool(own("files__read")).tool(inner).tool(own("read")),
+                false => agent.tool(inner).tool(own("files__read")).tool(own("read")),
+            }
+        })
+        .await;
+        assert_eq!(outcome, "own");
+        assert!(log.contains("WARN") && log.contains(r#"tool="files__read""#), "{log}");
+        assert!(log.contains(r#"kept="this agent""#), "{log}");
+        assert!(log.contains(r#"left_out="read of the tool server files""#), "{log}");
+        assert_eq!(log.lines().count(), 1, "{log}");
+    }
+}
+
+#[tokio::test]
 async fn of_two_servers_tools_with_one_name_the_first_one_is_called() {
     let (first, first_client, _first) = Server::start(vec![read_only_tool("read")]).await;
     let (second, second_client, _second) = Server::start(vec![read_only_tool("read")]).await;
