@@ -36,11 +36,10 @@ use ui_message_stream_agent::{
 /// server validates them, and the schema of a server can be written so that its evaluation takes
 /// unbounded time. The server's refusal of an input is shown to the model and the user.
 ///
-/// A name that model providers accept stays as it is. In other names, `_` replaces each ASCII character
-/// that they do not accept. A name that is too long, or has characters that are not ASCII, is what
+/// A name that model providers accept stays as it is. Any other name, and one that is too long, is what
 /// remains of its ASCII letters and digits, and a hash of the whole name: `größe` is called
-/// `gr_e_cd38f49a`. It depends on no other tool, so it is the same on each server of the host:
-/// approvals are bound to it. The title of a tool with another name than on its server is the name
+/// `gr_e_cd38f49a`, and `files.read` is not called as `files/read`. It depends on no other tool, so it is
+/// the same on each server of the host: approvals are bound to it. The title of a tool with another name than on its server is the name
 /// there, unless the server has sent a title.
 ///
 /// [requires approval by default]: ui_message_stream_agent::Agent::require_approval_by_default
@@ -370,10 +369,10 @@ fn callable_name(prefix: &str, listed: &str) -> Box<str> {
     }
     let name = format!("{prefix}{listed}");
     let accepted = sanitize_tool_name(&name);
-    if accepted.len() == name.len() {
+    if *accepted == *name {
         return accepted;
     }
-    // Several names would become this one, for example all of four characters in another script.
+    // Several names would become this one: `a.b` and `a/b`, or all of four characters in another script.
     let mut words =
         accepted.split('_').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("_");
     let hash = format!("_{:08x}", hash(listed));

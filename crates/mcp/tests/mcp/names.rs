@@ -16,9 +16,20 @@ fn name_and_title(tool: &McpTool) -> (&str, Option<String>) {
 }
 
 #[tokio::test]
-async fn names_that_are_not_ascii_are_distinct_and_have_the_original_as_title() {
+async fn names_that_providers_refuse_are_distinct_and_have_the_original_as_title() {
     let long: &'static str = "a".repeat(80).leak();
-    let tools = ["größe", "天気", "時間", "日本.read_file", "files.read", long, "read"];
+    let tools = [
+        "größe",
+        "天気",
+        "時間",
+        "日本.read_file",
+        "files.read",
+        long,
+        "read",
+        "a.b",
+        "a/b",
+        "a_b",
+    ];
     let titled = tool("données").with_title("Données du fichier");
     let tools = tools.map(tool).into_iter().chain([titled]).collect();
     let (server, connected, _running) = Server::start(tools).await;
@@ -30,9 +41,12 @@ async fn names_that_are_not_ascii_are_distinct_and_have_the_original_as_title() 
         ("tool_de4aced2", title("天気")),
         ("tool_127aafa6", title("時間")),
         ("read_file_85ca6b10", title("日本.read_file")),
-        ("files_read", title("files.read")),
+        ("files_read_feef3122", title("files.read")),
         (&*cut, title(long)),
         ("read", None),
+        ("a_b_108bf50c", title("a.b")),
+        ("a_b_3a8e75c1", title("a/b")),
+        ("a_b", None),
         ("donn_es_b387a094", title("Données du fichier")),
     ];
     assert_eq!(tools.iter().map(name_and_title).collect::<Vec<_>>(), expected);

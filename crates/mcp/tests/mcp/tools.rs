@@ -349,7 +349,7 @@ async fn tools_that_cannot_be_called_are_left_out() {
     .await;
     let tools = connected.tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(DynTool::name).collect();
-    assert_eq!(names, ["files_read", "elsewhere"]);
+    assert_eq!(names, ["files_read_d2acbc6d", "files_read_feef3122", "elsewhere"]);
 
     *server.0.listing.lock().unwrap() = Listing::Endless;
     assert!(matches!(connected.tools().await, Err(McpError::TooMany)));
