@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_core::Stream;
 
-use super::parameters::parameters;
+use super::parameters::LastParameters;
 use super::{ModelEvent, ModelMessage};
 use crate::boxed::BoxError;
 use crate::json::Json;
@@ -111,6 +111,7 @@ pub struct ToolDefinition {
     pub description: Box<str>,
     /// The JSON Schema of the tool's input.
     pub input_schema: Json,
+    parameters: LastParameters,
 }
 
 impl ModelRequest {
@@ -129,19 +130,19 @@ impl ToolDefinition {
         description: impl Into<Box<str>>,
         input_schema: Json,
     ) -> Self {
-        ToolDefinition { name: name.into(), description: description.into(), input_schema }
+        ToolDefinition {
+            name: name.into(),
+            description: description.into(),
+            input_schema,
+            parameters: LastParameters::default(),
+        }
     }
 
-    /// Returns the JSON Schema of the input as adapters send it: of an object with `properties`, and without a union at
-    /// its root. Providers reject the whole request for any other schema.
-    ///
-    /// A union of objects becomes one object that has the properties of all of them. It allows more than
-    /// [`input_schema`](Self::input_schema), against which inputs are validated.
-    ///
-    /// Returns `None` if an input that fits the schema is no object, so that no provider accepts the tool.
+    /// Returns the JSON Schema of the input as adapters send it: the [`parameters`](super::parameters) of
+    /// [`input_schema`](Self::input_schema), against which inputs are validated. Clones that are made
+    /// afterwards do not compute it again.
     pub fn parameters(&self) -> Option<Json> {
-        let schema = self.input_schema.decode().ok()?;
-        Json::from_serialize(&parameters(schema)?).ok()
+        self.parameters.of(&self.input_schema)
     }
 }
 

@@ -52,6 +52,8 @@ pub use self::content::{
 };
 pub use self::event::{ModelEvent, Usage, UsageMetadata};
 pub use self::from_ui::ToModelMessages;
+#[cfg(feature = "body")]
+pub use self::parameters::parameters;
 pub use self::tool_part::sanitize_tool_name;
 pub use self::tool_result::{NotExecutedReason, ToolResult};
 

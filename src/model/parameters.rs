@@ -1,15 +1,51 @@
 //! [`parameters`]: the schema of a tool's input, in the form that every provider accepts.
 
+use std::fmt;
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value, json};
 
-/// Returns the schema of an object with `properties`, and without a union at its root.
+use crate::json::Json;
+
+/// Returns the JSON Schema of a tool's input as adapters send it: of an object with `properties`, and without a union
+/// at its root. Providers reject the whole request for any other schema, and some for a `$schema`.
 ///
-/// Providers reject the whole request for any other schema, and some for a `$schema`. A union of objects becomes one
-/// object that has the properties of all of them: it allows more than the original, against which the input is
-/// validated. Returns `None` if an input that fits the schema is no object.
+/// A union of objects becomes one object that has the properties of all of them: it allows more than the original,
+/// against which the input is validated. Returns `None` if an input that fits the schema is no object, so that no
+/// provider accepts the tool.
 ///
-/// The schema may be a stranger's. It is looked at in at most [`MAX_VISITS`] places.
-pub(super) fn parameters(schema: Value) -> Option<Value> {
+/// The schema may be a stranger's. It is looked at in at most 1000 places.
+pub fn parameters(schema: &Json) -> Option<Json> {
+    Json::from_serialize(&merged(schema.decode().ok()?)?).ok()
+}
+
+/// The parameters of the schema for which they were asked first.
+#[derive(Clone, Default)]
+pub(super) struct LastParameters(OnceLock<(Json, Option<Json>)>);
+
+impl LastParameters {
+    /// Returns the parameters of this schema.
+    pub(super) fn of(&self, schema: &Json) -> Option<Json> {
+        let (known, parameters) = self.0.get_or_init(|| (schema.clone(), self::parameters(schema)));
+        // The field of the definition is public.
+        if known == schema { parameters.clone() } else { self::parameters(schema) }
+    }
+}
+
+/// They follow from the schema.
+impl PartialEq for LastParameters {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for LastParameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastParameters").finish_non_exhaustive()
+    }
+}
+
+fn merged(schema: Value) -> Option<Value> {
     let mut visits = MAX_VISITS;
     let mut merged = merge(&schema, &schema, MAX_DEPTH, &mut visits)?;
     let root = if let Value::Object(root) = schema { root } else { Map::new() };
@@ -146,6 +182,7 @@ const MAX_VISITS: usize = 1_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ToolDefinition;
 
     #[test]
     fn every_schema_of_an_object_becomes_one_that_providers_accept() {
@@ -207,8 +244,21 @@ mod tests {
             (json!({"$ref": "#"}), Some(object(json!({})))),
             (json!({"$ref": "#/$defs/Missing"}), Some(object(json!({})))),
         ] {
-            assert_eq!(parameters(schema.clone()), expected, "{schema}");
+            assert_eq!(merged(schema.clone()), expected, "{schema}");
         }
+    }
+
+    #[test]
+    fn the_parameters_of_a_definition_are_computed_once_and_follow_its_schema() {
+        let schema = |text| Json::parse(text).unwrap();
+        let mut definition = ToolDefinition::new("t", "", schema(r#"{"type": "object"}"#));
+        let first = definition.parameters().unwrap();
+        let clone = definition.clone();
+        assert!(std::ptr::eq(clone.parameters().unwrap().as_str(), first.as_str()));
+        definition.input_schema = schema(r#"{"required": ["a"]}"#);
+        assert!(definition.parameters().unwrap().as_str().contains("required"));
+        definition.input_schema = schema(r#"{"type": "string"}"#);
+        assert_eq!(definition.parameters(), None);
     }
 
     #[test]
@@ -216,7 +266,7 @@ mod tests {
         let variant =
             |n: usize| json!({"properties": {"kind": {"const": n}}, "required": ["kind"]});
         let schema = json!({"oneOf": (0..100).map(variant).collect::<Vec<_>>()});
-        let merged = parameters(schema).unwrap();
+        let merged = super::merged(schema).unwrap();
         assert_eq!(merged["properties"]["kind"]["anyOf"].as_array().unwrap().len(), 100);
         assert!(crate::Json::from_serialize(&merged).is_ok());
     }

@@ -11,7 +11,7 @@ use super::tool::Tool;
 use super::tool_set::{ToolSet, is_callable, of_client};
 use ui_message_stream::approval::{DefinitionDigest, ToolInfo};
 use ui_message_stream::json::{FieldError, Json};
-use ui_message_stream::model::ToolDefinition;
+use ui_message_stream::model::parameters;
 use ui_message_stream::request::ChatRequest;
 
 /// Returns the agent's tools together with the tools of the request.
@@ -54,8 +54,7 @@ pub(super) fn with_request_tools(
             return Err(FieldError::new("inputSchema", "expected an object").within(&path));
         }
         // A provider would refuse the whole request.
-        let definition = ToolDefinition::new("", "", tool.input_schema.clone());
-        if definition.parameters().is_none() {
+        if parameters(&tool.input_schema).is_none() {
             let rule = "expected the schema of an object";
             return Err(FieldError::new("inputSchema", rule).within(&path));
         }

@@ -4,7 +4,7 @@ use ::rmcp::model::Tool;
 
 use ui_message_stream::id::log_text;
 use ui_message_stream::json::Json;
-use ui_message_stream::model::ToolDefinition;
+use ui_message_stream::model::parameters;
 
 /// A tool that a server listed, if it can be called.
 pub(super) struct ListedTool {
@@ -18,8 +18,7 @@ impl ListedTool {
     pub(super) fn new(tool: Tool) -> Option<Self> {
         // The protocol requires an object. A model provider would reject a request with another
         // type, and all tools with it.
-        let is_object =
-            |schema: &Json| ToolDefinition::new("", "", schema.clone()).parameters().is_some();
+        let is_object = |schema: &Json| parameters(schema).is_some();
         let input_schema = Json::from_serialize(&*tool.input_schema).ok().filter(is_object);
         if input_schema.is_none() {
             let tool = &*log_text(&tool.name);
