@@ -97,7 +97,7 @@ impl Agent {
     ///
     /// A call beyond it is not executed and its approval is not requested. The model and the user read
     /// that a step may hold at most so many calls. After 1000 such calls, the rest of the model's
-    /// response is not read. See
+    /// response is not read, and none of its calls is executed. See
     /// [`ToolLoop::with_max_step_calls`](crate::tool_loop::ToolLoop::with_max_step_calls).
     #[must_use]
     pub fn with_max_step_calls(self, calls: usize) -> Self {

@@ -171,7 +171,8 @@ impl ToolLoop {
     ///
     /// A call beyond it is not executed, its approval is not requested, and what the provider sends
     /// for it is left out. Its only event is [`AgentEvent::ToolInputInvalid`], whose error says so to
-    /// the model and the user. After 1000 such calls, the rest of the model's response is not read.
+    /// the model and the user. After 1000 such calls, the rest of the model's response is not read, and
+    /// none of its calls is executed: how it would have ended is not known.
     #[must_use]
     pub fn with_max_step_calls(mut self, calls: usize) -> Self {
         self.call_ids.set_max_step_calls(calls);
@@ -449,7 +450,7 @@ impl ToolLoop {
         }
         self.emit(AgentEvent::tool_input_invalid(call, input, problem));
         if is_last {
-            self.end_model(ModelState::Finished(FinishReason::ToolCalls));
+            self.end_model(ModelState::Finished(FinishReason::Length));
         }
     }
 
@@ -777,5 +778,5 @@ fn is_cut(reason: FinishReason) -> bool {
 }
 
 /// How many calls of a step are left out, each with its error, before the response of the model is cut
-/// off.
+/// off. None of its calls is executed then.
 const MAX_LEFT_OUT: usize = 1_000;

@@ -21,7 +21,7 @@ use ui_message_stream::model::{
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::testing::Conversation;
-use ui_message_stream::{ChatRequest, Json, UiMessage};
+use ui_message_stream::{ChatRequest, Json, UiMessage, UserText};
 use ui_message_stream_agent::{Agent, Tool, ToolError};
 use ui_message_stream_chat::ChatServer;
 use ui_message_stream_chat::axum::chat_routes;
@@ -167,13 +167,14 @@ async fn of_300_calls_of_a_step_64_are_executed_and_the_others_have_a_result_tha
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_of_20_000_calls_is_not_read_to_its_end() {
+async fn a_response_of_20_000_calls_is_not_read_to_its_end_and_none_of_its_calls_runs() {
     let (model, chunks, executed) = step_of(20_000).await;
-    assert_eq!(executed, 64);
+    assert_eq!(executed, 0);
     let read = model.read.load(Ordering::Relaxed);
     assert!(read < 3 * 1_064 + 20, "{read} events of the model were read");
     let errors: Vec<_> = chunks.iter().filter_map(|chunk| chunk["errorText"].as_str()).collect();
-    assert_eq!(errors.len(), 1_000);
+    assert_eq!(errors.len(), 1_064);
+    assert_eq!(errors[1_000..], [UserText::NotStarted.text(); 64]);
     assert_eq!(
         errors[999],
         "This tool call was not executed: a step may hold at most 64 tool calls. \
@@ -189,6 +190,9 @@ async fn calls_that_the_provider_executes_count_too() {
     assert_eq!(provider.iter().filter(|chunk| chunk["errorText"] == text).count(), 36);
     provider.retain(|chunk| chunk["type"] == "tool-output-available");
     assert_eq!(provider.len(), 64);
+    // Nothing is left for the model to read, so this is the end of the answer.
+    let provider = step_of_provider(20_000).await;
+    assert_eq!(provider.last().unwrap()["finishReason"], "length");
 }
 
 /// Returns the chunks of a step in which the provider executes so many calls.
