@@ -19,6 +19,8 @@ pub(super) struct CallIdMap {
     mapped: HashMap<ToolCallId, MappedId>,
     /// The same for results: without the calls for which the step has no room.
     with_room: HashMap<ToolCallId, ToolCallId>,
+    /// The calls of the current step whose input was begun before it was complete.
+    announced: HashSet<ToolCallId>,
     /// The number of calls of the current step.
     begun: usize,
     /// The maximum number of calls of a step.
@@ -40,6 +42,7 @@ impl CallIdMap {
             used: HashSet::new(),
             mapped: HashMap::new(),
             with_room: HashMap::new(),
+            announced: HashSet::new(),
             begun: 0,
             max_step_calls,
         }
@@ -64,6 +67,7 @@ impl CallIdMap {
     pub(super) fn next_step(&mut self) {
         self.mapped.clear();
         self.with_room.clear();
+        self.announced.clear();
         self.begun = 0;
     }
 
@@ -73,7 +77,16 @@ impl CallIdMap {
         if self.is_full() {
             return false;
         }
-        self.assign(call, false)
+        let has_room = self.assign(call, false);
+        if has_room {
+            self.announced.insert(call.id.clone());
+        }
+        has_room
+    }
+
+    /// Returns whether the input of the call with this unique id was [begun](Self::begin) in this step.
+    pub(super) fn has_begun(&self, id: &ToolCallId) -> bool {
+        self.announced.contains(id)
     }
 
     /// Gives a unique and short id to the call whose input is now complete. Returns whether the step has

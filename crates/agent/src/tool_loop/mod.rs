@@ -71,6 +71,9 @@ pub struct ToolLoop {
     /// Whether a call of this step had an invalid input. The model must then be called again to
     /// read the error.
     had_invalid_input: bool,
+    /// The calls of which the message holds nothing yet. They are announced when the response has ended, or
+    /// before anything that the model writes after them.
+    unannounced: Vec<ToolCall>,
     /// The streamed inputs of this step's calls that the client executes.
     streamed: HashMap<ToolCallId, String>,
     actions: VecDeque<Action>,
@@ -156,6 +159,7 @@ impl ToolLoop {
             call_ids: CallIdMap::new(64),
             local_calls: HashSet::new(),
             had_invalid_input: false,
+            unannounced: Vec::new(),
             streamed: HashMap::new(),
             actions: VecDeque::new(),
             usage: Usage::default(),
@@ -350,6 +354,7 @@ impl ToolLoop {
         let is_whole =
             matches!(end, ModelState::Finished(FinishReason::Stop | FinishReason::ToolCalls));
         self.model = end;
+        self.unannounced.clear();
         for call in self.calls.iter_mut().filter(|call| call.state == CallState::Received) {
             let (tool_call, pending) = (call.tool_call.clone(), call.pending.clone());
             let (state, action) = match tool_call.executed_by {
@@ -495,7 +500,27 @@ impl ToolLoop {
         } else {
             self.local_calls.insert(pending.tool_call_id.clone());
         }
+        if !self.call_ids.has_begun(&call.id) {
+            self.unannounced.push(call.clone());
+        }
         self.calls.push(Call::new(call, pending, CallState::Received));
+    }
+
+    /// Announces the calls that the model has made before this event, so that their parts precede what it writes
+    /// now: a provider may refuse a history in another order.
+    fn announce_before(&mut self, event: &AgentEvent) {
+        if matches!(
+            event,
+            AgentEvent::TextEnd { .. } | AgentEvent::ReasoningEnd { .. } | AgentEvent::Metadata(_)
+        ) {
+            return;
+        }
+        for call in std::mem::take(&mut self.unannounced) {
+            if call.executed_by == Executor::Client {
+                self.streamed.entry(call.id.clone()).or_default();
+            }
+            self.actions.push_back(Action::Emit(AgentEvent::tool_input_start(call)));
+        }
     }
 
     fn handle_validation(&mut self, id: &ToolCallId, result: Result<(), String>) {
@@ -636,6 +661,7 @@ impl ToolLoop {
     }
 
     fn emit(&mut self, event: AgentEvent) {
+        self.announce_before(&event);
         self.has_content |= is_content(&event);
         self.actions.push_back(Action::Emit(event));
     }

@@ -282,6 +282,52 @@ fn a_call_runs_only_if_the_response_that_holds_it_has_ended_well() {
 }
 
 #[test]
+fn a_call_that_is_not_streamed_precedes_what_the_model_writes_after_it() {
+    let start = |call: ToolCall| ModelEvent::Event(AgentEvent::tool_input_start(call));
+    let search = || ToolCall::new("s", "search").provider_executed();
+    let text_id = || "text".into();
+    for (after, is_content) in [
+        (ModelEvent::Event(AgentEvent::text("After")), true),
+        (ModelEvent::Event(AgentEvent::TextStart { id: text_id() }), true),
+        (ModelEvent::Event(AgentEvent::tool_input(search(), Json::string("x"))), true),
+        (start(ToolCall::new("d", "t")), true),
+        (ModelEvent::Event(AgentEvent::TextEnd { id: text_id() }), false),
+        (ModelEvent::Usage(Usage::default()), false),
+    ] {
+        let mut run = run_with_called_model();
+        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::text("Before")));
+        call(&mut run, "a");
+        emit_from_model(&mut run, start(ToolCall::new("b", "t")));
+        call(&mut run, "b");
+        let call = Box::new(ToolCall::new("c", "t"));
+        emit_from_model(&mut run, ModelEvent::ProviderApprovalRequest(call, "{}".to_owned()));
+        let before = steps(&mut run);
+        emit_from_model(&mut run, after.clone());
+        let starts = |actions: &[Action]| -> Vec<String> {
+            let id = |action: &Action| match action {
+                Action::Emit(AgentEvent::ToolInputStart { call }) => Some(call.id.to_string()),
+                _ => None,
+            };
+            actions.iter().map_while(id).collect()
+        };
+        assert_eq!(starts(&before[1..]), ["a", "b"], "{after:?}");
+        let mut actions = steps(&mut run);
+        let expected: &[&str] = match (&after, is_content) {
+            (_, false) => &[],
+            (ModelEvent::Event(AgentEvent::ToolInputStart { .. }), true) => &["c", "d"],
+            (_, true) => &["c"],
+        };
+        assert_eq!(starts(&actions), expected, "{after:?}");
+        // Each is announced once.
+        emit_from_model(&mut run, ModelEvent::Event(AgentEvent::text("More")));
+        emit_from_model(&mut run, ModelEvent::Finished(FinishReason::ToolCalls));
+        actions.extend(steps(&mut run));
+        let is_start = |action: &&Action| matches!(action, Action::Emit(AgentEvent::ToolInputStart { call }) if &*call.id == "c");
+        assert_eq!(actions.iter().filter(is_start).count(), 1, "{after:?}");
+    }
+}
+
+#[test]
 fn an_empty_answer_is_a_failure() {
     let texts = [Some(" \n"), Some("Hello"), None];
     for (text, has_begun) in texts.into_iter().flat_map(|text| [(text, false), (text, true)]) {
