@@ -113,7 +113,7 @@ pub enum AuditEventKind {
     Executed {
         /// The number of the attempt, from 1.
         fence: u64,
-        /// Whether the tool failed.
+        /// Whether the tool failed, or its source was [not available](super::Toolbox::refresh).
         failed: bool,
     },
     /// The call was claimed, and it is not known whether the tool was executed.
