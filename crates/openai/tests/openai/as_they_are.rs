@@ -158,6 +158,17 @@ async fn arguments_that_are_a_json_value_keep_each_digit() {
 }
 
 #[tokio::test]
+async fn an_item_without_its_arguments_has_those_that_were_streamed() {
+    let (deltas, inputs) = inputs_of("responses/an_item_without_its_arguments").await;
+    assert_eq!((&*deltas, &inputs[..]), (r#"{"at":"ebb"}"#, &[deltas.clone()][..]));
+}
+
+#[tokio::test]
+async fn what_follows_the_end_of_a_response_is_left_out() {
+    assert_eq!(inputs_of("responses/an_item_behind_the_end").await.1, ["{}"]);
+}
+
+#[tokio::test]
 async fn each_field_of_another_type_is_logged_once() {
     for (name, fields) in [
         (
