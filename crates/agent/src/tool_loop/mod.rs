@@ -463,8 +463,8 @@ impl ToolLoop {
     /// the model reads the error, and returns `None`.
     fn parse_input(&mut self, mut call: ToolCall, input: &str) -> Option<(ToolCall, Json)> {
         let has_room = self.call_ids.complete(&mut call);
-        // Some models write an empty text if a tool takes no input.
-        let input = if input.trim().is_empty() { "{}" } else { input };
+        // Some models write an empty text or `null` if a tool takes no input.
+        let input = if matches!(input.trim(), "" | "null") { "{}" } else { input };
         match Json::parse(input) {
             parsed if !has_room => {
                 self.leave_out(call, parsed.unwrap_or_else(|_| Json::string(input)));
@@ -766,8 +766,9 @@ fn without_outer_call(mut call: ToolCall) -> ToolCall {
     call
 }
 
-/// Whether the user reads something of this event.
-fn is_content(event: &AgentEvent) -> bool {
+/// Whether the user reads something of this event. An answer without such an event is empty, and an
+/// agent reports [`UserText::AnswerEmpty`].
+pub fn is_content(event: &AgentEvent) -> bool {
     match event {
         AgentEvent::TextDelta { delta, .. } | AgentEvent::ReasoningDelta { delta, .. } => {
             !delta.trim().is_empty()

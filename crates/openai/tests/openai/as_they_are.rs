@@ -69,6 +69,7 @@ async fn what_is_understood_of_a_stream_arrives() {
 async fn a_call_runs_once_in_whichever_event_it_is_complete() {
     for (name, text) in [
         ("chat/a_call_without_a_finish_reason", ""),
+        ("chat/a_call_with_null_for_its_arguments", ""),
         ("responses/output_only_in_the_last_event", "It is."),
         ("responses/arguments_without_the_end_of_the_item", ""),
         ("responses/a_call_whose_item_is_complete_in_the_last_event", ""),
