@@ -44,11 +44,12 @@ impl ApprovalHook {
     }
 
     /// Reports a call and its input. Returns the error message if the call does not run: its input is not usable JSON,
-    /// or its response was cut off.
+    /// its response was cut off, or the provider has sent it before.
     fn announce(&self, id: &ToolCallId, tool: &str, args: &str) -> Result<Json, String> {
         let (id, tool) = (id.clone(), tool.to_owned());
         let why = match Json::parse(args) {
             Ok(_) if self.was_cut_off.load(Ordering::Relaxed) => UserText::NotStarted.to_string(),
+            Ok(_) if self.tracker.is_repeated(&id) => UserText::Refused.to_string(),
             Ok(input) => {
                 self.tracker.push(CallUpdate::Called { id, tool, input: input.clone() });
                 return Ok(input);
@@ -189,7 +190,7 @@ impl AgentHook for ApprovalHook {
             self.tracker.push(CallUpdate::ResponseCompleted(origin, texts.collect()));
             // rig treats such a response as failed, after its hooks have run.
             let (stop, reason) = (response.stop(), response.finish_reason());
-            let is_whole = is_complete(reason.as_ref());
+            let is_whole = is_complete(response);
             self.was_cut_off.store(!is_whole, Ordering::Relaxed);
             if is_whole && turn_failure(&response.choice, Some(&stop), reason.as_ref()).is_none() {
                 self.request_provider_approval(response).await;

@@ -48,6 +48,8 @@ struct State {
     calls: HashMap<CallId, Vec<TrackedCall>>,
     /// The ids of the calls that rig dispatched.
     dispatched: HashMap<EffectId, ToolCallId>,
+    /// The calls that the provider has sent before.
+    repeated: HashSet<ToolCallId>,
     announced: HashSet<ToolCallId>,
     awaiting_approval: HashSet<ToolCallId>,
     updates: VecDeque<CallUpdate>,
@@ -76,6 +78,16 @@ impl CallTracker {
         let tool = function.name.to_string();
         let tracked_call = TrackedCall { id, tool, is_dispatched, has_result: false };
         self.state().calls.entry(call.call.id.clone()).or_default().push(tracked_call);
+    }
+
+    /// Records that the provider has sent this call before.
+    pub(super) fn mark_repeated(&self, id: &ToolCallId) {
+        self.state().repeated.insert(id.clone());
+    }
+
+    /// Whether the provider has sent this call before.
+    pub(super) fn is_repeated(&self, id: &ToolCallId) -> bool {
+        self.state().repeated.contains(id)
     }
 
     /// Returns the id of a call that rig dispatches. A call that the model did not make gets a new

@@ -23,6 +23,7 @@ use ui_message_stream::id::ToolCallId;
 use ui_message_stream::json::Json;
 use ui_message_stream::model::{Usage, UsageMetadata};
 use ui_message_stream::{BoxError, UserText};
+use ui_message_stream_agent::tool_loop::is_content;
 
 /// The events of one turn.
 pub(super) struct RigEventStream {
@@ -45,6 +46,8 @@ pub(super) struct RigEventStream {
     output_tool: String,
     usage: Usage,
     has_usage_metadata: bool,
+    /// Whether the user reads something of the answer.
+    has_content: bool,
     /// Starts when the run starts.
     bus_task: Option<BusTask>,
     events: VecDeque<AgentEvent>,
@@ -71,6 +74,11 @@ impl RigEventStream {
     /// Sets the maximum size of an output in bytes.
     pub(super) fn with_max_output_bytes(self, max_output_bytes: usize) -> Self {
         RigEventStream { max_output_bytes, ..self }
+    }
+
+    /// The answer has begun before this turn, so it is not empty if the turn adds nothing.
+    pub(super) fn with_begun_answer(self, has_content: bool) -> Self {
+        RigEventStream { has_content, ..self }
     }
 
     /// Sets the name of the tool that rig adds if the structured output is the input of a call.
@@ -108,6 +116,7 @@ impl RigEventStream {
             reason: FinishReason::Other,
             usage: Usage::default(),
             has_usage_metadata: false,
+            has_content: false,
             bus_task: None,
             events: VecDeque::new(),
             error,
@@ -181,6 +190,11 @@ impl RigEventStream {
         match self.parts.handle_item(item, &mut self.events) {
             Some(CallRequest::ToolCall(call)) => {
                 self.tracker.add_call(&call);
+                self.calls.push(call);
+            }
+            Some(CallRequest::RepeatedCall(call)) => {
+                self.tracker.add_call(&call);
+                self.tracker.mark_repeated(&call.id);
                 self.calls.push(call);
             }
             // The hook requests approval once the response is complete.
@@ -307,6 +321,10 @@ impl RigEventStream {
             self.error = Some(REQUEST_NOT_FORWARDED.into());
             return;
         }
+        if !self.has_content && !self.events.iter().any(is_content) {
+            self.emit(AgentEvent::error(UserText::AnswerEmpty));
+            return;
+        }
         let reason = match reason {
             // rig does not know about the approval request.
             FinishReason::Stop if self.tracker.has_pending_approvals() => FinishReason::ToolCalls,
@@ -355,6 +373,7 @@ impl Stream for RigEventStream {
         let this = &mut *self;
         loop {
             if let Some(event) = this.events.pop_front() {
+                this.has_content |= is_content(&event);
                 return Poll::Ready(Some(Ok(event)));
             }
             if let Some(error) = this.error.take() {

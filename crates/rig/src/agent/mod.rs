@@ -483,10 +483,13 @@ impl ChatAgent for RigAgent {
         }
         let run = run.tool_context(context);
         let before = turn.prior_usage();
+        let begun = turn.chat.message(&turn.message_id);
+        let has_begun = begun.is_some_and(|message| !message.parts.is_empty());
         // Added after the agent's own hooks: approval is requested for the call that they return.
         let run = run.add_hook(ApprovalHook::new(self.clone(), turn, Arc::clone(&tracker)));
         let turn = RigEventStream::new(run.stream(), tracker, self.0.bus_task.clone())
-            .with_awaited_calls(awaited_calls);
+            .with_awaited_calls(awaited_calls)
+            .with_begun_answer(has_begun);
         let turn = turn
             .with_max_output_bytes(self.0.limits.max_output_bytes)
             .with_output_tool(output_tool_name(|name| self.tool(name).is_some()));

@@ -12,6 +12,7 @@ mod provider_state;
 mod messages;
 mod strip_sent_approvals;
 mod stream_parts;
+mod unread;
 mod response_stream;
 
 use std::fmt;
@@ -72,7 +73,11 @@ use ui_message_stream::model::{self, Model, ModelRequest, ModelStream};
 /// # Failed responses
 ///
 /// A response that rig treats as failed is an error: filtered content, and an end for which the
-/// provider gives no reason although its API has a field for it. None of its calls is executed.
+/// provider gives no reason although its API has a field for it. None of its calls is executed. A
+/// response without an answer that reached the token limit ends with that reason.
+///
+/// The README lists which streams of compatible servers rig reads in another way than
+/// `ui_message_stream_openai`.
 #[derive(Clone)]
 pub struct RigModel {
     model: DynModel<Completion>,

@@ -123,7 +123,13 @@ pub(crate) fn provider_approval_call(
     let state = Opaque { item: opaque.item.clone(), replay: true };
     let mut call = ToolCall::new(fresh_id(), mcp_tool_name(item)).provider_executed().dynamic();
     call.provider_metadata = ProviderState::from_content(Content::Opaque(state), origin).metadata();
-    Some((call, text_field(item, "arguments").to_owned()))
+    // From some servers they are a JSON value. The user must see them.
+    let arguments = match item.get("arguments") {
+        Some(Value::String(text)) => text.clone(),
+        None | Some(Value::Null) => String::new(),
+        Some(value) => value.to_string(),
+    };
+    Some((call, arguments))
 }
 
 /// Returns the calls whose results the next response may contain, by the provider's id: calls that

@@ -8,14 +8,17 @@ use futures_core::Stream;
 use rig_core::completion::{CompletionResponse, FinishReason as Finish};
 use rig_core::error::ProviderError;
 use rig_core::message::{AssistantContent, Opaque, turn_failure};
-use rig_core::streaming::{CompletionStream, Relayed, StreamEvents};
+use rig_core::streaming::{CompletionStream, Item, Relayed, StreamEvents};
+use serde_json::Value;
 
 use super::stream_parts::{CallRequest, ModelCall, PartReader};
-use ui_message_stream::BoxError;
+use super::unread::Unread;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::id::ToolCallId;
+use ui_message_stream::json::Json;
 use ui_message_stream::model::{ModelEvent, Usage};
+use ui_message_stream::{BoxError, UserText};
 
 /// The response of a model. Dropping it stops reading.
 pub(super) struct ResponseStream {
@@ -26,6 +29,8 @@ pub(super) struct ResponseStream {
     calls: Vec<ModelCall>,
     /// The approval requests of the provider, held until the response is complete.
     approval_requests: Vec<Opaque>,
+    /// The last data that rig does not read and that has a message, as an error event has.
+    unread_message: Option<Value>,
     events: VecDeque<ModelEvent>,
     error: Option<BoxError>,
 }
@@ -46,6 +51,7 @@ impl ResponseStream {
             parts: PartReader::with_awaited_calls(awaited_calls),
             calls: Vec::new(),
             approval_requests: Vec::new(),
+            unread_message: None,
             events: VecDeque::new(),
             error,
         }
@@ -54,10 +60,20 @@ impl ResponseStream {
     fn handle(&mut self, relayed: Relayed) -> Result<(), BoxError> {
         match relayed {
             Relayed::Origin(origin) => self.parts.set_origin(origin),
+            Relayed::Item(Item::Unknown(payload)) => {
+                let has_message = payload.value().get("message").is_some_and(Value::is_string);
+                self.unread_message = has_message.then(|| payload.value().clone());
+            }
             Relayed::Item(item) => {
                 let mut agent_events: Vec<AgentEvent> = Vec::new();
                 match self.parts.handle_item(item, &mut agent_events) {
                     Some(CallRequest::ToolCall(call)) => self.calls.push(call),
+                    Some(CallRequest::RepeatedCall(call)) => {
+                        let (tool_call, input) = (self.parts.tool_call(&call), call.input());
+                        let input = Json::parse(&input).unwrap_or_else(|_| Json::string(&input));
+                        let why = UserText::Refused;
+                        agent_events.push(AgentEvent::tool_input_invalid(tool_call, input, why));
+                    }
                     Some(CallRequest::ProviderApproval(opaque)) => {
                         self.approval_requests.push(opaque)
                     }
@@ -73,12 +89,19 @@ impl ResponseStream {
     fn finish(&mut self, response: &CompletionResponse) -> Result<(), BoxError> {
         self.relayed = None;
         let finish = response.finish_reason();
-        let failure = turn_failure(&response.choice, Some(&response.stop()), finish.as_ref());
-        if let Some(why) = failure {
-            return Err(why.into());
+        // A response that reached its length is complete for the agent, also one of reasoning alone.
+        let failing = finish.as_ref().filter(|finish| **finish != Finish::Length);
+        let unread = Unread::new(response);
+        if let Some(why) = turn_failure(&response.choice, Some(&response.stop()), failing) {
+            return Err(with_data(&why, unread.error()));
         }
         let mut agent_events: Vec<AgentEvent> = Vec::new();
         self.parts.finish(&mut agent_events);
+        if let Some(text) =
+            unread.message_text().filter(|text| response.choice.is_empty() && !text.is_empty())
+        {
+            agent_events.push(AgentEvent::text(text.to_owned()));
+        }
         for content in &response.choice {
             if let AssistantContent::Text(text) = content {
                 agent_events.extend(self.parts.late_sources(text));
@@ -107,6 +130,7 @@ impl ResponseStream {
         let reason = match finish_reason(finish.as_ref(), has_calls) {
             // rig does not know about the approval request.
             FinishReason::Stop if has_approval_requests => FinishReason::ToolCalls,
+            _ if unread.has_input() => FinishReason::Other,
             reason => reason,
         };
         self.events.push_back(ModelEvent::Finished(reason));
@@ -114,9 +138,12 @@ impl ResponseStream {
     }
 }
 
-/// Whether the response ended where the model ended it, and not possibly within a call.
-pub(crate) fn is_complete(finish: Option<&Finish>) -> bool {
+/// Whether the response ended where the model ended it, and not possibly within a call, and rig has
+/// read all of its calls.
+pub(crate) fn is_complete(response: &CompletionResponse) -> bool {
+    let finish = response.finish_reason();
     matches!(finish, None | Some(Finish::Stop | Finish::ToolCalls))
+        && !Unread::new(response).has_input()
 }
 
 /// Returns why the model stopped. If the provider gives no reason, it depends on whether the
@@ -151,10 +178,18 @@ impl Stream for ResponseStream {
             let handled = match ready!(relayed.as_mut().poll_next(cx)) {
                 Some(Ok(relayed)) => this.handle(relayed),
                 Some(Err(report)) => Err(report.into()),
-                None => Err(TRUNCATED.into()),
+                None => Err(with_data(TRUNCATED, this.unread_message.as_ref())),
             };
             this.error = handled.err();
         }
+    }
+}
+
+/// Returns the error with what the provider says about it.
+fn with_data(why: &str, data: Option<&Value>) -> BoxError {
+    match data {
+        Some(data) => format!("{why}: {data}").into(),
+        None => why.into(),
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct PartReader {
     /// Texts that were closed before the model was known. They store it when the response is
     /// complete.
     texts: Vec<ClosedPart>,
+    /// The calls of the response so far.
+    calls: Vec<message::ToolCall>,
     /// The last call, if no other part followed, with the items after it.
     last_call: Option<(ToolCallId, Vec<Opaque>)>,
     /// The calls whose results may still arrive, by the provider's id.
@@ -180,7 +182,13 @@ impl PartReader {
                     _ => (fresh_id().into(), String::new()),
                 };
                 self.last_call = Some((id.clone(), Vec::new()));
-                return Some(CallRequest::ToolCall(ModelCall { id, call, arguments }));
+                let is_repeated = self.is_repeated(&call);
+                self.calls.push(call.clone());
+                let call = ModelCall { id, call, arguments };
+                return Some(match is_repeated {
+                    true => CallRequest::RepeatedCall(call),
+                    false => CallRequest::ToolCall(call),
+                });
             }
             AssistantContent::Text(text) => {
                 events.extend(self.sources(&text, |_| true));
@@ -201,6 +209,17 @@ impl PartReader {
             _ => {}
         }
         None
+    }
+
+    /// Whether a server of the Responses API has sent this call before. Some repeat an item with
+    /// another id and another number in the last event. rig takes it for another item, and replaces
+    /// the id of the call, which two calls cannot share.
+    fn is_repeated(&self, call: &message::ToolCall) -> bool {
+        let is_item = |call: &message::ToolCall| {
+            call.native.as_ref().is_some_and(|native| native.item["type"] == "function_call")
+        };
+        let is_it = |other: &message::ToolCall| is_item(other) && other.function == call.function;
+        call.id.is_local() && self.calls.iter().any(is_it)
     }
 
     /// Starts the parts before this one: rig delays only reasoning parts.
@@ -375,7 +394,10 @@ impl PartReader {
     }
 
     fn sources(&mut self, text: &Text, is_included: impl Fn(&str) -> bool) -> Vec<AgentEvent> {
-        let cited = text.citations().iter().flat_map(|citation| &citation.sources);
+        let citations = text.citations().iter().enumerate();
+        // Some servers repeat what they have cited in every chunk.
+        let is_first = |(at, citation)| !text.citations().iter().take(at).any(|it| it == citation);
+        let cited = citations.filter(|cited| is_first(*cited)).flat_map(|(_, it)| &it.sources);
         let pages = cited.filter_map(|source| match &source.location {
             SourceLocation::Url { url } if is_included(url) => Some((url, source.title.clone())),
             _ => None,
@@ -426,6 +448,8 @@ impl PartReader {
 pub(crate) enum CallRequest {
     /// A complete call.
     ToolCall(ModelCall),
+    /// A call that the provider has sent before. It must not run again.
+    RepeatedCall(ModelCall),
     /// The provider requests approval before it executes a tool.
     ProviderApproval(Opaque),
 }

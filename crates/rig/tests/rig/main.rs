@@ -6,6 +6,7 @@ mod agent;
 mod agents;
 mod agreed;
 mod answers;
+mod as_they_are;
 mod authorization;
 mod chats;
 mod client;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use axum::Router;
 use axum::body::Bytes;
 use futures::future::ready;
 use futures::{StreamExt, stream};
@@ -16,6 +17,7 @@ use rig_core::providers::openai::OpenAIConfig;
 use rig_core::wasm_compat::WasmCompatSend;
 use rig_core::{DynModel, operation::Completion};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 pub(crate) use test_support::recorded_streams::{as_stream, fixture, lines_of};
 
@@ -50,6 +52,25 @@ impl Provider {
     /// Returns the bodies of the requests so far.
     pub(crate) fn requests(&self) -> Vec<Value> {
         self.0.lock().unwrap().requests.clone()
+    }
+
+    /// Listens on a port of its own, for clients that are not rig's. Returns the address.
+    pub(crate) async fn listen(&self) -> String {
+        let provider = self.clone();
+        let respond = move |body: Bytes| ready(provider.respond(&body).1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}/v1", listener.local_addr().unwrap());
+        let app = Router::new().fallback(respond);
+        tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        address
+    }
+
+    /// Records a request. Returns the next status and body.
+    fn respond(&self, request: &[u8]) -> (u16, String) {
+        let mut exchanges = self.0.lock().unwrap();
+        exchanges.requests.push(serde_json::from_slice(request).unwrap());
+        let no_response = (418, "nothing is left to say".to_owned());
+        exchanges.responses.pop_front().unwrap_or(no_response)
     }
 
     /// Returns rig's model for Chat Completions.
@@ -101,10 +122,7 @@ impl HttpClientExt for Provider {
         T: Into<Bytes> + WasmCompatSend,
     {
         let body: Bytes = request.into_body().into();
-        let mut exchanges = self.0.lock().unwrap();
-        exchanges.requests.push(serde_json::from_slice(&body).unwrap());
-        let no_response = (418, "nothing is left to say".to_owned());
-        let (status, content) = exchanges.responses.pop_front().unwrap_or(no_response);
+        let (status, content) = self.respond(&body);
         let status = status.try_into().unwrap();
         if status != 200 {
             return Err(Error::non_success_with_details(status, Default::default(), content));
@@ -114,7 +132,8 @@ impl HttpClientExt for Provider {
         let pieces: Vec<Bytes> =
             content.as_bytes().chunks(piece).map(Bytes::copy_from_slice).collect();
         let body: BoxedStream = Box::pin(stream::iter(pieces).map(Ok));
-        let response = Response::builder().header("content-type", "text/event-stream").body(body);
+        let kind = if content.starts_with('{') { "application/json" } else { "text/event-stream" };
+        let response = Response::builder().header("content-type", kind).body(body);
         response.map_err(Error::Protocol)
     }
 }

@@ -259,6 +259,7 @@ async fn an_approval_is_not_sent_again_if_a_hook_repeats_the_model_call() {
 #[tokio::test]
 async fn an_approval_request_in_an_incomplete_response_is_not_shown() {
     let provider = Provider::default();
+    let errors = ["The model gave no answer.", "An error occurred."];
     for (at, mut browser) in browsers(|| provider.responses()).into_iter().enumerate() {
         let lines = lines_of("responses/mcp_approval_asked");
         let mut events: Vec<Value> =
@@ -273,10 +274,7 @@ async fn an_approval_request_in_an_incomplete_response_is_not_shown() {
         let message = serde_json::to_string(browser.messages().last().unwrap()).unwrap();
         assert!(!message.contains("data-approval"), "{message}");
         assert!(!message.contains("approval-requested"), "{message}");
-        assert_eq!(
-            (provider.requests().len(), browser.error()),
-            (at + 1, Some("An error occurred."))
-        );
+        assert_eq!((provider.requests().len(), browser.error()), (at + 1, Some(errors[at])));
     }
 }
 
