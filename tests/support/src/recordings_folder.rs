@@ -1,10 +1,14 @@
 //! The recordings in a folder that the environment names.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+
+use futures::FutureExt;
 
 /// Replays each recording of the folder in the environment variable `RECORDINGS`. If a recording
 /// requests an approval, also replays it together with each other recording whose name has the same
-/// stem, which may be what follows it.
+/// stem, which may be what follows it. Panics at the end if any of them has failed.
 pub async fn replay_all(
     replay: impl AsyncFn(&str) -> String,
     predicate: impl Fn(&str) -> bool,
@@ -19,17 +23,25 @@ pub async fn replay_all(
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         name.split('.').next().unwrap_or_default().to_owned()
     };
+    let mut failed = 0;
+    let mut report = |name: String, replayed: Result<String, _>| {
+        failed += usize::from(replayed.is_err());
+        println!("{name}: {}", replayed.unwrap_or_else(|_: Box<dyn Any + Send>| "FAILED".into()));
+    };
     for path in &files {
         let name = path.strip_prefix(folder).unwrap().display();
-        println!("{name}: {}", replay(&read(path)).await);
+        report(name.to_string(), AssertUnwindSafe(replay(&read(path))).catch_unwind().await);
         if !predicate(&read(path)) {
             continue;
         }
         for then in files.iter().filter(|then| *then != path && stem(then) == stem(path)) {
             let then_name = then.strip_prefix(folder).unwrap().display();
-            println!("{name}, then {then_name}: {}", both_ways(&read(path), &read(then)).await);
+            let (first, second) = (read(path), read(then));
+            let replayed = AssertUnwindSafe(both_ways(&first, &second)).catch_unwind().await;
+            report(format!("{name}, then {then_name}"), replayed);
         }
     }
+    assert_eq!(failed, 0, "of {} recordings", files.len());
 }
 
 /// Returns the recordings in a folder and in the folders below it, in order.

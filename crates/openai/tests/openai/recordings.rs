@@ -7,8 +7,7 @@ use chat_test_support::browser::conversation;
 use serde_json::{Map, Value, json};
 use test_support::message_contents::MessageContents;
 use test_support::recorded_streams::{
-    RecordedMessage, TOOL_SEARCH, approval_request, approved_request, as_stream, events, fixture,
-    mcp_tool_name,
+    RecordedMessage, approval_request, approved_request, as_stream, fixture, is_chat, mcp_tool_name,
 };
 use test_support::recordings_folder::replay_all;
 use ui_message_stream_agent::{Agent, Tool, ToolError};
@@ -17,10 +16,6 @@ use ui_message_stream_openai::{ChatCompletions, Endpoint, Responses};
 use super::provider::Provider;
 
 type AnyObject = Map<String, Value>;
-
-fn is_chat(recording: &str) -> bool {
-    events(recording).next().unwrap().get("choices").is_some()
-}
 
 fn recorded(recording: &str) -> RecordedMessage {
     match is_chat(recording) {
@@ -35,9 +30,11 @@ fn agent(provider: &Provider, recording: &str) -> Agent {
         true => Agent::new(ChatCompletions::new(endpoint, "recorded")),
         false => Agent::new(Responses::new(endpoint, "recorded")),
     };
-    let weather = async |_: AnyObject| Ok::<_, ToolError>("sun");
-    let find_tools = async |_: AnyObject| Ok::<_, ToolError>(json!({"tools": []}));
-    agent.tool(Tool::new("weather", weather)).tool(Tool::new(TOOL_SEARCH, find_tools))
+    let recorded = recorded(recording);
+    recorded.own_tools().into_iter().fold(agent, |agent, name| {
+        let tool = async |_: AnyObject| Ok::<_, ToolError>(json!({"tools": []}));
+        agent.tool(Tool::new(name, tool))
+    })
 }
 
 /// Compares a message with the recorded one. `closing` is the text of the step that follows the
@@ -53,13 +50,15 @@ async fn replay(recording: &str) -> String {
     let provider = Provider::with_streams([as_stream(recording), fixture(closing)]).await;
     let mut browser = conversation(agent(&provider, recording));
     browser.send("Go").await;
-    assert_eq!(browser.error(), None);
+    let recorded = recorded(recording);
+    assert_eq!(browser.error().is_some(), recorded.is_failure(), "{:?}", browser.error());
     let closing = match provider.requests().len() {
         1 => "",
         _ if is_chat(recording) => "The harbour is “calm” — 🚢\ntoday.",
         _ => "All is “calm” 🚢.",
     };
-    compare(&MessageContents::of(browser.messages().last().unwrap()), &recorded(recording), closing)
+    let message = browser.messages().last().map(MessageContents::of).unwrap_or_default();
+    compare(&message, &recorded, closing)
 }
 
 /// Replays a recording with an approval request, the user's decision, and the recording that
