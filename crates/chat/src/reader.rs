@@ -47,6 +47,8 @@ pub(crate) struct LogReader {
     position: u64,
     /// The frames before those of the log.
     front: Option<Box<dyn Iterator<Item = Bytes> + Send>>,
+    /// The first piece was returned, and nothing follows it for a moment.
+    pauses: bool,
     /// When the last page was returned, or the first one was asked for.
     returned: Option<Instant>,
     tick: Option<Pin<Box<Sleep>>>,
@@ -87,6 +89,7 @@ impl LogReader {
             frames: RunFrames::new(place, client.version()),
             position: place.position,
             front: None,
+            pauses: false,
             returned: None,
             tick: None,
             failing_since: None,
@@ -221,6 +224,27 @@ impl LogReader {
         Ok(end)
     }
 
+    /// Returns the next page of a response. If the first one is long, its first frame is returned alone: a proxy that
+    /// decides by the first piece whether it compresses a response would hold back a longer one.
+    ///
+    /// # Errors
+    /// As of [`next_page`](Self::next_page).
+    pub(crate) async fn next_piece(&mut self) -> Option<Result<Bytes, BodyError>> {
+        let is_first = self.returned.is_none();
+        let mut page = self.next_page().await;
+        if is_first
+            && !self.has_ended
+            && let Some(Ok(first)) = &mut page
+            && first.len() > MAX_FIRST_BYTES
+        {
+            let rest = first.split_off(first_len(first));
+            let front = self.front.take().into_iter().flatten();
+            self.front = Some(Box::new(std::iter::once(rest).chain(front)));
+            self.pauses = true;
+        }
+        page
+    }
+
     /// Returns the next frames, or a comment if there are none for a while. Returns `None` at the end
     /// of the run, if the client has read nothing for too long, or if the server is shut down.
     ///
@@ -248,16 +272,22 @@ impl LogReader {
 
     async fn read_page(&mut self) -> Result<Option<Bytes>, BodyError> {
         loop {
-            if std::mem::take(&mut self.has_read_all) {
+            if self.front.is_none() && std::mem::take(&mut self.has_read_all) {
                 self.wait().await.map_err(|_| BodyError::CutOff)?;
             }
             if self.chats.shutdown.is_closed() {
                 return Ok(None);
             }
-            if let Some(piece) = self.front.as_mut().and_then(Iterator::next) {
-                return Ok(Some(piece));
+            if std::mem::take(&mut self.pauses) {
+                sleep(PAUSE).await;
             }
-            self.front = None;
+            if let Some(front) = &mut self.front {
+                if let Some(piece) = front.next() {
+                    return Ok(Some(piece));
+                }
+                self.front = None;
+                continue;
+            }
             let frames = self.read_frames().await?;
             if frames.is_some() || self.has_ended {
                 return Ok(frames);
@@ -456,6 +486,12 @@ impl LogReader {
     }
 }
 
+/// Returns the length of the first frame, or of as much of it as a first piece may have.
+fn first_len(page: &[u8]) -> usize {
+    let most = &page[..page.len().min(MAX_FIRST_BYTES)];
+    most.windows(2).position(|two| two == b"\n\n").map_or(most.len(), |at| at + 2)
+}
+
 /// Returns what a client reads of an entry, to find out where it stands. Each frame has the place after it:
 /// a position, and how many frames of the entry there were read.
 fn frames_of(position: u64, entry: &Entry) -> Vec<((u64, usize), Bytes)> {
@@ -478,6 +514,14 @@ fn frames_of(position: u64, entry: &Entry) -> Vec<((u64, usize), Bytes)> {
     let frames: Vec<_> = frames.collect();
     if frames.is_empty() { vec![(after, Bytes::new())] } else { frames }
 }
+
+/// The maximum number of bytes of the first piece. Caddy 2.6.2, of Debian 12, compresses with `encode` a
+/// response whose first piece is longer, and then sends nothing until its buffer is full. From 2.6.3 on it obeys
+/// `no-transform`.
+const MAX_FIRST_BYTES: usize = 511;
+
+/// How long nothing follows the first piece. A proxy that has both in its buffer reads them as one.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The maximum number of bytes that are read from a log at once. hyper holds up to 16 pages until it
 /// has written them; with larger pages, so much memory is freed at once that the allocator returns it

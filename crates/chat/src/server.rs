@@ -667,10 +667,10 @@ impl ChatServer {
 }
 
 fn streamed(reader: LogReader) -> ChatStream {
-    // It is moved for each page.
+    // It is moved for each piece.
     ChatStream::of_pages(stream::unfold(Box::new(reader), async |mut reader| {
-        let page = reader.next_page().await?;
-        Some((page, reader))
+        let piece = reader.next_piece().await?;
+        Some((piece, reader))
     }))
 }
 

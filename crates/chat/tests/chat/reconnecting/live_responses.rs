@@ -7,9 +7,9 @@ use std::time::Duration;
 use axum::http::{Method, StatusCode};
 use axum::{Extension, Router};
 use chat_test_support::answers;
-use futures::stream;
+use futures::{StreamExt, poll, stream};
 use serde_json::{Value, json};
-use test_support::requests::user_message;
+use test_support::requests::{ada, say, user_message};
 use test_support::responses::{message_of, text_of};
 use tokio::sync::Semaphore;
 use ui_message_stream::approval::{Approvals, EmptyToolbox, Principal};
@@ -124,6 +124,33 @@ async fn readers_that_join_at_any_time_get_the_same_bytes() {
         assert_eq!(reader.await.unwrap(), (StatusCode::OK, first.clone()));
     }
     assert_eq!(server.get(None).await.unwrap().0, StatusCode::NO_CONTENT, "the run has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_begins_with_a_long_page_sends_its_first_frame_alone() {
+    let agent = |_| stream::iter([AgentEvent::text("long ".repeat(200))]).chain(stream::pending());
+    let chats = ChatServer::new(agent, Approvals::new(EmptyToolbox));
+    let mut posted = chats.stream_response(&ada(), say("chat", "m1", "Hi")).await.unwrap();
+    let mut whole = String::new();
+    while !whole.contains("long long") {
+        whole += str::from_utf8(&posted.next().await.unwrap().unwrap()).unwrap();
+    }
+    let frames: Vec<_> = whole.split_inclusive("\n\n").collect();
+    let (long, before) = frames.split_last().unwrap();
+    assert!(before[0].contains(r#""type":"start""#) && before[0].len() <= 511, "{whole}");
+
+    let ids = ids(&whole);
+    let after = |count: usize| count.checked_sub(1).map(|at| ids[at]);
+    // A frame may be longer than a first piece.
+    for (read, first) in [(0, before[0]), (1, before[1]), (before.len(), &long[..511])] {
+        let rest = frames[read..].concat();
+        let response = chats.resume_stream(&ada(), &"chat".into(), after(read)).await;
+        let mut response = response.unwrap().unwrap();
+        assert_eq!(response.next().await.unwrap().unwrap(), first);
+        // A server flushes what it has when the body is pending.
+        assert!(poll!(response.next()).is_pending());
+        assert_eq!(response.next().await.unwrap().unwrap(), rest[first.len()..]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
