@@ -15,6 +15,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_stream::try_stream;
@@ -57,8 +58,8 @@ pub fn init_log() {
 /// Each browser is a user of its own, by a cookie. All clients without this cookie are one anonymous
 /// user.
 ///
-/// `GET /ready` is status 200 if the store can be written, and otherwise 503 with the reason, within a
-/// second.
+/// `GET /ready` is status 200 if the store can be written and the server does not stop, and otherwise 503 with
+/// the reason, within a second.
 ///
 /// # Errors
 /// If `PORT` is not a port number, if the server cannot listen on that port, which the error then names,
@@ -88,6 +89,8 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
 
     let cookie_key = storage.cookie_key();
     let (worlds, readiness) = (storage.worlds(), storage.readiness());
+    let is_stopping = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&is_stopping);
     let no_answers = Arc::new(FailureLog::default());
     let agent = agent(model, &worlds)?;
     let respond = with_files(agent.clone(), Arc::clone(&worlds));
@@ -109,10 +112,17 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
         // Only pages of this server may read the world and stop runs, not only post.
         .layer(ChatPolicy::default())
         // For a load balancer, which is no page and no user.
-        .route("/ready", get(async move || ready(&readiness, &no_answers).await));
+        .route(
+            "/ready",
+            get(async move || match is_stopping.load(Ordering::Relaxed) {
+                true => (StatusCode::SERVICE_UNAVAILABLE, "the server stops".to_owned()),
+                false => ready(&readiness, &no_answers).await,
+            }),
+        );
 
     let stop = async move {
         let signal = stop_signal().await;
+        stops.store(true, Ordering::Relaxed);
         // From before the server answers 503.
         let second = stop_signal();
         tokio::spawn(async move {

@@ -55,6 +55,10 @@ impl Model for ScriptedModel {
                     }
                     yield ModelEvent::Event(AgentEvent::text("done"));
                 }
+                After::NumberBeforeEach(gates) => for (n, gate) in (1..).zip(gates) {
+                    yield ModelEvent::Event(AgentEvent::text(format!("{n} ")));
+                    gate.pass().await;
+                },
                 After::Failure => Err("the model went away")?,
             }
             for (tool, input) in &calls {
@@ -90,6 +94,8 @@ enum After {
     Numbers(RangeInclusive<u32>),
     /// As many as are written until a test opens the gate.
     NumbersUntil(Gate),
+    /// A test opens one gate after the other.
+    NumberBeforeEach(Vec<Gate>),
     Failure,
 }
 
@@ -103,9 +109,12 @@ fn reply(user_text: &str, files: &[&str], last_number: Option<u32>) -> ScriptedR
     // So small that it needs no approval.
     let small = ("transfer", json!({ "to": "Harbour Bakery", "amount": 500 }));
     let small = if mentions("transfer") { vec![small] } else { Vec::new() };
-    let (opening, calls) = if let Some(gate) = gate(user_text) {
+    let (opening, calls) = if let Some(gate) = gates_after("until", user_text).next() {
         let after = After::NumbersUntil(gate);
         return ScriptedReply { after, calls: small, ..ScriptedReply::default() };
+    } else if mentions("before each") {
+        let after = After::NumberBeforeEach(gates_after("each", user_text).collect());
+        return ScriptedReply { after, ..ScriptedReply::default() };
     } else if mentions("tidy") {
         let two = files.iter().take(2).copied().collect::<Vec<_>>().join(" and ");
         let task = json!({ "task": format!("Clear out {two}.") });
@@ -142,11 +151,9 @@ fn reply(user_text: &str, files: &[&str], last_number: Option<u32>) -> ScriptedR
     ScriptedReply { opening: opening.to_owned(), calls, after: After::None }
 }
 
-/// Returns the gate after the word `until`.
-fn gate(user_text: &str) -> Option<Gate> {
-    let mut words = user_text.split_whitespace();
-    words.find(|word| *word == "until")?;
-    words.next().and_then(Gate::named)
+/// Returns the gates after this word.
+fn gates_after(word: &str, user_text: &str) -> impl Iterator<Item = Gate> {
+    user_text.split_whitespace().skip_while(move |it| *it != word).skip(1).map_while(Gate::named)
 }
 
 /// Returns the file that the user names, also if it is missing. If they name none, returns the first file

@@ -87,6 +87,11 @@ fn a_server_that_stops_answers_503_until_its_answers_have_ended_and_its_log_says
         assert!(refused.starts_with("HTTP/1.0 503 "), "{refused}");
         assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
     }
+    let unready = send(&server, "GET /ready", "");
+    assert!(
+        unready.starts_with("HTTP/1.0 503 ") && unready.ends_with("the server stops"),
+        "{unready}"
+    );
     gate.open();
     assert!(server.wait());
     let kept = body_of(&send(&shared.start_on("0"), "GET /api/chat/left", ""));
