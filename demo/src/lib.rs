@@ -390,6 +390,10 @@ fn agent(model: Arc<dyn Model>, worlds: &Arc<Worlds>) -> Result<Agent, JsonError
                 .with_output_type::<Sent>()
                 .with_approval_description(|input| format!("Send {} to {}", input.amount, input.to))
                 .editable_fields(["amount"])
+                .check_change(|input| match input.changed.amount <= input.original.amount {
+                    true => Ok(()),
+                    false => Err("amount: may be lowered, not raised".to_owned()),
+                })
                 .needs_approval_when(|input, _| input.amount > 1_000),
         )
         .tool(location.with_title("Share your location").with_output_type::<Place>())

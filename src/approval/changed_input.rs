@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -119,20 +120,56 @@ fn fields(form: &CanonicalJson) -> Option<Fields<'_>> {
     serde_json::from_str(form.as_str()).ok()
 }
 
-/// The input of an approved call that its approver has changed.
+/// Both versions of an input that the approver of a call has changed: as JSON, or decoded.
+///
+/// A rule about a change compares them. This one lets an approver lower an amount, and not raise it:
+///
+/// ```
+/// use ui_message_stream::Json;
+/// use ui_message_stream::approval::ChangedInput;
+///
+/// #[derive(serde::Deserialize)]
+/// struct Transfer {
+///     amount: u64,
+/// }
+///
+/// fn only_lower(input: &ChangedInput) -> Result<(), String> {
+///     let input: ChangedInput<Transfer> = input.decode().map_err(|error| error.to_string())?;
+///     match input.changed.amount <= input.original.amount {
+///         true => Ok(()),
+///         false => Err("amount: may be lowered, not raised".to_owned()),
+///     }
+/// }
+///
+/// let json = |amount: u64| Json::try_from(serde_json::json!({ "amount": amount }));
+/// let change = |from, to| Ok::<_, ui_message_stream::json::JsonError>(ChangedInput {
+///     original: json(from)?,
+///     changed: json(to)?,
+/// });
+/// assert_eq!(only_lower(&change(80, 60)?), Ok(()));
+/// assert!(only_lower(&change(80, 95)?).is_err());
+/// # Ok::<(), ui_message_stream::json::JsonError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub struct ChangedInput {
-    /// The input that the model produced.
+pub struct ChangedInput<I = Json> {
+    /// The input that the model produced. The server's own record holds it.
     #[serde(rename = "originalInput")]
-    pub original: Json,
+    pub original: I,
     /// The input that the approver sent. The tool runs with it.
     #[serde(rename = "changedInput")]
-    pub changed: Json,
+    pub changed: I,
 }
 
 impl ChangedInput {
+    /// Reads both versions as `I`.
+    ///
+    /// # Errors
+    /// The error of `serde_json` if one of them is not an `I`.
+    pub fn decode<I: DeserializeOwned>(&self) -> Result<ChangedInput<I>, serde_json::Error> {
+        let ChangedInput { original, changed } = self;
+        Ok(ChangedInput { original: original.decode()?, changed: changed.decode()? })
+    }
+
     /// Reads both versions from the data beside this call of the message.
     pub fn of_call(message: &UiMessage, call: &ToolPart) -> Option<Self> {
         call.approval_id()?;

@@ -12,13 +12,13 @@ use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, RedeemErro
 use ui_message_stream::approval::{
     ApprovalRecord, Approvals, AuditEventKind, ChangedInput, DeferredCall, DeferredOutcome,
     DefinitionDigest, EditableInput, EmptyToolbox, IssuedApproval, KeyRing, Principal,
-    RejectionReason, ToolInfo, ToolList, ToolOutcome, Toolbox, UnixMillis,
+    RejectionReason, ResumePlan, ToolInfo, ToolList, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::model::ToModelMessages;
 use ui_message_stream::request::Limits;
 use ui_message_stream::{AgentEvent, ChatRequest, Json, Translator};
 
-use super::one_tool::{Bench, Effects, body, body_with_new_message, call};
+use super::one_tool::{Bench, Effects, LEASE, body, body_with_new_message, call};
 
 const STORED: &str = r#"{"path":"notes.txt"}"#;
 
@@ -182,6 +182,97 @@ async fn a_tool_that_is_not_editable_any_more_accepts_no_change() {
     assert!(refusal(&bench, &body).await.ends_with("the input cannot be changed"));
     assert_eq!(bench.outcomes(&body).await, [DeferredOutcome::Rejected]);
     assert!(bench.effects().is_empty());
+}
+
+/// An approver may lower an amount, and not raise it.
+fn only_lower(input: &ChangedInput) -> Result<(), String> {
+    #[derive(serde::Deserialize)]
+    struct Transfer {
+        amount: u64,
+    }
+    let input: ChangedInput<Transfer> = input.decode().map_err(|error| error.to_string())?;
+    match input.changed.amount <= input.original.amount {
+        true => Ok(()),
+        false => Err("amount: may be lowered, not raised".to_owned()),
+    }
+}
+
+/// What the client says about the original input does not count: the rule compares with the record.
+#[tokio::test]
+async fn an_adapter_lets_an_approver_lower_an_amount_and_not_raise_it() {
+    let amount = EditableInput::Fields(vec!["amount".into()]);
+    let tools = ToolList::new().tool("transfer", "Transfers money.", &Json::no_schema());
+    let tools = tools.editable("transfer", amount, only_lower);
+    let ledger = Arc::new(InMemoryLedger::new());
+    let approvals = Approvals::new(tools).with_ledger(ledger.clone());
+    let chat = approvals.for_chat(&ada(), &"chat".into());
+    let input = Json::parse(r#"{"amount":80}"#).unwrap();
+    let issued =
+        chat.request_approval(&"m2".into(), &"call_1".into(), "transfer", &input, None).await;
+    let issued = issued.unwrap();
+    let body = |shown: u64, changed: u64| {
+        let mut body = approval(&issued, &json!({ "amount": changed }));
+        let parts = body["messages"][1]["parts"].as_array_mut().unwrap();
+        parts[0]["type"] = json!("tool-transfer");
+        parts[0]["input"] = json!({ "amount": shown });
+        let data = json!({"originalInput": {"amount": shown}, "changedInput": {"amount": 1}});
+        parts.push(json!({"type": "data-approval", "id": "call_1", "data": data}));
+        body
+    };
+    for body in [body(80, 95), body(200, 95)] {
+        let error = approvals.redeem(&ada(), &request(&body)).await.unwrap_err().to_string();
+        assert_eq!(error, "the changed input for `transfer`: amount: may be lowered, not raised");
+        // A host that does not check it first.
+        let chat = request(&body);
+        let plan = ResumePlan::new(chat.messages(), chat.continued_message());
+        let plan = plan.with_changed_inputs(chat.approval_inputs());
+        let mut calls = approvals.for_chat(&ada(), chat.id()).resolve(plan, &[]).await.unwrap();
+        assert_eq!(calls.next().await.unwrap().outcome, DeferredOutcome::Rejected);
+        let record = ledger.load(&[issued.record]).await.unwrap().records.remove(0).record;
+        assert!(record.is_pending());
+    }
+    let lowered = request(&body(80, 60));
+    let user = ada();
+    let running = approvals.run(&user, &lowered, |call, _| async move {
+        assert_eq!(call.changed_input.unwrap().original.as_str(), r#"{"amount":80}"#);
+        call.input
+    });
+    let mut running = running.await.unwrap();
+    let outcome = running.next().await.unwrap().outcome;
+    assert_eq!(outcome, executed(&json!({"amount": 60})));
+}
+
+#[tokio::test]
+async fn a_toolbox_permits_a_change_by_both_inputs() {
+    let bench = bench(only_path());
+    bench.tool(|tool| {
+        tool.permits_change = |input| input.changed.as_str().len() < input.original.as_str().len();
+    });
+    let issued = bench.ask("call_1", stored()).await;
+    let longer = approval(&issued, &json!({"path": "private.txt"}));
+    let expected = "the changed input for `delete_file`: the tool may not run with this input";
+    assert_eq!(refusal(&bench, &longer).await, expected);
+    assert_eq!(bench.outcomes(&longer).await, [DeferredOutcome::Rejected]);
+    assert!(bench.is_pending(&issued).await);
+    let shorter = json!({"path": "a.md"});
+    assert_eq!(bench.outcomes(&approval(&issued, &shorter)).await, [executed(&shorter)]);
+}
+
+#[tokio::test]
+async fn a_further_attempt_is_permitted_by_the_input_that_it_runs_with() {
+    for (forbidden, expected) in [(r#"{"path":"draft.md"}"#, None), (STORED, Some("draft.md"))] {
+        let bench = bench(only_path());
+        bench.tool(|tool| tool.is_idempotent = true);
+        let issued = bench.ask("call_1", stored()).await;
+        let changed = Json::parse(r#"{"path":"draft.md"}"#).unwrap();
+        bench.claim_changed_and_vanish(&issued, Some(changed)).await;
+        bench.wait(LEASE);
+        bench.tool(|tool| tool.forbidden = Some(Json::parse(forbidden).unwrap()));
+        // The page repeats the approval without the changed input.
+        bench.outcomes(&body(&[call("call_1", &issued, true)])).await;
+        let expected = expected.map(|path| json!({ "path": path }).to_string());
+        assert_eq!(bench.effects(), Vec::from_iter(expected), "{forbidden}");
+    }
 }
 
 #[tokio::test]
@@ -378,16 +469,19 @@ fn only_an_input_that_a_permitted_person_has_sent_runs_and_only_once() {
 
 #[test]
 fn a_toolbox_accepts_no_changed_input_unless_it_checks_them_also_behind_a_pointer() {
-    let changed = Json::parse(STORED).unwrap();
+    let to = |changed: &str| ChangedInput {
+        original: Json::parse(STORED).unwrap(),
+        changed: Json::parse(changed).unwrap(),
+    };
+    let (changed, wrong) = (to(r#"{"path":"draft.md"}"#), to(r#"{"path":1}"#));
     let unchecked = EmptyToolbox.check_input("delete_file", &changed).unwrap_err();
     assert!(unchecked.contains("Toolbox::check_input"), "{unchecked}");
     let effects = Effects::default();
     effects.1.lock().unwrap().editable = only_path();
     let shared = Arc::new(effects.clone());
-    let wrong = Json::parse(r#"{"path":1}"#).unwrap();
     for input in [&changed, &wrong] {
         let checked = effects.check_input("delete_file", input);
-        assert_eq!(shared.check_input("delete_file", input), checked, "{input}");
+        assert_eq!(shared.check_input("delete_file", input), checked, "{input:?}");
     }
     assert!(shared.check_input("delete_file", &wrong).is_err());
     assert_eq!(shared.tool("delete_file").unwrap().editable, only_path());

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use test_support::requests::{ada, user_message};
 use ui_message_stream::approval::store::{InMemoryLedger, LedgerStore, LedgerStoreError, update};
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, AuditEvent, AuditSink, Claim, ClaimResult, DeferredOutcome,
-    DeferredToolResults, DefinitionDigest, EditableInput, IssuedApproval, LeaseHolderId,
-    OnNewMessage, Principal, Progress, RecordId, RecordedDecision, ResumePlan, RunningCalls,
-    ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    Approvals, ApprovedCall, AuditEvent, AuditSink, ChangedInput, Claim, ClaimResult,
+    DeferredOutcome, DeferredToolResults, DefinitionDigest, EditableInput, IssuedApproval,
+    LeaseHolderId, OnNewMessage, Principal, Progress, RecordId, RecordedDecision, ResumePlan,
+    RunningCalls, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::request::Limits;
 use ui_message_stream::{BoxFuture, ChatRequest, Json};
@@ -36,6 +36,8 @@ pub(crate) struct Tool {
     pub(crate) editable: EditableInput,
     /// The only input that may not run.
     pub(crate) forbidden: Option<Json>,
+    /// Which changes of an input may run.
+    pub(crate) permits_change: fn(&ChangedInput) -> bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,6 +58,7 @@ impl Default for Tool {
             decided_by_others: false,
             editable: EditableInput::Nothing,
             forbidden: None,
+            permits_change: |_| true,
         }
     }
 }
@@ -82,8 +85,8 @@ impl Toolbox for Effects {
         Box::pin(std::future::ready(refreshed))
     }
 
-    fn check_input(&self, _: &str, input: &Json) -> Result<(), String> {
-        match input.decode::<Value>().unwrap()["path"].is_string() {
+    fn check_input(&self, _: &str, input: &ChangedInput) -> Result<(), String> {
+        match input.changed.decode::<Value>().unwrap()["path"].is_string() {
             true => Ok(()),
             false => Err("path: expected a string".to_owned()),
         }
@@ -92,7 +95,9 @@ impl Toolbox for Effects {
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {
         let tool = self.tool();
         assert_ne!(tool.panics, Some(Panics::InPermissionCheck));
-        let is_permitted = tool.is_permitted && tool.forbidden.as_ref() != Some(&call.input);
+        let is_permitted = tool.is_permitted
+            && tool.forbidden.as_ref() != Some(&call.input)
+            && call.changed_input.as_ref().is_none_or(tool.permits_change);
         Box::pin(std::future::ready(is_permitted))
     }
 
@@ -156,9 +161,19 @@ impl Bench {
 
     /// Claims a call for a process that then disappears.
     pub(crate) async fn claim_and_vanish(&self, issued: &IssuedApproval) -> Claim {
+        self.claim_changed_and_vanish(issued, None).await
+    }
+
+    /// Claims a call with this input, or with its own, for a process that then disappears.
+    pub(crate) async fn claim_changed_and_vanish(
+        &self,
+        issued: &IssuedApproval,
+        input: Option<Json>,
+    ) -> Claim {
         let lease_holder = LeaseHolderId::from_bytes([9; 16]);
         let claimed = update(&*self.ledger, issued.record, |record, now| {
             let decision = RecordedDecision::new(ada(), now);
+            let decision = decision.with_changed_input(input.clone(), record);
             record.claim(&decision, lease_holder, LEASE)
         });
         match claimed.await.unwrap().unwrap().1 {

@@ -20,7 +20,7 @@ use super::schemas::Schemas;
 use super::settings::Settings;
 use super::structured_output::StructuredOutput;
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, Progress, ToolInfo, ToolOutcome, Toolbox,
+    Approvals, ApprovedCall, ChangedInput, Progress, ToolInfo, ToolOutcome, Toolbox,
 };
 use ui_message_stream::event::AgentEvent;
 use ui_message_stream::json::Json;
@@ -274,8 +274,8 @@ impl Toolbox for Agent {
         }
     }
 
-    fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
-        self.0.tools.validate_asked(name, input)
+    fn check_input(&self, name: &str, input: &ChangedInput) -> Result<(), String> {
+        self.0.tools.check_changed(name, input)
     }
 
     fn editable_tool(&self) -> Option<Box<str>> {

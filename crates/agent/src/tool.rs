@@ -17,7 +17,7 @@ use super::schema::schema_json;
 use super::schemas::serialized_schema;
 use super::tool_handler::{ToolHandler, emit_outputs};
 use super::tool_policy::{ApprovalRequirement, ToolPolicy};
-use ui_message_stream::approval::{EditableInput, OnNewMessage, Principal};
+use ui_message_stream::approval::{ChangedInput, EditableInput, OnNewMessage, Principal};
 use ui_message_stream::json::Json;
 use ui_message_stream::model::ToolDefinition;
 use ui_message_stream::{BoxError, BoxFuture};
@@ -436,28 +436,9 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
     }
 
     /// Lets the approver of a call change its whole input. The tool runs with the changed input, if it
-    /// fits the schema and [`authorize`](Self::authorize) permits the requester such a call. Otherwise the
-    /// approver gets an error (status 400), and the approval request stays open. The model reads that the
-    /// input was changed.
-    ///
-    /// ```
-    /// use ui_message_stream_agent::Tool;
-    ///
-    /// /// Transfers money.
-    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
-    /// struct Transfer {
-    ///     to: String,
-    ///     amount: u64,
-    /// }
-    ///
-    /// let transfer = Tool::new("transfer", async |transfer: Transfer| {
-    ///     Ok::<_, std::io::Error>(format!("{} to {}", transfer.amount, transfer.to))
-    /// });
-    /// // The approver may change the amount up to 1000, and cannot send it to somebody else.
-    /// let transfer = transfer.needs_approval().editable_fields(["amount"]);
-    /// let transfer = transfer.authorize(|_, transfer| transfer.amount <= 1_000);
-    /// # let _ = transfer;
-    /// ```
+    /// fits the schema, [`check_change`](Self::check_change) accepts the change, and
+    /// [`authorize`](Self::authorize) permits the requester such a call. Otherwise the approver gets an error
+    /// (status 400), and the approval request stays open. The model reads that the input was changed.
     #[must_use]
     pub fn editable(mut self) -> Self {
         self.policy.editable = EditableInput::Everything;
@@ -472,6 +453,45 @@ impl<I: DeserializeOwned + JsonSchema + Send + Sync + 'static> Tool<I> {
         names: impl IntoIterator<Item = N>,
     ) -> Self {
         self.policy.editable = EditableInput::Fields(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets which changes an approver may make of an [editable](Self::editable) input. `check` gets the input
+    /// that the model produced and the changed one. The approver reads the text of its error.
+    ///
+    /// `check` is called before anything is stored, and again before the call runs. If this method is called
+    /// several times, all functions have to return `Ok`. A change is not accepted if one of them panics.
+    ///
+    /// ```
+    /// use ui_message_stream_agent::Tool;
+    ///
+    /// /// Transfers money.
+    /// #[derive(serde::Deserialize, schemars::JsonSchema)]
+    /// struct Transfer {
+    ///     to: String,
+    ///     amount: u64,
+    /// }
+    ///
+    /// let transfer = Tool::new("transfer", async |transfer: Transfer| {
+    ///     Ok::<_, std::io::Error>(format!("{} to {}", transfer.amount, transfer.to))
+    /// });
+    /// // The approver may lower the amount, cannot raise it, and cannot send it to another account.
+    /// let transfer = transfer.needs_approval().editable_fields(["amount"]).check_change(|input| {
+    ///     match input.changed.amount <= input.original.amount {
+    ///         true => Ok(()),
+    ///         false => Err("amount: may be lowered, not raised".to_owned()),
+    ///     }
+    /// });
+    /// # let _ = transfer;
+    /// ```
+    #[must_use]
+    pub fn check_change(
+        mut self,
+        check: impl Fn(&ChangedInput<I>) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.policy = self.policy.with_change_check(move |input| {
+            check(&input.decode().map_err(|error| error.to_string())?)
+        });
         self
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ApprovalContext;
-use ui_message_stream::approval::{EditableInput, OnNewMessage, Principal};
+use ui_message_stream::approval::{ChangedInput, EditableInput, OnNewMessage, Principal};
 use ui_message_stream::id::{log_error, log_text};
 use ui_message_stream::json::Json;
 use ui_message_stream::{BoxError, BoxFuture};
@@ -68,11 +68,14 @@ pub struct ToolPolicy {
     /// Whether an approved call may run again after the process that ran it has crashed.
     pub idempotent: bool,
     authorizations: Vec<Authorization>,
+    change_checks: Vec<Arc<CheckChange>>,
     approval_description: Option<Arc<ReadJson<String>>>,
     model_output: Option<Arc<ReadJson<Json>>>,
 }
 
 type ReadJson<T> = dyn Fn(&Json) -> Option<T> + Send + Sync;
+
+type CheckChange = dyn Fn(&ChangedInput) -> Result<(), String> + Send + Sync;
 
 /// Whether a call of a tool needs a user's approval.
 #[derive(Clone)]
@@ -162,6 +165,32 @@ impl ToolPolicy {
             Box::pin(authorize(principal, input))
         })));
         self
+    }
+
+    /// Adds a function that checks how an approver changes an [editable](Self::editable) input. A change is
+    /// accepted only if all such functions return `Ok`. The approver reads the text of an error.
+    #[must_use]
+    pub fn with_change_check(
+        mut self,
+        check: impl Fn(&ChangedInput) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.change_checks.push(Arc::new(check));
+        self
+    }
+
+    /// Checks how an approver changes the input of a call of the tool with this name. A change is not
+    /// accepted either if a check panics.
+    ///
+    /// # Errors
+    /// The text for the approver.
+    pub fn check_change(&self, tool: &str, input: &ChangedInput) -> Result<(), String> {
+        self.change_checks.iter().try_for_each(|check| {
+            catch_unwind(AssertUnwindSafe(|| check(input))).unwrap_or_else(|_| {
+                let tool = &*log_text(tool);
+                tracing::error!(tool, "the check of a changed input panicked: it is not accepted");
+                Err("the change could not be checked".to_owned())
+            })
+        })
     }
 
     /// Returns whether this principal may make a call of the tool with this name and input.
@@ -297,6 +326,7 @@ impl Default for ToolPolicy {
             max_output_bytes: 256 * 1024,
             idempotent: false,
             authorizations: Vec::new(),
+            change_checks: Vec::new(),
             approval_description: None,
             model_output: None,
         }
@@ -348,6 +378,7 @@ impl fmt::Debug for ToolPolicy {
             .field("on_new_message", &self.on_new_message)
             .field("decided_by_others", &self.decided_by_others)
             .field("editable", &self.editable)
+            .field("change_checks", &self.change_checks.len())
             .field("timeout", &self.timeout)
             .field("max_output_bytes", &self.max_output_bytes)
             .field("idempotent", &self.idempotent)

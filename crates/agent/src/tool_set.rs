@@ -19,7 +19,7 @@ use crate::tool_loop::{CallDecision, ToolEvent};
 use ui_message_stream::BoxFuture;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::{
-    ApprovedCall, CanonicalJson, DefinitionDigest, InexactInputError, OnNewMessage,
+    ApprovedCall, CanonicalJson, ChangedInput, DefinitionDigest, InexactInputError, OnNewMessage,
     PendingToolCall, Principal, Progress, ToolInfo, ToolOutcome,
 };
 use ui_message_stream::event::{Executor, Text, ToolCall};
@@ -281,6 +281,13 @@ impl ToolSet {
         Self::validate(self.find_asked(name), name, input)
     }
 
+    /// Checks how an approver changes the input of a call.
+    pub(super) fn check_changed(&self, name: &str, input: &ChangedInput) -> Result<(), String> {
+        self.validate_asked(name, &input.changed)?;
+        let policy = self.find_asked(name).map(|registered| registered.tool.policy());
+        policy.map_or(Ok(()), |policy| policy.check_change(name, input))
+    }
+
     /// Checks a call that the user is to be asked for.
     ///
     /// # Errors
@@ -387,8 +394,11 @@ impl ToolSet {
     pub(super) async fn permits(&self, call: &ApprovedCall) -> bool {
         let Some(registered) = self.find_asked(&call.tool_name) else { return false };
         let policy = registered.tool.policy();
-        self.validate_asked(&call.tool_name, &call.input).is_ok()
-            && policy.authorizes(&call.tool_name, &call.requester, &call.input).await
+        let accepted = match &call.changed_input {
+            Some(input) => self.check_changed(&call.tool_name, input),
+            None => self.validate_asked(&call.tool_name, &call.input),
+        };
+        accepted.is_ok() && policy.authorizes(&call.tool_name, &call.requester, &call.input).await
     }
 
     /// Runs a call that needs no approval, from its begin or with the results that it has waited for.

@@ -7,8 +7,9 @@ use super::inner::{Inner, RecordUpdate, random_bytes};
 use super::{ApprovedCall, AuditEventKind, ChatApprovals, ToolInfo};
 use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
-    ApprovalRecord, Claim, ClaimResult, DenyResult, LeaseHolderId, LedgerAction, LedgerRequest,
-    LedgerResponse, RecordedDecision, RejectionReason, RevocationReason, ToolOutcome, UnixMillis,
+    ApprovalRecord, Claim, ClaimResult, DenyResult, EditableInput, LeaseHolderId, LedgerAction,
+    LedgerRequest, LedgerResponse, RecordedDecision, RejectionReason, RevocationReason, ToolOutcome,
+    UnixMillis,
 };
 use crate::id::log_causes;
 
@@ -149,13 +150,18 @@ pub(super) async fn refusal(
     tool: Option<ToolInfo>,
 ) -> Option<Refusal> {
     let (toolbox, is_first_claim) = (&approvals.inner.toolbox, record.is_pending());
-    let changed = decision.changed_input.as_ref().filter(|_| is_first_claim);
-    if let Some(changed) = changed {
+    // A further attempt runs with the input that was claimed first.
+    let decision = record.decision().cloned().unwrap_or(decision);
+    let call = ApprovedCall::new(record, decision, None);
+    let changed = call.changed_input.as_ref().filter(|_| is_first_claim);
+    if let Some(input) = changed {
+        let is_editable =
+            |editable: &EditableInput| editable.check(&input.original, &input.changed);
         let accepts = |tool: &ToolInfo| {
-            tool.editable.check(&record.input, changed)?;
-            toolbox.check_input(&record.tool_name, changed)
+            is_editable(&tool.editable)?;
+            toolbox.check_input(&record.tool_name, input)
         };
-        let is_editable = record.editable.check(&record.input, changed);
+        let is_editable = is_editable(&record.editable);
         if let Err(problem) = is_editable.and_then(|()| tool.as_ref().map_or(Ok(()), accepts)) {
             return Some(Refusal::Input(problem));
         }
@@ -170,7 +176,6 @@ pub(super) async fn refusal(
         Some(_) => Refusal::Input("the tool may not run with this input".to_owned()),
         None => Refusal::Revoke(RevocationReason::NotPermitted),
     };
-    let call = ApprovedCall::new(record, decision, None);
     (!toolbox.permits(&call).await).then_some(refused)
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::progress::Progress;
 use super::toolbox::{ApprovedCall, ToolInfo, Toolbox};
 use crate::UserText;
-use crate::approval::{DefinitionDigest, EditableInput, ToolOutcome};
+use crate::approval::{ChangedInput, DefinitionDigest, EditableInput, ToolOutcome};
 use crate::boxed::BoxFuture;
 use crate::id::log_text;
 use crate::json::Json;
@@ -41,8 +41,8 @@ struct ListedTool {
     check: Option<Arc<Check>>,
 }
 
-/// Checks an input that an approver has changed.
-type Check = dyn Fn(&Json) -> Result<(), String> + Send + Sync;
+/// Checks a change of an input by an approver.
+type Check = dyn Fn(&ChangedInput) -> Result<(), String> + Send + Sync;
 
 impl ToolList {
     /// Creates an empty list.
@@ -71,25 +71,28 @@ impl ToolList {
         self
     }
 
-    /// Lets approvers change the input of a tool that was added before. `check` says whether the tool
-    /// accepts a changed input, for every user. The approver reads its error. A check that depends on the
-    /// user needs a [`Toolbox`] of your own.
+    /// Lets approvers change the input of a tool that was added before. `check` gets the original input and
+    /// the changed one, and says whether an approver may make this change, and whether the tool accepts the
+    /// changed input, for every user. The approver reads its error. A check that depends on the user needs a
+    /// [`Toolbox`] of your own.
     ///
     /// ```
     /// use ui_message_stream::Json;
-    /// use ui_message_stream::approval::{EditableInput, ToolList};
+    /// use ui_message_stream::approval::{ChangedInput, EditableInput, ToolList};
     ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Transfer {
+    ///     amount: u64,
+    /// }
+    ///
+    /// // The approver may lower the amount, and not raise it.
     /// let tools = ToolList::new()
-    ///     .tool("send", "Sends a mail.", &Json::no_schema())
-    ///     .editable("send", EditableInput::Fields(vec!["text".into()]), |input| {
-    ///         #[derive(serde::Deserialize)]
-    ///         struct Mail {
-    ///             text: String,
-    ///         }
-    ///         let mail: Mail = input.decode().map_err(|error| error.to_string())?;
-    ///         match mail.text.is_empty() {
-    ///             true => Err("text: is empty".to_owned()),
-    ///             false => Ok(()),
+    ///     .tool("transfer", "Transfers money.", &Json::no_schema())
+    ///     .editable("transfer", EditableInput::Fields(vec!["amount".into()]), |input| {
+    ///         let input: ChangedInput<Transfer> = input.decode().map_err(|error| error.to_string())?;
+    ///         match input.changed.amount <= input.original.amount {
+    ///             true => Ok(()),
+    ///             false => Err("amount: may be lowered, not raised".to_owned()),
     ///         }
     ///     });
     /// # let _ = tools;
@@ -103,7 +106,7 @@ impl ToolList {
         mut self,
         name: &str,
         editable: EditableInput,
-        check: impl Fn(&Json) -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn(&ChangedInput) -> Result<(), String> + Send + Sync + 'static,
     ) -> Self {
         let tool = self.0.get_mut(name);
         let tool = tool.unwrap_or_else(|| panic!("there is no tool named {name:?} to be editable"));
@@ -118,7 +121,7 @@ impl Toolbox for ToolList {
         self.0.get(name).map(|tool| tool.info.clone())
     }
 
-    fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
+    fn check_input(&self, name: &str, input: &ChangedInput) -> Result<(), String> {
         let check = self.0.get(name).and_then(|tool| tool.check.as_ref());
         check.map_or_else(|| Err(NOT_CHECKED.to_owned()), |check| check(input))
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::progress::Progress;
 use crate::UserText;
 use crate::approval::{
-    ApprovalRecord, Claim, DefinitionDigest, EditableInput, OnNewMessage, Principal, RecordId,
-    RecordedDecision, ToolOutcome,
+    ApprovalRecord, ChangedInput, Claim, DefinitionDigest, EditableInput, OnNewMessage, Principal,
+    RecordId, RecordedDecision, ToolOutcome,
 };
 use crate::boxed::BoxFuture;
 use crate::id::{ChatId, ToolCallId};
@@ -67,20 +67,23 @@ pub trait Toolbox: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Returns whether this call may be executed now: by the policy, the schema of the input and
-    /// the permissions of the user.
+    /// the permissions of the user. If the approver has changed the input, `call` holds
+    /// [both versions](ApprovedCall::changed_input).
     ///
     /// Called just before an approved call is claimed. If this returns `false`, the approval
     /// request is revoked, and the user sees that the call is not permitted.
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool>;
 
-    /// Checks an input that the approver has changed, before the call is claimed: whether the tool
-    /// accepts it, for example by its schema. [`permits`](Self::permits) is called afterwards.
+    /// Checks a change of an input by the approver, before anything is stored and again before the call is
+    /// claimed: whether the approver may make this change, for example lower an amount and not raise it
+    /// ([example](ChangedInput)), and whether the tool accepts the changed input, for example by its schema.
+    /// [`permits`](Self::permits) is called afterwards.
     ///
     /// The default accepts no changed input.
     ///
     /// # Errors
     /// The text that the approver reads: what is wrong, and where.
-    fn check_input(&self, _name: &str, _input: &Json) -> Result<(), String> {
+    fn check_input(&self, _name: &str, _input: &ChangedInput) -> Result<(), String> {
         Err("this server does not check changed inputs: implement `Toolbox::check_input`"
             .to_owned())
     }
@@ -115,7 +118,7 @@ impl<T: Toolbox + ?Sized> Toolbox for Arc<T> {
         (**self).permits(call)
     }
 
-    fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
+    fn check_input(&self, name: &str, input: &ChangedInput) -> Result<(), String> {
         (**self).check_input(name, input)
     }
 
@@ -231,6 +234,8 @@ pub struct ApprovedCall {
     /// The input of the approval request, byte for byte, or the one that its approver
     /// [changed](RecordedDecision::changed_input).
     pub input: Json,
+    /// Both versions of the input, if its approver has changed it.
+    pub changed_input: Option<ChangedInput>,
     /// Who approved the call, when and why.
     pub decision: RecordedDecision,
     /// The key of the call, the same on every attempt to execute it.
@@ -246,12 +251,17 @@ impl ApprovedCall {
         decision: RecordedDecision,
         claim: Option<Claim>,
     ) -> Self {
+        let changed_input = decision.changed_input.clone().map(|changed| {
+            let original = record.input.clone();
+            ChangedInput { original, changed }
+        });
         ApprovedCall {
             requester: record.requester.clone(),
             chat_id: record.chat_id.clone(),
             tool_call_id: record.tool_call_id.clone(),
             tool_name: record.tool_name.clone(),
             input: decision.changed_input.as_ref().unwrap_or(&record.input).clone(),
+            changed_input,
             decision,
             idempotency_key: record.id,
             claim,

@@ -9,8 +9,8 @@ use test_support::ledger_double::{Fault, LedgerDouble, Operation};
 use tokio::sync::oneshot;
 use ui_message_stream::approval::store::InMemoryLedger;
 use ui_message_stream::approval::{
-    Approvals, ApprovedCall, DefinitionDigest, EditableInput, KeyRing, OnNewMessage, Principal,
-    Progress, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
+    Approvals, ApprovedCall, ChangedInput, DefinitionDigest, EditableInput, KeyRing, OnNewMessage,
+    Principal, Progress, ToolInfo, ToolOutcome, Toolbox, UnixMillis,
 };
 use ui_message_stream::{BoxFuture, Json};
 
@@ -120,8 +120,8 @@ impl Toolbox for Tools {
         Some(info)
     }
 
-    fn check_input(&self, _: &str, input: &Json) -> Result<(), String> {
-        input.decode::<Payment>().map(drop).map_err(|error| error.to_string())
+    fn check_input(&self, _: &str, input: &ChangedInput) -> Result<(), String> {
+        input.changed.decode::<Payment>().map(drop).map_err(|error| error.to_string())
     }
 
     fn permits<'a>(&'a self, call: &'a ApprovedCall) -> BoxFuture<'a, bool> {

@@ -52,8 +52,15 @@ impl Host {
             effects.lock().unwrap().push(transfer.clone());
             async move { Ok::<_, ToolError>(transfer) }
         });
-        let transfer = transfer.needs_approval().editable_fields(["amount"]);
-        let transfer = transfer.authorize(|_, transfer| transfer.amount <= 1_000);
+        let transfer =
+            transfer.needs_approval().editable_fields(["amount"]).check_change(|input| {
+                assert_ne!(input.changed.amount, 13, "a bug of the host");
+                match input.changed.amount <= input.original.amount {
+                    true => Ok(()),
+                    false => Err("amount: may be lowered, not raised".to_owned()),
+                }
+            });
+        let transfer = transfer.authorize(|_, transfer| transfer.amount > 0);
         let model = Calls::of(&[("transfer", json!({"to": "bakery", "amount": 900}))]);
         let agent = Agent::new(model.clone()).tool(transfer);
         let chats = ChatServer::new(agent.clone(), Approvals::new(agent));
@@ -183,7 +190,9 @@ async fn an_input_that_is_not_accepted_is_named_and_nothing_is_stored() {
         (json!({"to": "eve", "amount": 1}), "`to` cannot be changed"),
         (json!({"to": "bakery", "amount": -1}), "/amount: -1 is less than the minimum of 0"),
         (json!({"to": "bakery"}), "\"amount\" is a required property"),
-        (json!({"to": "bakery", "amount": 5_000}), "the tool may not run with this input"),
+        (json!({"to": "bakery", "amount": 0}), "the tool may not run with this input"),
+        (json!({"to": "bakery", "amount": 901}), "amount: may be lowered, not raised"),
+        (json!({"to": "bakery", "amount": 13}), "the change could not be checked"),
     ];
     for route in ROUTES {
         let host = Host::new().await;
@@ -200,6 +209,26 @@ async fn an_input_that_is_not_accepted_is_named_and_nothing_is_stored() {
         host.answered().await;
         assert_eq!(host.sent(), [900], "{route:?}");
     }
+}
+
+#[tokio::test]
+async fn a_page_that_shows_another_original_input_does_not_weaken_the_check() {
+    let mut host = Host::new().await;
+    let mut shown = serde_json::to_value(&host.page).unwrap();
+    for part in shown["parts"].as_array_mut().unwrap() {
+        let forged = json!({"to": "bakery", "amount": 5_000});
+        match part["type"].as_str() {
+            Some("tool-transfer") => part["input"] = forged,
+            Some("data-approval") => part["data"]["originalInput"] = forged,
+            _ => {}
+        }
+    }
+    host.page = UiMessage::parse(&shown.to_string()).unwrap();
+    let raised = json!({"to": "bakery", "amount": 1_000});
+    let (status, text) = host.approve(Route::Chat, Some(&raised)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{text}");
+    assert!(text.contains("amount: may be lowered, not raised"), "{text}");
+    assert_eq!(host.sent(), [0; 0]);
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use ui_message_stream::approval::{
-    ApprovedCall, DefinitionDigest, EditableInput, Progress, ToolInfo, ToolOutcome, Toolbox,
+    ApprovedCall, ChangedInput, DefinitionDigest, EditableInput, Progress, ToolInfo, ToolOutcome,
+    Toolbox,
 };
 use ui_message_stream::{BoxFuture, Json, UiMessage};
 use ui_message_stream_agent::ApprovalContext;
@@ -171,8 +172,8 @@ impl Toolbox for Tools {
         Some(info)
     }
 
-    fn check_input(&self, name: &str, input: &Json) -> Result<(), String> {
-        match self.takes(name, input) {
+    fn check_input(&self, name: &str, input: &ChangedInput) -> Result<(), String> {
+        match self.takes(name, &input.changed) {
             true => Ok(()),
             false => Err("the tool does not take this input".to_owned()),
         }
