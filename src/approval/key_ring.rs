@@ -19,7 +19,8 @@ use super::{KeyId, UnixMillis};
 /// A key is a number and a secret. Each approval record holds the [`KeyId`] that is derived from
 /// both. If no key of the ring has this id, the record is void: it is not listed, and cannot be
 /// approved or denied. So a new secret voids all open approval requests of the old one, also under
-/// the same number.
+/// the same number. A server logs a warning, once for each key, when it finds such records in its
+/// ledger, and for each answer to one.
 ///
 /// A secret is never used directly: the key for approvals is derived from the secret with
 /// HKDF-SHA256. The same secret can therefore serve other purposes, too.
@@ -150,6 +151,12 @@ impl KeyRing {
     /// Returns the id of the key that seals new approval ids.
     pub fn active_key_id(&self) -> KeyId {
         self.active.id
+    }
+
+    /// Returns whether this key is in the ring, and not past its `not_after`.
+    #[cfg(feature = "approvals")]
+    pub(super) fn verifies(&self, key_id: KeyId, now: UnixMillis) -> bool {
+        self.verification_key(key_id, now).is_some()
     }
 
     /// Returns the key with this id, unless the key is unknown or is retired and past its

@@ -86,18 +86,27 @@ impl Token {
 
     /// Decodes and verifies an approval id. Returns `None` on any error.
     pub(super) fn open(keys: &KeyRing, id: &ApprovalId, now: UnixMillis) -> Option<Self> {
-        let text = id.as_str().strip_prefix(PREFIX).filter(|text| text.len() == TEXT_LEN)?;
-        let mut bytes = [0; TOKEN_BYTES];
-        // The decoder accepts neither padding nor spare bits, so a token has exactly one text.
-        let read = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
-        if read != TOKEN_BYTES || bytes[0] != VERSION {
-            return None;
-        }
+        let bytes = decode(id)?;
         let sealed = *bytes.first_chunk()?;
         let key = keys.verification_key(key_id(&sealed), now)?;
         key.mac().chain_update(sealed).verify_slice(&bytes[SEALED_BYTES..]).ok()?;
         Some(Token { record: RecordId::from_bytes(*sealed[25..].first_chunk()?), sealed })
     }
+
+    /// Returns the key that an approval id names, for the log. Any client can name any key.
+    #[cfg(feature = "approvals")]
+    pub(super) fn unverified_key_id(id: &ApprovalId) -> Option<KeyId> {
+        Some(key_id(decode(id)?.first_chunk()?))
+    }
+}
+
+/// Decodes an approval id, and verifies nothing.
+fn decode(id: &ApprovalId) -> Option<[u8; TOKEN_BYTES]> {
+    let text = id.as_str().strip_prefix(PREFIX).filter(|text| text.len() == TEXT_LEN)?;
+    let mut bytes = [0; TOKEN_BYTES];
+    // The decoder accepts neither padding nor spare bits, so a token has exactly one text.
+    let read = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+    (read == TOKEN_BYTES && bytes[0] == VERSION).then_some(bytes)
 }
 
 /// Returns whether an approval id that does not open looks like one of a newer format: another

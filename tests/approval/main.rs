@@ -12,6 +12,7 @@ mod ledger_store;
 mod new_message;
 mod notifier;
 mod one_tool;
+mod other_keys;
 mod random_orders;
 mod resume_plan;
 mod stored_formats;

@@ -200,6 +200,7 @@ impl Answers {
         let open_ids = open.iter().map(|request| request.record);
         let ids: Vec<RecordId> = redemption.records().chain(open_ids).collect();
         let (now, pending) = inner.pending_records(&approvals.pending_list()).await?;
+        answered.iter().for_each(|id| inner.other_keys.warn_of_answer(id, &inner.keys));
         // Leases are measured by the clock of the ledger.
         redemption.now = now;
         let mut records = HashMap::new();

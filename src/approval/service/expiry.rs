@@ -26,7 +26,7 @@ pub(super) async fn expire_due(inner: &Inner) -> Result<ExpiredApprovals, Ledger
     let list = RecordList::pending();
     let mut due = ListRecords { limit: MAX_AT_ONCE + 1, ..(&list).into() };
     let page = loop {
-        let page = inner.ledger.read_list(due).await?;
+        let page = inner.read_pending(due).await?;
         // Records that cannot be read are left out of a page.
         match page.next {
             Some(next) if page.records.is_empty() => due.after = Some(next),

@@ -161,7 +161,7 @@ impl Feed {
         while self.records.is_empty() && self.has_more {
             let Feed { list, after, .. } = &*self;
             let page = ListRecords { list, after: *after, later_than_now: true, limit };
-            let ListedRecords { now, records, next } = inner.ledger.read_list(page).await?;
+            let ListedRecords { now, records, next } = inner.read_pending(page).await?;
             let records = records.into_iter().map(|VersionedRecord { record, .. }| (record, now));
             // A store of a third party may not know `later_than_now`.
             self.records.extend(records.filter(|(record, now)| record.expires_at > *now));

@@ -9,10 +9,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::notifier::Notices;
+use super::other_keys::OtherKeys;
 use super::{ApprovalLimits, AuditEvent, AuditEventKind, AuditSink, Toolbox};
 use crate::approval::store::{
-    ApprovalUse, LedgerStore, LedgerStoreError, ListRecords, RECORD_RETENTION, RecordList,
-    ReplayGuard, VersionedRecord, system_time, update,
+    ApprovalUse, LedgerStore, LedgerStoreError, ListRecords, ListedRecords, RECORD_RETENTION,
+    RecordList, ReplayGuard, VersionedRecord, system_time, update,
 };
 use crate::approval::{
     ApprovalRecord, KeyRing, OnNewMessage, Principal, RecordId, RejectionReason, Transition,
@@ -24,6 +25,7 @@ use crate::metrics::count_approval;
 #[derive(Clone)]
 pub(super) struct Inner {
     pub(super) keys: KeyRing,
+    pub(super) other_keys: Arc<OtherKeys>,
     pub(super) ledger: Arc<dyn LedgerStore>,
     pub(super) toolbox: Arc<dyn Toolbox>,
     pub(super) audit: Arc<dyn AuditSink>,
@@ -91,13 +93,24 @@ impl Inner {
         let mut all = Vec::new();
         let mut query = ListRecords { limit: PAGE_RECORDS, ..list.into() };
         loop {
-            let page = self.ledger.read_list(query).await?;
+            let page = self.read_pending(query).await?;
             all.extend(page.records.into_iter().map(|VersionedRecord { record, .. }| record));
             query.after = page.next;
             if page.next.is_none() {
                 return Ok((page.now, all));
             }
         }
+    }
+
+    /// Reads a page of a list of pending records, and logs the keys that this server does not have.
+    pub(super) async fn read_pending(
+        &self,
+        list: ListRecords<'_>,
+    ) -> Result<ListedRecords, LedgerStoreError> {
+        let page = self.ledger.read_list(list).await?;
+        let records = page.records.iter().map(|versioned| &versioned.record);
+        self.other_keys.note(records, &self.keys);
+        Ok(page)
     }
 
     /// Has new events delivered to the notifier, if there is one.

@@ -42,6 +42,7 @@ mod issued_approval;
 mod ledger_requests;
 mod limits;
 mod notifier;
+mod other_keys;
 mod outcome;
 mod progress;
 mod request_ledger;
@@ -166,6 +167,7 @@ impl Approvals {
         let key = KeyRing::new(u32::from_be_bytes(random_bytes()), &random_bytes::<32>());
         Approvals(Arc::new(Inner {
             keys: key.expect("32 random bytes make a key"),
+            other_keys: Arc::default(),
             ledger: Arc::new(InMemoryLedger::new()),
             toolbox: Arc::new(toolbox),
             audit: Arc::new(TracingAudit),
@@ -495,6 +497,9 @@ impl Approvals {
                 Ok(record) => record,
                 Err(reason) => {
                     let record = token.map(|token| token.record);
+                    if record.is_none() {
+                        self.0.other_keys.warn_of_answer(id, &self.0.keys);
+                    }
                     self.0.audit_unauthorized_decision(now, principal, record, reason);
                     continue;
                 }

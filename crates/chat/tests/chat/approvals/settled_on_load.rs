@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_stream::stream;
+use test_support::thread_subscriber::{CapturedLog, subscribe};
 use tokio::time::{sleep, timeout};
 use ui_message_stream::AgentEvent;
 use ui_message_stream::approval::store::InMemoryLedger;
@@ -103,11 +104,18 @@ async fn a_question_that_has_expired_is_closed_in_the_store_by_a_load() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_whose_key_was_lost_is_closed_in_the_store_by_the_next_message() {
+    let log = CapturedLog::default();
+    let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
+    let _guard = subscribe(subscriber.finish());
     let servers = Servers::new([7, 8]);
     servers.ask().await;
     // A server that was started with a wrong key closes nothing.
     assert!(servers.load().await.has_open_questions());
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_secs(120)).await;
+    // It says so once.
+    let text = log.text();
+    let warnings: Vec<&str> = text.lines().filter(|line| line.contains("another key")).collect();
+    assert!(matches!(warnings[..], [line] if line.contains("WARN")), "{warnings:#?}");
     assert!(servers.has_questions().await);
     let next = servers.second.stream_response(&ada(), post("m2", "Go on")).await.unwrap();
     text_of(next).await;
