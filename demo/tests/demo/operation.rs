@@ -174,7 +174,7 @@ fn after_redis_has_lost_a_question_its_answer_is_refused_as_one_that_nobody_has_
     let (own, other) = (ask("c"), ask("d"));
     shared.redis_mut().command("FLUSHALL");
     let forged = other.to_string().replace("\"a1.", "\"a1.A");
-    let known = "the chat does not hold the tool calls that this message answers";
+    let known = "the chat does not hold this message, or the tool calls that it answers";
     // The reply does not say whether the question was ever asked.
     let refused = [&eve, &ada].map(|user| post(user, &own));
     for refused in refused.iter().chain([&post(&ada, &serde_json::from_str(&forged).unwrap())]) {

@@ -71,9 +71,19 @@ pub enum RequestConflict {
          `messageId`, or the history up to the user's message as `messages`"
     )]
     NothingToRegenerate,
-    /// The request answers tool calls that the conversation does not hold: the server has lost them, or
-    /// their message was removed.
-    #[error("the chat does not hold the tool calls that this message answers; load the chat again")]
+    /// The request holds no message, and the conversation holds messages of the user: there is nothing to
+    /// answer.
+    #[error(
+        "the request holds no message, so nothing was changed; send a message of the user, or an answer \
+         to a call in its message"
+    )]
+    NothingNew,
+    /// The request continues a message, or answers tool calls, that the conversation does not hold: the
+    /// server has lost them, their message was removed, or the client has invented them.
+    #[error(
+        "the chat does not hold this message, or the tool calls that it answers, so nothing was changed; \
+         load the chat again"
+    )]
     UnknownCalls,
 }
 

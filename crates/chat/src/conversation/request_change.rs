@@ -73,7 +73,7 @@ pub(crate) fn change_of(
         return new_message(chat, request, message, posted_history);
     }
     let Some(continued) = request.continued_message() else {
-        return Ok(RequestChange::default());
+        return first_message(chat);
     };
     let id = &continued.id;
     if chat.place_of(id, Role::Assistant).is_some() {
@@ -107,6 +107,19 @@ pub(crate) fn apply_change(chat: &mut Chat, change: RequestChange) {
     }
     if regenerated.is_some() {
         chat.regenerated = regenerated;
+    }
+}
+
+/// A request without messages: the agent speaks first, in a chat that holds no message yet.
+fn first_message(chat: &Chat) -> Result<RequestChange, NoChange> {
+    if chat.place_of_last_question().is_some() {
+        return Err(NoChange::new(RequestEffect::Refused(RequestConflict::NothingNew)));
+    }
+    let first = new_live_message(chat).map(|live| RequestEffect::AwaitsResponse(live.clone()));
+    let stored = || Some(RequestEffect::Answered(chat.messages.first()?.id.clone()));
+    match first.or_else(stored) {
+        Some(effect) => Err(NoChange::new(effect)),
+        None => Ok(RequestChange::default()),
     }
 }
 

@@ -35,6 +35,8 @@ impl Chat {
     ///   `messageId` names it, or the user's message before it. Without `messageId` the last posted
     ///   message does, and without posted messages it is the response to the user's last stored one.
     /// - Approval responses and tool outputs continue the message that holds their calls.
+    /// - A request without messages begins a conversation in which the agent speaks first. If the conversation
+    ///   holds messages of the user, it is [refused](super::RequestConflict::NothingNew).
     ///
     /// If tool calls are removed, the [history](Self::history) is no longer complete.
     ///

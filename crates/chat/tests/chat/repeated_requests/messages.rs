@@ -381,6 +381,21 @@ fn a_regeneration_without_messages_regenerates_what_the_chat_holds() {
     }
 }
 
+#[test]
+fn a_request_without_messages_lets_the_agent_speak_first_and_is_refused_afterwards() {
+    let mut chat = Chat::new("chat", ada());
+    assert_eq!(apply(&mut chat, &submit(&[])), RequestEffect::NewResponse);
+    begin(&mut chat, "hello");
+    assert_eq!(repeat(&mut chat, &submit(&[])), RequestEffect::AwaitsResponse("hello".into()));
+    finish(&mut chat, "hello");
+    assert_eq!(repeat(&mut chat, &submit(&[])), answered("hello"));
+    let nothing = RequestEffect::Refused(RequestConflict::NothingNew);
+    let mut asked = chat_of(1);
+    assert_eq!(repeat(&mut asked, &submit(&[])), nothing);
+    begin(&mut asked, "b");
+    assert_eq!(repeat(&mut asked, &submit(&[])), nothing);
+}
+
 /// Delivered late, it would replace the response to a newer message.
 #[test]
 fn a_regeneration_that_names_no_message_of_the_chat_is_refused() {
@@ -423,6 +438,25 @@ fn a_message_that_did_not_arrive_is_added_when_its_response_is_requested_again()
     let mut chat = chat_of(1);
     assert_eq!(apply(&mut chat, &regenerate(&posted(2), None)), RequestEffect::NewResponse);
     assert_eq!(ids(&chat), ["m1", "a1", "m2"]);
+}
+
+#[tokio::test]
+async fn a_post_that_changes_nothing_says_so() {
+    let host = Host::new();
+    let mut client = Client::new("alice", "chat");
+    client.say(&host, "delete notes.txt").await;
+    let before = state(&host).await;
+    let mut with_call = client.last().clone();
+    with_call["id"] = "invented".into();
+    for messages in [json!([]), json!([assistant("invented")]), json!([with_call])] {
+        let refused = host.chat("alice", submit(messages.as_array().unwrap()).to_string()).await;
+        assert_eq!(refused.status, StatusCode::CONFLICT, "{messages}: {}", refused.text);
+        assert!(refused.text.contains("so nothing was changed"), "{messages}: {}", refused.text);
+        assert_eq!(state(&host).await, before, "{messages}");
+    }
+    // The question is still open.
+    client.answer(&host, true).await;
+    assert_eq!(host.tools.effects().len(), 1);
 }
 
 /// The stored history, the effects of the tools, and the number of model calls.
