@@ -88,6 +88,8 @@
 
 #[macro_use]
 mod debug;
+#[macro_use]
+mod words;
 
 #[cfg(feature = "body")]
 mod boxed;

@@ -34,6 +34,14 @@ pub enum ApprovalEvent {
     OutcomeUnknown,
 }
 
+words! {
+    ApprovalEvent {
+        Requested "requested" Approved "approved" Denied "denied" Lapsed "lapsed" Expired "expired"
+        Superseded "superseded" Revoked "revoked" Executed "executed"
+        OutcomeUnknown "outcome-unknown"
+    }
+}
+
 impl ApprovalEvent {
     /// Returns the events of a request so far, with their times. A later state of the record has the same
     /// events, and perhaps more.

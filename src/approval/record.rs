@@ -209,6 +209,13 @@ pub enum ApprovalStatus {
     Lapsed,
 }
 
+words! {
+    ApprovalStatus {
+        Pending "pending" Approved "approved" Denied "denied" Expired "expired" Revoked "revoked"
+        Superseded "superseded" Lapsed "lapsed"
+    }
+}
+
 /// What happens to the approval request of a call when its requester sends a newer message.
 ///
 /// A user who writes "No, stop" may have approved the call before, in a response that reaches the
@@ -234,6 +241,8 @@ pub enum OnNewMessage {
     #[serde(alias = "keep")]
     Run,
 }
+
+words! { OnNewMessage { Lapse "lapse" Deny "deny" Run "run" } }
 
 impl OnNewMessage {
     /// Returns whether a newer message closes the request.
@@ -299,6 +308,12 @@ pub enum RevocationReason {
     DefinitionChanged,
     /// The user may no longer run the tool, or the tool does not accept the input.
     NotPermitted,
+}
+
+words! {
+    RevocationReason {
+        ByHost "by-host" DefinitionChanged "definition-changed" NotPermitted "not-permitted"
+    }
 }
 
 /// The outcome of an approved call: of a tool that has run, or that the client is to run.

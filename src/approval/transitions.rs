@@ -108,6 +108,16 @@ pub enum RejectionReason {
     InputNotAccepted,
 }
 
+words! {
+    unlisted RejectionReason {
+        Forged "forged" NewerFormat "newer-format" NotFound "not-found"
+        WrongPrincipalOrChat "wrong-principal-or-chat" BindingMismatch "binding-mismatch"
+        InputChanged "input-changed" Expired "expired" Superseded "superseded" Lapsed "lapsed"
+        Revoked(_) "revoked" AlreadyDecided "already-decided" SelfApproval "self-approval"
+        InputNotAccepted "input-not-accepted"
+    }
+}
+
 impl ApprovalRecord {
     /// Approves the call and claims the record, unless the request was already decided.
     ///

@@ -30,6 +30,8 @@ pub enum Severity {
     Warning,
 }
 
+words! { unlisted Severity { Error "error" Warning "warning" } }
+
 /// Generates the enum and its tables from one list.
 macro_rules! rules {
     ($(

@@ -27,20 +27,14 @@ pub enum FinishReason {
     Other,
 }
 
-impl FinishReason {
-    /// Returns the word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FinishReason::Stop => "stop",
-            FinishReason::Length => "length",
-            FinishReason::ContentFilter => "content-filter",
-            FinishReason::ToolCalls => "tool-calls",
-            FinishReason::Error => "error",
-            FinishReason::Interrupted => "interrupted",
-            FinishReason::Other => "other",
-        }
+words! {
+    read FinishReason {
+        Stop "stop" Length "length" ContentFilter "content-filter" ToolCalls "tool-calls"
+        Error "error" Interrupted "interrupted" Other "other"
     }
+}
 
+impl FinishReason {
     /// Returns whether a client of this version accepts the word.
     pub(crate) fn is_known_to(self, version: Version) -> bool {
         self != FinishReason::Interrupted || version.knows(Since { v6: None, v7: 149 })
@@ -49,18 +43,5 @@ impl FinishReason {
     /// Returns the reason in a word that this client accepts.
     pub(super) fn for_version(self, version: Version) -> Self {
         if self.is_known_to(version) { self } else { FinishReason::Other }
-    }
-
-    pub(crate) fn from_wire(word: &str) -> Option<Self> {
-        Some(match word {
-            "stop" => FinishReason::Stop,
-            "length" => FinishReason::Length,
-            "content-filter" => FinishReason::ContentFilter,
-            "tool-calls" => FinishReason::ToolCalls,
-            "error" => FinishReason::Error,
-            "interrupted" => FinishReason::Interrupted,
-            "other" => FinishReason::Other,
-            _ => return None,
-        })
     }
 }

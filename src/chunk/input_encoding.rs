@@ -15,25 +15,11 @@ pub enum InputEncoding {
     Text,
 }
 
-impl InputEncoding {
-    /// Returns the word on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            InputEncoding::Json => "json",
-            InputEncoding::Text => "text",
-        }
-    }
+words! { read InputEncoding { Json "json" Text "text" } }
 
+impl InputEncoding {
     /// Each client that knows the key knows both words.
     pub(super) fn for_version(self, _: Version) -> Self {
         self
-    }
-
-    pub(crate) fn from_wire(word: &str) -> Option<Self> {
-        Some(match word {
-            "json" => InputEncoding::Json,
-            "text" => InputEncoding::Text,
-            _ => return None,
-        })
     }
 }

@@ -548,6 +548,8 @@ pub enum Executor {
     Provider,
 }
 
+words! { Executor { Server "server" Client "client" Provider "provider" } }
+
 /// What a server attaches to an approval request.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -27,6 +27,13 @@ pub enum AnswerEnd {
     Limit,
 }
 
+words! {
+    AnswerEnd {
+        Finished "finished" Stopped "stopped" Failed "failed" Interrupted "interrupted"
+        Limit "limit"
+    }
+}
+
 /// The metadata of this crate itself.
 #[derive(Serialize, Deserialize)]
 struct Own {

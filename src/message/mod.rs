@@ -265,16 +265,7 @@ pub enum Role {
     Assistant,
 }
 
-impl Role {
-    fn from_wire(word: &str) -> Option<Self> {
-        Some(match word {
-            "system" => Role::System,
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
-            _ => return None,
-        })
-    }
-}
+words! { read Role { System "system" User "user" Assistant "assistant" } }
 
 /// Why a text is not a UI message.
 #[derive(Debug, thiserror::Error)]

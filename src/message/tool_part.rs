@@ -1,5 +1,7 @@
 //! [`ToolPart`]: a tool call in a message, and its state.
 
+use std::fmt;
+
 use serde::ser::SerializeMap;
 
 use super::approval::{ApprovalDetails, RequestedApproval, RespondedApproval, SettledApproval};
@@ -481,6 +483,13 @@ impl ToolState {
             }
             ToolState::Unknown { .. } => Ok(()),
         }
+    }
+}
+
+/// Writes the word on the wire.
+impl fmt::Display for ToolState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }
 

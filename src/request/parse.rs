@@ -58,6 +58,12 @@ impl Trigger {
     }
 }
 
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 pub(super) fn body(bytes: &[u8], limits: &Limits) -> Result<Body, ParseRequestError> {
     let text = limits.text_of_any_depth(bytes)?;
     let mut reader = Reader::new(Budget {

@@ -23,6 +23,12 @@ pub enum ResponseOutcome {
     Failed,
 }
 
+words! {
+    unlisted ResponseOutcome {
+        Finished "finished" Aborted "aborted" Disconnected "disconnected" Failed "failed"
+    }
+}
+
 /// A summary of a response that has ended.
 #[non_exhaustive]
 pub struct ResponseSummary {

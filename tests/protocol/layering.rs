@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 /// the longest path that holds it.
 const PARTS: &[(&str, bool, &[&str])] = &[
     ("debug", true, &[]),
+    ("words", true, &[]),
     ("boxed", false, &[]),
     ("json", true, &[]),
     ("id", true, &[]),

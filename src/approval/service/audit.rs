@@ -176,9 +176,9 @@ impl AuditEventKind {
         )
     }
 
-    /// Returns the name of this kind, for a series of metrics. An execution that failed has a name
-    /// of its own.
-    pub(super) fn name(&self) -> &'static str {
+    /// Returns the name of this kind, as in the log and in the series of metrics. It is the kind of the JSON,
+    /// but an execution that failed has a name of its own, `failed`.
+    pub fn as_str(&self) -> &'static str {
         match self {
             AuditEventKind::Requested { .. } => "requested",
             AuditEventKind::Approved { .. } => "approved",
@@ -253,6 +253,12 @@ impl AuditEventKind {
     }
 }
 
+impl fmt::Display for AuditEventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// A receiver of audit events. It is called synchronously where the event takes place, and must not
 /// block.
 ///
@@ -318,7 +324,7 @@ impl AuditSink for TracingAudit {
             tool_call = ?event.tool_call_id,
             tool = ?event.tool_name,
             input_digest = event.input_digest,
-            kind = event.kind.name(),
+            kind = event.kind.as_str(),
             fence = event.kind.fence(),
             cause = event.kind.cause().map(tracing::field::debug),
             expires_at = event.kind.expires_at().map(rfc3339).map(tracing::field::display),

@@ -177,7 +177,7 @@ impl Inner {
 
     /// Writes an event to the audit, and counts it.
     pub(super) fn audit(&self, event: &AuditEvent) {
-        count_approval(event.kind.name());
+        count_approval(event.kind.as_str());
         self.audit.record(event);
     }
 }

@@ -1,5 +1,7 @@
 //! [`StopReason`]: why an assistant message ends, for clients that do not read a stream.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use ui_message_stream::chunk::FinishReason;
@@ -26,6 +28,18 @@ pub enum StopReason {
 }
 
 impl StopReason {
+    /// Returns the word for it, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StopReason::Stop => "stop",
+            StopReason::RequiresApproval => "requires_approval",
+            StopReason::RequiresClientTool => "requires_client_tool",
+            StopReason::ToolCalls => "tool_calls",
+            StopReason::Length => "length",
+            StopReason::ContentFilter => "content_filter",
+        }
+    }
+
     /// Returns the more precise reason that the agent's finish reason gives, if `self` is
     /// [`StopReason::Stop`]. Returns `self` otherwise.
     pub(crate) fn with_finish_reason(self, reason: Option<FinishReason>) -> Self {
@@ -34,6 +48,31 @@ impl StopReason {
             (StopReason::Stop, Some(FinishReason::Length)) => StopReason::Length,
             (StopReason::Stop, Some(FinishReason::ContentFilter)) => StopReason::ContentFilter,
             _ => self,
+        }
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_is_the_one_of_json() {
+        for reason in [
+            StopReason::Stop,
+            StopReason::RequiresApproval,
+            StopReason::RequiresClientTool,
+            StopReason::ToolCalls,
+            StopReason::Length,
+            StopReason::ContentFilter,
+        ] {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.to_string());
         }
     }
 }
