@@ -58,7 +58,7 @@ user_texts! {
     OutputNotShown = "The tool returned what cannot be shown.",
     /// The server of an MCP tool does not answer, or was lost before the call. The name of the server precedes
     /// the text.
-    ToolServerGone = "This tool call was not executed: the tool server is away. Try again later.",
+    ToolServerGone = "This tool call was not executed: the tool server is away.",
     /// The server of an MCP tool was lost during the call. The name of the server precedes the text.
     ToolServerLost = "The tool server went away. What the tool did until then is not known.",
 

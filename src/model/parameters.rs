@@ -11,10 +11,10 @@ use crate::json::Json;
 /// at its root. Providers reject the whole request for any other schema, and some for a `$schema`.
 ///
 /// A union of objects becomes one object that has the properties of all of them: it allows more than the original,
-/// against which the input is validated. Returns `None` if an input that fits the schema is no object, so that no
-/// provider accepts the tool.
+/// against which the input is validated. Returns `None` for a tool that no provider accepts: an input that fits the
+/// schema is no object, or the schema refers to a place inside the union at its root.
 ///
-/// The schema may be a stranger's. It is looked at in at most 1000 places.
+/// The schema may be hostile. At most 10 000 subschemas and properties are read.
 pub fn parameters(schema: &Json) -> Option<Json> {
     Json::from_serialize(&merged(schema.decode().ok()?)?).ok()
 }
@@ -32,7 +32,7 @@ impl LastParameters {
     }
 }
 
-/// They follow from the schema.
+/// Always equal: the parameters are computed from the schema, which is compared.
 impl PartialEq for LastParameters {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -56,7 +56,10 @@ fn merged(schema: Value) -> Option<Value> {
     }
     merged.insert("type".to_owned(), "object".into());
     merged.entry("properties").or_insert_with(|| Map::new().into());
-    Some(merged.into())
+    let merged = Value::from(merged);
+    let text = merged.to_string();
+    let refers_into = |union: &str| text.contains(&format!(r##""#/{union}/"##));
+    (!UNIONS.into_iter().any(refers_into)).then_some(merged)
 }
 
 /// Returns the properties of a schema of an object, and the required ones, its unions merged. Beyond the depth and the
@@ -67,7 +70,9 @@ fn merge(
     depth: usize,
     visits: &mut usize,
 ) -> Option<Map<String, Value>> {
-    let (Some(depth), Some(left)) = (depth.checked_sub(1), visits.checked_sub(1)) else {
+    let properties = schema.get("properties").and_then(Value::as_object).map_or(0, Map::len);
+    let (Some(depth), Some(left)) = (depth.checked_sub(1), visits.checked_sub(1 + properties))
+    else {
         return Some(Map::new());
     };
     *visits = left;
@@ -83,7 +88,7 @@ fn merge(
     if let Some(target) = target.and_then(|pointer| root.pointer(pointer)) {
         merged.add_all([Merged(merge(target, root, depth, visits)?)]);
     }
-    for name in ["allOf", "anyOf", "oneOf"] {
+    for name in UNIONS {
         let Some(branches) = schema.get(name).and_then(Value::as_array) else { continue };
         // An input that may be missing is an object or `null`.
         let branches = branches.iter().filter(|branch| branch.get("type") != Some(&"null".into()));
@@ -169,6 +174,9 @@ fn add_choice(known: &mut Value, schema: &Value) {
     }
 }
 
+/// Keywords of schemas that are merged.
+const UNIONS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+
 /// What is merged, and what providers refuse at the root.
 const LEFT_OUT: [&str; 8] =
     ["$schema", "$ref", "oneOf", "anyOf", "allOf", "not", "properties", "required"];
@@ -176,8 +184,8 @@ const LEFT_OUT: [&str; 8] =
 /// How deeply unions and references are followed. A reference may lead back to itself.
 const MAX_DEPTH: usize = 16;
 
-/// In how many places a schema is looked at: references may multiply.
-const MAX_VISITS: usize = 1_000;
+/// How many subschemas and properties are read: references may multiply.
+const MAX_VISITS: usize = 10_000;
 
 #[cfg(test)]
 mod tests {
@@ -238,6 +246,16 @@ mod tests {
             ),
             // Each reference would be followed for each of the others.
             (json!({"allOf": vec![json!({"$ref": "#"}); 20]}), Some(object(json!({})))),
+            (
+                json!({"allOf": vec![json!({"$ref": "#/$defs/B"}); 20_000], "$defs": {"B":
+                {"properties": {"a": {}}}}}),
+                Some(json!({"type": "object",
+                "properties": {"a": {}}, "$defs": {"B": {"properties": {"a": {}}}}})),
+            ),
+            (
+                json!({"anyOf": [{"properties": {"a": {}, "b": {"$ref": "#/anyOf/0/properties/a"}}}]}),
+                None,
+            ),
             (json!({"type": "string"}), None),
             (json!({"oneOf": [{"const": "all"}, {"type": "object"}]}), None),
             (json!({"enum": ["a"]}), None),

@@ -114,8 +114,8 @@ impl ToolResult {
         let text = format!("{CHANGED} {input}\nThe result is: {}", self.text());
         match self {
             ToolResult::Output(_) => ToolResult::Output(Json::string(&text)),
-            ToolResult::Error(_) => ToolResult::Error(text),
-            ToolResult::Executing | ToolResult::OutcomeUnknown { .. } => {
+            // The call may have failed before it ran.
+            ToolResult::Error(_) | ToolResult::Executing | ToolResult::OutcomeUnknown { .. } => {
                 ToolResult::Error(format!("{} {CHANGED_BEFORE} {input}", self.text()))
             }
             other => other,

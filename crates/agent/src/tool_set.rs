@@ -288,7 +288,8 @@ impl ToolSet {
         policy.map_or(Ok(()), |policy| policy.check_change(name, input))
     }
 
-    /// Checks a call that the user is to be asked for.
+    /// Checks a call of an agent inside that the user is to be asked for. Another tool with the name of a tool
+    /// that was left out is not called in its place.
     ///
     /// # Errors
     /// The text of the problem, for the model and the user.
@@ -298,7 +299,7 @@ impl ToolSet {
         principal: &Principal,
     ) -> Result<(), String> {
         let (name, input) = (&*call.tool_name, &call.input);
-        let registered = self.find_asked(name);
+        let registered = self.find_inner(name);
         Self::validate_call(registered, name, input)?;
         match registered.map(|registered| registered.tool.policy()) {
             Some(policy) if policy.authorizes(name, principal, input).await => Ok(()),
@@ -467,8 +468,12 @@ impl ToolSet {
 
     /// Finds a tool that the user may be asked for.
     fn find_asked(&self, name: &str) -> Option<&RegisteredTool> {
-        let inner = || self.inner.iter().find(|(inner, _)| **inner == *name);
-        self.find(name).or_else(|| inner().map(|(_, registered)| registered))
+        self.find(name).or_else(|| self.find_inner(name))
+    }
+
+    fn find_inner(&self, name: &str) -> Option<&RegisteredTool> {
+        let inner = self.inner.iter().find(|(inner, _)| **inner == *name);
+        inner.map(|(_, registered)| registered)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Calls a tool, and answers what its server asks for before it has a result.
+//! Calls a tool, and answers the input requests of its server.
 
 use std::time::Duration;
 

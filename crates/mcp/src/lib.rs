@@ -14,7 +14,8 @@
 //! that is about to be called anyway, after a wait for the user. Calls that are approved together
 //! share it. Change notifications alone would not be enough, because a server is not required to
 //! send them. If the definition differs, the approval is revoked. If the server does not respond, the
-//! call fails with a text that names the server, and never runs. A server that changes what a tool does, but not its definition, cannot be detected.
+//! call fails with a text that names the server, and never runs. A server that changes what a tool does,
+//! but not its definition, cannot be detected.
 //!
 //! The schema of a tool is sent to the model and is not evaluated here, because a server can write a
 //! schema whose evaluation takes unbounded time. The server validates the inputs of its tools. A
@@ -137,9 +138,9 @@ impl McpClient {
     ///
     /// While the server is away, the model is offered the tools that it listed last. Their calls are
     /// not sent, nor is an approval requested: the model and the user read which server is away. An
-    /// approved call waits for 10 seconds, and then fails with the same text, because the definition of
-    /// its tool cannot be [compared](crate). A call that was running fails, and is not sent again, because what
-    /// it did is not known.
+    /// approved call waits for up to 30 seconds, and then fails with the same text, because the
+    /// definition of its tool cannot be [compared](crate). A call that was running fails, and is not
+    /// sent again, because what it did is not known.
     ///
     /// Over HTTP there is no connection that could be lost: each request is sent, and it is the call
     /// that fails.

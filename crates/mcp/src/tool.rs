@@ -36,11 +36,11 @@ use ui_message_stream_agent::{
 /// server validates them, and the schema of a server can be written so that its evaluation takes
 /// unbounded time. The server's refusal of an input is shown to the model and the user.
 ///
-/// A name that model providers accept stays as it is. Any other name, and one that is too long, is what
-/// remains of its ASCII letters and digits, and a hash of the whole name: `größe` is called
+/// A name that model providers accept stays as it is. Any other name is replaced by its ASCII letters and
+/// digits, followed by a hash of the original name: `größe` is called
 /// `gr_e_cd38f49a`, and `files.read` is not called as `files/read`. It depends on no other tool, so it is
-/// the same on each server of the host: approvals are bound to it. The title of a tool with another name than on its server is the name
-/// there, unless the server has sent a title.
+/// the same on each server of the host: approvals are bound to it. The original name is then the title,
+/// unless the server sends one.
 ///
 /// [requires approval by default]: ui_message_stream_agent::Agent::require_approval_by_default
 ///

@@ -8,8 +8,8 @@ use super::{ApprovedCall, AuditEventKind, ChatApprovals, ToolInfo};
 use crate::approval::store::{LedgerStoreError, system_time, update};
 use crate::approval::{
     ApprovalRecord, Claim, ClaimResult, DenyResult, EditableInput, LeaseHolderId, LedgerAction,
-    LedgerRequest, LedgerResponse, RecordedDecision, RejectionReason, RevocationReason, ToolOutcome,
-    UnixMillis,
+    LedgerRequest, LedgerResponse, RecordedDecision, RejectionReason, RevocationReason,
+    ToolOutcome, UnixMillis,
 };
 use crate::id::log_causes;
 
@@ -60,8 +60,8 @@ pub(super) async fn send_to_ledger(
 
 /// Claims a call, for the first time or because the lease of the last claim has ended.
 ///
-/// If the call is no longer permitted, the approval request is revoked instead. If the source of its tool
-/// is not available, the claimed call fails at once.
+/// If the call is no longer permitted, the approval request is revoked instead. If the source of its tool is not
+/// available, a first claim fails at once, so that the call never runs. After a later one the outcome is unknown.
 pub(super) async fn claim(
     approvals: &ChatApprovals,
     record: &ApprovalRecord,

@@ -148,6 +148,15 @@ async fn a_servers_tool_in_an_agent_that_is_a_tool_gives_way_to_one_with_its_nam
         assert!(log.contains(r#"left_out="read of the tool server files""#), "{log}");
         assert_eq!(log.lines().count(), 1, "{log}");
     }
+    // The agent inside still knows its tool, and no approval is requested for the other one in its place.
+    let inner = Agent::new(Calls::of(&[("read", path_input())])).tools(foreign);
+    let agent = Agent::new(Calls::of(&[("files", json!({"task": "Read it."}))]));
+    let agent = agent.tool(own("files__read")).tool(inner.as_tool("files", "Reads files."));
+    let mut page = page(agent);
+    page.send("Go").await;
+    let chunks = chunks(&page);
+    let is_request = |chunk: &&Value| chunk["type"] == "tool-approval-request";
+    assert_eq!(chunks.iter().filter(is_request).count(), 0, "{chunks:?}");
 }
 
 #[tokio::test]

@@ -24,8 +24,7 @@ use ui_message_stream_mcp::{McpClient, McpError, McpTool};
 use super::server::{Server, read_only_tool, tool};
 use super::tools::{delete_tool, path_input};
 
-pub(crate) const AWAY: &str =
-    "files: This tool call was not executed: the tool server is away. Try again later.";
+pub(crate) const AWAY: &str = "files: This tool call was not executed: the tool server is away.";
 
 const LOST: &str = "files: The tool server went away. What the tool did until then is not known.";
 
