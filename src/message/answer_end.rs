@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::UiMessage;
-#[cfg(feature = "approvals")]
+#[cfg(feature = "body")]
 use crate::json::Json;
 
 /// How an answer has ended. Its parts do not show it.
@@ -21,7 +21,8 @@ pub enum AnswerEnd {
     Stopped,
     /// The agent has failed.
     Failed,
-    /// The server was lost that wrote it. What the rest would have been is not known.
+    /// The server was lost that wrote it, or, without a chat server, its reader has left. What the rest would
+    /// have been is not known.
     Interrupted,
     /// It has reached a limit of the server.
     Limit,
@@ -65,7 +66,7 @@ impl UiMessage {
 
     /// Returns the metadata which says that this answer has ended, or is continued (`None`). `None` if it
     /// cannot be merged into the metadata of the message, or if the message has no parts.
-    #[cfg(feature = "approvals")]
+    #[cfg(feature = "body")]
     pub fn end_metadata(&self, ended: Option<AnswerEnd>) -> Option<Json> {
         let is_object = self.metadata.as_ref().is_none_or(Json::is_object);
         let can_say = is_object && !self.parts.is_empty();

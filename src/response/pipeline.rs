@@ -135,11 +135,17 @@ impl Pipeline {
 
     /// Writes the `start` frame.
     pub(crate) fn start(&mut self) {
+        let early_end =
+            self.continued.stored.as_ref().filter(|stored| stored.answer_end().is_some());
+        let goes_on = early_end.and_then(|stored| stored.end_metadata(None));
         self.sent = self.on_finish.is_some().then(|| self.new_summary());
         if let Some(translator) = &mut self.translator {
             translator.start(&mut |chunk| {
                 write(&chunk, &mut self.encoder, &mut self.buffer, &mut self.sent);
             });
+        }
+        if let Some(metadata) = goes_on {
+            self.translate(&AgentEvent::Metadata(metadata));
         }
     }
 
@@ -264,7 +270,7 @@ impl Pipeline {
     fn call_on_finish(&mut self, outcome: ResponseOutcome, finish_reason: Option<FinishReason>) {
         if let Some(call) = self.on_finish.take() {
             let sent = self.sent.take().unwrap_or_else(|| self.new_summary());
-            let (message, open_calls) = sent.finish(outcome == ResponseOutcome::Finished);
+            let (message, open_calls) = sent.finish(outcome);
             let summary = ResponseSummary { outcome, finish_reason, message, open_calls };
             let called = catch_unwind(AssertUnwindSafe(|| call(summary)));
             if called.is_err() {
@@ -302,6 +308,12 @@ fn write(chunk: &Chunk<'_>, encoder: &mut Encoder, buffer: &mut BytesMut, sent: 
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        if self.sent.is_some() {
+            // Closes the open texts and inputs of the message to store. Calls stay open: one that the user has
+            // approved may still run.
+            self.release_input_delta();
+            self.translate(&AgentEvent::StepFinish);
+        }
         self.call_on_finish(ResponseOutcome::Disconnected, None);
     }
 }

@@ -1,13 +1,14 @@
 //! [`ResponseSummary`]: how a response ended, and the message to store.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::open_calls::OpenCalls;
 use crate::approval::PendingToolCall;
 use crate::chunk::{Chunk, FinishReason};
 use crate::id::ToolCallId;
-use crate::message::{Part, ToolState, UiMessage};
-use crate::reducer::Reducer;
+use crate::message::{AnswerEnd, Part, ToolState, UiMessage};
+use crate::reducer::{AfterError, Reducer};
 
 /// How a response ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,6 +30,18 @@ words! {
     }
 }
 
+impl ResponseOutcome {
+    /// Returns what the message to store says of its end.
+    fn answer_end(self) -> Option<AnswerEnd> {
+        match self {
+            ResponseOutcome::Finished => None,
+            ResponseOutcome::Aborted => Some(AnswerEnd::Stopped),
+            ResponseOutcome::Disconnected => Some(AnswerEnd::Interrupted),
+            ResponseOutcome::Failed => Some(AnswerEnd::Failed),
+        }
+    }
+}
+
 /// A summary of a response that has ended.
 #[non_exhaustive]
 pub struct ResponseSummary {
@@ -36,9 +49,11 @@ pub struct ResponseSummary {
     pub outcome: ResponseOutcome,
     /// The finish reason, if the agent gave one.
     pub finish_reason: Option<FinishReason>,
-    /// The assistant message to store. After a disconnect the client may hold less than was sent. `None`
-    /// if the response does not fit the message that was passed to
+    /// The assistant message to store. `None` if the response does not fit the message that was passed to
     /// [`continuing`](crate::UiMessageStream::continuing).
+    ///
+    /// If the response has not finished, [`UiMessage::answer_end`] returns why, and no part of the message is
+    /// `streaming`. After a disconnect the client may hold less than was sent.
     pub message: Option<FinishedMessage>,
     /// The calls of this response that wait for the user or the client, with the ids on the wire. A
     /// host with a record of its own stores them together with the message.
@@ -107,7 +122,9 @@ impl Sent {
         let is_whole = stored.is_some() || begins_message;
         let calls = stored.iter().flat_map(UiMessage::tool_parts);
         let calls = calls.map(|part| part.tool_call_id.clone()).collect();
-        let reducer = Some(stored.map_or_else(Reducer::new, Reducer::continuing));
+        let reducer = stored.map_or_else(Reducer::new, Reducer::continuing);
+        // How the response has ended comes after its error.
+        let reducer = Some(reducer.with_after_error(AfterError::Continue));
         Sent { reducer, posted, is_whole, calls, left_out: 0, open_calls: OpenCalls::default() }
     }
 
@@ -137,11 +154,10 @@ impl Sent {
         }
     }
 
-    /// Returns the message, and the calls that wait. `is_complete` is whether the response was
-    /// written to its end.
+    /// Returns the message, which says how the response has ended, and the calls that wait.
     pub(super) fn finish(
         self,
-        is_complete: bool,
+        outcome: ResponseOutcome,
     ) -> (Option<FinishedMessage>, Vec<PendingToolCall>) {
         let Sent { reducer, posted, is_whole, left_out, open_calls, .. } = self;
         if is_whole && left_out > 0 {
@@ -151,7 +167,14 @@ impl Sent {
                  `continuing` does not hold their calls"
             );
         }
-        let message = reducer.map(|reducer| {
+        let message = reducer.map(|mut reducer| {
+            let end = outcome.answer_end();
+            let end = end.and_then(|end| reducer.message().end_metadata(Some(end)));
+            if let Some(end) = end {
+                let chunk = Chunk::MessageMetadata { message_metadata: Some(Cow::Owned(end)) };
+                // `end_metadata` returns only what can be merged.
+                let _ = reducer.push_chunk(&chunk);
+            }
             let mut message = reducer.into_message();
             if let Some(posted) = &posted {
                 take_decisions(&mut message, posted);
@@ -161,7 +184,7 @@ impl Sent {
                 false => FinishedMessage::Added(message),
             }
         });
-        (message, open_calls.into_calls(is_complete))
+        (message, open_calls.into_calls(outcome == ResponseOutcome::Finished))
     }
 }
 

@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use ui_message_stream::approval::PendingToolCall;
+use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, ToolCall};
-use ui_message_stream::message::{Part, Role};
+use ui_message_stream::message::{AnswerEnd, Part, Role};
 use ui_message_stream::response::{FinishedMessage, IntoEvent, ResponseOutcome, StreamError};
 use ui_message_stream::testing::Conversation;
 use ui_message_stream::{ChatRequest, Chunk, Json, Translator, UiMessage, UiMessageStream};
@@ -299,6 +300,49 @@ async fn on_finish_receives_the_message_that_the_client_holds() {
             {"type": "text", "text": "Done.", "state": "done"},
         ]})
     );
+}
+
+#[tokio::test]
+async fn an_answer_whose_reader_has_left_is_stored_without_open_parts_and_says_that_it_is_not_complete()
+ {
+    let stored = |events: Vec<AgentEvent>, continued: Option<UiMessage>, frames: usize| async move {
+        let message = Arc::new(Mutex::new(None));
+        let of_end = Arc::clone(&message);
+        let mut body = respond(stream::iter(events).chain(stream::pending()))
+            .on_finish(move |end| *of_end.lock().unwrap() = end.message);
+        if let Some(continued) = continued {
+            body = body.continuing(continued);
+        }
+        for _ in 0..frames {
+            next_frame(&mut body).await;
+        }
+        drop(body);
+        message.lock().unwrap().take().and_then(FinishedMessage::whole).unwrap()
+    };
+    let events = vec![
+        AgentEvent::tool_input(ToolCall::new("c1", "t"), Json::parse("{}").unwrap()),
+        AgentEvent::tool_input_start(ToolCall::new("c2", "t")),
+        AgentEvent::tool_input_delta("c2", r#"{"pa"#),
+        AgentEvent::text("Half a sen"),
+    ];
+    let message = stored(events, None, 2).await;
+    assert_eq!(message.answer_end(), Some(AnswerEnd::Interrupted));
+    let parts = serde_json::to_value(&message.parts).unwrap();
+    let states: Vec<_> = parts.as_array().unwrap().iter().map(|it| it["state"].as_str()).collect();
+    let call_may_run = Some("input-available");
+    assert_eq!(states, [None, call_may_run, Some("output-error"), Some("done")], "{parts}");
+
+    // The response that goes on with it takes the note back, on the page too.
+    let finish = vec![AgentEvent::text("."), AgentEvent::finish(FinishReason::Stop)];
+    let whole = stored(finish, Some(message), 9).await;
+    assert_eq!(whole.answer_end(), None);
+
+    // A response that is stopped or fails says so, too, and one that was never read has nothing to say.
+    let abort = vec![AgentEvent::text("a"), AgentEvent::Abort { reason: None }];
+    assert_eq!(stored(abort, None, 9).await.answer_end(), Some(AnswerEnd::Stopped));
+    let error = vec![AgentEvent::text("a"), AgentEvent::error("no")];
+    assert_eq!(stored(error, None, 9).await.answer_end(), Some(AnswerEnd::Failed));
+    assert_eq!(stored(vec![], None, 0).await.parts, []);
 }
 
 /// The message `m` with an approved call, as a client posts it that has changed its text and has invented
