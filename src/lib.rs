@@ -120,6 +120,9 @@ pub mod axum;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[doc(hidden)]
+pub use serde_json as __serde_json;
+
 pub use chunk::Chunk;
 pub use event::AgentEvent;
 pub use json::Json;

@@ -49,6 +49,9 @@ pub(crate) use self::string_token::{string_end, unescaped, with_replacements};
 
 /// A JSON value, stored as checked text on one line. Cheap to clone, never parsed into a tree.
 ///
+/// Of a `serde_json::Value`, write `Json::try_from(value)?`. Of a literal, write [`json!`](crate::json!) in place of
+/// the macro of `serde_json`.
+///
 /// Equality compares the text: `{"a":1}` and `{ "a": 1 }` are different `Json`s.
 ///
 /// ```
@@ -210,6 +213,34 @@ impl Json {
         let one_line = text.replace(['\n', '\r'], " ");
         RawValue::from_string(one_line).map(|raw| Json(Arc::from(raw))).map_err(JsonError::Syntax)
     }
+}
+
+/// Creates a [`Json`] of a literal, as `serde_json::json!` creates a `Value`, or of any value that serializes.
+///
+/// Returns a `Result`, because a value in the literal may break a [rule](crate::json) of `Json`.
+///
+/// ```
+/// use ui_message_stream::{AgentEvent, event::ToolCall, json};
+///
+/// let path = "notes.txt";
+/// let input = json!({ "path": path })?;
+/// assert_eq!(input.as_str(), r#"{"path":"notes.txt"}"#);
+/// let event = AgentEvent::tool_input(ToolCall::new("call_1", "delete_file"), input);
+/// # let _ = event;
+///
+/// let from_your_agent = serde_json::json!([1, 2]);
+/// assert_eq!(json!(from_your_agent)?.as_str(), "[1,2]");
+/// assert!(json!({ "__proto__": 1 }).is_err());
+/// # Ok::<(), ui_message_stream::json::JsonError>(())
+/// ```
+///
+/// # Errors
+/// As for [`Json::from_serialize`](crate::Json::from_serialize).
+#[macro_export]
+macro_rules! json {
+    ($($literal:tt)+) => {
+        $crate::Json::from_serialize(&$crate::__serde_json::json!($($literal)+))
+    };
 }
 
 /// # Errors
