@@ -10,7 +10,7 @@ use ::axum::extract::{Path, RawQuery, State};
 use ::axum::response::{IntoResponse, Response};
 use ::axum::routing::{get, post};
 use http::header::{ACCEPT, CACHE_CONTROL};
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use self::answers::{NOT_CACHED, chat_id, json, large_json};
@@ -109,7 +109,7 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
         .route("/{id}", get(history).patch(rename).delete(delete))
         .route("/{id}/answers", post(submit_answers))
         .route("/{id}/stream", get(reconnect).delete(stop));
-    measured(routes).with_state(chats)
+    finished(routes).with_state(chats)
 }
 
 /// Creates the routes for decisions on approvals that do not come in a chat request, for example
@@ -133,14 +133,18 @@ pub fn chat_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Route
 ///
 /// The user is determined as in [`chat_routes`].
 pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> Router<S> {
-    measured(Router::new().route("/", get(pending).post(decide))).with_state(chats)
+    finished(Router::new().route("/", get(pending).post(decide))).with_state(chats)
 }
 
-/// Counts the requests to these routes.
-fn measured(routes: Router<ChatServer>) -> Router<ChatServer> {
+/// Counts the requests to these routes, and says in words what is not one of them: `useChat` shows the body.
+fn finished(routes: Router<ChatServer>) -> Router<ChatServer> {
     #[cfg(feature = "metrics")]
     let routes = routes.route_layer(::axum::middleware::from_fn(ui_message_stream::axum::measure));
     routes
+        .fallback(async || ChatRejection::new(ChatRejectionKind::NotFound, NO_ROUTE))
+        .method_not_allowed_fallback(async |method: Method| {
+            (StatusCode::METHOD_NOT_ALLOWED, format!("this route does not take {method}"))
+        })
 }
 
 async fn post_message(
@@ -515,6 +519,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const PAGE_APPROVALS: usize = 100;
 
 const NO_PLACE: &str = "not a place in the list of approvals";
+
+const NO_ROUTE: &str = "there is no such route";
 
 const UNAVAILABLE: &str = "the chat cannot be reached; try again later";
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::http::{Method, StatusCode};
 use chat_test_support::test_server::{Client, Host};
 use serde_json::{Value, json};
 use ui_message_stream::approval::Principal;
@@ -46,6 +47,25 @@ async fn a_long_chat_is_read_from_the_newest_page_to_the_oldest() {
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     assert_eq!(refused.text, "before: not a place in this chat");
     assert_eq!(host.get("bob", "/api/chat/chat?before=nothing").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_path_without_a_route_and_a_method_that_a_route_does_not_take_are_answered_in_words() {
+    let host = Host::new();
+    for path in ["/api/chat/chat/messages", "/api/approvals/one"] {
+        let answer = host.get("alice", path).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(answer.text, "there is no such route");
+    }
+    let routes = [("/api/chat", "GET,HEAD,POST,DELETE"), ("/api/approvals", "GET,HEAD,POST")];
+    for (path, allowed) in routes {
+        let answer = host.send("alice", Method::PUT, path, Body::empty()).await;
+        assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
+        assert_eq!(
+            (&*answer.text, &answer.headers["allow"]),
+            ("this route does not take PUT", &allowed.parse().unwrap())
+        );
+    }
 }
 
 #[tokio::test]
