@@ -44,7 +44,9 @@ pub struct Endpoint {
 #[non_exhaustive]
 pub enum EndpointError {
     /// The address is not a URL with the scheme `http` or `https`.
-    #[error("the base address is no http or https URL, as https://api.openai.com/v1 is")]
+    #[error(
+        "the base address has to begin with `http://` or `https://`, as http://localhost:1234/v1 does"
+    )]
     Address,
     /// The key or a header contains characters that are not allowed in headers.
     #[error("the key or a header holds characters that no header can")]

@@ -222,7 +222,12 @@ fn debug_and_errors_contain_no_key() {
     let model = model("http://user:pass-secret@localhost/v1?key=query-secret");
     let debug = format!("{:?} {:?}", model, Agent::new(model.clone()));
     assert!(debug.contains("a-model") && !debug.contains("secret"), "{debug}");
-    assert!(matches!(Endpoint::new("models.example/v1"), Err(EndpointError::Address)));
+    // To a URL parser, the first part of the second one is a scheme.
+    for without_scheme in ["models.example/v1", "localhost:1234"] {
+        let error = Endpoint::new(without_scheme).unwrap_err();
+        assert!(matches!(error, EndpointError::Address), "{error:?}");
+        assert!(error.to_string().contains("begin with `http://`"), "{error}");
+    }
     assert!(matches!(Endpoint::new("file:///etc"), Err(EndpointError::Address)));
     let error = Endpoint::openai("sk-\nsecret").unwrap_err();
     assert!(matches!(error, EndpointError::Header) && !format!("{error:?}").contains("secret"));
