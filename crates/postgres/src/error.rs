@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use deadpool_postgres::PoolError;
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 use ui_message_stream::approval::store::LedgerStoreError;
 
 /// A failure of a [`PostgresStore`](crate::PostgresStore).
@@ -13,8 +15,23 @@ use ui_message_stream::approval::store::LedgerStoreError;
 #[non_exhaustive]
 pub enum PostgresError {
     /// The text is not the URL of a Postgres.
-    #[error("the URL of Postgres cannot be read")]
+    #[error(
+        "the URL of Postgres cannot be read: it has the form \
+         `postgresql://user:password@host:5432/database`"
+    )]
     Url,
+    /// No connection was made when the store was opened.
+    #[error(
+        "cannot connect to Postgres at {addresses}, or it does not allow writes; start it, or \
+         correct its URL"
+    )]
+    Unreachable {
+        /// Where Postgres was expected, without user and password.
+        addresses: String,
+        /// Why there is no connection.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The name of the schema is not one that this package takes.
     #[error(
         "the name of the schema must have 1 to 63 lowercase ASCII letters, digits and `_`, and \
@@ -61,6 +78,29 @@ pub enum PostgresError {
     /// What is stored is not what this version writes.
     #[error("a stored {0} cannot be read")]
     Unreadable(&'static str),
+}
+
+impl PostgresError {
+    /// Adds to an error of opening the store where Postgres was expected.
+    pub(crate) fn at(self, config: &Config) -> Self {
+        let source: Box<dyn std::error::Error + Send + Sync> = match self {
+            PostgresError::Connection(source) => source,
+            timeout @ PostgresError::Timeout(_) => timeout.into(),
+            other => return other,
+        };
+        let addresses = config.get_hosts().iter().enumerate().map(|(at, host)| {
+            // One port is that of all hosts.
+            let ports = config.get_ports();
+            let port = ports.get(at).or(ports.first()).unwrap_or(&5432);
+            match host {
+                Host::Tcp(name) => format!("{name}:{port}"),
+                #[cfg(unix)]
+                Host::Unix(folder) => format!("{} (port {port})", folder.display()),
+            }
+        });
+        let addresses = addresses.collect::<Vec<_>>().join(", ");
+        PostgresError::Unreachable { addresses, source }
+    }
 }
 
 /// Returns what a SQLSTATE means, and what to do.

@@ -74,7 +74,7 @@ impl PostgresOptions {
     /// # Errors
     /// As [`open`](Self::open). Nothing is created then.
     pub async fn create_tables(&self, url: &str) -> Result<(), PostgresError> {
-        self.create_or_check(&self.pool(self.config(url)?)?, true).await
+        self.create_or_check(&self.config(url)?, true).await.map(drop)
     }
 
     /// Connects to the Postgres at a URL such as `postgresql://user:password@host:5432/database`,
@@ -85,11 +85,11 @@ impl PostgresOptions {
     /// - [`PostgresError::Url`] and [`PostgresError::SchemaName`] if the arguments are wrong.
     /// - [`PostgresError::NewerSchema`] if a newer version of this package has created the tables.
     /// - [`PostgresError::NoTables`] if there are none and they are not to be created.
-    /// - The other errors if no Postgres answers in time, or if it refuses the connection.
+    /// - [`PostgresError::Unreachable`] if there is no connection in time.
+    /// - The other errors if Postgres refuses the connection.
     pub async fn open(&self, url: &str) -> Result<PostgresStore, PostgresError> {
         let config = self.config(url)?;
-        let pool = self.pool(config.clone())?;
-        self.create_or_check(&pool, self.creates_tables).await?;
+        let pool = self.create_or_check(&config, self.creates_tables).await?;
         #[cfg_attr(not(feature = "chat"), allow(unused_mut))]
         let mut tasks = JoinSet::new();
         #[cfg(feature = "chat")]
@@ -108,14 +108,16 @@ impl PostgresOptions {
         Ok(PostgresStore { inner: Arc::new(inner) })
     }
 
-    async fn create_or_check(&self, pool: &Pool, creates: bool) -> Result<(), PostgresError> {
-        match within_time(schema::check(pool, &self.schema)).await {
+    async fn create_or_check(&self, config: &Config, creates: bool) -> Result<Pool, PostgresError> {
+        let pool = self.pool(config.clone())?;
+        let checked = match within_time(schema::check(&pool, &self.schema)).await {
             // The role needs the right to create tables only if there are none.
             Err(PostgresError::NoTables) if creates => {
-                schema::create_tables(pool, &self.schema).await.map_err(|failure| failure.0)
+                schema::create_tables(&pool, &self.schema).await.map_err(|failure| failure.0)
             }
             checked => checked,
-        }
+        };
+        checked.map(|()| pool).map_err(|error| error.at(config))
     }
 
     /// Returns the settings of each connection.

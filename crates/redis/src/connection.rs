@@ -335,7 +335,7 @@ pub(crate) fn parse_url(url: &str) -> Result<ConnectionInfo, RedisStoreError> {
         // error means that the application has set its own meanwhile.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     }
-    let info = url.into_connection_info().map_err(RedisStoreError::redis)?;
+    let info = url.into_connection_info().map_err(|error| RedisStoreError::Url(error.into()))?;
     Ok(info.set_tcp_settings(tcp_settings()))
 }
 

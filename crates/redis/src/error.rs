@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError};
+use redis::{ConnectionInfo, ErrorKind, RedisError};
 
 /// A failure of a [`RedisStore`](crate::RedisStore).
 ///
@@ -14,6 +14,18 @@ pub enum RedisStoreError {
     /// in Redis Cluster, where it decides the node of the approvals.
     #[error("the prefix of the keys must not hold braces, nor be empty in Redis Cluster")]
     Prefix,
+    /// The text is not the URL of a Redis.
+    #[error("the URL of Redis cannot be read; it has the form `redis://user:password@host:6379/0`")]
+    Url(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// No connection was made when the store was opened.
+    #[error("cannot connect to Redis at {addresses}; start it, or correct its URL")]
+    Unreachable {
+        /// Where Redis was expected, without user and password.
+        addresses: String,
+        /// Why there is no connection.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Redis has refused the connection or the operation, which has changed nothing.
     #[error("{reason} ({code})")]
     Refused {
@@ -55,6 +67,17 @@ pub enum RedisStoreError {
 }
 
 impl RedisStoreError {
+    /// Adds to an error of opening a connection where Redis was expected.
+    pub(crate) fn at(self, nodes: &[ConnectionInfo]) -> Self {
+        let source: Box<dyn std::error::Error + Send + Sync> = match self {
+            RedisStoreError::Redis(source) => source,
+            timeout @ RedisStoreError::Timeout(_) => timeout.into(),
+            other => return other,
+        };
+        let addresses: Vec<String> = nodes.iter().map(|node| node.addr().to_string()).collect();
+        RedisStoreError::Unreachable { addresses: addresses.join(", "), source }
+    }
+
     /// Wraps an error of the client, whose type is not public here.
     pub(crate) fn redis(error: RedisError) -> Self {
         let numbers = error.detail().unwrap_or_default().split_whitespace();

@@ -70,12 +70,16 @@ impl RedisOptions {
     ///
     /// # Errors
     /// - [`RedisStoreError::Prefix`] if the prefix holds a brace, or is empty in Redis Cluster.
-    /// - The other errors if `url` is not the URL of a Redis, or if no Redis answers there in time.
+    /// - [`RedisStoreError::Url`] if `url` is not the URL of a Redis.
+    /// - [`RedisStoreError::Unreachable`] if there is no connection in time.
+    /// - The other errors if Redis refuses the connection.
     pub async fn connect(self, url: &str) -> Result<RedisStore, RedisStoreError> {
         let info = parse_url(url)?;
         let keys = self.keys(false)?;
-        let connection = Connection::to_redis(info.clone()).await?;
-        self.store(connection, keys, vec![info]).await
+        let connection = Connection::to_redis(info.clone()).await;
+        let nodes = vec![info];
+        let connection = connection.map_err(|error| error.at(&nodes))?;
+        self.store(connection, keys, nodes).await
     }
 
     /// Connects to a Redis Cluster. `urls` are those of some of its nodes, from which the others
@@ -101,7 +105,8 @@ impl RedisOptions {
         let nodes = urls.into_iter().map(|url| parse_url(url.as_ref()));
         let nodes: Vec<ConnectionInfo> = nodes.collect::<Result<_, _>>()?;
         let keys = self.keys(true)?;
-        let connection = Connection::to_cluster(nodes.clone()).await?;
+        let connection = Connection::to_cluster(nodes.clone()).await;
+        let connection = connection.map_err(|error| error.at(&nodes))?;
         self.store(connection, keys, nodes).await
     }
 

@@ -37,7 +37,7 @@ fn the_demo_keeps_its_chats_in_a_redis_that_requires_tls_and_checks_its_certific
     // No system trusts this certificate.
     let refused = Command::new(&program).env(store.0, &store.1).output().unwrap();
     let error = String::from_utf8(refused.stderr).unwrap();
-    assert!(error.contains("CHAT_STORE: Redis failed: "), "{error}");
+    assert!(error.contains("CHAT_STORE: cannot connect to Redis at 127.0.0.1:"), "{error}");
     assert!(error.contains("invalid peer certificate"), "{error}");
 
     let server = Example::run(&program, &[store, ("SSL_CERT_FILE", certificate.clone())]);

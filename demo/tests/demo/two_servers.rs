@@ -158,10 +158,14 @@ fn a_store_that_does_not_answer_is_named_at_the_start() {
     let port = redis.local_addr().unwrap().port();
     drop(redis);
     let ended = Command::new(built_example("chat", &[]))
-        .env("CHAT_STORE", format!("redis://127.0.0.1:{port}/"))
+        .env("CHAT_STORE", format!("redis://u:hunter2@127.0.0.1:{port}/"))
         .output()
         .unwrap();
     let error = String::from_utf8(ended.stderr).unwrap();
     assert!(!ended.status.success(), "{error}");
-    assert!(error.contains("CHAT_STORE: Redis failed: Connection refused"), "{error}");
+    let expected = format!(
+        "CHAT_STORE: cannot connect to Redis at 127.0.0.1:{port}; start it, or correct its URL: \
+         Connection refused"
+    );
+    assert!(error.contains(&expected) && !error.contains("hunter2"), "{error}");
 }
