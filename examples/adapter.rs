@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use async_stream::try_stream;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::routing::{Router, get, post};
 use ui_message_stream::approval::{Approvals, ApprovedCall, Principal, RunningCalls, ToolList};
 use ui_message_stream::axum::{ChatRejection, LocalAddress, without_authentication};
@@ -57,13 +58,16 @@ async fn chat(State(approvals): State<Approvals>, user: Principal, chat: ChatReq
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().init();
     let tools = ToolList::new().tool("delete_file", "Deletes a file.", &Json::no_schema());
     let app = Router::new().route("/api/chat", post(chat)).layer(without_authentication());
+    // Nothing is written that a page could rejoin: `useChat` with `resume: true` asks for it.
+    let app = app.route("/api/chat/{id}/stream", get(async || StatusCode::NO_CONTENT));
     let app = app.with_state(Approvals::new(tools.client_executed("get_location")));
     let app = app.route("/effects", get(async || EFFECTS.load(SeqCst).to_string()));
     let address = format!("127.0.0.1:{}", std::env::var("PORT").unwrap_or("3000".to_owned()));
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("useChat can post to http://{}/api/chat", listener.local_addr()?);
-    axum::serve(listener, app.into_make_service_with_connect_info::<LocalAddress>()).await
+    Ok(axum::serve(listener, app.into_make_service_with_connect_info::<LocalAddress>()).await?)
 }

@@ -12,13 +12,12 @@
 //!
 //! With the argument `schemas` it prints the schemas of its tools, and ends.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use demo::{ScriptedModel, Storage};
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     if std::env::var_os("OPENAI_API_KEY").is_some() {
         println!("A scripted model answers; for a real one: cargo run -p chat-openai");
     }

@@ -12,7 +12,6 @@ mod world;
 
 use std::env::VarError;
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,9 +64,9 @@ pub fn init_log() {
 /// If `PORT` is not a port number, if the server cannot listen on that port, which the error then names,
 /// or if a variable such as `UIMS_MAX_CHAT_BYTES`, which sets one of the [`ChatLimits`], or
 /// `UIMS_LEASE_MS`, the lease of live responses and of approved tool calls, is not a number that can be
-/// used. The `Debug` form of the error, which `main` prints, is a sentence.
-pub async fn run(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn Error>> {
-    run_now(model, storage).await.map_err(StartError::boxed)
+/// used. The error is one sentence.
+pub async fn run(model: Arc<dyn Model>, storage: Storage) -> anyhow::Result<()> {
+    run_now(model, storage).await.map_err(start_error)
 }
 
 async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn Error>> {
@@ -118,7 +117,8 @@ async fn run_now(model: Arc<dyn Model>, storage: Storage) -> Result<(), Box<dyn 
                 true => (StatusCode::SERVICE_UNAVAILABLE, "the server stops".to_owned()),
                 false => ready(&readiness, &no_answers).await,
             }),
-        );
+        )
+        .fallback(async || (StatusCode::NOT_FOUND, "there is no such page"));
 
     let stop = async move {
         let signal = stop_signal().await;
@@ -149,7 +149,7 @@ async fn ready(readiness: &Readiness, no_answers: &FailureLog) -> (StatusCode, S
         Ok(Ok(())) => (StatusCode::OK, "ready".to_owned()),
         Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, sentence(&*error)),
         Err(_) => {
-            no_answers.log(&StartError("the store gives no answer".to_owned()));
+            no_answers.log(&io::Error::other("the store gives no answer"));
             (StatusCode::SERVICE_UNAVAILABLE, "no answer".to_owned())
         }
     }
@@ -253,28 +253,10 @@ pub(crate) fn number(variable: &str, text: &str) -> Result<usize, String> {
         .map_err(|_| format!("{variable} is `{text}`: set a number, or unset it for the default"))
 }
 
-/// Why the demo does not start. `main` prints the `Debug` form of an error, so that is a sentence too.
-struct StartError(String);
-
-impl StartError {
-    fn boxed(error: Box<dyn Error>) -> Box<dyn Error> {
-        Box::new(StartError(sentence(&*error)))
-    }
+/// Returns why the demo does not start, in one sentence.
+fn start_error(error: Box<dyn Error>) -> anyhow::Error {
+    anyhow::Error::msg(sentence(&*error))
 }
-
-impl fmt::Debug for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for StartError {}
 
 /// Returns the text of an error and of those sources that are not in it.
 fn sentence(error: &(dyn Error + 'static)) -> String {
@@ -323,7 +305,7 @@ const LIMIT_VARIABLES: [(&str, SetLimit); 6] = [
 ///
 /// # Errors
 /// Fails if a schema cannot be written as JSON.
-pub fn schemas(model: Arc<dyn Model>, storage: &Storage) -> Result<String, Box<dyn Error>> {
+pub fn schemas(model: Arc<dyn Model>, storage: &Storage) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&agent(model, &storage.worlds())?.schemas())?)
 }
 

@@ -18,7 +18,7 @@ use ui_message_stream_redis::{RedisOptions, RedisStore};
 use ui_message_stream_sqlite::{SqliteError, SqliteStore};
 
 use crate::world::Worlds;
-use crate::{StartError, number, sentence};
+use crate::{number, sentence, start_error};
 
 /// The chats, the approvals, the live responses, the users' worlds, and the keys.
 pub struct Storage {
@@ -71,10 +71,10 @@ impl Storage {
     ///
     /// # Errors
     /// If one of these variables has another value, or has no effect with this store, if the file cannot
-    /// be opened, or if Redis or Postgres does not answer. The `Debug` form of the error, which `main`
-    /// prints, is a sentence that names the variable.
-    pub async fn open() -> Result<Self, Box<dyn Error>> {
-        Self::open_now().await.map_err(StartError::boxed)
+    /// be opened, or if Redis or Postgres does not answer. The error is one sentence that names
+    /// the variable.
+    pub async fn open() -> anyhow::Result<Self> {
+        Self::open_now().await.map_err(start_error)
     }
 
     async fn open_now() -> Result<Self, Box<dyn Error>> {
@@ -90,10 +90,7 @@ impl Storage {
             }
             urls if urls.split(',').all(is_redis) => Self::in_redis(urls).await,
             url if is_postgres(url) => Self::in_postgres(url).await,
-            _ => {
-                Err("CHAT_STORE is neither `sqlite`, `memory`, `redis://…` nor `postgresql://…`"
-                    .into())
-            }
+            other => Err(unknown_store(other).into()),
         }
     }
 
@@ -319,6 +316,20 @@ const MEMORY_VARIABLES: [(&str, SetMemoryLimit); 2] = [
     ("UIMS_MAX_USER_BYTES", InMemoryLogStore::with_max_user_bytes),
     ("UIMS_MAX_STORE_BYTES", InMemoryLogStore::with_max_store_bytes),
 ];
+
+/// Returns what is wrong with a `CHAT_STORE`, without what it holds: that may be a password.
+fn unknown_store(store: &str) -> String {
+    let scheme = store.split_once(':').map(|(scheme, _)| scheme);
+    match scheme.filter(|scheme| SCHEMES.contains(scheme)) {
+        Some(scheme) => format!(
+            "CHAT_STORE begins with `{scheme}:` without `//`: write the address as \
+             `{scheme}://127.0.0.1/`"
+        ),
+        None => "CHAT_STORE is neither `sqlite`, `memory`, `redis://…` nor `postgresql://…`".into(),
+    }
+}
+
+const SCHEMES: [&str; 4] = ["redis", "rediss", "postgresql", "postgres"];
 
 /// Returns an error if a URL needs TLS and this build has none.
 fn check_tls(urls: &str) -> Result<(), &'static str> {

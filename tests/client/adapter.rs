@@ -36,6 +36,12 @@ fn the_adapter_example_rejects_bodies_that_are_no_chat_requests() {
 }
 
 #[test]
+fn a_page_of_the_adapter_example_that_is_opened_again_finds_no_answer_to_rejoin() {
+    let program = built_example("adapter", &["--features", "approvals,axum"]);
+    adapter_server::a_page_that_is_opened_again_finds_no_answer_to_rejoin(program);
+}
+
+#[test]
 fn the_attacks_on_adapters_have_the_documented_results() {
     let Some(client) = node_project("tests/client") else {
         return;

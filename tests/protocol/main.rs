@@ -2,6 +2,7 @@
 
 mod checker;
 mod corpus;
+mod documented_programs;
 mod fault_table;
 mod layering;
 mod message;

@@ -99,7 +99,7 @@ fn text(message: &UiMessage) -> String {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), BoxError> {
+async fn main() -> anyhow::Result<()> {
     tracing_subscriber::fmt().init();
     let files = Files(Mutex::new(vec!["notes.txt".to_owned()]));
     let chats = ChatServer::new(respond, Approvals::new(files));

@@ -5,7 +5,6 @@
 //! the server, in a separate process, and connects to it. A scripted model lists the files and
 //! deletes one; you are asked to approve the deletion.
 
-use std::error::Error;
 use std::io::Write;
 use std::sync::Mutex;
 
@@ -31,7 +30,7 @@ use ui_message_stream_chat::ChatServer;
 use ui_message_stream_mcp::McpClient;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     if std::env::args().nth(1).as_deref() == Some("serve") {
         let files = Files(Mutex::new(vec!["notes.txt".into(), "plan.txt".into()]));
         files.serve(stdio()).await?.waiting().await?;
@@ -62,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Sends the request that a browser would send, prints the frames of the response, and returns the
 /// resulting message.
-async fn turn(chats: &ChatServer, messages: &[&Value]) -> Result<Value, Box<dyn Error>> {
+async fn turn(chats: &ChatServer, messages: &[&Value]) -> anyhow::Result<Value> {
     let me = Principal::new("me");
     let body = json!({"id": "chat", "messages": messages}).to_string();
     let request = ChatRequest::parse(body.as_bytes(), &Limits::default())?;

@@ -29,10 +29,29 @@ fn a_variable_that_cannot_be_used_is_named_with_its_value_and_what_to_set() {
         ("UIMS_DATA", &*missing, "its folder does not exist; create it"),
         ("UIMS_DATA", &*folder, "it is a folder; name a file in it"),
         ("CHAT_STORE", "mysql", "CHAT_STORE is neither"),
+        ("CHAT_STORE", "mysql://u:hunter2@127.0.0.1/", "CHAT_STORE is neither"),
+        ("CHAT_STORE", "redis:/u:hunter2@127", "CHAT_STORE begins with `redis:` without `//`"),
+        (
+            "CHAT_STORE",
+            "postgresql:u:hunter2@127",
+            "write the address as `postgresql://127.0.0.1/`",
+        ),
+        (
+            "CHAT_STORE",
+            "redis://u:hunter2@127.0.0.1:a/",
+            "the form `redis://user:password@host:6379/0`",
+        ),
+        (
+            "CHAT_STORE",
+            "postgresql://u:hunter2@127.0.0.1:a/",
+            "the URL of Postgres cannot be read: it",
+        ),
+        ("CHAT_STORE", "postgresql://u:hunter2@127.0.0.1:1/x", "Postgres at 127.0.0.1:1, or it"),
     ];
     for (variable, value, expected) in cases {
         let error = error_of_start(&[("PORT", "0"), ("UIMS_DATA", &file), (variable, value)]);
         assert!(error.contains(variable) && error.contains(expected), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
     }
 }
 
@@ -49,8 +68,10 @@ fn a_password_of_redis_that_is_missing_or_wrong_is_named_at_the_start() {
 
 /// Starts a demo that does not start, and returns what it prints about that, which is one line.
 fn error_of_start(variables: &[(&str, &str)]) -> String {
-    let ended = Command::new(built_example("chat", &[])).envs(variables.iter().copied()).output();
-    let ended = ended.unwrap();
+    let mut demo = Command::new(built_example("chat", &[]));
+    // With it, a backtrace follows.
+    let demo = demo.env_remove("RUST_BACKTRACE").envs(variables.iter().copied());
+    let ended = demo.output().unwrap();
     let error = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(1), "{error}");
     assert_eq!(error.trim_end().lines().count(), 1, "{error}");

@@ -5,18 +5,20 @@ mod agent;
 mod postgres;
 mod sqlite;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
-use axum::Router;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::routing::post;
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use ui_message_stream::approval::store::RedeemError;
 use ui_message_stream::approval::{Approvals, Principal};
 use ui_message_stream::axum::{LocalAddress, without_authentication};
 use ui_message_stream::id::ChatId;
+use ui_message_stream::policy::ChatPolicy;
 use ui_message_stream::response::FinishedMessage;
 use ui_message_stream::{BoxError, ChatRequest, UiMessage, UiMessageStream};
 use ui_message_stream_chat::{Chat, PostedHistory, RequestEffect};
@@ -60,11 +62,6 @@ pub trait MessageTable: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<i64>, BoxError>> + Send;
 }
 
-/// Returns the route of the chat.
-pub fn app<T: MessageTable>(table: T) -> Router {
-    Router::new().route("/api/chat", post(chat::<T>)).with_state((table, approvals()))
-}
-
 /// Serves the chat to the pages of this machine.
 ///
 /// # Errors
@@ -79,15 +76,26 @@ pub async fn serve<T: MessageTable>(table: T) -> std::io::Result<()> {
 
 type Rejection = (StatusCode, String);
 
+/// Returns the routes of the chat.
+pub fn app<T: MessageTable>(table: T) -> Router {
+    Router::new()
+        .route("/api/chat", post(chat::<T>))
+        .route("/api/chat/{id}", get(history::<T>))
+        // `useChat` with `resume: true` asks for an answer that is still written. Here it is never continued.
+        .route("/api/chat/{id}/stream", get(async || StatusCode::NO_CONTENT))
+        // Only pages of this server may read the history.
+        .layer(ChatPolicy::default())
+        .with_state((table, approvals()))
+}
+
 async fn chat<T: MessageTable>(
     State((table, approvals)): State<(T, Approvals)>,
     user: Principal,
     request: ChatRequest,
 ) -> Result<UiMessageStream, Rejection> {
+    // 1. Load, and let `Chat` tell a new message from an edit, a regeneration and answers.
     let key = ChatKey { user: user.clone(), chat: request.id().clone() };
     let (stored, version) = table.load(key.clone()).await.map_err(unavailable)?;
-
-    // What the request changes: a new message, an edit, a regeneration, or nothing.
     let mut chat = Chat::new(key.chat.clone(), user.clone());
     chat.messages = stored.clone().into();
     let continued = match chat.apply_request(&request, PostedHistory::Keep) {
@@ -97,18 +105,22 @@ async fn chat<T: MessageTable>(
         // A repetition, or a message that the client has invented.
         _ => return Err(conflicts("reload the page: it does not hold the current chat")),
     };
+
+    // 2. Write the rows that changed, if the chat still has this version.
     let messages: Vec<UiMessage> = chat.messages.iter().cloned().collect();
     let kept = stored.iter().zip(&messages).take_while(|(stored, new)| stored == new).count();
     let saved = table.replace(key.clone(), version, kept, messages[kept..].to_vec()).await;
     let version = saved.map_err(unavailable)?;
     let version = version.ok_or_else(|| conflicts("another request has changed the chat"))?;
 
-    // What the user approved runs from now on, even if the client disconnects before it reads.
+    // 3. Run what the user approved: from now on, even if the client disconnects before it reads.
     let running = approvals.run(&user, &request, |call, _| agent::delete_file(call)).await;
     let running = running.map_err(|error| match error {
         RedeemError::Input(error) => (StatusCode::BAD_REQUEST, error.to_string()),
         other => unavailable(other.into()),
     })?;
+
+    // 4. Answer. A response that continues a message adds to the stored one, and not to the posted one.
     let events = agent::respond(approvals, key.clone(), messages.clone(), running);
     let mut response = UiMessageStream::reply(&request, events);
     let mut after = Vec::new();
@@ -116,6 +128,8 @@ async fn chat<T: MessageTable>(
         response = response.continuing(messages[place].clone());
         after.extend_from_slice(&messages[place + 1..]);
     }
+
+    // 5. Store the answer, if the chat has not changed meanwhile.
     let (place, runtime) = (continued.unwrap_or(messages.len()), Handle::current());
     Ok(response.on_finish(move |end| {
         let Some(message) = end.message.and_then(FinishedMessage::whole) else { return };
@@ -123,11 +137,22 @@ async fn chat<T: MessageTable>(
         runtime.spawn(async move {
             match table.replace(key, version, place, messages).await {
                 Ok(Some(_)) => {}
-                Ok(None) => eprintln!("a response is not stored: its chat was changed meanwhile"),
-                Err(error) => eprintln!("a response is not stored: {error}"),
+                Ok(None) => tracing::warn!("an answer is not stored: its chat has changed"),
+                Err(error) => tracing::error!(error, "an answer is not stored"),
             }
         });
     }))
+}
+
+/// Returns the stored messages, for a page that is opened again.
+async fn history<T: MessageTable>(
+    State((table, _)): State<(T, Approvals)>,
+    user: Principal,
+    Path(id): Path<String>,
+) -> Result<Json<BTreeMap<&'static str, Vec<UiMessage>>>, Rejection> {
+    let key = ChatKey { user, chat: id.into() };
+    let (messages, _) = table.load(key).await.map_err(unavailable)?;
+    Ok(Json(BTreeMap::from([("messages", messages)])))
 }
 
 fn conflicts(text: &str) -> Rejection {
@@ -135,6 +160,6 @@ fn conflicts(text: &str) -> Rejection {
 }
 
 fn unavailable(error: BoxError) -> Rejection {
-    eprintln!("the database fails: {error}");
+    tracing::error!(error, "the database fails");
     (StatusCode::SERVICE_UNAVAILABLE, "the chat cannot be reached; try again later".to_owned())
 }

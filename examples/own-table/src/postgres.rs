@@ -25,7 +25,7 @@ impl PostgresTable {
     ///
     /// # Errors
     /// The database cannot be reached.
-    pub async fn connect(url: &str) -> Result<Self, BoxError> {
+    pub async fn connect(url: &str) -> Result<Self, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
         tokio::spawn(connection);
         client.batch_execute(TABLES).await?;

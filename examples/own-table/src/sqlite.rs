@@ -26,7 +26,7 @@ impl SqliteTable {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn open(path: &Path) -> Result<Self, BoxError> {
+    pub fn open(path: &Path) -> Result<Self, rusqlite::Error> {
         let connection = Connection::open(path)?;
         connection.execute_batch(TABLES)?;
         Ok(SqliteTable(Arc::new(Mutex::new(connection))))

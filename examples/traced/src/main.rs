@@ -16,8 +16,6 @@
 //! The spans contain no message text, no tool input and no tool output. They contain the error
 //! messages of tools and providers, except for the messages of [`ToolError`].
 
-use std::error::Error;
-
 use axum::Router;
 use futures::stream;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
@@ -92,7 +90,7 @@ async fn open_window(input: OpenWindow) -> Result<String, ToolError> {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> anyhow::Result<()> {
     let exporter = SpanExporter::builder().with_http().build()?;
     let resource = Resource::builder().with_service_name("chat").build();
     let provider =

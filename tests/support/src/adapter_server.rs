@@ -118,6 +118,14 @@ pub fn bodies_that_are_no_chat_requests_are_rejected(program: impl AsRef<OsStr>)
     }
 }
 
+/// Asks for an answer that is still written, as `useChat` does with `resume: true`.
+pub fn a_page_that_is_opened_again_finds_no_answer_to_rejoin(program: impl AsRef<OsStr>) {
+    let server = Example::run(program, &[]);
+    let request = "GET /api/chat/c/stream";
+    let (status, response) = status_of(send(&server, request, "host: $HOST\r\n", ""));
+    assert_eq!(status, 204, "{response}");
+}
+
 /// Posts the messages of a chat, as a page of the server.
 fn post(server: &Example, messages: &Value) -> BufReader<TcpStream> {
     send(server, POST, JSON, &json!({"id": "c", "messages": messages}).to_string())

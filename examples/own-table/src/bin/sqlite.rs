@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use own_table::{SqliteTable, serve};
-use ui_message_stream::BoxError;
 
 #[tokio::main]
-async fn main() -> Result<(), BoxError> {
-    Ok(serve(SqliteTable::open(Path::new("own-table.db"))?).await?)
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().init();
+    let table = SqliteTable::open(Path::new("own-table.db")).context("own-table.db")?;
+    Ok(serve(table).await?)
 }

@@ -44,16 +44,19 @@ async fn chat(approvals: Data<Approvals>, body: Bytes) -> Result<HttpResponse> {
 }
 
 #[actix_web::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().init();
     let address = format!("127.0.0.1:{}", std::env::var("PORT").unwrap_or("3000".to_owned()));
     let approvals = Data::new(approvals());
     let max_bytes = PayloadConfig::new(ChatPolicy::default().limits().max_bytes());
     let server = HttpServer::new(move || {
         let app = App::new().app_data(approvals.clone()).app_data(max_bytes.clone());
         let app = app.route("/effects", get().to(async || effects().to_string()));
+        // Nothing is written that a page could rejoin: `useChat` with `resume: true` asks for it.
+        let app = app.route("/api/chat/{id}/stream", get().to(HttpResponse::NoContent));
         app.route("/api/chat", post().to(chat)).wrap(from_fn(guard))
     });
     let server = server.bind(address)?;
     println!("useChat can post to http://{}/api/chat", server.addrs()[0]);
-    server.run().await
+    Ok(server.run().await?)
 }

@@ -20,6 +20,10 @@ async fn route(approvals: Approvals, request: Request<Incoming>) -> Result<Answe
     match (head.method.as_str(), head.uri.path()) {
         ("POST", "/api/chat") => {}
         ("GET", "/effects") => return Ok(text(StatusCode::OK, effects().to_string())),
+        // Nothing is written that a page could rejoin: `useChat` with `resume: true` asks for it.
+        ("GET", path) if path.ends_with("/stream") => {
+            return Ok(text(StatusCode::NO_CONTENT, String::new()));
+        }
         _ => return Err((StatusCode::NOT_FOUND, "there is no such route".into())),
     }
     let body = Limited::new(body, policy.limits().max_bytes()).collect().await;
@@ -46,7 +50,8 @@ async fn answer(approvals: Approvals, request: Request<Incoming>) -> hyper::Resu
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().init();
     let address = format!("127.0.0.1:{}", std::env::var("PORT").unwrap_or("3000".to_owned()));
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("useChat can post to http://{}/api/chat", listener.local_addr()?);

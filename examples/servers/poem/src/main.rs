@@ -44,17 +44,25 @@ async fn chat(Data(approvals): Data<&Approvals>, body: Body) -> Result<Response>
     Ok(response)
 }
 
+/// Nothing is written that a page could rejoin: `useChat` with `resume: true` asks for it.
+#[handler]
+fn rejoin() -> http::StatusCode {
+    http::StatusCode::NO_CONTENT
+}
+
 #[handler]
 fn count() -> String {
     effects().to_string()
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt().init();
     let address = format!("127.0.0.1:{}", std::env::var("PORT").unwrap_or("3000".to_owned()));
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("useChat can post to http://{}/api/chat", listener.local_addr()?);
     let app = Route::new().at("/api/chat", post(chat)).at("/effects", get(count));
+    let app = app.at("/api/chat/:id/stream", get(rejoin));
     let app = app.data(approvals()).before(guard);
-    Server::new_with_acceptor(TcpAcceptor::from_tokio(listener)?).run(app).await
+    Ok(Server::new_with_acceptor(TcpAcceptor::from_tokio(listener)?).run(app).await?)
 }

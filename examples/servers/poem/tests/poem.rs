@@ -23,3 +23,8 @@ fn only_its_own_pages_are_answered() {
 fn bodies_that_are_no_chat_requests_are_rejected() {
     adapter_server::bodies_that_are_no_chat_requests_are_rejected(PROGRAM);
 }
+
+#[test]
+fn a_page_that_is_opened_again_finds_no_answer_to_rejoin() {
+    adapter_server::a_page_that_is_opened_again_finds_no_answer_to_rejoin(PROGRAM);
+}

@@ -26,11 +26,11 @@ struct DeleteFile {
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
     let delete = async |file: DeleteFile| Ok::<_, ToolError>(format!("deleted {}", file.path));
     let agent = Agent::new(Hello).tool(Tool::new("delete_file", delete).needs_approval());
     let app = Router::new()
         .nest("/api/chat", chat_routes(agent.into_chat_server()))
         .layer(without_authentication());
-    axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
+    Ok(axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await?)
 }

@@ -13,7 +13,7 @@ async fn chat(chat: ChatRequest) -> UiMessageStream {
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
     let app = Router::new().route("/api/chat", post(chat));
-    axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
+    Ok(axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await?)
 }

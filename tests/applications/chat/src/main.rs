@@ -14,7 +14,7 @@ async fn chat(chat: ChatRequest) -> UiMessageStream {
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
     let respond = |_: Turn| {
         stream::iter([Ok::<_, BoxError>(AgentEvent::text("Hello from the server's chat"))])
     };
@@ -23,5 +23,5 @@ async fn main() -> std::io::Result<()> {
         .route("/api/hello", post(chat))
         .nest("/api/chat", chat_routes(chats))
         .layer(without_authentication());
-    axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
+    Ok(axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await?)
 }

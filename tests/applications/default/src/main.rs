@@ -18,10 +18,10 @@ async fn chat(
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
     let app = Router::new()
         .route("/api/chat", post(chat))
         .with_state(Approvals::new(EmptyToolbox))
         .layer(without_authentication());
-    axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await
+    Ok(axum::serve(tokio::net::TcpListener::bind("127.0.0.1:3000").await?, app).await?)
 }

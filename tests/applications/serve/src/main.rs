@@ -10,7 +10,7 @@ async fn chat(chat: ChatRequest) -> UiMessageStream {
 }
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> anyhow::Result<()> {
     let app = Router::new().route("/api/chat", post(chat));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     serve(listener, app).await;
