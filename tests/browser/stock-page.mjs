@@ -363,6 +363,26 @@ async function documented(version) {
   assert.deepEqual(complaints.filter(text => !/status of 503/.test(text)), []);
 }
 
+/** The page of `docs/front-end.md` for an adapter: it keeps its messages in the browser, and posts all of them. */
+async function adapter(version) {
+  const context = await browserOf(`acme.adapter-${version}`);
+  const page = await context.newPage();
+  const errors = [];
+  page.on('pageerror', error => errors.push(error.message));
+  await page.goto(`/page/adapter-${version}`);
+  await page.locator('input').fill('Pay the bakery');
+  await page.keyboard.press('Enter');
+  await page.getByText('Approve').waitFor();
+  await page.reload();
+  await page.getByText('Approve').click();
+  await page.getByText('sent 900 to bakery').waitFor();
+  await page.reload();
+  await page.getByText('sent 900 to bakery').waitFor();
+  assert.equal(await page.getByText('Approve').count(), 0);
+  await context.close();
+  assert.deepEqual(errors, []);
+}
+
 const STOCK = ['v6', 'v7'];
 const STORED = ['stored-react-v6', 'stored-react-v7', 'stored-vue', 'stored-svelte', 'stored-angular'];
 // The pages for Vue, Svelte and Angular have no tools, and only the stock pages say their version.
@@ -370,11 +390,11 @@ const isFor = (page, name) =>
   (!/vue|svelte|angular/.test(page) || !name.startsWith('a tool of the page')) &&
   (STOCK.includes(page) || !name.startsWith('a tab of the other version'));
 const result = await runCases([...STOCK, ...STORED], CASES, isFor);
-for (const version of STOCK) {
+for (const [play, version] of [documented, adapter].flatMap(play => STOCK.map(version => [play, version]))) {
   result.ran += 1;
-  await documented(version).catch(error => {
+  await play(version).catch(error => {
     result.failed += 1;
-    console.log(`FAILED ${version}: the page of docs/front-end.md: ${error.message}`);
+    console.log(`FAILED ${version}: the ${play.name} page of docs/front-end.md: ${error.message}`);
   });
 }
 await report('stock page', result);

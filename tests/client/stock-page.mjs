@@ -1,5 +1,6 @@
-// Writes pages of one file each, with React and `useChat`: `stock-page.jsx` as `v6.html` and `v7.html`, and the page that
-// `docs/front-end.md` begins with as `documented-v6.html` and `documented-v7.html`.
+// Writes pages of one file each, with React and `useChat`: `stock-page.jsx` as `v6.html` and `v7.html`, and of
+// `docs/front-end.md` the page that it begins with as `documented-v6.html` and `documented-v7.html`, and the one for an adapter as
+// `adapter-v6.html` and `adapter-v7.html`.
 //   node stock-page.mjs FOLDER
 
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -26,14 +27,17 @@ const CLIENTS = {
 };
 
 const guide = readFileSync(join(here, '../../docs/front-end.md'), 'utf8');
-const [, documented] = guide.match(/```tsx\n(.*?)\n```/s);
+const blocks = Array.from(guide.matchAll(/```tsx\n(.*?)\n```/gs), ([, block]) => block);
+const [documented, adapter] = blocks.filter(block => block.includes('export default function Page()'));
 const lines = documented.split('\n').length;
 if (lines > 25) throw new Error(`the page of docs/front-end.md has ${lines} lines`);
 const show = `import { createRoot } from 'react-dom/client';
 createRoot(document.getElementById('root')).render(<Page />);`;
+const shown = page => ({ stdin: { contents: `${page}\n${show}`, loader: 'tsx', resolveDir: here } });
 const PAGES = {
   '': { entryPoints: [join(here, 'stock-page.jsx')] },
-  'documented-': { stdin: { contents: `${documented}\n${show}`, loader: 'tsx', resolveDir: here } },
+  'documented-': shown(documented),
+  'adapter-': shown(adapter),
 };
 
 const pages = Object.entries(PAGES).flatMap(([kind, source]) =>

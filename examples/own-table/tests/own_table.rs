@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::request::Builder;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use own_table::{ChatKey, MessageTable, PostgresTable, SqliteTable, app, effects};
@@ -25,11 +26,16 @@ impl<T: MessageTable> Page<T> {
     async fn post(&self, fields: Value) -> (StatusCode, String) {
         let mut body = json!({"id": self.chat});
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        let request = Request::post("/api/chat")
-            .header("host", "127.0.0.1")
-            .header("content-type", "application/json")
-            .body(Body::from(body.to_string()))
-            .unwrap();
+        let request = Request::post("/api/chat").header("content-type", "application/json");
+        self.send(request, Body::from(body.to_string())).await
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, String) {
+        self.send(Request::get(path), Body::empty()).await
+    }
+
+    async fn send(&self, request: Builder, body: Body) -> (StatusCode, String) {
+        let request = request.header("host", "127.0.0.1").body(body).unwrap();
         let response = self.app.clone().oneshot(request).await.unwrap();
         let status = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -88,6 +94,14 @@ async fn an_edit_and_a_regeneration_leave_one_answer<T: MessageTable>(table: T) 
     let two = [&regenerated[..], &[user("u2", "three")]].concat();
     let later = page.answered(json!({"messages": two})).await;
     assert_eq!(texts(&later), ["two", "You say: two", "three", "You say: three"]);
+
+    // A page that is opened again reads them, and finds no answer that it could rejoin.
+    let (status, history) = page.get("/api/chat/edited").await;
+    assert_eq!((status, history), (StatusCode::OK, json!({"messages": later}).to_string()));
+    let resumed = page.get("/api/chat/edited/stream").await;
+    assert_eq!(resumed, (StatusCode::NO_CONTENT, String::new()));
+    let unknown = page.get("/api/chat/unknown").await;
+    assert_eq!(unknown, (StatusCode::OK, r#"{"messages":[]}"#.to_owned()));
 }
 
 async fn what_a_client_invents_or_changes_is_not_stored<T: MessageTable>(table: T) {
@@ -150,4 +164,13 @@ async fn both_tables_hold_what_the_server_wrote_and_the_user_said() {
     std::fs::remove_file(file).unwrap();
     let Some(server) = PostgresServer::start() else { return };
     check(PostgresTable::connect(&server.url()).await.unwrap()).await;
+}
+
+#[test]
+fn the_guide_shows_these_routes() {
+    let guide = std::fs::read_to_string(test_support::repository().join("docs/your-agent.md"));
+    let guide = guide.unwrap();
+    let shown = guide.split("```rs\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(shown.starts_with("/// Returns the routes of the chat."), "{shown}");
+    assert!(include_str!("../src/lib.rs").ends_with(shown), "{shown}");
 }
