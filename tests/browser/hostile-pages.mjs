@@ -200,6 +200,9 @@ const proxy = createServer((asked, answer) => {
     from.pipe(answer);
   });
   asked.pipe(forwarded);
+  // The page of the demo reads events until it is closed.
+  answer.on('close', () => forwarded.destroy());
+  forwarded.on('error', () => answer.destroy());
 });
 await new Promise(listening => proxy.listen(0, '127.0.0.1', listening));
 const proxied = host => `http://${host}:${proxy.address().port}`;

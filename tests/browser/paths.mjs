@@ -71,6 +71,10 @@ const PATHS = [
       const deletion = await person.sees('delete_file', 'approval-requested');
       const transfer = await person.sees('transfer', 'approval-requested');
       await person.shoot('waiting');
+      if (person.isOnDemo) {
+        const [one, other] = [await cornerOf(deletion), await cornerOf(transfer)];
+        person.check(one === other, `Approve is at one place in both cards, not ${one} and ${other}`);
+      }
       await transfer.getByTestId('approve').click();
       await person.sees('transfer', 'output-available');
       await person.sees('delete_file', 'approval-requested');
@@ -93,13 +97,13 @@ const PATHS = [
       const deletion = await person.sees('delete_file', 'approval-requested');
       const transfer = await person.sees('transfer', 'approval-requested');
       person.mayBeRefused = true;
-      await person.approvesChanged(transfer, '{"amount": -1}');
+      await person.approvesChanged(transfer, -1);
       await person.readsError(/changed input for `transfer`.*amount/);
       person.check((await person.world()).transfers.length === before, 'no transfer was made');
       await person.sees('delete_file', 'approval-requested');
       await person.sees('transfer', 'approval-requested');
       await person.shoot('refused');
-      await person.approvesChanged(transfer, '{"amount": 40}');
+      await person.approvesChanged(transfer, 40);
       await person.sees('transfer', 'output-available');
       await person.deny(deletion);
       await person.sees('delete_file', 'output-denied');
@@ -108,7 +112,7 @@ const PATHS = [
       person.check(transfers.length === before + 1, 'one transfer was made');
       person.check(transfers.at(-1)?.amount === 40, 'the transfer is of 40');
       const shown = await transfer.innerText();
-      person.check(/"amount": 40\b/.test(shown), 'the card shows the changed input');
+      person.check(/amount\W+40\b/.test(shown), 'the card shows the changed input');
       person.check(/It was: .*4000/s.test(shown), 'the card shows the input of the model');
     },
   },
@@ -257,7 +261,7 @@ const PATHS = [
         'no link runs a script',
       );
       const approve = card.getByTestId('approve');
-      const input = card.locator('pre').first();
+      const input = card.locator('.input');
       const scroll = part =>
         input.evaluate((box, part) => box.scrollTo(0, box.scrollHeight * part), part);
       await person.shoot('unread');
@@ -269,12 +273,18 @@ const PATHS = [
       await scroll(1);
       await until('Approve can be pressed', () => approve.isEnabled());
       await person.shoot('read');
+      if (person.isOnDemo) await person.changesEachField(card);
       await approve.click();
       await person.reads('what happened', /It ran/);
       const { message, messages } = bodies[1] ?? {};
       const posted = message ?? messages?.at(-1);
       const answered = posted?.parts.find(part => part.toolCallId === 'c1');
       person.check(answered?.approval?.approved === true, 'the approval was sent');
+      if (person.isOnDemo) {
+        const changed = { lines: ['one'], last: 'a\u{e0100}\ufe00end', copies: 3, urgent: true, subject: 'Hello' };
+        const sent = JSON.stringify(bodies[1]?.approvalInputs?.a1);
+        person.check(sent === JSON.stringify(changed), `the changed input was sent, not ${sent}`);
+      }
       await person.page.unroute('**/api/chat');
       // The server has none of these messages. The page may still be reading the world.
       person.mayAbort = 'GET';
@@ -304,6 +314,33 @@ const PATHS = [
     },
   },
   {
+    name: 'a question that is left for a new chat',
+    mostPosts: 2,
+    async walk(person) {
+      const file = await person.someFile();
+      await person.say(`delete ${file}`);
+      await person.sees('delete_file', 'approval-requested');
+      const { page } = person;
+      person.mayAbort = 'GET';
+      await page.getByTestId('new-chat').click();
+      await until('the new chat is shown', async () => !(await page.getByTestId('message-user').count()));
+      if (person.isOnDemo) {
+        await until('the page says so', async () =>
+          /waits in another chat/.test((await page.getByRole('status').allInnerTexts()).join()),
+        );
+        await page.getByTestId('chats').click();
+      }
+      const link = page.locator(`a[href="/?chat=${person.chatId}"]`);
+      await until('the list says so', async () => /waits for you/i.test(await link.innerText()));
+      await person.shoot('list of chats');
+      await link.click();
+      await (await person.sees('delete_file', 'approval-requested')).getByTestId('approve').click();
+      await person.sees('delete_file', 'output-available');
+      await person.reads('what happened');
+      person.check(!(await person.world()).files.includes(file), `${file} is gone`);
+    },
+  },
+  {
     name: 'fail',
     mostPosts: 2,
     async walk(person) {
@@ -314,7 +351,18 @@ const PATHS = [
         (await person.page.getByTestId('error').innerText()).trim(),
         'the error says something',
       );
+      if (person.isOnDemo) {
+        const error = await person.page.getByTestId('error').innerText();
+        person.check(/Try again, or write another message/.test(error), 'the error says what to do');
+        const marks = await person.page.getByTestId('failed').count();
+        person.check(!marks, 'the failure is said once');
+      }
       await person.shoot('error');
+      if (person.isOnDemo && person.lane.endsWith('desktop')) {
+        await person.page.reload();
+        const mark = await person.page.getByTestId('failed').innerText();
+        person.check(/failed. Ask again, or write/.test(mark), 'the answer says what to do also after a reload');
+      }
       await person.say('Hello again');
       await person.reads('an answer');
       person.check(!(await person.isShown('error')), 'the error goes away with the next answer');
@@ -383,6 +431,9 @@ const UNKNOWN_TOOL = STREAM([
     input: {
       lines: Array.from({ length: 60 }, (_, line) => `line ${line + 1}`),
       last: 'a\u{e0100}\ufe00end',
+      copies: 2,
+      urgent: false,
+      subject: 'Hello',
     },
   },
   {
@@ -394,10 +445,29 @@ const UNKNOWN_TOOL = STREAM([
       requestedAt: 1,
       expiresAt: 4102444800000,
       hidesCharacters: true,
+      editable: ['lines', 'copies', 'urgent', 'subject', 'note'],
     },
   },
   { type: 'tool-approval-request', toolCallId: 'c1', approvalId: 'a1' },
 ]);
+
+/** The distance of Approve to the lower right corner of its card. */
+const cornerOf = card =>
+  card.evaluate(card => {
+    const [outer, inner] = [card, card.querySelector('[data-testid="approve"]')].map(node => node.getBoundingClientRect());
+    return [outer.right - inner.right, outer.bottom - inner.bottom].map(Math.round).join();
+  });
+
+/** What is too small for a finger. */
+const smallTargets = page =>
+  page.locator('button, a, summary, input, textarea').evaluateAll(targets =>
+    targets.flatMap(control => {
+      const target = control.type === 'checkbox' ? control.labels[0] : control;
+      const { width, height } = target.getBoundingClientRect();
+      if (!target.checkVisibility() || Math.min(width, height) >= 44) return [];
+      return [`less than 44 pixels: ${width} × ${height}: ${target.outerHTML}`];
+    }),
+  );
 
 /** A user of one page. Records everything that must not happen. */
 class Person {
@@ -437,6 +507,11 @@ class Person {
       if (response.status() >= 400 && !isRefused)
         this.found.push(`status ${response.status()}: ${response.url()}`);
     });
+  }
+
+  /** Whether the page is that of the demo, and not the Next.js one. */
+  get isOnDemo() {
+    return new URL(this.page.url()).origin === new URL(args.demo).origin;
   }
 
   world() {
@@ -563,15 +638,70 @@ class Person {
     return (await confirm.isVisible()) ? confirm : card.getByTestId('deny');
   }
 
-  /** Approves a call with another input, of which the page offers the part that can be changed. */
-  async approvesChanged(card, input) {
-    await card.getByTestId('change').click();
-    const editor = card.getByTestId('changed-input');
-    this.check(/amount/.test(await editor.inputValue()), 'the amount can be changed');
-    this.check(!/Bakery/.test(await editor.inputValue()), 'the receiver cannot be changed');
-    await editor.fill(input);
-    await this.shoot(`changed to ${input.replace(/\D/g, '')}`);
+  /** Approves a transfer of another amount, which is the part of the input that the page offers for a change. */
+  async approvesChanged(card, amount) {
+    const json = card.getByTestId('changed-input');
+    const field = card.getByLabel('amount', { exact: true });
+    const toggle = card.getByTestId('change');
+    if (this.isOnDemo) {
+      // After a refusal the field is open, with the refused amount.
+      const before = 4000;
+      if (!(await field.isVisible())) {
+        await toggle.click();
+        await field.fill('1');
+        await toggle.click();
+        this.check((await card.innerText()).includes(`Send ${before} to`), 'Back shows the input of the model');
+        await toggle.click();
+        this.check((await field.inputValue()) === `${before}`, 'Back drops the change');
+      }
+      this.check(!(await card.getByLabel('to', { exact: true }).count()), 'the receiver cannot be changed');
+      await field.fill(`${amount}`);
+      const text = await card.innerText();
+      this.check(text.includes(`amount ${amount} instead of ${before}?`), 'the question is about the new amount');
+      this.check(new RegExp(`amount\\s+${amount}\\n`).test(text), 'the card shows the changed input');
+      this.check(!text.includes('Send'), 'the card does not say what the model has asked');
+      await this.seesFormUncovered(card, field, toggle);
+    } else {
+      await toggle.click();
+      this.check(/amount/.test(await json.inputValue()), 'the amount can be changed');
+      this.check(!/Bakery/.test(await json.inputValue()), 'the receiver cannot be changed');
+      await json.fill(JSON.stringify({ amount }));
+    }
+    await this.shoot(`changed to ${amount}`);
     await card.getByTestId('approve').click();
+  }
+
+  /** Changes fields of several kinds, some of them to what cannot be read at first. */
+  async changesEachField(card) {
+    const problem = async () => (await card.getByRole('alert').allInnerTexts()).join();
+    await card.getByTestId('change').click();
+    for (const [name, wrong, right] of [
+      ['copies', 'many', '3'],
+      ['lines (JSON)', '[', '["one"]'],
+    ]) {
+      await card.getByLabel(name, { exact: true }).fill(wrong);
+      const text = await problem();
+      this.check(text.startsWith(name.split(' ')[0]), `the card says that ${name} is wrong, not ${text}`);
+      await card.getByTestId('approve').click();
+      await card.getByLabel(name, { exact: true }).fill(right);
+    }
+    await card.getByLabel('urgent', { exact: true }).check();
+    this.check((await problem()) === '', 'nothing is wrong any more');
+    const asked = await card.locator('.ask p').first().innerText();
+    const changes = 'with lines changed and copies 3 instead of 2 and urgent true instead of false?';
+    this.check(asked.includes(changes), `the question is about each change: ${asked}`);
+    this.check(!(await card.getByLabel('last', { exact: true }).count()), 'what is not editable has no field');
+    await this.shoot('fields');
+  }
+
+  /** The editor and its buttons are in sight, also above a keyboard. */
+  async seesFormUncovered(card, ...parts) {
+    const screen = this.page.viewportSize();
+    for (const height of [480, screen.height]) {
+      await this.page.setViewportSize({ ...screen, height });
+      for (const part of [...parts, card.getByTestId('deny'), card.getByTestId('approve')])
+        await this.seesUncovered(part, 'each part of the editor');
+    }
   }
 
   async readsError(pattern) {
@@ -663,6 +793,7 @@ await onBothPages('paths', { ...args, only: '' }, async ({ url, screen, runCase,
   let name;
   const person = new Person(page, `${new URL(url).port}-${screen}`, async moment => {
     person.found.push(...(await barriersOf(page)).map(barrier => `${moment}: ${barrier}`));
+    if (person.isOnDemo && screen === 'phone') person.found.push(...(await smallTargets(page)));
     await shoot(page, `${name} ${moment}`);
   });
   await page.goto(url);
