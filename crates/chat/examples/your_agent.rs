@@ -1,7 +1,7 @@
 //! Your own agent behind `useChat`: it returns events, and the approvals know its tools. Run
 //! `cargo run --example your_agent`, then post to it as `useChat` does.
 //!
-//! Besides `ui-message-stream` the program needs `async-stream`, `axum`, `futures`, `serde` with `derive`,
+//! Besides `ui-message-stream` the program needs `anyhow`, `async-stream`, `axum`, `futures`, `serde` with `derive`,
 //! `serde_json`, `tokio` with the features `macros`, `net` and `rt-multi-thread`, `tracing-subscriber`, and `uuid` with
 //! `v4`.
 

@@ -83,7 +83,8 @@ pub fn app<T: MessageTable>(table: T) -> Router {
         .route("/api/chat/{id}", get(history::<T>))
         // `useChat` with `resume: true` asks for an answer that is still written. Here it is never continued.
         .route("/api/chat/{id}/stream", get(async || StatusCode::NO_CONTENT))
-        // Only pages of this server may read the history.
+        // Only pages of this server may read the history. Under a domain name, call `allow_host` on this policy: a layer
+        // around it does not replace it.
         .layer(ChatPolicy::default())
         .with_state((table, approvals()))
 }
