@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -13,7 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::consume_budget;
-use tokio::time::sleep;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
@@ -48,6 +49,8 @@ pub(crate) struct Driver {
     running: FuturesUnordered<BoxFuture<'static, Outcome>>,
     agent: Option<AgentEvents>,
     hints: ChatHints,
+    /// Wakes the turn when it appends the frames that wait.
+    timer: Option<Pin<Box<Sleep>>>,
     /// The number of entries that the turn knows, for [`Driver::watch`].
     known_length: Arc<AtomicU64>,
     response: Option<oneshot::Sender<TurnResult>>,
@@ -127,6 +130,7 @@ impl Driver {
             limits: chats.limits.clone(),
             history_import: chats.history_import,
             lease: chats.run_lease,
+            append_interval: chats.ticks.interval,
             message_id: MessageId::new(format!("msg_{}", fresh_id().simple())),
             run_id: RunId::new(format!("run_{}", random.simple())),
             epoch: Epoch::of_time(system_time(), random.as_u64_pair().1),
@@ -138,6 +142,7 @@ impl Driver {
             effects: Effects::new(chats, principal, key),
             client,
             hints,
+            timer: None,
             known_length: Arc::default(),
             posted,
             running: FuturesUnordered::new(),
@@ -198,8 +203,10 @@ impl Driver {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Whether the agent has no event: it is not polled again before the task is.
         let mut is_agent_pending = false;
+        let ticks = self.effects.context().chats.ticks;
+        let mut now = ticks.now();
         while self.counted.is_some() {
-            match self.turn.poll() {
+            match self.turn.poll(now) {
                 Action::Start(_, Effect::CallAgent(call)) => {
                     self.call_agent(*call);
                     is_agent_pending = false;
@@ -257,20 +264,23 @@ impl Driver {
                     self.failure = Some(error.into());
                 }
                 // A turn that holds no run ends with its server.
-                Action::Wait
+                Action::Wait { .. }
                     if self.is_closing && self.run.is_none() && !self.turn.is_appending() =>
                 {
                     break;
                 }
-                Action::Wait => {
+                Action::Wait { until } => {
                     // Other tasks get their turn also if the agent always has an event.
                     ready!(std::pin::pin!(consume_budget()).poll(cx));
                     match self.running.poll_next_unpin(cx) {
                         Poll::Ready(Some(outcome)) => self.settle(outcome),
-                        _ if is_agent_pending => return Poll::Pending,
-                        _ if self.pass_events(&mut is_agent_pending, cx) => {}
-                        _ => return Poll::Pending,
+                        _ if !is_agent_pending && self.pass_events(&mut is_agent_pending, cx) => {}
+                        _ => match until {
+                            Some(until) => ready!(self.poll_timer(ticks.at(until), cx)),
+                            None => return Poll::Pending,
+                        },
                     }
+                    now = ticks.now();
                 }
                 Action::End => {
                     let Stores { chats, key, .. } = self.effects.context();
@@ -280,6 +290,15 @@ impl Driver {
             }
         }
         Poll::Ready(())
+    }
+
+    /// Waits until this time.
+    fn poll_timer(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if timer.deadline() != until {
+            timer.as_mut().reset(until);
+        }
+        timer.as_mut().poll(cx)
     }
 
     /// Logs why the run ends.

@@ -17,6 +17,7 @@ use super::shutdown::Shutdown;
 use super::sink::Sink;
 use super::store::{LogKey, LogStore, Undelivered};
 use super::tail::Tails;
+use super::ticks::Ticks;
 use super::{Chat, HistoryImport, PostedHistory};
 use crate::ChatLimits;
 use ui_message_stream::approval::Approvals;
@@ -37,6 +38,7 @@ pub(super) struct Inner {
     pub(super) history_import: HistoryImport,
     pub(super) clients: ClientSettings,
     pub(super) run_lease: Duration,
+    pub(super) ticks: Ticks,
     pub(super) hints: Hints,
     pub(super) run_counters: RunCounters,
     pub(super) readers: Readers,

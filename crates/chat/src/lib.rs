@@ -56,6 +56,7 @@ pub mod store;
 mod stream;
 mod sweeps;
 mod tail;
+mod ticks;
 
 pub use self::agent::{AgentEventStream, ChatAgent, Turn};
 pub use self::complete::ChatResponse;

@@ -19,6 +19,7 @@ use super::sink::Sink;
 use super::store::{InMemoryLogStore, LogStore};
 use super::sweeps;
 use super::tail::Tails;
+use super::ticks::Ticks;
 use super::{HistoryImport, PostedHistory};
 use crate::ChatLimits;
 use ui_message_stream::approval::Approvals;
@@ -49,6 +50,7 @@ impl ChatServer {
                 history_import: HistoryImport::default(),
                 clients: ClientSettings::default(),
                 run_lease: RUN_LEASE,
+                ticks: Ticks::new(),
                 hints: Hints::default(),
                 run_counters: RunCounters::default(),
                 readers: Readers::default(),
@@ -172,6 +174,15 @@ impl ChatServer {
         self.configure(|inner| inner.run_lease = lease.clamp(MIN_RUN_LEASE, MAX_RUN_LEASE))
     }
 
+    /// Sets how often the text of a run is appended to its log. Text that comes after a pause is appended at once, and
+    /// what follows at most once in each interval, so that a store has fewer writes. Tool calls, results and ends
+    /// are appended at once, with the text before them. The default is zero: each delta is appended when the store has
+    /// stored the one before. An interval has at most a second: longer ones are replaced by this.
+    #[must_use]
+    pub fn with_append_interval(self, interval: Duration) -> Self {
+        self.configure(|inner| inner.ticks.interval = interval.min(MAX_APPEND_INTERVAL))
+    }
+
     /// Sets the limits of the conversations and their runs. Call it before the first request. The limits
     /// of approval requests are those of [`Approvals::with_limits`].
     ///
@@ -193,6 +204,9 @@ impl ChatServer {
         ChatServer(inner, self.1)
     }
 }
+
+/// A server that is lost loses the text of an interval.
+const MAX_APPEND_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The default lease of a run.
 const RUN_LEASE: Duration = Duration::from_secs(10);

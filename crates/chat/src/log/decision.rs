@@ -71,6 +71,8 @@ pub(crate) struct TurnSettings {
     pub(crate) limits: ChatLimits,
     /// The lease of a run.
     pub(crate) lease: Duration,
+    /// How long frames may wait for an append.
+    pub(crate) append_interval: Duration,
     /// The id of the message, if the turn begins one.
     pub(crate) message_id: MessageId,
     /// The id of the first run of the turn. It is random. The ids of further runs begin with it.

@@ -12,7 +12,7 @@
 //! | `entry`, `state` | what a log holds, and the fold over it |
 //! | `decision`, `decide`, `answer`, `join` | what a request does next: a pure function |
 //! | `turn`, `turn_io` | a request, and the holder of a run, as a state machine without I/O |
-//! | `writer`, `queue` | events of the agent become entries |
+//! | `writer`, `queue`, `pace` | events of the agent become entries |
 //! | `run_frames`, `end_message`, `replay`, `held_position`, `open_chunks` | what clients read of a run |
 //!
 //! Nothing here does I/O: `driver`, `effects` and `reader` wait for stores, agents and clients.
@@ -27,6 +27,7 @@ pub(super) mod entry;
 pub(super) mod held_position;
 pub(super) mod join;
 pub(super) mod open_chunks;
+pub(super) mod pace;
 pub(super) mod queue;
 pub(super) mod replay;
 pub(super) mod run_frames;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use bytes::BytesMut;
 
 use super::entry::{Entry, OtherEntry};
+use crate::store::EntryKind;
 use ui_message_stream::chunk::Chunk;
 use ui_message_stream::id::ToolCallId;
 use ui_message_stream::sse::Encoder;
@@ -73,6 +74,11 @@ impl Queue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.frames.is_empty()
+    }
+
+    /// Whether nothing but frames waits, and there is room for more.
+    pub(crate) fn may_wait(&self) -> bool {
+        !self.is_full() && self.entries.iter().all(|entry| entry.kind() == EntryKind::Frame)
     }
 
     /// Whether so much waits that the agent has to wait, too.

@@ -1,6 +1,7 @@
 //! What a [`LogTurn`](super::turn::LogTurn) asks of its driver, and what the driver passes to it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::decision::{Append, Response};
 use super::entry::Entry;
@@ -41,8 +42,8 @@ pub(crate) enum Action {
     ReportLimit(RunId, RunLimit),
     /// Log that this version cannot read the chat. The turn writes nothing more.
     RefuseLog(FoldError),
-    /// Wait for an input.
-    Wait,
+    /// Wait for an input, or until this time of the server.
+    Wait { until: Option<Duration> },
     /// The turn has ended.
     End,
 }

@@ -2,6 +2,7 @@
 
 use super::super::decision::Response;
 use super::super::entry::RunEnd;
+use super::super::pace::Pace;
 use super::super::queue::Queue;
 use super::super::writer::EntryWriter;
 use crate::conversation::Chat;
@@ -19,6 +20,7 @@ pub(super) struct Hold {
     pub(super) pending_response: Option<Response>,
     pub(super) writer: Option<EntryWriter>,
     pub(super) queue: Queue,
+    pub(super) pace: Pace,
     /// The model is called also if no result is unread.
     pub(super) has_to_call: bool,
     /// How the run ends early, with the event that ends its model call.
@@ -47,7 +49,8 @@ pub(super) enum Phase {
 }
 
 impl Hold {
-    pub(super) fn new(run: RunId, message_id: MessageId, phase: Phase, has_to_call: bool) -> Self {
+    /// Creates the hold of a run that begins with this phase.
+    pub(super) fn new(run: RunId, message_id: MessageId, phase: Phase, pace: Pace) -> Self {
         Hold {
             run,
             message_id,
@@ -55,13 +58,21 @@ impl Hold {
             pending_response: None,
             writer: None,
             queue: Queue::default(),
-            has_to_call,
+            pace,
+            has_to_call: false,
             early_end: None,
             failure: None,
             results: Vec::new(),
             bytes: 0,
             is_handed_over: false,
         }
+    }
+
+    /// Whether only frames wait for the log, and may wait for others: nothing is decided before the log has them.
+    pub(super) fn may_wait(&self) -> bool {
+        !self.is_handed_over
+            && matches!(self.phase, Phase::Redeeming | Phase::Claiming | Phase::Agent)
+            && self.queue.may_wait()
     }
 
     /// Returns how the run ends when this is the chat. `None`: the model is called.

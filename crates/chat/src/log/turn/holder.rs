@@ -1,11 +1,14 @@
 //! What a turn does as the holder of a run: it redeems answers, calls the model, and appends what it writes.
 
+use std::time::Duration;
+
 use super::super::decision::{Append, Redemption, Response};
 use super::super::entry::{OtherEntry, RunEnd};
 use super::super::turn_io::{Action, CallAgent, Effect, RunLimit};
 use super::super::writer::{EntryWriter, accepted};
 use super::hold::{Hold, Phase};
 use super::{LogTurn, state_after};
+use crate::store::EntryKind;
 use ui_message_stream::UserText;
 use ui_message_stream::approval::DeferredToolResult;
 use ui_message_stream::chunk::{Chunk, FinishReason};
@@ -156,6 +159,12 @@ impl LogTurn {
         self.start(Effect::CallAgent(Box::new(call)));
     }
 
+    /// Returns when the frames that wait are appended, if nothing else comes first.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let hold = self.hold.as_ref().filter(|hold| self.busy.is_none() && !hold.queue.is_empty());
+        hold.map(|hold| hold.pace.due())
+    }
+
     /// Continues the run of this turn. Returns `false` if it has nothing to do.
     pub(super) fn advance(&mut self) -> bool {
         let (Some(hold), Some(view)) = (&mut self.hold, &self.view) else { return false };
@@ -192,7 +201,13 @@ impl LogTurn {
             return true;
         }
         let mut entries = accepted(view.state.chat(), &self.mine.outbox);
-        entries.extend(hold.queue.sealed());
+        let may_wait = entries.is_empty() && !self.has_to_renew && hold.may_wait();
+        if !may_wait || self.now >= hold.pace.due() {
+            entries.extend(hold.queue.sealed());
+            if entries.iter().any(|entry| entry.kind() == EntryKind::Frame) {
+                hold.pace.begin(self.now);
+            }
+        }
         if hold.phase == Phase::Idle && !hold.is_handed_over {
             // The end of the run follows that of its last step in the same append.
             let next = state_after(&view.state, Some(&hold.queue), &entries);
@@ -211,7 +226,7 @@ impl LogTurn {
         if hold.is_handed_over {
             // The log holds what this server has written, and the run may have got results of others since.
             let append = Append::new(view.control(), vec![OtherEntry::HandedOver.into()]);
-            let lease = Some(std::time::Duration::ZERO);
+            let lease = Some(Duration::ZERO);
             // The ledger may lack the answers.
             self.respond(Response::ShuttingDown);
             self.start(Effect::Append(Append { lease, ..append }));

@@ -15,6 +15,7 @@ mod holder;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::hold::{Hold, Phase};
 use super::decide::decide;
@@ -22,6 +23,7 @@ use super::decision::{
     Append, Decision, Goal, KnownCalls, Mine, Redemption, Response, TurnSettings, View,
 };
 use super::entry::{Entry, OtherEntry, RunEnd};
+use super::pace::Pace;
 use super::queue::Queue;
 use super::state::{ChatState, FoldError};
 use super::turn_io::{Action, Effect, EffectId, Input, Reply};
@@ -58,6 +60,8 @@ pub(crate) struct LogTurn {
     /// How many appends in a row have met a conflict.
     conflicts: u32,
     actions: VecDeque<Action>,
+    /// The time of the server, when the turn was polled last.
+    now: Duration,
 }
 
 impl LogTurn {
@@ -102,16 +106,21 @@ impl LogTurn {
             effects: 0,
             conflicts: 0,
             actions: VecDeque::new(),
+            now: Duration::ZERO,
         }
     }
 
-    /// Returns the next action. After [`Action::End`] it returns the same action again.
-    pub(crate) fn poll(&mut self) -> Action {
+    /// Returns the next action. `now` is the time of the server, from the beginning of its ticks on. After
+    /// [`Action::End`] it returns the same action again.
+    pub(crate) fn poll(&mut self, now: Duration) -> Action {
+        self.now = now;
         if self.actions.is_empty() {
             self.go();
         }
-        let idle = if self.is_over { Action::End } else { Action::Wait };
-        self.actions.pop_front().unwrap_or(idle)
+        self.actions.pop_front().unwrap_or_else(|| match self.is_over {
+            true => Action::End,
+            false => Action::Wait { until: self.due() },
+        })
     }
 
     /// Returns the newest state of the chat that the turn has read, if later turns can continue it.
@@ -493,7 +502,8 @@ impl LogTurn {
             let can_call = self.mine.redemption == Redemption::None
                 && self.view.as_ref().is_some_and(|view| view.state.can_call());
             let phase = if can_call { Phase::Stepping } else { Phase::Redeeming };
-            self.hold = Some(Hold::new(run, message_id, phase, has_to_call));
+            let pace = Pace::new(self.mine.settings.append_interval);
+            self.hold = Some(Hold { has_to_call, ..Hold::new(run, message_id, phase, pace) });
         }
     }
 

@@ -40,6 +40,8 @@ counts! {
     // What approved calls showed before their results: entries of outputs, and parts.
     preliminary_outputs,
     parts_of_calls,
+    // How often frames waited for the next append.
+    paced,
     // Results that a turn appended to the run of another one, or to none.
     late_results,
     // Calls that a new message closed.

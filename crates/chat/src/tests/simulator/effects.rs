@@ -35,9 +35,13 @@ impl Step<'_> {
             self.world.drivers[self.at].rests = self.random.below(60);
         }
         loop {
-            let action = self.world.drivers[self.at].turn.poll();
+            let now = self.world.server_time();
+            let action = self.world.drivers[self.at].turn.poll(now);
             match action {
-                Action::Wait => break,
+                Action::Wait { until } => {
+                    self.world.counts.paced += u64::from(until.is_some_and(|until| until > now));
+                    break;
+                }
                 Action::End => {
                     self.end_turn();
                     return true;
@@ -132,7 +136,7 @@ impl Step<'_> {
             | Action::LeaveRun
             | Action::EndedOther { .. }
             | Action::ReportLimit(..)
-            | Action::Wait
+            | Action::Wait { .. }
             | Action::End => {}
         }
     }

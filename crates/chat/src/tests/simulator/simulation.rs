@@ -52,8 +52,12 @@ impl Simulation {
             (InMemoryLogStore::with_test_clock(UnixMillis(0)), random.one_in(4));
         let (store, chats) =
             (Arc::new(store), if random.one_in(3) { 1 + random.below(MAX_CHATS) } else { 1 });
-        let mut worlds =
-            (0..chats).map(|chat| World::new(&store, chat, limits.clone(), ledger_fails, trace));
+        let millis = if random.one_in(3) { 0 } else { 1 + random.below(60) as u64 };
+        let append_interval = Duration::from_millis(millis);
+        let mut worlds = (0..chats).map(|chat| World {
+            append_interval,
+            ..World::new(&store, chat, limits.clone(), ledger_fails, trace)
+        });
         let world = worlds.next().unwrap();
         let mut simulation = Simulation { world, others: worlds.collect(), random, is_talkative };
         simulation.run();
@@ -194,6 +198,7 @@ impl Simulation {
             history_import: HistoryImport::Texts,
             limits: world.limits.clone(),
             lease: Duration::from_millis(LEASE),
+            append_interval: world.append_interval,
             message_id: format!("a{number}").into(),
             run_id: format!("r{number}").into(),
             epoch: Epoch(u64::from(number) << 32),
@@ -342,14 +347,15 @@ impl Simulation {
         let Simulation { world, random, .. } = self;
         if random.one_in(2) {
             let server = random.below(2);
+            let now = world.server_time();
             if !random.one_in(4) {
                 for driver in world.drivers.iter_mut().filter(|driver| driver.server == server) {
                     world.counts.handed_over += u64::from(driver.turn.own_run().is_some());
                     driver.turn.handle(Input::HandOver);
                     loop {
-                        match driver.turn.poll() {
+                        match driver.turn.poll(now) {
                             Action::Start(id, effect) => driver.effects.push((id, effect)),
-                            Action::Wait | Action::End => break,
+                            Action::Wait { .. } | Action::End => break,
                             _ => {}
                         }
                     }

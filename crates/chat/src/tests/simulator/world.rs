@@ -99,6 +99,8 @@ pub(super) struct World {
     pub(super) calls: BTreeMap<RunId, (usize, usize)>,
     pub(super) answered_outputs: Vec<String>,
     pub(super) limits: ChatLimits,
+    /// How long frames may wait for an append.
+    pub(super) append_interval: Duration,
     pub(super) ledger_fails: bool,
     pub(super) next: u32,
     pub(super) trace: bool,
@@ -132,6 +134,7 @@ impl World {
             calls: BTreeMap::new(),
             answered_outputs: Vec::new(),
             limits,
+            append_interval: Duration::ZERO,
             ledger_fails,
             next: 0,
             trace,
@@ -143,6 +146,11 @@ impl World {
     pub(super) fn pass(&mut self, time: u64) {
         self.now += time;
         self.store.set_test_time(UnixMillis(self.now));
+    }
+
+    /// The time of the servers, whose ticks are common.
+    pub(super) fn server_time(&self) -> Duration {
+        Duration::from_millis(self.now)
     }
 
     pub(super) fn violated(&mut self, what: String) {

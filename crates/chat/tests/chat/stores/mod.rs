@@ -1,5 +1,6 @@
 //! What a server writes to its store, and what a host's own tables get.
 
+mod append_interval;
 mod log_store;
 mod message_sink;
 mod operations;
