@@ -216,7 +216,7 @@ impl ToolLoop {
         self
     }
 
-    /// The answer has begun before this run, so it is not empty if the model adds nothing.
+    /// Marks the answer as begun: it is not empty if the model adds nothing.
     #[must_use]
     pub fn with_begun_answer(mut self) -> Self {
         self.has_content = true;
@@ -696,6 +696,9 @@ impl ToolLoop {
             return self.start_inner_step();
         }
         if !self.has_content {
+            if let Some(usage) = self.usage_metadata() {
+                self.emit(AgentEvent::Metadata(usage));
+            }
             self.emit(AgentEvent::error(UserText::AnswerEmpty));
             self.end = Some(RunEnd::Empty);
             return;
@@ -726,13 +729,16 @@ impl ToolLoop {
     }
 
     fn finish(&mut self, reason: FinishReason, end: RunEnd) {
-        let usage = self
-            .usage_before
-            .map(|before| UsageMetadata { usage: before.saturating_add(self.usage) });
-        // Two numbers always serialize.
-        let metadata = usage.and_then(|usage| Json::from_serialize(&usage).ok());
+        let metadata = self.usage_metadata();
         self.actions.push_back(Action::Emit(AgentEvent::Finish { reason, metadata }));
         self.end = Some(end);
+    }
+
+    /// Returns the usage of the message, if it is requested.
+    fn usage_metadata(&self) -> Option<Json> {
+        let usage = UsageMetadata { usage: self.usage_before?.saturating_add(self.usage) };
+        // Two numbers always serialize.
+        Json::from_serialize(&usage).ok()
     }
 
     /// Returns whether there are results that the model has not read.

@@ -331,11 +331,13 @@ fn a_call_that_is_not_streamed_precedes_what_the_model_writes_after_it() {
 fn an_empty_answer_is_a_failure() {
     let texts = [Some(" \n"), Some("Hello"), None];
     for (text, has_begun) in texts.into_iter().flat_map(|text| [(text, false), (text, true)]) {
-        let mut run = ToolLoop::new(3);
+        let mut run = ToolLoop::new(3).with_usage_metadata(Usage::default());
         if has_begun {
             run = run.with_begun_answer();
         }
         let _ = steps(&mut run);
+        let usage = Usage { input_tokens: 9, output_tokens: 1 };
+        emit_from_model(&mut run, ModelEvent::Usage(usage));
         if let Some(text) = text {
             emit_from_model(&mut run, ModelEvent::Event(AgentEvent::text(text)));
         }
@@ -346,6 +348,12 @@ fn an_empty_answer_is_a_failure() {
         assert_eq!(actions.last(), Some(&Action::End(end)), "{text:?}, {has_begun}: {actions:?}");
         let failure = Action::Emit(AgentEvent::error(UserText::AnswerEmpty));
         assert_eq!(actions.contains(&failure), is_empty, "{text:?}, {has_begun}: {actions:?}");
+        let is_usage = |action: &Action| match action {
+            Action::Emit(AgentEvent::Metadata(usage)) => usage.as_str().contains("9"),
+            Action::Emit(AgentEvent::Finish { metadata, .. }) => metadata.is_some(),
+            _ => false,
+        };
+        assert!(actions.iter().any(is_usage), "{text:?}, {has_begun}: {actions:?}");
     }
 }
 
