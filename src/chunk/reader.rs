@@ -94,7 +94,7 @@ impl ChunkReader {
         if let Some(joined) = raw.and_then(|raw| text.push(raw)) {
             *delta = Cow::Owned(joined.into_owned());
         }
-        if text.first.is_some() {
+        if text.is_pending() {
             halves.insert((&**id).into(), text);
         }
     }

@@ -126,7 +126,7 @@ fn lone_surrogates(json: &str) -> impl Iterator<Item = usize> {
 #[derive(Debug, Default, Clone)]
 pub struct SplitText {
     /// The half with which the last piece ended.
-    pub(crate) first: Option<u16>,
+    first: Option<u16>,
 }
 
 impl SplitText {
@@ -155,6 +155,11 @@ impl SplitText {
         }
         text.push_str(rest);
         Some(text.into())
+    }
+
+    /// Whether the last piece ended with the first half of a character.
+    pub fn is_pending(&self) -> bool {
+        self.first.is_some()
     }
 
     /// Ends the text. Returns U+FFFD if the second half of its last character is missing.

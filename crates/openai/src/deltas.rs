@@ -29,7 +29,7 @@ impl Target {
     }
 }
 
-/// The texts that have begun.
+/// The texts whose last delta ended with half a character.
 #[derive(Debug, Default)]
 pub(super) struct Deltas(Vec<(Target, SplitText)>);
 
@@ -45,7 +45,9 @@ impl Deltas {
         let mut text = begun.map(|at| self.0.swap_remove(at).1).unwrap_or_default();
         let delta = text.push(delta).filter(|delta| !delta.is_empty());
         events.extend(delta.clone().map(|delta| target.clone().delta(delta.into_owned())));
-        self.0.push((target, text));
+        if text.is_pending() {
+            self.0.push((target, text));
+        }
         delta
     }
 
@@ -58,5 +60,24 @@ impl Deltas {
         for (target, mut text) in self.0.extract_if(.., |(target, _)| is_ended(target)) {
             events.extend(text.end().map(|half| target.delta(half.to_string())));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_texts_with_half_a_character_are_kept() {
+        let (mut deltas, mut events) = (Deltas::default(), VecDeque::new());
+        let mut push = |id: &str, delta: &str| {
+            let delta = RawValue::from_string(delta.to_owned()).unwrap();
+            deltas.push(Target::Text(Some(id.into())), &delta, &mut events);
+            deltas.0.len()
+        };
+        assert_eq!(push("a", r#""a""#), 0);
+        assert_eq!(push("b", r#""\ud83d""#), 1);
+        assert_eq!(push("c", r#""c""#), 1);
+        assert_eq!(push("b", r#""\ude00""#), 0);
     }
 }

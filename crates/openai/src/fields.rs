@@ -11,15 +11,15 @@ use crate::response_items::Item;
 use ui_message_stream::id::log_text;
 use ui_message_stream::json::{Object, SplitText, with_replaced_halves};
 
-/// What was not understood of a response, and was left out. The first of each kind is logged.
+/// What was not understood of a response, and was left out. The first of each place is logged, of at most 8 places.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut(RefCell<BTreeMap<String, String>>);
 
 impl LeftOut {
-    /// Notes that what is at this place was left out. Each place is logged once.
+    /// Notes that what is at this place was left out. Each place is logged once. After 8 places nothing is noted.
     pub(super) fn note(&self, place: &str, why: impl Display) {
         let mut known = self.0.borrow_mut();
-        if known.contains_key(place) || known.len() == MAX_KINDS {
+        if known.contains_key(place) || known.len() == MAX_PLACES {
             return;
         }
         let what = format!("{place}: {why}");
@@ -30,14 +30,14 @@ impl LeftOut {
         known.insert(place.to_owned(), what);
     }
 
-    /// Returns the place and the reason of a part.
-    pub(super) fn first(&self) -> Option<String> {
+    /// Returns the place and the reason of one of the parts: the first one in the order of the alphabet.
+    pub(super) fn any(&self) -> Option<String> {
         self.0.borrow().values().next().cloned()
     }
 }
 
-/// How many kinds are logged.
-const MAX_KINDS: usize = 8;
+/// How many places are logged.
+const MAX_PLACES: usize = 8;
 
 /// The fields of an object, still text: numbers keep their digits. A field of another type than it should have counts as
 /// missing, as `null` does.
@@ -70,6 +70,11 @@ impl<'v> Fields<'v> {
     /// Returns a field that is not `null`.
     pub(super) fn value(&self, field: &str) -> Option<Value> {
         self.read(field, "JSON of this depth", value)
+    }
+
+    /// Returns the error that the object reports in its field `error`.
+    pub(super) fn error(&self) -> Option<Value> {
+        self.value("error").filter(|error| *error != Value::Bool(false) && *error != "")
     }
 
     /// Returns a string that is not empty, and may begin or end with half a character.

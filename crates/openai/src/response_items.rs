@@ -1,7 +1,7 @@
 //! Tools that OpenAI's Responses API executes itself, as tool calls with results: the tool's name,
 //! its input and its result, each read from an item of the response.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use ui_message_stream::UserText;
 use ui_message_stream::event::{AgentEvent, File};
@@ -67,9 +67,13 @@ pub fn tool_input(item: &Item) -> Json {
 
 /// Returns the input of an MCP server's tool. Arguments that are not JSON become a JSON string.
 pub fn mcp_tool_input(item: &Item) -> Json {
-    let arguments = text_field(item, "arguments");
-    let input = Json::parse(if arguments.is_empty() { "{}" } else { arguments });
-    input.unwrap_or_else(|_| Json::string(arguments))
+    match item.get("arguments") {
+        None | Some(Value::Null) => to_json(&json!({})),
+        Some(Value::String(text)) if text.is_empty() => to_json(&json!({})),
+        Some(Value::String(text)) => Json::parse(text).unwrap_or_else(|_| Json::string(text)),
+        // From some servers the arguments are not in a string.
+        Some(value) => to_json(value),
+    }
 }
 
 /// Removes the image from an `image_generation_call` item and returns it as a file.
@@ -120,4 +124,24 @@ fn error_text(error: &Value) -> String {
 /// Converts a value to JSON that every client accepts; else to a JSON string of its text.
 pub fn to_json(value: &Value) -> Json {
     Json::from_serialize(value).unwrap_or_else(|_| Json::string(&value.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_of_an_mcp_tool_may_be_a_json_value_or_its_text() {
+        for (arguments, input) in [
+            (json!({"n": 1}), r#"{"n":1}"#),
+            (json!(r#"{"n":1}"#), r#"{"n":1}"#),
+            (json!("not JSON"), r#""not JSON""#),
+            (json!(""), "{}"),
+            (Value::Null, "{}"),
+        ] {
+            let item = Item::from_iter([("arguments".to_owned(), arguments)]);
+            assert_eq!(mcp_tool_input(&item).as_str(), input);
+        }
+        assert_eq!(mcp_tool_input(&Item::new()).as_str(), "{}");
+    }
 }

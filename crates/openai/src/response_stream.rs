@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use http_body::Body as _;
 use reqwest::Body;
-use serde_json::Value;
 
 use crate::endpoint::Endpoint;
 use crate::error::ProviderError;
@@ -32,6 +31,7 @@ pub(super) trait ReadEvent: Send + Unpin + 'static {
     fn end(
         &mut self,
         is_done: bool,
+        left_out: &LeftOut,
         events: &mut VecDeque<ModelEvent>,
     ) -> Result<(), ProviderError>;
 }
@@ -125,7 +125,7 @@ impl<R: ReadEvent> ResponseStream<R> {
                     }
                 }
                 self.state = State::Ended;
-                reader.end(is_done, events).map_err(|error| match left_out.first() {
+                reader.end(is_done, left_out, events).map_err(|error| match left_out.any() {
                     Some(what) if error.is_truncated() && !*has_read => {
                         ProviderError::malformed(what)
                     }
@@ -175,8 +175,7 @@ fn read_object(
 
 /// Returns the error that an object reports, in the form of either API: it has an `error`, or is one.
 fn reported_error(object: &Fields<'_>, is_error: bool) -> Option<ProviderError> {
-    let is_any = |error: &Value| *error != Value::Bool(false) && *error != "";
-    let inner = object.value("error").filter(is_any);
+    let inner = object.error();
     let is_error = is_error || inner.is_some() || object.text("type").as_deref() == Some("error");
     is_error
         .then(|| ProviderError::from_error_event(&inner.unwrap_or_else(|| object.to_item().into())))

@@ -90,6 +90,15 @@ impl Calls {
         call.emit_input(events);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(Call::is_empty)
+    }
+
+    /// Whether a call has no arguments, not even `{}`.
+    pub(super) fn has_call_without_arguments(&self) -> bool {
+        self.0.iter().any(|call| !call.is_empty() && call.arguments.trim().is_empty())
+    }
+
     /// Emits the calls. The last call carries the reasoning state that the server needs back.
     pub(super) fn end(
         &mut self,
@@ -97,8 +106,7 @@ impl Calls {
         thoughts: &mut ReasoningState,
         events: &mut VecDeque<ModelEvent>,
     ) {
-        // Such a fragment names no tool and has no arguments.
-        self.0.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
+        self.0.retain(|call| !call.is_empty());
         let last = self.0.len().saturating_sub(1);
         for (at, mut call) in self.0.drain(..).enumerate() {
             let thoughts =
@@ -181,6 +189,11 @@ impl Calls {
 impl Call {
     fn call(&self) -> ToolCall {
         ToolCall::new(self.id.clone(), self.name.clone())
+    }
+
+    /// Whether the call names no tool and has no arguments.
+    fn is_empty(&self) -> bool {
+        self.name.is_empty() && self.arguments.is_empty()
     }
 
     /// Whether the arguments are a complete JSON object.

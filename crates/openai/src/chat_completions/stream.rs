@@ -1,6 +1,6 @@
 //! [`ChunkReader`]: converts `chat.completion.chunk` objects to model events.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -10,7 +10,7 @@ use super::fresh_id;
 use super::provider_state::ReasoningState;
 use crate::deltas::{Deltas, Target};
 use crate::error::ProviderError;
-use crate::fields::Fields;
+use crate::fields::{Fields, LeftOut};
 use crate::response_stream::ReadEvent;
 use ui_message_stream::chunk::FinishReason;
 use ui_message_stream::event::{AgentEvent, Source};
@@ -27,8 +27,10 @@ pub(super) struct ChunkReader {
     thoughts: ReasoningState,
     /// The citations emitted so far. Some servers repeat them in every chunk.
     cited: Vec<Citation>,
-    /// Whether a delta had content.
-    has_content: bool,
+    /// What a delta had.
+    streamed: HashSet<&'static str>,
+    /// The response has a call.
+    has_call: bool,
     usage: Option<Usage>,
     /// The usage of the whole response came last, in a chunk without a choice.
     ends_with_usage: bool,
@@ -64,14 +66,25 @@ impl ReadEvent for ChunkReader {
         Ok(())
     }
 
-    fn end(&mut self, is_done: bool, events: Events<'_>) -> Result<(), ProviderError> {
+    fn end(
+        &mut self,
+        is_done: bool,
+        left_out: &LeftOut,
+        events: Events<'_>,
+    ) -> Result<(), ProviderError> {
         // `[DONE]` means that no event follows, not that the response is complete: some servers also send it after
         // a failure. After the usage of the whole response it does, also without a reason.
         let is_whole = is_done && self.ends_with_usage;
-        let reason = self.finished.or(is_whole.then_some(FinishReason::Stop));
+        // A call without arguments may then be one whose arguments were lost.
+        let is_cut = self.calls.has_call_without_arguments();
+        let whole = if is_cut { FinishReason::Other } else { FinishReason::Stop };
+        let reason = self.finished.or(is_whole.then_some(whole));
         self.deltas.end(|_| true, events);
         let reason = reason.ok_or_else(ProviderError::truncated)?;
         self.end_calls(events);
+        if reason == FinishReason::ToolCalls && !self.has_call {
+            left_out.note("`choices.finish_reason`", "it names calls, and the response has none");
+        }
         events.extend(self.usage.take().map(ModelEvent::Usage));
         events.push_back(ModelEvent::Finished(reason));
         Ok(())
@@ -86,7 +99,8 @@ impl ChunkReader {
             calls: Calls::default(),
             thoughts: ReasoningState::default(),
             cited: Vec::new(),
-            has_content: false,
+            streamed: HashSet::new(),
+            has_call: false,
             usage: None,
             ends_with_usage: false,
             finished: None,
@@ -94,22 +108,27 @@ impl ChunkReader {
     }
 
     fn choice(&mut self, choice: &Fields<'_>, events: Events<'_>) -> Result<(), ProviderError> {
-        if let Some(error) = choice.value("error") {
+        if let Some(error) = choice.error() {
             return Err(ProviderError::from_error_event(&error));
         }
-        // A server that does not stream sends the whole message. Others repeat it behind its deltas.
-        let whole = choice.object("message").filter(|_| !self.has_content);
-        if let Some(delta) = choice.object("delta").or(whole) {
-            let before = events.len();
-            self.delta(&delta, events);
-            self.has_content |= events.len() > before;
+        if let Some(delta) = choice.object("delta") {
+            self.delta(&delta, true, events);
         }
-        match choice.text("finish_reason").as_deref() {
+        // A server that does not stream sends the whole message. Others repeat it behind its deltas, or add to them.
+        if let Some(message) = choice.object("message") {
+            self.delta(&message, false, events);
+        }
+        let reason = choice.text("finish_reason").map(|it| it.to_lowercase().replace('-', "_"));
+        match reason.as_deref() {
             Some("error") => {
                 return Err(ProviderError::from_error_event(&"finish_reason: error".into()));
             }
             Some(reason) => {
-                self.finished = Some(finish_reason(reason));
+                // Some servers end every stream with `stop`, also after another reason.
+                let is_good =
+                    |reason| matches!(reason, FinishReason::Stop | FinishReason::ToolCalls);
+                let known = self.finished.filter(|known| !is_good(*known));
+                self.finished = known.or(Some(finish_reason(reason)));
                 self.end_calls(events);
             }
             None => {}
@@ -118,36 +137,46 @@ impl ChunkReader {
     }
 
     fn end_calls(&mut self, events: Events<'_>) {
+        self.has_call |= !self.calls.is_empty();
         self.calls.end(&self.fingerprint, &mut self.thoughts, events);
     }
 
-    fn delta(&mut self, delta: &Fields<'_>, events: Events<'_>) {
+    /// Reads a delta, or what no delta had of a whole message.
+    fn delta(&mut self, delta: &Fields<'_>, is_delta: bool, events: Events<'_>) {
         // `reasoning_content` is the field of DeepSeek and most other servers, `reasoning` that of vLLM, Groq and
         // OpenRouter. Servers that send both send the same text in both.
         let reasoning = delta.string("reasoning_content").or_else(|| delta.string("reasoning"));
-        self.emit(Target::Reasoning(None), reasoning, events);
+        self.emit(Target::Reasoning(None), reasoning, is_delta, events);
         // Mistral's reasoning models send pieces.
         if delta.raw("content").is_some_and(|content| content.get().starts_with('[')) {
             for piece in delta.objects("content") {
                 for thought in piece.objects("thinking") {
-                    self.emit(Target::Reasoning(None), thought.string("text"), events);
+                    let thought = thought.string("text");
+                    self.emit(Target::Reasoning(None), thought, is_delta, events);
                 }
-                self.emit(Target::Text(None), piece.string("text"), events);
+                self.emit(Target::Text(None), piece.string("text"), is_delta, events);
             }
         } else {
-            self.emit(Target::Text(None), delta.string("content"), events);
+            self.emit(Target::Text(None), delta.string("content"), is_delta, events);
         }
-        self.emit(Target::Text(None), delta.string("refusal"), events);
+        self.emit(Target::Text(None), delta.string("refusal"), is_delta, events);
         // OpenRouter's field and LiteLLM's, sent in addition to the text.
-        let state = |name| delta.value(name).unwrap_or_default();
-        self.thoughts.add_details(state("reasoning_details"));
-        self.thoughts.add_blocks(state("thinking_blocks"));
-        let fragments = delta.objects("tool_calls");
-        if !fragments.is_empty() {
-            self.deltas.end(|_| true, events);
+        if let Some(details) = delta.value("reasoning_details")
+            && self.takes("reasoning_details", is_delta)
+        {
+            self.thoughts.add_details(details);
         }
-        for fragment in fragments {
-            self.calls.push(CallFragment::new(&fragment), events);
+        if let Some(blocks) = delta.value("thinking_blocks")
+            && self.takes("thinking_blocks", is_delta)
+        {
+            self.thoughts.add_blocks(blocks);
+        }
+        let fragments = delta.objects("tool_calls");
+        if !fragments.is_empty() && self.takes("tool_calls", is_delta) {
+            self.deltas.end(|_| true, events);
+            for fragment in fragments {
+                self.calls.push(CallFragment::new(&fragment), events);
+            }
         }
         for annotation in delta.objects("annotations") {
             if let Some(cited) = annotation.object("url_citation") {
@@ -158,13 +187,31 @@ impl ChunkReader {
     }
 
     /// Emits a delta. Text ends the reasoning before it, and reasoning the text.
-    fn emit(&mut self, target: Target, delta: Option<&RawValue>, events: Events<'_>) {
+    fn emit(
+        &mut self,
+        target: Target,
+        delta: Option<&RawValue>,
+        is_delta: bool,
+        events: Events<'_>,
+    ) {
         let Some(delta) = delta else { return };
+        let is_text = matches!(target, Target::Text(_));
+        if !self.takes(if is_text { "text" } else { "reasoning" }, is_delta) {
+            return;
+        }
         self.deltas.end(|other| *other != target, events);
         self.deltas.push(target, delta, events);
     }
 
-    /// Cites what a server with web search has found. Some repeat it in every chunk.
+    /// Whether something of a delta or of a whole message is taken: of a message only what no delta had.
+    fn takes(&mut self, what: &'static str, is_delta: bool) -> bool {
+        if is_delta {
+            self.streamed.insert(what);
+        }
+        is_delta || !self.streamed.contains(what)
+    }
+
+    /// Emits the search results of a chunk as sources. Some servers repeat them in every chunk.
     fn cite_results(&mut self, chunk: &Fields<'_>, events: Events<'_>) {
         let results = chunk.objects("search_results");
         let mut results: Vec<Citation> = results.iter().map(Citation::of).collect();
@@ -200,10 +247,13 @@ impl Citation {
 
 fn finish_reason(reason: &str) -> FinishReason {
     match reason {
-        "stop" | "stop_sequence" | "end" | "end_turn" | "eos" | "eos_token" => FinishReason::Stop,
+        "stop" | "stop_sequence" | "end" | "end_turn" | "eos" | "eos_token" | "complete"
+        | "completed" => FinishReason::Stop,
         "length" | "max_tokens" | "model_length" => FinishReason::Length,
         "content_filter" => FinishReason::ContentFilter,
-        "tool_calls" | "tool_call" | "function_call" | "tool_use" => FinishReason::ToolCalls,
+        "tool_calls" | "tool_call" | "function_calls" | "function_call" | "tool_use" => {
+            FinishReason::ToolCalls
+        }
         _ => FinishReason::Other,
     }
 }

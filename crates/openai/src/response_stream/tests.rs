@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use futures::{FutureExt, StreamExt};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use serde_json::json;
+use serde_json::{Value, json};
 use test_support::recorded_streams::lines_of;
 use test_support::rng::{Dice, Shown, setting};
 use ui_message_stream::Json;
@@ -43,6 +43,7 @@ fn of_any_stream_no_cut_off_call_runs_and_no_empty_answer_is_silent() {
         *ends.entry(answer.end).or_insert(0) += 1;
         assert!(answer.has_content || answer.end != "finished" && !said.has_text, "{body}");
         assert!(answer.has_ended_well || answer.runs == 0, "{body}");
+        assert!(name.starts_with("chat") || answer.runs <= said.calls(), "{body}");
         match said.end {
             // It may be empty, or its calls may be invalid.
             Some(Ok(true)) => assert_ne!(answer.end, "failed", "{body}"),
@@ -84,6 +85,8 @@ fn body(events: &[String], dice: &mut Dice) -> String {
 #[derive(Default)]
 struct Said {
     has_text: bool,
+    /// The function calls of a response in each kind of event: begun, ended, and in the whole response.
+    calls: [usize; 3],
     /// Whether the response is complete, if it ended; or an error.
     end: Option<Result<bool, ()>>,
 }
@@ -125,6 +128,11 @@ impl Said {
         said
     }
 
+    /// The number of function calls, which may have other ids in each kind of event.
+    fn calls(&self) -> usize {
+        self.calls.into_iter().max().unwrap()
+    }
+
     fn choice(&mut self, choice: &Value) {
         if matches!(choice["index"].as_u64(), Some(1..)) || choice["index"] == "7" {
             return;
@@ -134,7 +142,10 @@ impl Said {
         self.has_text |= is_delta && text.as_str().is_some_and(|text| !text.trim().is_empty());
         match choice["finish_reason"].as_str() {
             None | Some("") => {}
-            reason => self.end = Some(Ok(matches!(reason, Some("stop" | "tool_calls")))),
+            Some(reason) if self.end != Some(Ok(false)) => {
+                self.end = Some(Ok(matches!(reason, "stop" | "tool_calls")));
+            }
+            Some(_) => {}
         }
     }
 
@@ -142,12 +153,22 @@ impl Said {
         if self.end.is_some() {
             return;
         }
+        let is_call = |item: &&Value| item["type"] == "function_call";
+        let response = &event["response"];
         match event["type"].as_str() {
+            Some("response.output_item.added") if is_call(&&event["item"]) => self.calls[0] += 1,
+            Some("response.output_item.done") if is_call(&&event["item"]) => self.calls[1] += 1,
             Some("response.output_text.delta") => {
                 let delta = event["delta"].as_str();
                 self.has_text |= delta.is_some_and(|delta| !delta.trim().is_empty());
             }
-            Some("response.completed") => self.end = Some(Ok(true)),
+            Some("response.completed") => {
+                let output = response["output"].as_array().into_iter().flatten();
+                self.calls[2] = output.filter(is_call).count();
+                let is_cut = response["incomplete_details"].is_object();
+                let status = response["status"].as_str();
+                self.end = Some(Ok(!is_cut && matches!(status, None | Some("" | "completed"))));
+            }
             Some("response.incomplete") => self.end = Some(Ok(false)),
             _ => {}
         }
@@ -160,7 +181,18 @@ fn change(events: &mut Vec<String>, dice: &mut Dice) {
         return;
     }
     let at = dice.below(events.len());
-    match dice.below(10) {
+    match dice.below(12) {
+        // The whole response has other ids, or another status.
+        10 => change_whole(events, |response| {
+            for item in response["output"].as_array_mut().into_iter().flatten() {
+                item["id"] = "another".into();
+                item["call_id"] = "another_call".into();
+            }
+        }),
+        11 => {
+            let status = dice.pick(&["incomplete", "cancelled", "failed", "completed"]);
+            change_whole(events, |response| response["status"] = status.into());
+        }
         0 => drop(events.remove(at)),
         1 => events.insert(at, events[at].clone()),
         2 => events.truncate(at),
@@ -186,6 +218,20 @@ fn change(events: &mut Vec<String>, dice: &mut Dice) {
             let Ok(mut event) = serde_json::from_str(&events[at]) else { return };
             change_value(&mut event, dice);
             events[at] = event.to_string();
+        }
+    }
+}
+
+/// Changes the whole response in the last event.
+fn change_whole(events: &mut [String], change: impl FnOnce(&mut Value)) {
+    for event in events.iter_mut().rev() {
+        if let Ok(mut whole) = serde_json::from_str::<Value>(event)
+            && whole["type"] == "response.completed"
+            && whole["response"].is_object()
+        {
+            change(&mut whole["response"]);
+            *event = whole.to_string();
+            return;
         }
     }
 }
@@ -367,7 +413,7 @@ impl Answer {
     }
 }
 
-const FIXTURES: [&str; 19] = [
+const FIXTURES: [&str; 21] = [
     "chat/text_is_joined",
     "chat/reasoning_then_arguments_in_pieces",
     "chat/two_calls_whose_pieces_alternate",
@@ -387,4 +433,6 @@ const FIXTURES: [&str; 19] = [
     "responses/arguments_without_the_end_of_the_item",
     "responses/keep_alives_as_data",
     "responses/mcp_approval_asked",
+    "responses/a_call_with_another_id_in_each_event",
+    "responses/items_that_are_numbered_in_two_ways",
 ];

@@ -3,6 +3,7 @@
 mod provider_tools;
 mod provider_state;
 mod previous_response;
+mod items;
 mod last_item;
 mod request;
 mod stream;
@@ -41,8 +42,8 @@ use ui_message_stream::model::{Model, ModelMessage, ModelRequest, ModelStream, O
 /// The provider stores no responses unless [`with_stored_responses`](Self::with_stored_responses)
 /// is set. The state that the provider needs back is stored as provider metadata in the messages,
 /// and is sent to the endpoint that produced it. If the provider rejects the request (status 400 or
-/// 404), it is sent once more, with the calls that the provider executed as calls that were executed
-/// elsewhere:
+/// 404), it is sent again, at most twice, with the calls that the provider executed as calls that were
+/// executed elsewhere:
 ///
 /// - With the encrypted reasoning and without its id, if the error names an id of the request. Some
 ///   servers look for each id in what they have stored, also if nothing is stored. Unless responses
@@ -132,7 +133,7 @@ impl Responses {
     /// response by `previous_response_id` and sends only what follows it.
     ///
     /// The provider deletes stored responses after some weeks. If it rejects a request (status 400
-    /// or 404), the request is sent once more with the whole conversation.
+    /// or 404), the request is sent again, at most twice, with the whole conversation.
     #[must_use]
     pub fn with_stored_responses(mut self) -> Self {
         self.is_stored = true;
@@ -275,8 +276,14 @@ fn is_rejection(error: &ProviderError) -> bool {
 fn names_an_id(error: &ProviderError, body: &Value) -> bool {
     let items = body["input"].as_array().into_iter().flatten();
     let ids = items.map(|item| &item["id"]).chain([&body["previous_response_id"]]);
-    let mut ids = ids.filter_map(Value::as_str).filter(|id| !id.is_empty());
-    is_rejection(error) && (error.mentions("].id") || ids.any(|id| error.mentions(id)))
+    // A short id, such as `1` or `msg`, is also a part of other texts.
+    let is_named = |id: &str| match id.len() {
+        0 => false,
+        1..8 => error.mentions(&format!("'{id}'")) || error.mentions(&format!("\"{id}\\\"")),
+        _ => error.mentions(id),
+    };
+    let mut ids = ids.filter_map(Value::as_str);
+    is_rejection(error) && (error.mentions("].id") || ids.any(is_named))
 }
 
 /// The value of `include` that requests the encrypted reasoning.
@@ -292,5 +299,26 @@ impl fmt::Debug for Responses {
             .field("hosted_tools", &tools)
             .field("extra", &self.extra)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_an_id_only_if_the_id_is_quoted_or_long() {
+        for (id, error, is_named) in [
+            ("1", r#"{"message":"at most 128 tools"}"#, false),
+            ("msg", r#"{"message":"invalid msg"}"#, false),
+            ("msg", r#"{"message":"item 'msg' not found"}"#, true),
+            ("msg", r#"{"message":"item \"msg\" not found"}"#, true),
+            ("rs_12345", r#"{"message":"no item rs_12345"}"#, true),
+            ("", r#"{"message":"item '' not found"}"#, false),
+        ] {
+            let error = ProviderError::from_status(400, error.to_owned());
+            let body = json!({"input": [{"id": id}]});
+            assert_eq!(names_an_id(&error, &body), is_named, "{id}: {error}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! [`EventReader`]: converts the events of a response to model events.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use serde_json::{Value, json};
 
+use super::items::{Identity, Item, Items};
 use super::last_item::LastItem;
 use super::provider_state::ProviderState;
 use super::provider_tools;
@@ -12,8 +13,9 @@ use super::request::Fingerprints;
 use crate::deltas::{Deltas, Target};
 use crate::error::ProviderError;
 use crate::fields::Fields;
+use crate::fields::LeftOut;
 use crate::response_items::{
-    Item, mcp_result_event, mcp_tool_input, result_event, take_image, text_field, tool_input,
+    self, mcp_result_event, mcp_tool_input, result_event, take_image, text_field, tool_input,
 };
 use crate::response_stream::ReadEvent;
 use ui_message_stream::Json;
@@ -31,37 +33,13 @@ pub(super) struct EventReader {
     /// The delayed events of the last complete item, if the provider stores the response.
     last: Option<LastItem>,
     deltas: Deltas,
-    /// The open items by their output index.
-    open: HashMap<u64, OpenItem>,
-    /// The types of the items whose content was emitted, and the ids of the calls that are complete.
-    seen: HashSet<String>,
+    items: Items,
     /// Whether the response has calls or approval requests that must be answered before the model
     /// continues.
     has_open_calls: bool,
     /// Whether a call of the response was cut off.
     has_cut_call: bool,
     is_ended: bool,
-}
-
-/// An item that is not complete.
-#[derive(Debug, Default)]
-struct OpenItem {
-    /// The first id of the item: some servers use another id in every event.
-    id: String,
-    /// The call that arguments are added to.
-    call: Option<ToolCall>,
-    /// The arguments of the call so far, before its item is complete.
-    arguments: String,
-    /// Whether these are all its arguments.
-    has_all_arguments: bool,
-    /// The text or reasoning parts that were started.
-    parts: HashSet<PartId>,
-    /// Whether reasoning was emitted as text.
-    has_reasoning_text: bool,
-    /// The number of the last reasoning summary.
-    summary: u64,
-    /// What the text cites.
-    citations: Vec<Value>,
 }
 
 impl EventReader {
@@ -75,8 +53,7 @@ impl EventReader {
             fingerprints,
             last: is_stored.then(LastItem::default),
             deltas: Deltas::default(),
-            open: HashMap::new(),
-            seen: HashSet::new(),
+            items: Items::default(),
             has_open_calls: false,
             has_cut_call: false,
             is_ended: false,
@@ -115,7 +92,7 @@ impl ReadEvent for EventReader {
         read
     }
 
-    fn end(&mut self, _: bool, events: Events<'_>) -> Result<(), ProviderError> {
+    fn end(&mut self, _: bool, _: &LeftOut, events: Events<'_>) -> Result<(), ProviderError> {
         if let Some(last) = &mut self.last {
             last.release(events);
         }
@@ -131,29 +108,31 @@ impl EventReader {
         event: &Fields<'_>,
         events: Events<'_>,
     ) -> Result<(), ProviderError> {
-        let at = event.number("output_index").unwrap_or(0);
         match kind {
             "response.output_item.added" => {
-                if let Some(item) = event.object("item") {
-                    self.begin(at, &item, events);
-                }
+                let Some(fields) = event.object("item") else { return Ok(()) };
+                let at = event.number("output_index");
+                let mut item = self.items.begin(Identity::of_item(at, &fields));
+                self.begin(&mut item, &fields, events);
+                self.items.add_open(item);
             }
             "response.output_item.done" => {
-                if let Some(item) = event.object("item") {
-                    self.end_item(at, &item, events);
-                }
+                let Some(fields) = event.object("item") else { return Ok(()) };
+                let at = event.number("output_index");
+                let item = self.items.take(Identity::of_item(at, &fields));
+                self.end_item(item, &fields, events);
             }
             "response.output_text.delta" | "response.refusal.delta" => {
                 let Some(delta) = event.string("delta") else { return Ok(()) };
-                let id = part_id(&self.item_id(at, event.text("item_id")), at);
-                self.open.entry(at).or_default().parts.insert(id.clone());
-                self.seen.insert("message".to_owned());
+                let item = self.items.of(Identity::of_event("message", event));
+                let id = item.part_id();
+                item.parts.insert(id.clone());
                 self.deltas.push(Target::Text(Some(id)), delta, events);
             }
             "response.output_text.annotation.added" => {
-                let id = self.item_id(at, event.text("item_id"));
-                if let Some(source) = source(event, &part_id(&id, at)) {
-                    self.open.entry(at).or_default().citations.extend(citation(event, &source));
+                let item = self.items.of(Identity::of_event("message", event));
+                if let Some(source) = source(event, &item.part_id()) {
+                    item.citations.extend(citation(event, &source));
                     emit(events, AgentEvent::Source(Box::new(source)));
                 }
             }
@@ -161,34 +140,31 @@ impl EventReader {
                 let Some(delta) = event.string("delta") else { return Ok(()) };
                 let number =
                     event.number("summary_index").or_else(|| event.number("content_index"));
-                let item_id = self.item_id(at, event.text("item_id"));
-                let id = self.reasoning_part(at, &item_id, number.unwrap_or(0), events);
-                self.open.entry(at).or_default().has_reasoning_text = true;
-                self.seen.insert("reasoning".to_owned());
+                let item = self.items.of(Identity::of_event("reasoning", event));
+                item.has_reasoning_text = true;
+                let id = reasoning_part(item, number.unwrap_or(0), &mut self.deltas, events);
                 self.deltas.push(Target::Reasoning(Some(id)), delta, events);
             }
             "response.function_call_arguments.delta" | "response.mcp_call_arguments.delta" => {
                 let Some(delta) = event.string("delta") else { return Ok(()) };
-                if let Some(open) = self.open.get_mut(&at)
-                    && let Some(call) = &open.call
-                {
+                let kind = if kind.contains("mcp") { "mcp_call" } else { "function_call" };
+                let item = self.items.of(Identity::of_event(kind, event));
+                if let Some(call) = &item.call {
                     let target = Target::ToolInput(call.id.clone());
                     let delta = self.deltas.push(target, delta, events);
-                    open.arguments.push_str(&delta.unwrap_or_default());
+                    item.arguments.push_str(&delta.unwrap_or_default());
                 }
             }
             "response.function_call_arguments.done" => {
                 if let Some(arguments) = event.json_text("arguments") {
-                    let open = self.open.entry(at).or_default();
-                    (open.arguments, open.has_all_arguments) = (arguments, true);
+                    let item = self.items.of(Identity::of_event("function_call", event));
+                    (item.arguments, item.has_all_arguments) = (arguments, true);
                 }
             }
             "response.completed" | "response.incomplete" => {
-                self.finish(
-                    kind == "response.completed",
-                    event.object("response").as_ref(),
-                    events,
-                );
+                let response = event.object("response");
+                let is_whole = kind == "response.completed";
+                self.finish(is_whole, response.as_ref().unwrap_or(event), events);
             }
             "response.failed" => {
                 let error = event.object("response").and_then(|response| response.value("error"));
@@ -197,7 +173,7 @@ impl EventReader {
             // A server that does not stream.
             "" if event.text("object").as_deref() == Some("response") => {
                 let is_whole = event.text("status").as_deref() == Some("completed");
-                self.finish(is_whole, Some(event), events);
+                self.finish(is_whole, event, events);
             }
             _ => {}
         }
@@ -205,79 +181,68 @@ impl EventReader {
     }
 
     /// Handles the start of an item.
-    fn begin(&mut self, at: u64, item: &Fields<'_>, events: Events<'_>) {
-        self.open.insert(at, OpenItem::default());
-        let id = self.item_id(at, item.text("id"));
-        let call = match &*item.text("type").unwrap_or_default() {
+    fn begin(&mut self, item: &mut Item, fields: &Fields<'_>, events: Events<'_>) {
+        let call = match item.kind() {
             "reasoning" => {
-                self.reasoning_part(at, &id, 0, events);
+                reasoning_part(item, 0, &mut self.deltas, events);
                 return;
             }
-            "function_call" => Some(self.function_call(item)),
+            "function_call" => Some(function_call(fields)),
             // The input is known from the approved call.
-            "mcp_call" if self.approved.contains_key(&approval_request_id(item)) => None,
-            "mcp_call" => Some(provider_tools::mcp_call(&whole(item, &id))),
-            _ => provider_tools::call(&whole(item, &id)),
+            "mcp_call" if self.approved.contains_key(&approval_request_id(fields)) => None,
+            "mcp_call" => Some(provider_tools::mcp_call(&whole(fields, item.id()))),
+            _ => provider_tools::call(&whole(fields, item.id())),
         };
         let Some(call) = call.filter(|call| !call.id.is_empty()) else { return };
-        self.open.entry(at).or_default().call = Some(call.clone());
-        emit(events, AgentEvent::tool_input_start(call));
+        if item.call.is_none() {
+            item.call = Some(call.clone());
+            emit(events, AgentEvent::tool_input_start(call));
+        }
     }
 
-    /// Returns the first id of the item and uses it for all later events.
-    fn item_id(&mut self, at: u64, id: Option<String>) -> String {
-        let open = self.open.entry(at).or_default();
-        if open.id.is_empty() {
-            open.id = id.unwrap_or_default();
+    /// Handles what did not end before the response did: some servers send items only with the whole response, or only the
+    /// arguments of a call.
+    fn end_rest(&mut self, response: &Fields<'_>, events: Events<'_>) {
+        for (mut item, fields) in self.items.merge(&response.objects("output")) {
+            self.begin(&mut item, &fields, events);
+            self.end_item(item, &fields, events);
         }
-        open.id.clone()
-    }
-
-    /// Handles the items that were not complete before the response was: some servers send them only with the whole
-    /// response, or only the arguments of a call. Servers number the items of both in different ways, and give them
-    /// other ids. So a call is known by its own id, and of every other type all items were sent, or none.
-    fn end_rest(&mut self, output: &[Fields<'_>], events: Events<'_>) {
-        let rest: Vec<_> = output.iter().filter(|it| !self.seen.contains(&identity(it))).collect();
-        for (number, item) in (FIRST_OF_REST..).zip(rest) {
-            let id = identity(item);
-            let is_it = |open: &OpenItem| open.call.as_ref().is_some_and(|call| *call.id == *id);
-            let begun = self.open.iter().find(|(_, open)| is_it(open)).map(|(at, _)| *at);
-            if begun.is_none() {
-                self.begin(number, item, events);
-            }
-            self.end_item(begun.unwrap_or(number), item, events);
-        }
-        let mut open: Vec<(u64, OpenItem)> = self.open.drain().collect();
-        open.sort_by_key(|(at, _)| *at);
-        for (_, item) in open {
-            if let OpenItem { call: Some(call), arguments, has_all_arguments: true, .. } = item
-                && !self.seen.contains(call.id.as_str())
-            {
-                self.has_open_calls = true;
-                events.push_back(ModelEvent::ToolCall(Box::new(call), arguments));
+        for item in self.items.rest() {
+            match item.call {
+                Some(call) if item.has_all_arguments => {
+                    self.has_open_calls = true;
+                    events.push_back(ModelEvent::ToolCall(Box::new(call), item.arguments));
+                }
+                _ if item.is_function_call() => {
+                    response.leave_out("output", "a call that was streamed is not in it");
+                }
+                _ => {}
             }
         }
     }
 
     /// Handles the end of an item.
-    fn end_item(&mut self, at: u64, item: &Fields<'_>, events: Events<'_>) {
-        let id = self.item_id(at, item.text("id"));
-        self.seen.insert(identity(item));
-        if let Some(call) = self.open.get(&at).and_then(|open| open.call.as_ref()) {
+    fn end_item(&mut self, mut it: Item, item: &Fields<'_>, events: Events<'_>) {
+        if let Some(call) = &it.call {
             let is_it = |target: &Target| matches!(target, Target::ToolInput(id) if *id == call.id);
             self.deltas.end(is_it, events);
         }
-        match &*item.text("type").unwrap_or_default() {
-            "message" => self.end_text(at, &id, item, events),
-            "reasoning" => self.end_reasoning(at, &id, item, events),
+        match it.kind() {
+            "message" => self.end_text(&mut it, item, events),
+            "reasoning" => self.end_reasoning(&mut it, item, events),
             "function_call" => {
                 self.has_open_calls = true;
                 self.has_cut_call |= item.text("status").as_deref() == Some("incomplete");
-                let call = self.function_call(item);
+                let mut call = function_call(item);
+                if let Some(begun) = it.call.take() {
+                    // Some servers give the call another id here.
+                    call.id = begun.id;
+                    if call.tool_name.is_empty() {
+                        call.tool_name = begun.tool_name;
+                    }
+                }
                 let arguments = item.json_text("arguments").filter(|text| !text.is_empty());
-                let streamed =
-                    self.open.get_mut(&at).map(|open| std::mem::take(&mut open.arguments));
-                let arguments = arguments.or(streamed).unwrap_or_default();
+                let arguments = arguments.unwrap_or(std::mem::take(&mut it.arguments));
                 events.push_back(ModelEvent::ToolCall(Box::new(call), arguments));
             }
             "tool_search_call" if item.text("execution").as_deref() == Some("client") => {
@@ -294,28 +259,28 @@ impl EventReader {
             }
             "mcp_approval_request" => {
                 self.has_open_calls = true;
-                let item = whole(item, &id);
+                let item = whole(item, it.id());
                 let call = provider_tools::mcp_call(&item);
                 let arguments = text_field(&item, "arguments").to_owned();
                 events.push_back(ModelEvent::ProviderApprovalRequest(Box::new(call), arguments));
             }
-            "mcp_call" => self.end_mcp_call(&id, item, events),
+            "mcp_call" => self.end_mcp_call(it.id(), item, events),
             "mcp_list_tools" => {}
             kind => {
-                let whole = whole(item, &id);
+                let whole = whole(item, it.id());
                 match provider_tools::call(&whole) {
                     Some(call) => self.end_built_in_call(call, whole, events),
                     None => item.leave_out(&format!("type={kind}"), "it is not known"),
                 }
             }
         }
-        self.open.remove(&at);
+        self.items.add_ended(it);
     }
 
-    fn end_text(&mut self, at: u64, item_id: &str, item: &Fields<'_>, events: Events<'_>) {
-        let id = part_id(item_id, at);
+    fn end_text(&mut self, it: &mut Item, item: &Fields<'_>, events: Events<'_>) {
+        let id = it.part_id();
         let target = Target::Text(Some(id.clone()));
-        let mut is_begun = self.open.get(&at).is_some_and(|open| !open.parts.is_empty());
+        let mut is_begun = !it.parts.is_empty();
         if !is_begun {
             // A server may send the whole text at the end, or no text.
             for piece in item.objects("content") {
@@ -329,8 +294,7 @@ impl EventReader {
             return;
         }
         self.deltas.end(|other| *other == target, events);
-        let cited = self.open.get_mut(&at).map(|open| std::mem::take(&mut open.citations));
-        let cited = cited.filter(|cited| !cited.is_empty());
+        let cited = Some(std::mem::take(&mut it.citations)).filter(|cited| !cited.is_empty());
         let citations = cited.and_then(|cited| Json::try_from(Value::Array(cited)).ok());
         emit(
             events,
@@ -345,34 +309,8 @@ impl EventReader {
         );
     }
 
-    /// Returns the part of a reasoning summary. Starts the part if necessary, and ends the previous
-    /// one.
-    fn reasoning_part(
-        &mut self,
-        at: u64,
-        item_id: &str,
-        number: u64,
-        events: Events<'_>,
-    ) -> PartId {
-        let state = ProviderState { item_id: Some(item_id.to_owned()), ..ProviderState::default() };
-        let open = self.open.entry(at).or_default();
-        let id = PartId::from(format!("{item_id}:{number}"));
-        if open.parts.insert(id.clone()) {
-            if number > open.summary {
-                let id = PartId::from(format!("{item_id}:{}", open.summary));
-                let provider_metadata = state.metadata();
-                let target = Target::Reasoning(Some(id.clone()));
-                self.deltas.end(|other| *other == target, events);
-                emit(events, AgentEvent::ReasoningEnd { id: Some(id), provider_metadata });
-            }
-            open.summary = number;
-            emit(events, AgentEvent::ReasoningStart { id: id.clone() });
-        }
-        id
-    }
-
-    fn end_reasoning(&mut self, at: u64, item_id: &str, item: &Fields<'_>, events: Events<'_>) {
-        if !self.open.get(&at).is_some_and(|open| open.has_reasoning_text) {
+    fn end_reasoning(&mut self, it: &mut Item, item: &Fields<'_>, events: Events<'_>) {
+        if !it.has_reasoning_text {
             // A server may send the whole reasoning at the end, or none.
             let mut pieces = item.objects("summary");
             if pieces.is_empty() {
@@ -380,18 +318,17 @@ impl EventReader {
             }
             let texts = pieces.iter().filter_map(|piece| piece.string("text"));
             for (number, text) in (0..).zip(texts) {
-                let id = self.reasoning_part(at, item_id, number, events);
+                let id = reasoning_part(it, number, &mut self.deltas, events);
                 self.deltas.push(Target::Reasoning(Some(id)), text, events);
             }
         }
-        let number = self.open.get(&at).map_or(0, |open| open.summary);
-        let id = self.reasoning_part(at, item_id, number, events);
+        let id = reasoning_part(it, it.summary, &mut self.deltas, events);
         let target = Target::Reasoning(Some(id.clone()));
         self.deltas.end(|other| *other == target, events);
         let encrypted = item.text("encrypted_content");
         let made_by = encrypted.is_some().then_some(&self.fingerprints);
         let state = ProviderState {
-            item_id: Some(item_id.to_owned()),
+            item_id: Some(it.id().to_owned()),
             made_by: made_by.map(|it| it.endpoint.clone()),
             made_by_model: made_by.map(|it| it.model.clone()),
             reasoning_encrypted_content: encrypted,
@@ -414,7 +351,12 @@ impl EventReader {
         emit(events, mcp_result_event(id, &item));
     }
 
-    fn end_built_in_call(&mut self, call: ToolCall, mut item: Item, events: Events<'_>) {
+    fn end_built_in_call(
+        &mut self,
+        call: ToolCall,
+        mut item: response_items::Item,
+        events: Events<'_>,
+    ) {
         let id = call.id.clone();
         if let Some(picture) = take_image(&mut item) {
             emit(events, AgentEvent::File(Box::new(picture)));
@@ -423,11 +365,10 @@ impl EventReader {
         emit(events, result_event(id, &item));
     }
 
-    fn finish(&mut self, is_whole: bool, response: Option<&Fields<'_>>, events: Events<'_>) {
-        let output = response.map(|response| response.objects("output"));
-        self.end_rest(&output.unwrap_or_default(), events);
+    fn finish(&mut self, is_whole: bool, response: &Fields<'_>, events: Events<'_>) {
+        self.end_rest(response, events);
         self.deltas.end(|_| true, events);
-        let field = |name| response.and_then(|response| response.object(name));
+        let field = |name| response.object(name);
         let usage = field("usage");
         let tokens = |name| usage.as_ref().and_then(|usage| usage.number(name));
         let (input_tokens, output_tokens) = (tokens("input_tokens"), tokens("output_tokens"));
@@ -437,7 +378,12 @@ impl EventReader {
                 output_tokens: output_tokens.unwrap_or(0),
             }));
         }
-        let why = field("incomplete_details").and_then(|details| details.text("reason"));
+        let details = field("incomplete_details");
+        let why = details.as_ref().and_then(|details| details.text("reason"));
+        // Some servers end every response with the same event.
+        let is_whole = is_whole
+            && details.is_none()
+            && response.text("status").is_none_or(|status| status == "completed");
         let reason = match why.as_deref() {
             _ if self.has_cut_call => FinishReason::Length,
             _ if is_whole && self.has_open_calls => FinishReason::ToolCalls,
@@ -449,20 +395,34 @@ impl EventReader {
         self.is_ended = true;
         events.push_back(ModelEvent::Finished(reason));
     }
-
-    fn function_call(&self, item: &Fields<'_>) -> ToolCall {
-        let text = |field| item.text(field).unwrap_or_default();
-        let mut call = ToolCall::new(text("call_id"), text("name"));
-        call.provider_metadata =
-            ProviderState { namespace: item.text("namespace"), ..ProviderState::default() }
-                .metadata();
-        call
-    }
 }
 
-/// Returns what an item is known by: the id of its call, or its type.
-fn identity(item: &Fields<'_>) -> String {
-    item.text("call_id").or_else(|| item.text("type")).unwrap_or_default()
+/// Returns the part of a reasoning summary. Starts the part if necessary, and ends the previous
+/// one.
+fn reasoning_part(item: &mut Item, number: u64, deltas: &mut Deltas, events: Events<'_>) -> PartId {
+    let part = |number: u64| PartId::from(format!("{}:{number}", item.part_id()));
+    let (id, previous) = (part(number), part(item.summary));
+    if item.parts.insert(id.clone()) {
+        if number > item.summary {
+            let state =
+                ProviderState { item_id: Some(item.id().to_owned()), ..ProviderState::default() };
+            let target = Target::Reasoning(Some(previous.clone()));
+            deltas.end(|other| *other == target, events);
+            let (id, provider_metadata) = (Some(previous), state.metadata());
+            emit(events, AgentEvent::ReasoningEnd { id, provider_metadata });
+        }
+        item.summary = number;
+        emit(events, AgentEvent::ReasoningStart { id: id.clone() });
+    }
+    id
+}
+
+fn function_call(item: &Fields<'_>) -> ToolCall {
+    let text = |field| item.text(field).unwrap_or_default();
+    let mut call = ToolCall::new(text("call_id"), text("name"));
+    call.provider_metadata =
+        ProviderState { namespace: item.text("namespace"), ..ProviderState::default() }.metadata();
+    call
 }
 
 fn approval_request_id(item: &Fields<'_>) -> String {
@@ -470,7 +430,7 @@ fn approval_request_id(item: &Fields<'_>) -> String {
 }
 
 /// Returns the whole item of a tool that the provider executes, with the first id of the item.
-fn whole(item: &Fields<'_>, id: &str) -> Item {
+fn whole(item: &Fields<'_>, id: &str) -> response_items::Item {
     let mut whole = item.to_item();
     if !id.is_empty() {
         whole.insert("id".to_owned(), id.into());
@@ -478,15 +438,14 @@ fn whole(item: &Fields<'_>, id: &str) -> Item {
     if let Some(arguments) = item.json_text("arguments") {
         whole.insert("arguments".to_owned(), arguments.into());
     }
-    // Each is read as a text below, where a field of another type is the empty text.
-    for field in ["status", "server_label", "name", "output"] {
-        item.text(field);
-    }
+    // A field of another type counts as missing.
+    whole.retain(|name, _| {
+        !matches!(&**name, "status" | "server_label" | "name" | "output")
+            || item.raw(name).is_none()
+            || item.string(name).is_some()
+    });
     whole
 }
-
-/// The number of the first item that was not sent before the whole response.
-const FIRST_OF_REST: u64 = 1 << 32;
 
 fn emit(events: Events<'_>, event: AgentEvent) {
     events.push_back(ModelEvent::Event(event));
@@ -529,8 +488,4 @@ fn citation(event: &Fields<'_>, source: &Source) -> Option<Value> {
         (Some(start), Some(end)) => json!({"source": source, "startIndex": start, "endIndex": end}),
         _ => json!({"source": source}),
     })
-}
-
-fn part_id(item_id: &str, at: u64) -> PartId {
-    if item_id.is_empty() { PartId::from(format!("item-{at}")) } else { item_id.into() }
 }

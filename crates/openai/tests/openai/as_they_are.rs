@@ -50,12 +50,19 @@ async fn what_is_understood_of_a_stream_arrives() {
         ("chat/keep_alives_as_data", "", 0),
         ("chat/a_message_in_place_of_a_delta", "", 0),
         ("chat/the_whole_message_behind_its_deltas", "", 0),
+        ("chat/messages_in_pieces", "", 0),
+        ("chat/a_message_beside_an_empty_delta", "", 0),
+        ("chat/errors_that_are_none", "", 0),
+        ("chat/text_with_a_finish_reason_of_calls", "", 0),
         ("chat/fields_of_other_types", "", 0),
         ("chat/search_results_of_the_response", "", 2),
         ("chat/citations_of_the_response", "", 1),
         ("responses/keep_alives_as_data", "", 0),
         ("responses/fields_of_other_types", "", 0),
         ("responses/text_whose_item_does_not_end", "", 0),
+        ("responses/items_that_end_under_another_index", "Let me think.", 0),
+        ("responses/a_whole_message_behind_reasoning_without_an_index", "Let me think.", 0),
+        ("responses/arguments_without_an_item", "", 0),
     ] {
         let (contents, error, _) = contents_of(name, fixture(name)).await;
         assert_eq!((&*contents.text, error), ("It is.", None), "{name}");
@@ -70,11 +77,16 @@ async fn a_call_runs_once_in_whichever_event_it_is_complete() {
     for (name, text) in [
         ("chat/a_call_without_a_finish_reason", ""),
         ("chat/a_call_with_null_for_its_arguments", ""),
+        ("chat/a_call_only_in_the_message_behind_the_deltas", "It is."),
+        ("chat/a_call_repeated_in_the_message_behind_the_deltas", "It is."),
+        ("chat/a_finish_reason_in_capitals", ""),
         ("responses/output_only_in_the_last_event", "It is."),
         ("responses/arguments_without_the_end_of_the_item", ""),
         ("responses/a_call_whose_item_is_complete_in_the_last_event", ""),
         ("responses/items_without_an_index", "It is."),
         ("responses/items_that_are_numbered_in_two_ways", "It is."),
+        ("responses/a_call_with_another_id_in_each_event", ""),
+        ("responses/arguments_of_a_call_with_another_id_in_the_last_event", ""),
     ] {
         let (contents, error, provider) = contents_of(name, fixture(name)).await;
         assert_eq!(error, None, "{name}");
@@ -100,6 +112,10 @@ async fn a_call_runs_once_in_whichever_event_it_is_complete() {
 async fn a_call_of_a_response_that_was_cut_off_does_not_run() {
     for name in [
         "chat/a_call_cut_off_before_its_arguments",
+        "chat/a_finish_reason_behind_the_one_of_a_cut_off_call",
+        "chat/a_call_without_arguments_or_a_finish_reason",
+        "responses/a_call_of_a_response_that_is_completed_as_incomplete",
+        "responses/a_call_of_a_response_that_is_completed_as_cancelled",
         "responses/a_call_cut_off_before_its_arguments",
         "responses/a_call_cut_off_in_progress",
         "responses/a_call_cut_off_without_a_status",
@@ -170,7 +186,7 @@ async fn what_follows_the_end_of_a_response_is_left_out() {
 }
 
 #[tokio::test]
-async fn each_field_of_another_type_is_logged_once() {
+async fn what_is_left_out_is_logged_once() {
     for (name, fields) in [
         (
             "chat/fields_of_other_types",
@@ -185,6 +201,10 @@ async fn each_field_of_another_type_is_logged_once() {
             "responses/fields_of_other_types",
             &["event.delta", "event.item", "event.item_id", "item.id", "response.output"],
         ),
+        // Calls that were lost.
+        ("chat/text_with_a_finish_reason_of_calls", &["choices.finish_reason"]),
+        ("responses/arguments_without_an_end", &["response.output"]),
+        ("responses/arguments_without_an_item", &["response.output"]),
     ] {
         let log = CapturedLog::default();
         let subscriber = tracing_subscriber::fmt().with_writer(log.writer()).with_ansi(false);
