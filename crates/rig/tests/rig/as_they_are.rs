@@ -115,11 +115,60 @@ const DIFFERENCES: &[Difference] = &[
                     "+ incomplete call tides {}",
                 ],
             ),
+            (
+                "chat/a_call_without_arguments_or_a_finish_reason",
+                &[
+                    "- call tides {}",
+                    "- usage 11 9",
+                    "- finished Other",
+                    "+ error, provider: None",
+                    "+ incomplete call tides ",
+                ],
+            ),
+        ],
+    },
+    Difference {
+        why: "rig reads no message beside deltas, and of several messages only the last one",
+        streams: &[
+            ("chat/a_call_only_in_the_message_behind_the_deltas", &["- call tides {}"]),
+            ("chat/a_call_repeated_in_the_message_behind_the_deltas", &["- text It is."]),
+            ("chat/messages_in_pieces", &["- text It is.", "+ text is."]),
+        ],
+    },
+    Difference {
+        why: "rig keeps the last of several finish reasons, so that a call may run that was cut off",
+        streams: &[(
+            "chat/a_finish_reason_behind_the_one_of_a_cut_off_call",
+            &["- finished Length", "+ finished ToolCalls"],
+        )],
+    },
+    Difference {
+        why: "rig fails at a finish reason that it does not know, and at a response that was cancelled",
+        streams: &[
+            (
+                "chat/a_finish_reason_in_capitals",
+                &[
+                    "- call tides {}",
+                    "- finished ToolCalls",
+                    "+ error, provider: None",
+                    "+ incomplete call tides {}",
+                ],
+            ),
+            (
+                "responses/a_call_of_a_response_that_is_completed_as_cancelled",
+                &[
+                    "- call tides {}",
+                    "- finished Other",
+                    "+ error, provider: None",
+                    "+ incomplete call tides {}",
+                ],
+            ),
         ],
     },
     Difference {
         why: "rig runs no call of a response whose item did not end before it",
         streams: &[
+            ("responses/arguments_without_an_end", &["- finished Stop", "+ error, provider: None"]),
             (
                 "responses/arguments_without_the_end_of_the_item",
                 &[
@@ -439,8 +488,12 @@ impl Events {
 
 /// The streams whose message differs if an agent of rig answers: it does not show a message in place of
 /// a delta, and rig fails reasoning that was cut off.
-const DIFFERENCES_OF_AGENTS: [&str; 2] =
-    ["chat/a_message_in_place_of_a_delta", "chat/reasoning_that_was_cut_off"];
+const DIFFERENCES_OF_AGENTS: [&str; 4] = [
+    "chat/a_message_beside_an_empty_delta",
+    "chat/a_message_in_place_of_a_delta",
+    "chat/messages_in_pieces",
+    "chat/reasoning_that_was_cut_off",
+];
 
 #[tokio::test]
 async fn an_agent_of_rig_gives_the_same_message_as_a_model_of_rig() {
