@@ -138,13 +138,13 @@ pub fn approval_routes<S: Clone + Send + Sync + 'static>(chats: ChatServer) -> R
 
 /// Counts the requests to these routes, and says in words what is not one of them: `useChat` shows the body.
 fn finished(routes: Router<ChatServer>) -> Router<ChatServer> {
+    // First, because a request with a wrong method is counted, too.
+    let routes = routes.method_not_allowed_fallback(async |method: Method| {
+        (StatusCode::METHOD_NOT_ALLOWED, format!("this route does not take {method}"))
+    });
     #[cfg(feature = "metrics")]
     let routes = routes.route_layer(::axum::middleware::from_fn(ui_message_stream::axum::measure));
-    routes
-        .fallback(async || ChatRejection::new(ChatRejectionKind::NotFound, NO_ROUTE))
-        .method_not_allowed_fallback(async |method: Method| {
-            (StatusCode::METHOD_NOT_ALLOWED, format!("this route does not take {method}"))
-        })
+    routes.fallback(async || ChatRejection::new(ChatRejectionKind::NotFound, NO_ROUTE))
 }
 
 async fn post_message(

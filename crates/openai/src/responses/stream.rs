@@ -204,8 +204,8 @@ impl EventReader {
     /// arguments of a call.
     fn end_rest(&mut self, response: &Fields<'_>, events: Events<'_>) {
         for (mut item, fields) in self.items.merge(&response.objects("output")) {
-            self.begin(&mut item, &fields, events);
-            self.end_item(item, &fields, events);
+            self.begin(&mut item, fields, events);
+            self.end_item(item, fields, events);
         }
         for item in self.items.rest() {
             match item.call {

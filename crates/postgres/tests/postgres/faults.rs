@@ -151,7 +151,7 @@ async fn sessions_that_began_read_only_are_not_used_later() {
     let failed = async { while store.ping().await.is_ok() {} };
     within_patience(failed).await;
     let error = database.options().open(&url).await.unwrap_err();
-    assert!(matches!(error, PostgresError::Connection(_)), "{error}");
+    assert!(matches!(error, PostgresError::Unreachable { .. }), "{error}");
     database.execute(&format!("ALTER ROLE {role} RESET default_transaction_read_only")).await;
     for _ in 0..3 {
         store.ping().await.unwrap();
