@@ -217,7 +217,7 @@ impl Json {
 
 /// Creates a [`Json`] of a literal, as `serde_json::json!` creates a `Value`, or of any value that serializes.
 ///
-/// Returns a `Result`, because a value in the literal may break a [rule](crate::json) of `Json`.
+/// Returns a `Result`, because a value in the literal may break a [rule](mod@crate::json) of `Json`.
 ///
 /// ```
 /// use ui_message_stream::{AgentEvent, event::ToolCall, json};
