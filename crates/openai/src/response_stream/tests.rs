@@ -184,9 +184,10 @@ fn change(events: &mut Vec<String>, dice: &mut Dice) {
     match dice.below(12) {
         // The whole response has other ids, or another status.
         10 => change_whole(events, |response| {
-            for item in response["output"].as_array_mut().into_iter().flatten() {
-                item["id"] = "another".into();
-                item["call_id"] = "another_call".into();
+            let items = response["output"].as_array_mut().into_iter().flatten();
+            for item in items.filter_map(Value::as_object_mut) {
+                item.insert("id".into(), "another".into());
+                item.insert("call_id".into(), "another_call".into());
             }
         }),
         11 => {
