@@ -178,6 +178,9 @@ impl ChatServer {
     /// what follows at most once in each interval, so that a store has fewer writes. Tool calls, results and ends
     /// are appended at once, with the text before them. The default is zero: each delta is appended when the store has
     /// stored the one before. An interval has at most a second: longer ones are replaced by this.
+    ///
+    /// All readers get text when it is appended, so up to an interval later. A server that is lost loses the text that
+    /// is not appended yet.
     #[must_use]
     pub fn with_append_interval(self, interval: Duration) -> Self {
         self.configure(|inner| inner.ticks.interval = interval.min(MAX_APPEND_INTERVAL))

@@ -1,7 +1,8 @@
 //! [`RequestForms`]: the forms of one request, of which the first is sent that the provider accepts.
 //!
-//! Some providers require a field that others reject. The forms of a request are therefore in an order: each leaves out more than the
-//! one before. A model remembers what its server refuses of every request, so that only the first request is sent twice.
+//! Some providers require a field that others reject. The forms of a request are therefore in an order: each leaves out
+//! more than the one before. A model remembers what its server refuses of every request, so that only the first request
+//! is sent twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -120,8 +120,8 @@ impl Items {
         }
     }
 
-    /// Merges the output of the whole response into what was streamed. Returns the items that did not end and those that were
-    /// not streamed, each with what the output has of it. The other open items remain.
+    /// Merges the output of the whole response into what was streamed. Returns the items that did not end and those that
+    /// were not streamed, each with what the output has of it. The other open items remain.
     ///
     /// Some servers give all items other ids here. An item without a known id is then the next one of its type that is not
     /// in the output by its id. It is a new item only if no item of its type is left: a call never runs twice.
